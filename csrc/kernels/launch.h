@@ -1,0 +1,42 @@
+// Host entries of the kernels: pointers, counts, no torch.
+//
+// Every function writes exactly the range it is given and nothing else, and its bits do not depend
+// on how a range is split: callers may cut one over any number of threads.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../core/derive.h"
+#include "../core/mt19937.h"
+
+namespace fastseed {
+
+// out[2 * i], out[2 * i + 1] = lo, hi of the key of index start + i (mod 2^64), 0 <= i < n.
+void launch_derive_keys(const Stream& stream, uint64_t start, int64_t n, uint64_t* out);
+
+// out[i] = lo of the key of index start + i (mod 2^64), 0 <= i < n.
+void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64_t* out);
+
+// state[0..623] = the expansion of `key`.
+void launch_mt19937_expand(Key key, uint32_t* state);
+
+// states[i][0..623] = mt19937_init(seeds[i]), 0 <= i < n. Works on several states side by side;
+// no two of them may overlap. `next` (or null) names n states that will be written soon.
+void launch_mt19937_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next,
+                         int n);
+
+// How many states launch_mt19937_init likes to have at once on the path in use.
+int mt19937_init_width();
+
+// The instruction sets with kernels of their own that this CPU can run, slowest first.
+std::vector<std::string> simd_paths();
+
+// The one in use: the fastest, or what FASTSEED_SIMD or set_simd_path name. Throws
+// std::invalid_argument when that is none of simd_paths().
+std::string simd_path();
+
+// "" goes back to the fastest.
+void set_simd_path(const std::string& name);
+
+}  // namespace fastseed
