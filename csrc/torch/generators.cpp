@@ -1,0 +1,328 @@
+// Giving keys to the generators of this process: torch's own, and the two MT19937 states of Python
+// and NumPy that their owners have shown us. Needs ATen, because the stable ABI cannot set a
+// generator's state; so this file is built for one torch.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "../kernels/launch.h"
+#include "engine_access.h"
+
+namespace fastseed {
+namespace {
+
+namespace py = pybind11;
+
+Scope to_scope(uint64_t key, uint64_t tweak) {
+  return Scope{key, tweak};
+}
+
+// ------------------------------------------------------------------------------- one generator
+
+void begin_state(at::mt19937_data_pod& data, uint64_t seed) {
+  data.seed_ = seed;
+  data.left_ = 1;  // the next draw makes the next 624 words, as after manual_seed
+  data.seeded_ = true;
+  data.next_ = 0;
+}
+
+// The caller holds the mutex.
+void forget_cached_normals(at::CPUGeneratorImpl& gen) {
+  gen.set_next_float_normal_sample(std::nullopt);
+  gen.set_next_double_normal_sample(std::nullopt);
+}
+
+void reseed_cpu(at::CPUGeneratorImpl& gen, Key key) {
+  uint32_t state[kMtWords];
+  launch_mt19937_expand(key, state);  // outside the lock: others may be drawing
+  std::lock_guard<std::mutex> lock(gen.mutex_);
+  at::mt19937_data_pod& data = engine_data(gen);
+  begin_state(data, key.lo);
+  std::memcpy(data.state_.data(), state, sizeof(state));
+  forget_cached_normals(gen);
+}
+
+// A key for whatever kind of generator it is: the full state on CPU, seed `lo` and offset 0 on the
+// counter-based ones.
+void reseed_any(at::Generator gen, Key key) {
+  if (gen.device().is_cpu()) {
+    reseed_cpu(*at::check_generator<at::CPUGeneratorImpl>(gen), key);
+    return;
+  }
+  std::lock_guard<std::mutex> lock(gen.mutex());
+  gen.set_current_seed(key.lo);
+}
+
+// ------------------------------------------------------------------------------- many generators
+
+template <class F>
+void parallel(int64_t n, int64_t grain, const F& f) {
+  auto call = [](int64_t begin, int64_t end, void* context) {
+    (*static_cast<const F*>(context))(begin, end);
+  };
+  const AOTITorchError error =
+      torch_parallel_for(0, n, grain, call, const_cast<void*>(static_cast<const void*>(&f)));
+  if (error != 0) {
+    throw std::runtime_error("fastseed.GeneratorPool: a worker thread failed");
+  }
+}
+
+// Many generators behind one handle, so that a call converts nothing.
+//
+// A generator may stand in the list more than once: as in a loop over the list, the last of its
+// places decides. Each is visited once, in the order of addresses; where several mutexes are held
+// at a time they are taken in that order, which every pool shares, so no two can wait for each
+// other.
+class Pool {
+ public:
+  explicit Pool(std::vector<at::Generator> generators) : generators_(std::move(generators)) {
+    std::vector<Member> all;
+    for (size_t i = 0; i < generators_.size(); ++i) {
+      all.push_back(Member{generators_[i].unsafeGetGeneratorImpl(), static_cast<int64_t>(i)});
+    }
+    std::sort(all.begin(), all.end(), [](const Member& a, const Member& b) {
+      return a.impl != b.impl ? a.impl < b.impl : a.index < b.index;
+    });
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (i + 1 < all.size() && all[i + 1].impl == all[i].impl) {
+        continue;
+      }
+      if (all[i].impl->device().is_cpu()) {
+        cpu_.push_back(all[i]);
+      } else {
+        others_.push_back(all[i]);
+      }
+    }
+  }
+
+  int64_t size() const {
+    return static_cast<int64_t>(generators_.size());
+  }
+
+  void reseed(const Stream& stream) const {
+    std::vector<uint64_t> keys(2 * generators_.size());
+    launch_derive_keys(stream, 0, size(), keys.data());
+    const auto key = [&](int64_t i) { return Key{keys[2 * i], keys[2 * i + 1]}; };
+    parallel(static_cast<int64_t>(cpu_.size()), kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (i + kAhead < end) {
+          prefetch(cpu(i + kAhead));
+        }
+        reseed_cpu(cpu(i), key(cpu_[i].index));
+      }
+    });
+    for (const Member& m : others_) {
+      reseed_any(generators_[m.index], key(m.index));
+    }
+  }
+
+  void manual_seed(const uint64_t* seeds) const {
+    parallel(static_cast<int64_t>(cpu_.size()), kGrain, [&](int64_t begin, int64_t end) {
+      const int64_t width = mt19937_init_width();
+      for (int64_t i = begin; i < end; i += width) {
+        init_together(seeds, i, std::min(width, end - i), std::min(i + 2 * width, end));
+      }
+    });
+    for (const Member& m : others_) {
+      std::lock_guard<std::mutex> lock(m.impl->mutex_);
+      m.impl->set_current_seed(seeds[m.index]);
+    }
+  }
+
+ private:
+  struct Member {
+    c10::GeneratorImpl* impl;
+    int64_t index;
+  };
+
+  static constexpr int64_t kGrain = 64;   // generators a thread is worth waking for
+  static constexpr int64_t kAhead = 1;    // memory of this many generators is on its way
+  static constexpr int64_t kWidest = 16;  // the most that any path initialises side by side
+
+  at::CPUGeneratorImpl& cpu(int64_t i) const {
+    return *static_cast<at::CPUGeneratorImpl*>(cpu_[i].impl);
+  }
+
+  static void prefetch(const at::CPUGeneratorImpl& gen) {
+    const char* bytes = reinterpret_cast<const char*>(&gen);
+    for (size_t at = 0; at < sizeof(gen); at += 64) {
+      __builtin_prefetch(bytes + at, 1);
+    }
+  }
+
+  // Members first to first + n - 1; those up to `soon` may be asked for in advance.
+  void init_together(const uint64_t* seeds, int64_t first, int64_t n, int64_t soon) const {
+    uint32_t low[kWidest] = {};
+    uint32_t* states[kWidest] = {};
+    uint32_t* next[kWidest] = {};
+    for (int64_t k = 0; k < n; ++k) {
+      const uint64_t seed = seeds[cpu_[first + k].index];
+      at::CPUGeneratorImpl& gen = cpu(first + k);
+      gen.mutex_.lock();
+      at::mt19937_data_pod& data = engine_data(gen);
+      begin_state(data, seed);
+      forget_cached_normals(gen);
+      low[k] = static_cast<uint32_t>(seed);
+      states[k] = data.state_.data();
+      next[k] = first + n + k < soon ? engine_data(cpu(first + n + k)).state_.data() : states[k];
+    }
+    launch_mt19937_init(low, states, next, static_cast<int>(n));
+    for (int64_t k = 0; k < n; ++k) {
+      cpu(first + k).mutex_.unlock();
+    }
+  }
+
+  std::vector<at::Generator> generators_;
+  std::vector<Member> cpu_, others_;
+};
+
+// ------------------------------------------------------------------------------- accelerators
+
+const at::AcceleratorHooksInterface& hooks_of(const std::string& type) {
+  const c10::DeviceType device = c10::Device(type).type();
+  return at::globalContext().getAcceleratorHooksInterface(device);
+}
+
+// Every default generator of this device type, in the order of ordinals. Initialises nothing.
+std::vector<at::Generator> default_generators(const std::string& type) {
+  const at::AcceleratorHooksInterface& hooks = hooks_of(type);
+  std::vector<at::Generator> generators;
+  for (c10::DeviceIndex i = 0; i < hooks.deviceCount(); ++i) {
+    generators.push_back(hooks.getDefaultGenerator(i));
+  }
+  return generators;
+}
+
+// ------------------------------------------------------------------------------- a whole process
+
+// The struct of _random.Random behind its object header, and of NumPy's MT19937 at the address
+// that bit_generator.ctypes.state_address documents.
+struct PythonState {
+  int index;
+  uint32_t words[kMtWords];
+};
+struct NumpyState {
+  uint32_t words[kMtWords];
+  int position;
+};
+
+void write_python(uintptr_t address, Key key) {
+  static const std::vector<uint32_t> base = [] {
+    std::vector<uint32_t> words(kMtWords);
+    mt19937_init(kMtArraySeed, words.data());
+    return words;
+  }();
+  PythonState* state = reinterpret_cast<PythonState*>(address);
+  mt19937_init_by_array(key, base.data(), state->words);
+  state->index = kMtWords;
+}
+
+// Leaves the position at 0: the next draws read the words as they are and change none.
+void write_numpy(uintptr_t address, Key key) {
+  NumpyState* state = reinterpret_cast<NumpyState*>(address);
+  launch_mt19937_expand(key, state->words);
+  state->position = 0;
+}
+
+int numpy_position(uintptr_t address) {
+  return reinterpret_cast<const NumpyState*>(address)->position;
+}
+
+void finish_numpy(uintptr_t address) {
+  reinterpret_cast<NumpyState*>(address)->position = kMtWords;
+}
+
+// Python's, NumPy's and torch's global generators, in one call.
+class ProcessGenerators {
+ public:
+  ProcessGenerators(uintptr_t python, uint32_t python_id, uint32_t numpy_id, uint32_t torch_id)
+      : python_(python), python_id_(python_id), numpy_id_(numpy_id), torch_id_(torch_id) {}
+
+  void reseed(uint64_t key, uint64_t tweak, uint32_t rank, uintptr_t numpy) const {
+    Stream stream{to_scope(key, tweak), python_id_, with_domain(rank, Domain::kStream)};
+    write_python(python_, stream_key(stream, 0));
+    stream.name_id = numpy_id_;
+    write_numpy(numpy, stream_key(stream, 0));
+    stream.name_id = torch_id_;
+    reseed_any(at::detail::getDefaultCPUGenerator(), stream_key(stream, 0));
+  }
+
+ private:
+  uintptr_t python_;
+  uint32_t python_id_, numpy_id_, torch_id_;
+};
+
+py::tuple to_pair(uint64_t a, uint64_t b) {
+  return py::make_tuple(a, b);
+}
+
+}  // namespace
+}  // namespace fastseed
+
+PYBIND11_MODULE(_generators, m) {
+  using namespace fastseed;
+  m.doc() = "Keys for the generators of this process (see csrc/torch/generators.cpp).";
+
+  m.def("scope_key", [](uint64_t master, uint32_t task, uint32_t epoch, uint64_t step) {
+    const Scope s = scope_key(master, task, epoch, step);
+    return to_pair(s.key, s.tweak);
+  });
+  m.def("stream_key", [](uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t place,
+                         uint64_t index) {
+    const Key k = stream_key(Stream{to_scope(key, tweak), name_id, place}, index);
+    return to_pair(k.lo, k.hi);
+  });
+
+  m.def("reseed", [](const at::Generator& gen, uint64_t lo, uint64_t hi) {
+    py::gil_scoped_release release;
+    reseed_any(gen, Key{lo, hi});
+  });
+  m.def("default_generators", &default_generators);
+  m.def("current_device", [](const std::string& type) { return hooks_of(type).getCurrentDevice(); });
+
+  // With the GIL held: Python's generator has no lock of its own.
+  m.def("write_python", [](uintptr_t address, uint64_t lo, uint64_t hi) {
+    write_python(address, Key{lo, hi});
+  });
+  m.def("write_numpy", [](uintptr_t address, uint64_t lo, uint64_t hi) {
+    write_numpy(address, Key{lo, hi});
+  });
+  m.def("numpy_position", &numpy_position);
+  m.def("finish_numpy", &finish_numpy);
+
+  // Holds the GIL throughout: a thread that waits for the GIL never holds a generator's mutex, so
+  // taking torch's here cannot lock up.
+  py::class_<ProcessGenerators>(m, "ProcessGenerators")
+      .def(py::init<uintptr_t, uint32_t, uint32_t, uint32_t>())
+      .def("reseed", &ProcessGenerators::reseed);
+
+  py::class_<Pool>(m, "Pool")
+      .def(py::init<std::vector<at::Generator>>())
+      .def("__len__", &Pool::size)
+      .def("reseed",
+           [](const Pool& pool, uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t place) {
+             py::gil_scoped_release release;
+             pool.reseed(Stream{to_scope(key, tweak), name_id, place});
+           })
+      .def("manual_seed", [](const Pool& pool, py::buffer seeds) {
+        const py::buffer_info info = seeds.request();
+        if (info.itemsize != 8 || info.ndim != 1 || info.shape[0] != pool.size() ||
+            info.strides[0] != 8) {
+          throw std::invalid_argument(
+              "fastseed.GeneratorPool.manual_seed: seeds must be one contiguous 64-bit integer a "
+              "generator");
+        }
+        py::gil_scoped_release release;
+        pool.manual_seed(static_cast<const uint64_t*>(info.ptr));
+      });
+
+  m.def("simd_path", &simd_path);
+  m.def("choose_simd_path", &set_simd_path);
+}

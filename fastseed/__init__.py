@@ -1,0 +1,56 @@
+"""fastseed: the randomness of a PyTorch job as a pure function of where the job is.
+
+    import fastseed as seeder
+
+    seeder.init(master_seed=args.seed, ngpus=world_size, local_rank=args.local_rank)
+    seeder.reseed(0, 0)                    # task 0: initialisation
+    for epoch in range(start, epochs):
+        seeder.reseed(1, epoch)            # task 1: training
+
+Importing compiles nothing, touches no GPU and changes no generator.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from .api import (
+    build_info,
+    derive_keys,
+    derive_seeds,
+    get_master_seed,
+    init,
+    key,
+    load_state_dict,
+    register_generator,
+    reseed,
+    seed,
+    state_dict,
+    unregister_generator,
+)
+from .pool import GeneratorPool
+from .seeder import ReseedError, Seeder
+from .streams import SHARED
+
+try:
+    __version__ = version("fastseed")
+except PackageNotFoundError:  # run from a source tree that was never installed
+    __version__ = "unknown"
+
+__all__ = [
+    "SHARED",
+    "GeneratorPool",
+    "ReseedError",
+    "Seeder",
+    "__version__",
+    "build_info",
+    "derive_keys",
+    "derive_seeds",
+    "get_master_seed",
+    "init",
+    "key",
+    "load_state_dict",
+    "register_generator",
+    "reseed",
+    "seed",
+    "state_dict",
+    "unregister_generator",
+]

@@ -1,0 +1,142 @@
+"""The derivation, on the backend in use: native code where it is, else the NumPy reference.
+
+Both give the same bits. Scalars are Python ints; arrays are NumPy's; ``fill_*`` write into torch
+tensors of dtype uint64 on the CPU. Arguments are trusted (see :mod:`fastseed.streams`).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from . import _native, _reference
+from ._reference import (
+    DERIVATION_VERSION,
+    DOMAIN_SAMPLE,
+    DOMAIN_STREAM,
+    SHARED_RANK,
+    U32,
+    U64,
+    Scope,
+    mt19937_state,
+    name_id,
+)
+
+__all__ = [
+    "DERIVATION_VERSION",
+    "DOMAIN_SAMPLE",
+    "DOMAIN_STREAM",
+    "SHARED_RANK",
+    "U32",
+    "U64",
+    "Scope",
+    "backend",
+    "derive_keys",
+    "derive_seeds",
+    "empty_like_keys",
+    "fill_keys",
+    "fill_seeds",
+    "mt19937_state",
+    "name_id",
+    "scope_key",
+    "set_simd",
+    "simd",
+    "simd_paths",
+    "stream_key",
+]
+
+_HUGE = 4 << 20  # bytes from which a fresh output is worth huge pages
+
+backend = "reference" if _native.kernels is None else "native"
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as the signed integer that an operator's schema has."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
+    """See :func:`fastseed._reference.scope_key`."""
+    if _native.generators is None:
+        return _reference.scope_key(master, task, epoch, step)
+    scope: Scope = _native.generators.scope_key(master, task, epoch, step)
+    return scope
+
+
+def stream_key(
+    scope: Scope, name: int, rank: int, worker: int, i: int, domain: int = DOMAIN_STREAM
+) -> int:
+    """See :func:`fastseed._reference.stream_key`."""
+    if _native.generators is None:
+        return _reference.stream_key(scope, name, rank, worker, i, domain)
+    lo, hi = _native.generators.stream_key(*scope, name, rank | domain << 24, worker << 40 | i)
+    return int(lo | hi << 64)
+
+
+def fill_keys(
+    out: torch.Tensor, scope: Scope, name: int, rank: int, start: int, domain: int = DOMAIN_STREAM
+) -> None:
+    """Write the keys of indices ``start``, ``start + 1``, ... into ``out``, (n, 2) uint64."""
+    if _native.kernels is None:
+        out.numpy()[:] = _reference.derive_keys(scope, name, rank, start, len(out), domain)
+        return
+    _native.kernels.derive_keys(
+        out, _signed(scope[0]), _signed(scope[1]), name, rank | domain << 24, _signed(start)
+    )
+
+
+def fill_seeds(
+    out: torch.Tensor, scope: Scope, name: int, rank: int, start: int, domain: int = DOMAIN_STREAM
+) -> None:
+    """Write the seeds of indices ``start``, ``start + 1``, ... into ``out``, (n,) uint64."""
+    if _native.kernels is None:
+        out.numpy()[:] = _reference.derive_seeds(scope, name, rank, start, len(out), domain)
+        return
+    _native.kernels.derive_seeds(
+        out, _signed(scope[0]), _signed(scope[1]), name, rank | domain << 24, _signed(start)
+    )
+
+
+def empty_like_keys(*shape: int) -> torch.Tensor:
+    """A fresh uint64 tensor on the CPU; a large one is given huge pages where there are any."""
+    out = torch.empty(shape, dtype=torch.uint64)
+    if _native.kernels is not None and out.numel() * 8 >= _HUGE:
+        _native.kernels.advise_huge_pages(out)
+    return out
+
+
+def derive_keys(
+    scope: Scope, name: int, rank: int, start: int, n: int, domain: int = DOMAIN_STREAM
+) -> U64:
+    """See :func:`fastseed._reference.derive_keys`."""
+    out = empty_like_keys(n, 2)
+    fill_keys(out, scope, name, rank, start, domain)
+    array: U64 = out.numpy()
+    return array
+
+
+def derive_seeds(
+    scope: Scope, name: int, rank: int, start: int, n: int, domain: int = DOMAIN_STREAM
+) -> U64:
+    """See :func:`fastseed._reference.derive_seeds`."""
+    out = empty_like_keys(n)
+    fill_seeds(out, scope, name, rank, start, domain)
+    array: U64 = out.numpy()
+    return array
+
+
+def simd_paths() -> tuple[str, ...]:
+    """The instruction sets that the native kernels can use on this CPU, slowest first."""
+    return () if _native.kernels is None else tuple(_native.kernels.simd_paths().split())
+
+
+def simd() -> str | None:
+    """The one in use; None on the reference backend."""
+    return None if _native.kernels is None else str(_native.kernels.simd_path())
+
+
+def set_simd(name: str | None) -> None:
+    """Force one of :func:`simd_paths`; None goes back to the fastest."""
+    if _native.kernels is None:
+        raise RuntimeError(f"fastseed: there are no native kernels here ({_native.missing})")
+    _native.kernels.choose_simd_path(name or "")
+    _native.generators.choose_simd_path(name or "")

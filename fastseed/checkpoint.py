@@ -1,0 +1,152 @@
+"""The state of a :class:`~fastseed.seeder.Seeder`, without pickle.
+
+A state is a flat dict of ints, strings and uint8 tensors, which ``torch.load(weights_only=True)``
+and ``torch.distributed.checkpoint`` take as it is. It always holds the coordinates: enough to
+resume at the beginning of a scope. With ``rng=True`` it also holds, under ``rng.<stream>``, the
+exact state of every generator that can show one, to resume anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+from . import _ops, streams
+from .pool import GeneratorPool
+from .seeder import Seeder
+
+logger = logging.getLogger("fastseed")
+
+FORMAT = "fastseed"
+VERSION = 1
+
+_RNG = "rng."
+_RANGES = {
+    "master_seed": streams.MAX_MASTER,
+    "rank": streams.MAX_RANK,
+    "world_size": streams.MAX_RANK + 1,
+    "task": streams.MAX_TASK,
+    "epoch": streams.MAX_EPOCH,
+    "step": streams.MAX_STEP,
+}
+_SCOPE = ("task", "epoch", "step")  # absent before the first reseed
+
+
+def state_dict(seeder: Seeder, *, rng: bool = False) -> dict[str, Any]:
+    """The state of ``seeder``; callables have none, and are named in a log line if ``rng``."""
+    state: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "derivation": _ops.DERIVATION_VERSION,
+        "scheme": seeder.scheme,
+        "master_seed": seeder.master_seed,
+        "rank": seeder.rank,
+        "world_size": seeder.world_size,
+    }
+    if seeder.scope is not None:
+        state.update(seeder.scope._asdict())
+    if rng:
+        stateless = []
+        for name, sink in seeder.exact_sinks():
+            held = sink.states() if isinstance(sink, GeneratorPool) else sink.state()
+            if held is None:
+                stateless.append(name)
+            else:
+                state[_RNG + name] = held
+        if stateless:
+            logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
+    return state
+
+
+def load_state_dict(seeder: Seeder, state: Any) -> None:
+    """Put ``seeder`` where ``state`` was, after checking all of it.
+
+    Exact states are put back where this rank wrote them; a generator without one, or any on
+    another rank, gets the state it had at the beginning of the scope, and a log line says so.
+    """
+    at = _check(seeder, state)
+    own = state["rank"] == seeder.rank
+    exact = {k[len(_RNG) :]: v for k, v in state.items() if k.startswith(_RNG)}
+    sinks = dict(seeder.exact_sinks())
+    if exact and own:
+        _check_exact(exact, sinks)
+    elif exact:
+        logger.warning(
+            "fastseed.load_state_dict: the exact states are rank %d's and this is rank %d: its "
+            "generators are set to the beginning of the scope",
+            state["rank"],
+            seeder.rank,
+        )
+        exact = {}
+    seeder.move_to(state["master_seed"], at)
+    if at is not None:
+        seeder.restore(at)
+    for name, held in exact.items():
+        sink = sinks[name]
+        if isinstance(sink, GeneratorPool):
+            sink.load_states(held)
+        else:
+            sink.load(held)
+    fresh = sorted(set(sinks) - set(exact)) if exact else []
+    if fresh:
+        logger.info("fastseed.load_state_dict: set to the beginning of the scope: %s", fresh)
+
+
+def _refuse(what: str, value: Any) -> ValueError:
+    return ValueError(f"fastseed.load_state_dict: {what}, got {streams.describe(value)}")
+
+
+def _check(seeder: Seeder, state: Any) -> streams.Coordinates | None:
+    """Everything but the exact states; the coordinates it holds."""
+    if not isinstance(state, dict):
+        raise TypeError(
+            "fastseed.load_state_dict: state must be a dict from state_dict(), "
+            f"got {streams.describe(state)} of type {type(state).__name__}"
+        )
+    if state.get("format") != FORMAT:
+        raise _refuse(f"state['format'] must be {FORMAT!r}", state.get("format"))
+    expected = (
+        ("version", VERSION),
+        ("derivation", _ops.DERIVATION_VERSION),
+        ("scheme", seeder.scheme),
+    )
+    for field, value in expected:
+        if state.get(field) != value:
+            raise _refuse(f"state[{field!r}] must be {value!r}", state.get(field))
+    missing = {"master_seed", "rank", "world_size"} - set(state)
+    if missing:
+        raise _refuse("state must hold master_seed, rank and world_size", sorted(state))
+    there = [field for field in _SCOPE if field in state]
+    if there and len(there) != len(_SCOPE):
+        raise _refuse(f"state must hold all of {_SCOPE} or none", there)
+    for field, top in _RANGES.items():
+        if field in state:
+            streams.check_int("load_state_dict", f"state[{field!r}]", state[field], 0, top)
+    known = {"format", "version", "derivation", "scheme", *_RANGES}
+    for field in state:
+        if field not in known and not (isinstance(field, str) and field.startswith(_RNG)):
+            raise _refuse("state must hold nothing but what state_dict() wrote", field)
+    if not there:
+        return None
+    return streams.Coordinates(*(int(state[field]) for field in _SCOPE))
+
+
+def _check_exact(exact: dict[str, Any], sinks: dict[str, Any]) -> None:
+    for name, held in exact.items():
+        where = f"state['{_RNG}{name}']"
+        if name not in sinks:
+            raise _refuse(
+                f"{where} belongs to a generator that must be registered first", sorted(sinks)
+            )
+        if not isinstance(held, torch.Tensor) or held.dtype != torch.uint8 or held.dim() != 1:
+            raise _refuse(f"{where} must be a 1-D uint8 tensor", held)
+        sink = sinks[name]
+        try:
+            if isinstance(sink, GeneratorPool):
+                sink.split_states(held)
+            else:
+                sink.check(held)
+        except ValueError as error:
+            raise ValueError(f"fastseed.load_state_dict: {where} is damaged: {error}") from error

@@ -1,0 +1,159 @@
+"""Who am I among the ranks of this job, and do we agree on the master seed?"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+from typing import Any, NamedTuple
+
+import torch.distributed as dist
+
+from . import streams
+
+logger = logging.getLogger("fastseed")
+
+# Launchers' variables, in the order in which they are believed.
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, Accelerate, Lightning
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+
+
+class Place(NamedTuple):
+    """A process among the processes of its job."""
+
+    rank: int
+    world_size: int
+    source: str
+
+
+def _variable(name: str) -> int:
+    text = os.environ[name]
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError(
+            f"fastseed.init: environment variable {name} must be an integer, got {text!r}"
+        ) from error
+
+
+def process_group_size() -> int:
+    """The size of the default process group; 1 when there is none."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    return 1
+
+
+def discover() -> Place:
+    """Rank and world size: from torch.distributed, a launcher's variables or Horovod; else 0 of 1.
+
+    Raises:
+        ValueError: a launcher's variable is no integer, or a rank is not below its world size.
+    """
+    if dist.is_available() and dist.is_initialized():
+        return Place(dist.get_rank(), dist.get_world_size(), "torch.distributed")
+    for rank, size in _LAUNCHERS:
+        if rank in os.environ and size in os.environ:
+            return _check(Place(_variable(rank), _variable(size), f"{rank}/{size}"))
+    horovod: Any = sys.modules.get("horovod.torch")
+    if horovod is not None and horovod.is_initialized():
+        return Place(horovod.rank(), horovod.size(), "horovod")
+    return Place(0, 1, "default")
+
+
+def _check(place: Place) -> Place:
+    if not 1 <= place.world_size <= streams.MAX_RANK + 1:
+        raise ValueError(
+            f"fastseed.init: world_size must be in [1, {streams.MAX_RANK + 1}], "
+            f"got {place.world_size} (from {place.source})"
+        )
+    if not 0 <= place.rank < place.world_size:
+        raise ValueError(
+            f"fastseed.init: rank must be in [0, {place.world_size}), "
+            f"got {place.rank} (from {place.source})"
+        )
+    return place
+
+
+def locate(ngpus: Any, local_rank: Any, rank: Any, world_size: Any, *, correct: bool) -> Place:
+    """This process's place, from the arguments of ``init`` and what the environment says.
+
+    ``rank`` and ``world_size`` are believed. ``local_rank`` and ``ngpus``, the predecessor's, are
+    meant to be the global ones but often are a node's: then every node would repeat the seeds of
+    the first. Where the environment knows a larger world in which they are not this process's,
+    they are corrected, with a warning (with ``correct=False`` only the warning is given).
+    """
+    found = discover()
+    if rank is not None or world_size is not None:
+        size = found.world_size if world_size is None else _int("world_size", world_size, 1)
+        here = found.rank if rank is None else _int("rank", rank, 0)
+        return _check(Place(here, size, "arguments"))
+    if ngpus is None and local_rank is None:
+        return found
+    size = found.world_size if ngpus is None else _int("ngpus", ngpus, 1)
+    here = found.rank if local_rank is None else _int("local_rank", local_rank, 0)
+    given = Place(here, size, "arguments")
+    if found.world_size >= size and found.world_size > 1 and found[:2] != given[:2]:
+        logger.warning(
+            "fastseed.init: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; %s",
+            here,
+            size,
+            found.source,
+            found.rank,
+            found.world_size,
+            "using the latter, so that no two nodes repeat each other's seeds"
+            if correct
+            else "the arguments are used, as the predecessor did: nodes may repeat seeds",
+        )
+        if correct:
+            return found
+    return _check(given)
+
+
+def _int(argument: str, value: Any, low: int) -> int:
+    return streams.check_int("init", argument, value, low, streams.MAX_RANK + low)
+
+
+def draw_master_seed(bits: int) -> int:
+    """A fresh master seed from the operating system, of ``bits`` bits."""
+    return secrets.randbits(bits)
+
+
+def agree_on_master(master: int | None, world_size: int, bits: int) -> tuple[int, bool]:
+    """The master seed of this job, and whether every rank is known to use it.
+
+    With a process group of ``world_size`` ranks this is a collective that every rank must enter:
+    a seed that no rank gave is drawn on rank 0, and seeds that differ are an error on every rank.
+
+    Raises:
+        ValueError: ranks were given different master seeds.
+    """
+    if world_size == 1:
+        return (draw_master_seed(bits) if master is None else master), True
+    if process_group_size() != world_size:
+        if master is None:
+            logger.warning(
+                "fastseed.init: master_seed is None and there is no process group of %d ranks to "
+                "agree on one: each rank draws its own, and streams shared by ranks are refused; "
+                "call torch.distributed.init_process_group first, or give a master seed",
+                world_size,
+            )
+            return draw_master_seed(bits), False
+        return master, True
+    mine = (master, draw_master_seed(bits) if master is None and dist.get_rank() == 0 else None)
+    everyone: list[Any] = [None] * world_size
+    dist.all_gather_object(everyone, mine)
+    given = [seed for seed, _ in everyone]
+    if all(seed is None for seed in given):
+        return int(everyone[0][1]), True
+    if any(seed != given[0] for seed in given):
+        odd = next(rank for rank, seed in enumerate(given) if seed != given[0])
+        raise ValueError(
+            "fastseed.init: master_seed must be the same on every rank, "
+            f"got {given[0]} on rank 0 and {given[odd]} on rank {odd}"
+        )
+    return int(given[0]), True

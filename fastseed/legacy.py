@@ -1,0 +1,38 @@
+"""``scheme="fwr13y"``: the seeds of ``fwr13y.seeder.pyt`` (framework-reproducibility 0.6.0).
+
+For jobs that started on the predecessor and must go on with its bits. It has its weaknesses too
+(neighbouring master seeds share almost all seeds, a third task meets the next rank's first one);
+the tests show them beside the default scheme.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+
+MASTER_BITS = 31
+"""Bits of a master seed that was not given: the predecessor's are below 2**31."""
+
+_TASKS = 2
+_MAX_INT32 = 2147483647
+_rng = random.Random(0)  # seeded before each draw; not one of the process's generators
+
+
+def seed(master: int, ngpus: int, rank: int, task: int, epoch: int, *, shared: bool = False) -> int:
+    """The 31-bit seed of a rank, or the one that all ranks share, at (task, epoch)."""
+    if shared:
+        key = _TASKS * (master + epoch) * _TASKS + task
+    else:
+        key = (master + epoch * ngpus + rank) * _TASKS + task
+    _rng.seed(key)
+    return _rng.randint(0, _MAX_INT32)
+
+
+def reseed_libraries(value: int) -> Iterable[tuple[str, Callable[[], object]]]:
+    """The predecessor's calls in its order, each under the name of the stream it stands for."""
+    yield "torch", lambda: torch.manual_seed(value)
+    yield "numpy", lambda: np.random.seed(value)
+    yield "python", lambda: random.seed(value)

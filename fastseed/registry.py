@@ -1,0 +1,124 @@
+"""The generators that users registered: their names, and what kind of sink each one is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from . import streams
+from .pool import GeneratorPool
+from .sinks import BITS, CallableSink, NumpyLegacySink, NumpySink, PythonSink, Sink, TorchSink
+
+
+class Registration(NamedTuple):
+    """A registered generator, held strongly until it is unregistered."""
+
+    name: str
+    name_id: int
+    generator: Any
+    sink: Sink | GeneratorPool
+    shared: bool
+
+    def reseed(self, stream: streams.Stream) -> None:
+        """Give the generator, or each member of a pool, its key of ``stream``."""
+        if isinstance(self.sink, GeneratorPool):
+            self.sink.reseed_members(stream)
+        else:
+            self.sink.reseed(stream.key())
+
+
+def sink_for(generator: Any, bits: int = 31) -> Sink | GeneratorPool:
+    """The sink of a generator of any supported kind; TypeError for anything else."""
+    if isinstance(generator, GeneratorPool):
+        return generator
+    if isinstance(generator, torch.Generator):
+        return TorchSink(generator)
+    if isinstance(generator, np.random.Generator):
+        return NumpySink(generator)
+    if isinstance(generator, np.random.RandomState):
+        return NumpyLegacySink(generator)
+    if isinstance(generator, random.Random) and not isinstance(generator, random.SystemRandom):
+        return PythonSink(generator)
+    if isinstance(generator, (list, tuple)) and generator:
+        return GeneratorPool(generator)
+    if callable(generator):
+        return CallableSink(generator, bits)
+    raise TypeError(
+        "fastseed.register_generator: gen must be a callable, torch.Generator, "
+        "numpy.random.Generator, numpy.random.RandomState, random.Random, GeneratorPool or "
+        f"non-empty list of torch.Generator, got {streams.describe(generator)} "
+        f"of type {type(generator).__name__}"
+    )
+
+
+class Registry:
+    """Registrations in order, under names whose ids all differ."""
+
+    def __init__(self, reserved: tuple[str, ...]) -> None:
+        self._names = {streams.name_id(name): name for name in reserved}
+        self._entries: list[Registration] = []
+        self._unnamed = 0
+
+    def __iter__(self) -> Iterator[Registration]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, generator: Any, shared: bool, name: str | None, bits: int) -> Registration:
+        """Register; nothing has changed when this raises."""
+        if not isinstance(shared, (bool, np.bool_)):
+            raise TypeError(
+                "fastseed.register_generator: shared must be a bool, "
+                f"got {streams.describe(shared)} of type {type(shared).__name__}"
+            )
+        if isinstance(bits, bool) or bits not in BITS:
+            raise ValueError(
+                f"fastseed.register_generator: bits must be one of {BITS}, "
+                f"got {streams.describe(bits)}"
+            )
+        sink = sink_for(generator, bits)
+        unnamed = name is None and not isinstance(generator, GeneratorPool)
+        if unnamed:
+            name = f"generator/{self._unnamed}"
+        elif name is None:
+            name = generator.name
+        name = streams.check_name("register_generator", name)
+        name_id = streams.name_id(name)
+        if name_id in self._names:
+            raise ValueError(
+                "fastseed.register_generator: name must have an id of its own, "
+                f"got {name!r}, whose id {name_id:08x} is that of {self._names[name_id]!r}"
+            )
+        entry = Registration(name, name_id, generator, sink, bool(shared))
+        self._unnamed += unnamed
+        self._names[name_id] = name
+        self._entries.append(entry)
+        return entry
+
+    def remove(self, generator: Any) -> None:
+        """Forget the first registration of this very generator, or of an equal callable."""
+        matches = [e for e in self._entries if e.generator is generator]
+        matches += [e for e in self._entries if _equal(e.generator, generator)]
+        if matches:
+            entry = matches[0]
+            self._entries = [e for e in self._entries if e is not entry]
+            del self._names[entry.name_id]
+            return
+        raise ValueError(
+            "fastseed.unregister_generator: gen must be a registered generator, "
+            f"got {streams.describe(generator)}"
+        )
+
+    def find(self, name: str) -> Registration | None:
+        """The registration under this name."""
+        return next((entry for entry in self._entries if entry.name == name), None)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Bound methods are made anew by each attribute access: equal, but not the same object."""
+    return callable(a) and callable(b) and type(a) is type(b) and bool(a == b)

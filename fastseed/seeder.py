@@ -1,0 +1,409 @@
+"""The object behind ``init`` and ``reseed``: where the job is, and every generator that follows."""
+
+from __future__ import annotations
+
+import array
+import logging
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from . import _ops, distributed, legacy, streams
+from ._eager import eager
+from .accelerators import AcceleratorSink, compiled_types
+from .pool import GeneratorPool
+from .process import ProcessGenerators
+from .registry import Registration, Registry
+from .sinks import LOW64, Sink
+from .streams import SHARED, Coordinates, Stream
+
+logger = logging.getLogger("fastseed")
+
+_SEED_BITS = 63  # of a master seed that was not given: it fits the signed integers it may end in
+
+
+class ReseedError(RuntimeError):
+    """Some generators could not be reseeded; all others were.
+
+    Calling ``reseed`` again, once the cause is gone, gives exactly the state of a clean run.
+
+    Attributes:
+        failures: what each failing generator raised, by stream name.
+    """
+
+    def __init__(self, failures: dict[str, Exception]) -> None:
+        reasons = "; ".join(f"{name}: {error!r}" for name, error in failures.items())
+        super().__init__(f"fastseed.reseed: these generators were not reseeded: {reasons}")
+        self.failures = failures
+
+
+class _Seen:
+    """Which scopes this process has been in, in 256 KiB however long it runs.
+
+    A table of scope keys, each in the slot that its low bits name. A new one evicts another now
+    and then, and that scope's repetition then goes unnoticed; a false alarm needs two equal 64-bit
+    keys.
+    """
+
+    _SLOTS = 1 << 15
+
+    def __init__(self) -> None:
+        self._keys = array.array("Q", bytes(8 * self._SLOTS))
+
+    def add(self, key: int) -> bool:
+        """Remember; whether it was there already."""
+        slot = key & (self._SLOTS - 1)
+        if self._keys[slot] == key:
+            return True
+        self._keys[slot] = key
+        return False
+
+
+class Seeder:
+    """Reseeds every random generator of this process as a function of where the job is.
+
+    Args:
+        master_seed: an integer of [0, 2**64). None: one is drawn from the operating system on
+            rank 0, and all ranks agree on it.
+        ngpus: the number of ranks (the predecessor's argument, like the next).
+        local_rank: this process's rank among them.
+        rank: this process's global rank; believed, as is ``world_size``.
+        world_size: the number of ranks. Rank and size that are not given are taken from
+            torch.distributed, the launcher's environment or Horovod, else 0 of 1.
+        scheme: ``"philox-v1"``, or ``"fwr13y"`` for the predecessor's seeds bit for bit.
+
+    Where a process group exists this is a collective call: every rank has to make it.
+
+    Raises:
+        TypeError, ValueError: for an argument that is out of its range, or master seeds that
+            differ between ranks.
+    """
+
+    def __init__(
+        self,
+        master_seed: int | None = None,
+        ngpus: int | None = None,
+        local_rank: int | None = None,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        scheme: str = "philox-v1",
+    ) -> None:
+        if scheme not in streams.SCHEMES:
+            raise ValueError(
+                f"fastseed.init: scheme must be one of {streams.SCHEMES}, got {scheme!r}"
+            )
+        if master_seed is not None:
+            master_seed = streams.check_int(
+                "init", "master_seed", master_seed, 0, streams.MAX_MASTER
+            )
+        legacy_scheme = scheme == "fwr13y"
+        place = distributed.locate(ngpus, local_rank, rank, world_size, correct=not legacy_scheme)
+        bits = legacy.MASTER_BITS if legacy_scheme else _SEED_BITS
+        self.master_seed, self._agreed = distributed.agree_on_master(
+            master_seed, place.world_size, bits
+        )
+        self.rank, self.world_size, self.scheme = place.rank, place.world_size, scheme
+        self.scope: Coordinates | None = None
+        self.left_out: tuple[str, ...] = ()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What is made anew in each process."""
+        self._pid = os.getpid()
+        self._seen = _Seen()
+        self._repeats = 0
+        self._process = ProcessGenerators()
+        self._accelerators = [
+            (sink.name, streams.name_id(sink.name), sink)
+            for sink in map(AcceleratorSink, compiled_types())
+        ]
+        names = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
+        self._registry = Registry(names)
+
+    def __repr__(self) -> str:
+        parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
+        parts += [f"world_size={self.world_size}", f"scheme={self.scheme!r}"]
+        if self.scope is not None:
+            parts.append("task={}, epoch={}, step={}".format(*self.scope))
+        if self._registry:
+            parts.append(f"registered={[entry.name for entry in self._registry]}")
+        if self.left_out:
+            parts.append(f"left_out={list(self.left_out)}")
+        if os.getpid() != self._pid:
+            parts.append(f"forked from process {self._pid}, whose coordinates it has")
+        return f"Seeder({', '.join(parts)})"
+
+    # ------------------------------------------------------------------ pickling (spawn)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = (*self.left_out, *(entry.name for entry in self._registry))
+        return {
+            "master_seed": self.master_seed,
+            "agreed": self._agreed,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "scheme": self.scheme,
+            "scope": None if self.scope is None else tuple(self.scope),
+            "left_out": names,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.master_seed, self._agreed = state["master_seed"], state["agreed"]
+        self.rank, self.world_size = state["rank"], state["world_size"]
+        self.scheme, self.left_out = state["scheme"], state["left_out"]
+        self.scope = None if state["scope"] is None else Coordinates(*state["scope"])
+        self._prepare()
+        if self.left_out:
+            logger.warning(
+                "fastseed: a Seeder was sent to this process without its registered generators %s; "
+                "register those that are needed here",
+                list(self.left_out),
+            )
+
+    # ------------------------------------------------------------------ reseeding
+
+    @eager
+    def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
+        """Give every generator the state that belongs to (task, epoch, step).
+
+        Args:
+            task: [0, 2**24): what the job is doing (say 0 initialisation, 1 training).
+            epoch: [0, 2**32).
+            step: [0, 2**64).
+
+        Raises:
+            TypeError, ValueError: a coordinate is none; no generator has changed.
+            RuntimeError: a CUDA graph is being captured; no generator has changed.
+            ReseedError: some generators failed; all others are reseeded.
+        """
+        at = streams.check_coordinates("reseed", task, epoch, step)
+        if self._seen.add(self.restore(at)):
+            self._warn_repeated(at)
+
+    def restore(self, at: Coordinates) -> int:
+        """:meth:`reseed` to checked coordinates, repeated or not; the scope's key."""
+        for _, _, accelerator in self._accelerators:
+            accelerator.refuse_capture("reseed")
+        legacy_scheme = self.scheme == "fwr13y"
+        scope = self._reseed_legacy(at) if legacy_scheme else self._reseed_philox(at)
+        self.scope = at
+        return scope[0]
+
+    def _reseed_philox(self, at: Coordinates) -> _ops.Scope:
+        scope = _ops.scope_key(self.master_seed, *at)
+        rank = self.rank
+        failures = self._process.reseed(scope, rank)
+        for name, name_id, accelerator in self._accelerators:
+            try:
+                accelerator.reseed_members(Stream(scope, name_id, rank))
+            except Exception as error:
+                failures[name] = error
+        for entry in self._registry:
+            try:
+                entry.reseed(Stream(scope, entry.name_id, SHARED if entry.shared else rank))
+            except Exception as error:
+                failures[entry.name] = error
+        _raise(failures)
+        return scope
+
+    def _legacy_seed(self, at: Coordinates, shared: bool) -> int:
+        if at.step != 0:
+            raise ValueError(
+                f"fastseed.reseed: step must be 0 under scheme 'fwr13y', got {at.step}"
+            )
+        return legacy.seed(
+            self.master_seed, self.world_size, self.rank, at.task, at.epoch, shared=shared
+        )
+
+    def _reseed_legacy(self, at: Coordinates) -> _ops.Scope:
+        own = self._legacy_seed(at, shared=False)
+        failures: dict[str, Exception] = {}
+        calls: list[tuple[str, Callable[[], object]]] = list(legacy.reseed_libraries(own))
+        for shared in (False, True):  # the predecessor's order
+            value = self._legacy_seed(at, shared)
+            calls += [(e.name, _call(e, value)) for e in self._registry if e.shared is shared]
+        for name, call in calls:
+            try:
+                call()
+            except Exception as error:
+                failures[name] = error
+        _raise(failures)
+        return _ops.scope_key(self.master_seed, *at)
+
+    def _warn_repeated(self, at: Coordinates) -> None:
+        self._repeats += 1
+        if self._repeats <= 10:
+            logger.warning(
+                "fastseed.reseed: task %d, epoch %d, step %d was used before in this process: "
+                "its random numbers repeat%s",
+                *at,
+                "; further repetitions are not reported" if self._repeats == 10 else "",
+            )
+
+    # ------------------------------------------------------------------ registration
+
+    def register_generator(
+        self, gen: Any, shared: bool = False, *, name: str | None = None, bits: int = 31
+    ) -> None:
+        """Let ``reseed`` set one more generator, from the next call on.
+
+        Args:
+            gen: a callable ``f(seed: int)``, :class:`torch.Generator`,
+                :class:`numpy.random.Generator` or ``RandomState``, :class:`random.Random`,
+                :class:`GeneratorPool` or list of torch generators. Held strongly.
+            shared: the same on all ranks, instead of one stream a rank.
+            name: the stream's name; ``generator/<k>`` (a pool: its own) unless given.
+            bits: how many of the key's lowest bits a callable gets: 31, 32, 63, 64 or 128.
+
+        Raises:
+            TypeError, ValueError: an argument is none of these, or the name's id is taken.
+            RuntimeError: ``shared`` while the ranks have not agreed on a master seed.
+        """
+        if shared and not self._agreed:
+            raise RuntimeError(
+                "fastseed.register_generator: shared must be False here: master_seed was None and "
+                "there was no process group to agree on one; give init a master seed, or call "
+                "torch.distributed.init_process_group before it"
+            )
+        if self.scheme == "fwr13y" and not callable(gen):
+            raise TypeError(
+                "fastseed.register_generator: gen must be a callable under scheme 'fwr13y', "
+                f"got {streams.describe(gen)} of type {type(gen).__name__}"
+            )
+        self._registry.add(gen, shared, name, bits)
+
+    def unregister_generator(self, gen: Any) -> None:
+        """Forget a registered generator; ValueError if it is not registered."""
+        self._registry.remove(gen)
+
+    # ------------------------------------------------------------------ look-ups
+
+    def key(
+        self,
+        name: str,
+        *,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        index: int = 0,
+    ) -> int:
+        """The 128-bit key of a stream, without touching any generator.
+
+        Args:
+            name: the stream's name, registered or not.
+            task: see :meth:`reseed`, as for ``epoch`` and ``step``.
+            epoch: see above.
+            step: see above.
+            rank: [0, 2**24 - 1), or ``fastseed.SHARED``. None: this rank, or ``SHARED`` where
+                ``name`` is registered as shared.
+            worker: the worker field, [0, 2**24): 0 is the main process, k + 1 DataLoader worker k.
+            index: [0, 2**40), the member of a bulk group.
+
+        Raises:
+            TypeError, ValueError: for an argument that is out of its range, or when the scheme is
+                the predecessor's, which has no keys.
+        """
+        stream = self._stream("key", name, task, epoch, step, rank)
+        worker = streams.check_int("key", "worker", worker, 0, streams.MAX_WORKER)
+        return stream.key(streams.check_int("key", "index", index, 0, streams.MAX_INDEX), worker)
+
+    def seed(self, name: str, **coordinates: Any) -> int:
+        """The low 64 bits of :meth:`key`, with the same arguments."""
+        return self.key(name, **coordinates) & LOW64
+
+    def _stream(
+        self, function: str, name: str, task: int, epoch: int, step: int, rank: int | None
+    ) -> Stream:
+        if self.scheme != "philox-v1":
+            raise ValueError(
+                f"fastseed.{function}: scheme must be 'philox-v1', got {self.scheme!r}"
+            )
+        name = streams.check_name(function, name)
+        at = streams.check_coordinates(function, task, epoch, step)
+        if rank is None:
+            entry = self._registry.find(name)
+            rank = SHARED if entry is not None and entry.shared else self.rank
+        return streams.stream(self.master_seed, at, name, streams.check_rank(function, rank))
+
+    def derive_keys(self, n: int, **arguments: Any) -> torch.Tensor:
+        """n keys of consecutive indices: see :func:`fastseed.derive_keys`."""
+        return self._derive("derive_keys", n, (2,), _ops.fill_keys, **arguments)
+
+    def derive_seeds(self, n: int, **arguments: Any) -> torch.Tensor:
+        """n seeds of consecutive indices: see :func:`fastseed.derive_seeds`."""
+        return self._derive("derive_seeds", n, (), _ops.fill_seeds, **arguments)
+
+    def _derive(
+        self,
+        function: str,
+        n: int,
+        tail: tuple[int, ...],
+        fill: Callable[..., None],
+        *,
+        name: str,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        start: int = 0,
+        out: torch.Tensor | None = None,
+        device: torch.device | str | None = None,
+    ) -> torch.Tensor:
+        stream = self._stream(function, name, task, epoch, step, rank)
+        worker = streams.check_int(function, "worker", worker, 0, streams.MAX_WORKER)
+        start = streams.check_int(function, "start", start, 0, streams.MAX_INDEX + 1)
+        n = streams.check_int(function, "n", n, 0, streams.MAX_INDEX + 1 - start)
+        if out is not None:
+            _check_out(function, out, (n, *tail), device)
+        direct = out is not None and out.device.type == "cpu" and out.is_contiguous()
+        target = out if out is not None and direct else _ops.empty_like_keys(n, *tail)
+        fill(target, stream.scope, stream.name_id, stream.rank, worker << 40 | start)
+        if out is None:
+            return target if device is None else target.to(device)
+        return out if direct else out.copy_(target)
+
+    # ------------------------------------------------------------------ for checkpoint
+
+    def exact_sinks(self) -> Iterator[tuple[str, Sink | GeneratorPool]]:
+        """Every generator that there is in this process, by stream name."""
+        yield from self._process.sinks.items()
+        for name, _, accelerator in self._accelerators:
+            generators = accelerator.generators()
+            if generators:
+                yield name, GeneratorPool(generators, name)
+        for entry in self._registry:
+            yield entry.name, entry.sink
+
+    def move_to(self, master_seed: int, at: Coordinates | None) -> None:
+        """Take another job's master seed and coordinates, without reseeding."""
+        self.master_seed, self.scope = master_seed, at
+
+
+def _raise(failures: dict[str, Exception]) -> None:
+    if failures:
+        raise ReseedError(failures) from next(iter(failures.values()))
+
+
+def _call(entry: Registration, value: int) -> Callable[[], object]:
+    return lambda: entry.generator(value)
+
+
+def _check_out(
+    function: str, out: Any, shape: tuple[int, ...], device: torch.device | str | None
+) -> None:
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"fastseed.{function}: out must be a tensor, got {streams.describe(out)}")
+    if out.dtype != torch.uint64:
+        raise TypeError(f"fastseed.{function}: out must be of dtype torch.uint64, got {out.dtype}")
+    if tuple(out.shape) != shape:
+        raise ValueError(
+            f"fastseed.{function}: out must be of shape {shape}, got {tuple(out.shape)}"
+        )
+    if device is not None and torch.device(device).type != out.device.type:
+        raise ValueError(f"fastseed.{function}: out must be on device {device}, got {out.device}")

@@ -1,0 +1,92 @@
+"""Builds the two native parts of fastseed; everything else is in pyproject.toml.
+
+``fastseed._kernels``     the operators, behind LibTorch's stable ABI (no CPython symbol in it)
+``fastseed._generators``  the generators of the process, against ATen and pybind11
+
+Environment:
+  FASTSEED_NO_EXT=1     build neither: the NumPy reference does everything
+  FORCE_CUDA=1          fail where the CUDA part cannot be built (it is never required otherwise)
+  TORCH_CUDA_ARCH_LIST  the architectures to compile CUDA sources for
+  DEBUG=1               -O0 -g
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from setuptools import setup
+
+ROOT = Path(__file__).parent
+DEBUG = os.environ.get("DEBUG") == "1"
+FORCE_CUDA = os.environ.get("FORCE_CUDA") == "1"
+TARGET_TORCH = "0x020a000000000000"  # the oldest torch that `_kernels` runs on: 2.10
+
+
+def sources(*patterns: str) -> list[str]:
+    """Paths relative to the repository, sorted so that builds repeat."""
+    return sorted(str(p.relative_to(ROOT)) for pat in patterns for p in ROOT.glob(pat))
+
+
+def compiler() -> str | None:
+    """The C++ compiler that will be called, if there is one."""
+    command = os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "c++"
+    names = (str(command).split()[0], "c++", "g++", "clang++")
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def cuda_sources() -> list[str]:
+    """The CUDA part, when it can be compiled: never asks whether this machine has a GPU."""
+    import torch
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    found = sources("csrc/kernels/*.cu", "csrc/torch/*_cuda.cpp")
+    missing = (
+        "there are no CUDA sources in this version" if not found
+        else "this torch is built without CUDA" if torch.version.cuda is None
+        else "there is no nvcc" if CUDA_HOME is None
+        else None
+    )  # fmt: skip
+    if missing and FORCE_CUDA:
+        raise SystemExit(
+            f"setup.py: FORCE_CUDA must be unset where CUDA cannot be built: {missing}"
+        )
+    return [] if missing else found
+
+
+def extensions() -> tuple[list[Any], dict[str, Any]]:
+    """The extension modules and the command that builds them."""
+    if os.environ.get("FASTSEED_NO_EXT") == "1":
+        return [], {}
+    if compiler() is None:
+        if FORCE_CUDA:
+            raise SystemExit("setup.py: FORCE_CUDA needs a C++ compiler, found none")
+        print("setup.py: no C++ compiler: building without native code", file=sys.stderr)
+        return [], {}
+    from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
+
+    flags = ["-std=c++17", "-fvisibility=hidden", *(["-O0", "-g"] if DEBUG else ["-O3"])]
+    cpu = sources("csrc/kernels/*.cpp")
+    cuda = cuda_sources()
+    kernels = (CUDAExtension if cuda else CppExtension)(
+        "fastseed._kernels",
+        [*sources("csrc/torch/ops.cpp"), *cpu, *cuda],
+        define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
+        extra_compile_args={"cxx": flags, "nvcc": ["-O3", "-std=c++17"]},
+        py_limited_api=True,
+    )
+    generators = CppExtension(
+        "fastseed._generators",
+        [*sources("csrc/torch/generators.cpp"), *cpu],
+        extra_compile_args={"cxx": flags},
+    )
+    use_ninja = shutil.which("ninja") is not None
+    return [kernels, generators], {"build_ext": BuildExtension.with_options(use_ninja=use_ninja)}
+
+
+ext_modules, cmdclass = extensions()
+setup(ext_modules=ext_modules, cmdclass=cmdclass)
