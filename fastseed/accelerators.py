@@ -62,9 +62,8 @@ class AcceleratorSink:
         """RuntimeError while a CUDA graph is being captured on the current stream."""
         if self.kind == "cuda" and self.ready() and torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
-                f"fastseed.{function}: must not be called while a CUDA graph is captured (the graph "
-                "would keep one seed for ever); call it between replays: each replay reads the "
-                "seed anew"
+                f"fastseed.{function}: must not be called while a CUDA graph is captured, which "
+                "would keep one seed for ever; call it between replays: each reads the seed anew"
             )
 
     def generators(self) -> list[torch.Generator]:

@@ -217,6 +217,7 @@ class NumpyLegacySink(_NumpyState):
         self._generator = generator
         self._seen: Any = None  # the bit generator whose address was looked at
         self._address: int | None = None
+        self.lock: Any = None  # which NumPy itself takes for each draw
         self._normal: Callable[[], float] = (
             np.random.standard_normal if generator is None else generator.standard_normal
         )
@@ -246,17 +247,12 @@ class NumpyLegacySink(_NumpyState):
         same = np.array_equal(held[:-1], public["key"]) and int(held[-1]) == public["pos"]
         return address if same else None
 
-    @property
-    def lock(self) -> Any:
-        """The lock that NumPy itself takes for each draw."""
-        return self._target().lock
-
     def address(self) -> int | None:
-        """Where the words may be written; the caller holds ``bit_generator.lock``."""
+        """Where the words may be written by whoever holds :attr:`lock`."""
         bit_generator = self._target()
         if bit_generator is not self._seen:
             self._address = self._find_address(bit_generator)
-            self._seen = bit_generator
+            self._seen, self.lock = bit_generator, bit_generator.lock
         return self._address
 
     def reseed(self, key: int) -> None:
@@ -283,9 +279,8 @@ class NumpyLegacySink(_NumpyState):
         two were made and the second is drawn too. No draw from position 0 changes a word.
         """
         self._normal()
-        if _native.generators.numpy_position(address) != 0:
+        if _native.generators.finish_numpy(address):
             self._normal()
-        _native.generators.finish_numpy(address)
 
 
 class NumpySink(_NumpyState):

@@ -70,8 +70,8 @@ FS_HD void mt19937_init_by_array(Key key, const uint32_t* base, uint32_t* state)
   previous = (state[1] ^ ((previous ^ (previous >> 30)) * 1664525u)) + addend[k];
   state[1] = previous;
   for (int j = 2; j < kMtWords; ++j) {
-    previous = (state[j] ^ ((previous ^ (previous >> 30)) * 1566083941u)) -
-               static_cast<uint32_t>(j);
+    previous =
+        (state[j] ^ ((previous ^ (previous >> 30)) * 1566083941u)) - static_cast<uint32_t>(j);
     state[j] = previous;
   }
   state[1] = (state[1] ^ ((previous ^ (previous >> 30)) * 1566083941u)) - 1u;

@@ -48,75 +48,114 @@ struct Rounds {
   }
 };
 
-// Low and high 64 bits of kLanes blocks each.
-template <class V>
-struct Halves {
-  typename V::Type lo, hi;
-};
-
-// The state of kGroups vectors of blocks. Their rounds are written interleaved: one after another,
-// the dependent chain of each would fill the CPU's schedulers before the next one starts.
+// kGroups vectors that take every step together. Interleaved like this, their dependent chains run
+// side by side; one after another, a single chain would fill the CPU's schedulers before the next
+// one starts.
 template <class V, int kGroups>
-struct Words {
-  typename V::Type c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
+struct Many {
+  using T = typename V::Type;
+  T v[kGroups];
+
+#define FS_EACH_GROUP(expression)                             \
+  Many r;                                                     \
+  _Pragma("GCC unroll 8") for (int g = 0; g < kGroups; ++g) { \
+    r.v[g] = expression;                                      \
+  }                                                           \
+  return r
+
+  static FS_LANES Many mul(T a, const Many& b) {
+    FS_EACH_GROUP(V::mul(a, b.v[g]));
+  }
+  static FS_LANES Many upper(const Many& a) {
+    FS_EACH_GROUP(V::upper(a.v[g]));
+  }
+  static FS_LANES Many exor(const Many& a, T b) {
+    FS_EACH_GROUP(V::exor(a.v[g], b));
+  }
+  static FS_LANES Many exor3(const Many& a, const Many& b, T c) {
+    FS_EACH_GROUP(V::exor3(a.v[g], b.v[g], c));
+  }
+  static FS_LANES Many join(const Many& low, const Many& high) {
+    FS_EACH_GROUP(V::join(low.v[g], high.v[g]));
+  }
+#undef FS_EACH_GROUP
 };
 
-#define FS_UNROLL _Pragma("GCC unroll 8")
-#define FS_EACH FS_UNROLL for (int g = 0; g < kGroups; ++g)
+// Low and high 64 bits of blocks.
+template <class M>
+struct Halves {
+  M lo, hi;
+};
 
-// The blocks whose first counter word is the low half of each lane of `x`.
-template <class V, bool kBoth, int kGroups>
-FS_LANES void philox_lanes(const Rounds<V>& k, const typename V::Type* x, Halves<V>* out) {
-  using T = typename V::Type;
+// The blocks whose first counter word is the low half of each lane of `x`; `hi` only if kBoth.
+template <bool kBoth, class V, class M>
+FS_LANES Halves<M> philox_lanes(const Rounds<V>& k, const M& x) {
   constexpr int kLast = kPhiloxRounds - 1;
-  Words<V, kGroups> w;
-  T p0[kGroups], p1[kGroups];
-  FS_EACH p0[g] = V::mul(k.m0, x[g]);  // round 0
-  FS_EACH w.c2[g] = V::exor(V::upper(p0[g]), k.k1[0]);
-  FS_EACH w.c3[g] = p0[g];
-  FS_EACH p1[g] = V::mul(k.m1, w.c2[g]);  // round 1
-  FS_EACH w.c0[g] = V::exor(V::upper(p1[g]), k.k0[1]);
-  FS_EACH w.c1[g] = p1[g];
-  FS_EACH w.c2[g] = V::exor(w.c3[g], k.k1[1]);
-  FS_EACH p0[g] = V::mul(k.m0, w.c0[g]);  // round 2
-  FS_EACH p1[g] = V::mul(k.m1, w.c2[g]);
-  FS_EACH w.c0[g] = V::exor3(V::upper(p1[g]), w.c1[g], k.k0[2]);
-  FS_EACH w.c1[g] = p1[g];
-  FS_EACH w.c2[g] = V::exor(V::upper(p0[g]), k.k1[2]);
-  FS_EACH w.c3[g] = p0[g];
-  FS_UNROLL for (int r = 3; r < kLast; ++r) {
-    FS_EACH p0[g] = V::mul(k.m0, w.c0[g]);
-    FS_EACH p1[g] = V::mul(k.m1, w.c2[g]);
-    FS_EACH w.c0[g] = V::exor3(V::upper(p1[g]), w.c1[g], k.k0[r]);
-    FS_EACH w.c1[g] = p1[g];
-    FS_EACH w.c2[g] = V::exor3(V::upper(p0[g]), w.c3[g], k.k1[r]);
-    FS_EACH w.c3[g] = p0[g];
+  M p0 = M::mul(k.m0, x);  // round 0
+  M c2 = M::exor(M::upper(p0), k.k1[0]);
+  M c3 = p0;
+  M p1 = M::mul(k.m1, c2);  // round 1
+  M c0 = M::exor(M::upper(p1), k.k0[1]);
+  M c1 = p1;
+  c2 = M::exor(c3, k.k1[1]);
+  p0 = M::mul(k.m0, c0);  // round 2
+  p1 = M::mul(k.m1, c2);
+  c0 = M::exor3(M::upper(p1), c1, k.k0[2]);
+  c1 = p1;
+  c2 = M::exor(M::upper(p0), k.k1[2]);
+  c3 = p0;
+  _Pragma("GCC unroll 8") for (int r = 3; r < kLast; ++r) {
+    p0 = M::mul(k.m0, c0);
+    p1 = M::mul(k.m1, c2);
+    c0 = M::exor3(M::upper(p1), c1, k.k0[r]);
+    c1 = p1;
+    c2 = M::exor3(M::upper(p0), c3, k.k1[r]);
+    c3 = p0;
   }
-  FS_EACH p1[g] = V::mul(k.m1, w.c2[g]);
-  FS_EACH out[g].lo = V::join(V::exor3(V::upper(p1[g]), w.c1[g], k.k0[kLast]), p1[g]);
+  p1 = M::mul(k.m1, c2);
+  Halves<M> out;
+  out.lo = M::join(M::exor3(M::upper(p1), c1, k.k0[kLast]), p1);
   if (kBoth) {
-    FS_EACH p0[g] = V::mul(k.m0, w.c0[g]);
-    FS_EACH out[g].hi = V::join(V::exor3(V::upper(p0[g]), w.c3[g], k.k1[kLast]), p0[g]);
+    p0 = M::mul(k.m0, c0);
+    out.hi = M::join(M::exor3(M::upper(p0), c3, k.k1[kLast]), p0);
+  } else {
+    out.hi = out.lo;
+  }
+  return out;
+}
+
+// One after another in memory: vectors of lo, or of lo and hi in turns.
+template <class V, bool kBoth, bool kStream, int kGroups>
+FS_LANES void store(uint64_t* out, const Halves<Many<V, kGroups>>& h) {
+  for (int g = 0; g < kGroups; ++g) {
+    if (kBoth) {
+      uint64_t* at = out + 2 * g * V::kLanes;
+      V::template store<kStream>(at, V::zip_low(h.lo.v[g], h.hi.v[g]));
+      V::template store<kStream>(at + V::kLanes, V::zip_high(h.lo.v[g], h.hi.v[g]));
+    } else {
+      V::template store<kStream>(out + g * V::kLanes, h.lo.v[g]);
+    }
   }
 }
 
-template <class V, bool kBoth, bool kStream>
-FS_LANES void store(uint64_t* out, const Halves<V>& h) {
-  if (kBoth) {
-    V::template store<kStream>(out, V::zip_low(h.lo, h.hi));
-    V::template store<kStream>(out + V::kLanes, V::zip_high(h.lo, h.hi));
-  } else {
-    V::template store<kStream>(out, h.lo);
+// kGroups vectors of blocks from index lane `index` on; moves `index` past them.
+template <class V, bool kBoth, bool kStream, int kGroups>
+FS_LANES void groups(const Rounds<V>& k, typename V::Type tweak, typename V::Type& index,
+                     uint64_t* out) {
+  Many<V, kGroups> x;
+  for (int g = 0; g < kGroups; ++g) {
+    x.v[g] = V::exor(index, tweak);
+    index = V::add(index, V::set(V::kLanes));
   }
+  store<V, kBoth, kStream>(out, philox_lanes<kBoth>(k, x));
 }
 
 // Fewer than kLanes blocks.
 template <class V, bool kBoth>
-FS_LANES void part(const Rounds<V>& k, typename V::Type x, int64_t n, uint64_t* out) {
+FS_LANES void part(const Rounds<V>& k, typename V::Type tweak, typename V::Type index, int64_t n,
+                   uint64_t* out) {
   uint64_t words[2 * V::kLanes];
-  Halves<V> h;
-  philox_lanes<V, kBoth, 1>(k, &x, &h);
-  store<V, kBoth, false>(words, h);
+  groups<V, kBoth, false, 1>(k, tweak, index, words);
   for (int64_t i = 0; i < (kBoth ? 2 * n : n); ++i) {
     out[i] = words[i];
   }
@@ -127,35 +166,24 @@ template <class V, bool kBoth, bool kStream>
 FS_LANES void segment(const BlockRange& range, uint64_t first, int64_t n, uint64_t* out) {
   constexpr int64_t kWords = kBoth ? 2 : 1;
   constexpr int64_t kStep = V::kLanes;
+  constexpr int64_t kStride = V::kGroups * kStep;
   const Rounds<V> k(range, static_cast<uint32_t>((first ^ range.tweak) >> 32));
   const typename V::Type tweak = V::set(static_cast<uint32_t>(range.tweak));
   int64_t i = 0;
   if (kStream) {  // up to the first aligned store
     const int64_t head = V::words_to_aligned(out) / kWords;
     i = head < n ? head : n;
-    part<V, kBoth>(k, V::exor(V::count_from(first), tweak), i, out);
+    part<V, kBoth>(k, tweak, V::count_from(first), i, out);
   }
   typename V::Type index = V::count_from(first + static_cast<uint64_t>(i));
-  const typename V::Type step = V::set(kStep);
-  constexpr int kGroups = V::kGroups;
-  for (; i + kGroups * kStep <= n; i += kGroups * kStep) {
-    typename V::Type x[kGroups];
-    Halves<V> h[kGroups];
-    FS_EACH {
-      x[g] = V::exor(index, tweak);
-      index = V::add(index, step);
-    }
-    philox_lanes<V, kBoth, kGroups>(k, x, h);
-    FS_EACH store<V, kBoth, kStream>(out + kWords * (i + g * kStep), h[g]);
+  for (; i + kStride <= n; i += kStride) {
+    groups<V, kBoth, kStream, V::kGroups>(k, tweak, index, out + kWords * i);
   }
-  for (; i + kStep <= n; i += kStep, index = V::add(index, step)) {
-    const typename V::Type x = V::exor(index, tweak);
-    Halves<V> h;
-    philox_lanes<V, kBoth, 1>(k, &x, &h);
-    store<V, kBoth, kStream>(out + kWords * i, h);
+  for (; i + kStep <= n; i += kStep) {
+    groups<V, kBoth, kStream, 1>(k, tweak, index, out + kWords * i);
   }
   if (i < n) {
-    part<V, kBoth>(k, V::exor(index, tweak), n - i, out + kWords * i);
+    part<V, kBoth>(k, tweak, index, n - i, out + kWords * i);
   }
 }
 

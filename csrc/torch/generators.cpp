@@ -231,12 +231,12 @@ void write_numpy(uintptr_t address, Key key) {
   state->position = 0;
 }
 
-int numpy_position(uintptr_t address) {
-  return reinterpret_cast<const NumpyState*>(address)->position;
-}
-
-void finish_numpy(uintptr_t address) {
-  reinterpret_cast<NumpyState*>(address)->position = kMtWords;
+// Ends what write_numpy began: the next draw makes new words. Whether any was read since.
+bool finish_numpy(uintptr_t address) {
+  NumpyState* state = reinterpret_cast<NumpyState*>(address);
+  const bool drawn = state->position != 0;
+  state->position = kMtWords;
+  return drawn;
 }
 
 // Python's, NumPy's and torch's global generators, in one call.
@@ -274,27 +274,25 @@ PYBIND11_MODULE(_generators, m) {
     const Scope s = scope_key(master, task, epoch, step);
     return to_pair(s.key, s.tweak);
   });
-  m.def("stream_key", [](uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t place,
-                         uint64_t index) {
-    const Key k = stream_key(Stream{to_scope(key, tweak), name_id, place}, index);
-    return to_pair(k.lo, k.hi);
-  });
+  m.def("stream_key",
+        [](uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t place, uint64_t index) {
+          const Key k = stream_key(Stream{to_scope(key, tweak), name_id, place}, index);
+          return to_pair(k.lo, k.hi);
+        });
 
   m.def("reseed", [](const at::Generator& gen, uint64_t lo, uint64_t hi) {
     py::gil_scoped_release release;
     reseed_any(gen, Key{lo, hi});
   });
   m.def("default_generators", &default_generators);
-  m.def("current_device", [](const std::string& type) { return hooks_of(type).getCurrentDevice(); });
+  m.def("current_device",
+        [](const std::string& type) { return hooks_of(type).getCurrentDevice(); });
 
   // With the GIL held: Python's generator has no lock of its own.
-  m.def("write_python", [](uintptr_t address, uint64_t lo, uint64_t hi) {
-    write_python(address, Key{lo, hi});
-  });
-  m.def("write_numpy", [](uintptr_t address, uint64_t lo, uint64_t hi) {
-    write_numpy(address, Key{lo, hi});
-  });
-  m.def("numpy_position", &numpy_position);
+  m.def("write_python",
+        [](uintptr_t address, uint64_t lo, uint64_t hi) { write_python(address, Key{lo, hi}); });
+  m.def("write_numpy",
+        [](uintptr_t address, uint64_t lo, uint64_t hi) { write_numpy(address, Key{lo, hi}); });
   m.def("finish_numpy", &finish_numpy);
 
   // Holds the GIL throughout: a thread that waits for the GIL never holds a generator's mutex, so

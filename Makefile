@@ -1,0 +1,66 @@
+# Two commands do everything from nothing: `make demo` and `make test`.
+#
+#   PYTHON=python3.12       which Python the virtual environment is made with
+#   TORCH='torch==2.13.0'   what to install as torch (elsewhere: a CUDA build, another version)
+#   VENV=.venv              where
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+PY := $(VENV)/bin/python
+
+NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+CXX_SOURCES = $(NATIVE) $(wildcard tests/csrc/*.cpp)
+WARN := -std=c++17 -O2 -Wall -Wextra -Werror
+# -isystem: torch's and Python's own headers are not ours to warn about
+TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extension import include_paths; \
+  print(*('-isystem ' + p for p in [*include_paths(), sysconfig.get_paths()['include']]))")
+TEST_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help setup demo test lint bench sanitize clean
+
+help:
+	@echo "make demo      train, stop, resume, compare: the main job on real data"
+	@echo "make test      run the tests"
+	@echo "make lint      style, types, warnings"
+	@echo "make bench     every case beside its peer"
+	@echo "make sanitize  the torch-free C++ test under ASan and UBSan"
+	@echo "make clean     remove the environment and what was built"
+
+setup: $(VENV)/.built
+
+$(VENV)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet $(TORCH) "numpy>=1.26" "setuptools>=77" wheel ninja
+	@touch $@
+
+# Without isolation, so that the native code is built against the torch that will run it.
+$(VENV)/.built: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
+	$(PY) -m pip install --quiet --no-build-isolation -e ".[dev]"
+	@touch $@
+
+demo: setup
+	$(PY) examples/demo.py
+
+test: setup
+	$(PY) -m pytest $(TEST_ARGS)
+
+lint: setup
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
+	$(CXX) -fsyntax-only $(WARN) csrc/kernels/*.cpp
+	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/torch/ops.cpp
+	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators csrc/torch/generators.cpp
+
+bench: setup
+	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
+
+sanitize: setup
+	$(PY) -m pytest tests/csrc -k sanitize
+
+clean:
+	rm -rf $(VENV) build *.egg-info fastseed/*.so demo-output benchmarks/results/local
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
