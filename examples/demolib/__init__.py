@@ -1,0 +1,5 @@
+"""The parts of ``demo.py``: ``launch`` starts jobs, ``results`` judges them, ``report`` shows them.
+
+None of them imports fastseed or torch, and none imports another except ``report`` from ``results``:
+what they know of a run is what its ranks wrote to disk.
+"""

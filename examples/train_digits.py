@@ -1,0 +1,243 @@
+"""Train a small convolutional network on scikit-learn's handwritten digits, repeatably.
+
+    torchrun --nproc-per-node 2 train_digits.py --seed 1234 --checkpoint digits.pt
+    torchrun --nproc-per-node 2 train_digits.py --resume digits.pt --epochs 40
+    python train_digits.py                        # alone; the seed is drawn and printed
+
+Random numbers come from everywhere at once, as they do in real scripts: initialisation, dropout,
+shuffling, and augmentation that draws from ``random``, ``numpy.random`` and ``torch``. The lines
+with ``seeder`` in them are all it takes to make every one of those a function of the master seed,
+the epoch and the rank. A resumed job therefore restores weights and the seed, and no generator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from tqdm import tqdm
+
+import fastseed as seeder
+
+INITIALISATION, TRAINING = 0, 1  # what the job does: the first argument of reseed
+
+
+class Digits(Dataset):
+    """1,797 images of 8x8 pixels; every fifth is held out. Training images are varied at random."""
+
+    def __init__(self, train: bool) -> None:
+        pixels, labels = load_digits(return_X_y=True)
+        chosen = (np.arange(len(labels)) % 5 != 0) == train
+        self.images = torch.from_numpy(pixels[chosen] / 16).float().reshape(-1, 1, 8, 8)
+        self.labels = torch.from_numpy(labels[chosen])
+        self.train = train
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        image = self.images[index]
+        return (vary(image) if self.train else image), self.labels[index]
+
+
+def vary(image: torch.Tensor) -> torch.Tensor:
+    """Shift, change contrast, add noise: draws from three libraries."""
+    shift = random.randint(-1, 1), random.randint(-1, 1)
+    contrast = float(np.random.normal(1.0, 0.1))
+    noise = 0.1 * torch.randn_like(image)
+    return torch.roll(image, shift, dims=(1, 2)) * contrast + noise
+
+
+def build_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 32, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, kernel_size=3, padding=1, stride=2),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Flatten(),
+        nn.Linear(64 * 4 * 4, 64),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(64, 10),
+    )
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train on scikit-learn's digits, repeatably.")
+    parser.add_argument("--seed", type=int, help="master seed (default: drawn, and printed)")
+    parser.add_argument("--epochs", type=int, default=20, help="epochs in all (default: 20)")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per rank and step")
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--checkpoint", type=Path, help="file to write after every epoch")
+    parser.add_argument("--resume", type=Path, help="checkpoint to go on from, seed included")
+    parser.add_argument("--metrics", type=Path, help="folder for one file of JSON lines per rank")
+    args = parser.parse_args()
+    if args.resume and args.seed is not None:
+        parser.error("--resume takes the seed from the checkpoint; leave out --seed")
+    return args
+
+
+def join_job() -> tuple[int, int, torch.device]:
+    """Rank, world size and device, from what the launcher left in the environment."""
+    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    device = torch.device("cpu")
+    if torch.cuda.device_count() >= max(2, ranks_here):
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo" if device.type == "cpu" else "nccl")
+    return rank, world_size, device
+
+
+def run_deterministically() -> None:
+    """Seeding fixes which numbers are drawn; this fixes what is computed from them."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.set_num_threads(1)
+
+
+def settle_buckets(parallel: nn.Module, images: torch.Tensor) -> None:
+    """Let DistributedDataParallel see one backward pass, and forget its gradients.
+
+    After its first pass it packs the gradients anew, in the order in which they came. Three or more
+    ranks then add some of them up in another order, which shows in the last bits; and a resumed
+    process has its first pass in mid-training. With this one, every real step is packed alike.
+    """
+    parallel(images).sum().backward()
+    parallel.zero_grad()
+
+
+def train_epoch(model, optimizer, loader, device) -> float:
+    """One pass over this rank's share of the images; the mean loss over all ranks."""
+    model.train()
+    total = torch.zeros((), device=device)
+    for images, labels in loader:
+        loss = nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.detach()
+    if dist.is_initialized():
+        dist.all_reduce(total)
+        total /= dist.get_world_size()
+    return total.item() / len(loader)
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, data: Digits, device: torch.device) -> float:
+    model.eval()
+    guesses = model(data.images.to(device)).argmax(dim=1).cpu()
+    return (guesses == data.labels).double().mean().item()
+
+
+def digest(model: nn.Module) -> str:
+    """SHA-256 of every parameter's name, shape and bits."""
+    sha = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        sha.update(f"{name} {tuple(parameter.shape)}\n".encode())
+        sha.update(parameter.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()
+
+
+def save_checkpoint(path: Path, state: dict) -> None:
+    """Write beside, then rename: a job killed in between leaves the previous checkpoint whole."""
+    partial = path.with_suffix(".partial")
+    torch.save(state, partial)
+    partial.replace(path)
+
+
+class Metrics:
+    """One JSON object a line, each written out at once, in a file of this rank's own."""
+
+    def __init__(self, folder: Path | None, rank: int) -> None:
+        self.file = None
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.file = (folder / f"rank{rank}.jsonl").open("w", encoding="utf-8")
+
+    def write(self, event: str, **fields: object) -> None:
+        if self.file:
+            print(json.dumps({"event": event, **fields}), file=self.file, flush=True)
+
+
+def main() -> None:
+    args = parse_args()
+    rank, world_size, device = join_job()
+    run_deterministically()
+    checkpoint = None
+    if args.resume:
+        checkpoint = torch.load(args.resume, map_location=device, weights_only=True)
+        args.seed = checkpoint["master_seed"]
+
+    seeder.init(master_seed=args.seed, ngpus=world_size, local_rank=rank)
+    args.seed = seeder.get_master_seed()
+    seeder.reseed(INITIALISATION, 0)
+
+    model = build_model().to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
+    start_epoch = 0
+    if checkpoint:
+        model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        start_epoch = checkpoint["epochs_done"]
+    train_set, held_out = Digits(train=True), Digits(train=False)
+    parallel = DistributedDataParallel(model) if dist.is_initialized() else model
+    settle_buckets(parallel, train_set.images[: args.batch_size].to(device))
+
+    sampler = DistributedSampler(
+        train_set,
+        num_replicas=world_size,
+        rank=rank,
+        # The ranks share one shuffle and cut it into parts, so its seed is a shared one.
+        seed=seeder.seed("sampler", task=TRAINING, rank=seeder.SHARED) & 0x7FFFFFFF,
+    )
+    loader = DataLoader(train_set, batch_size=args.batch_size, sampler=sampler)
+
+    metrics = Metrics(args.metrics, rank)
+    metrics.write("start", master_seed=args.seed, world_size=world_size, start_epoch=start_epoch)
+    if rank == 0:
+        print(f"master seed {args.seed}, {world_size} rank(s) on {device.type}", flush=True)
+    begin = time.perf_counter()
+
+    # disable=None: no bar where standard error is not a terminal.
+    epochs = range(start_epoch, args.epochs)
+    for epoch in tqdm(epochs, desc="epochs", disable=None if rank == 0 else True):
+        seeder.reseed(TRAINING, epoch)
+        sampler.set_epoch(epoch)
+        loss = train_epoch(parallel, optimizer, loader, device)
+        right = accuracy(model, held_out, device)
+        metrics.write("epoch", epoch=epoch, loss=loss, accuracy=right)
+        if rank == 0:
+            tqdm.write(f"epoch {epoch:3d}  loss {loss:.4f}  held-out accuracy {right:.1%}")
+            if args.checkpoint:
+                state = {
+                    "model": model.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "epochs_done": epoch + 1,
+                    "master_seed": args.seed,
+                }
+                save_checkpoint(args.checkpoint, state)
+
+    metrics.write("end", sha256=digest(model), seconds=time.perf_counter() - begin)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
