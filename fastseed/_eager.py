@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# What Dynamo has set to look at each Python frame: None outside of compiled regions. A torch
+# without this query is asked through torch.compiler.disable on every call, which costs more.
+_frame_callback: Callable[[], Any] = getattr(
+    torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: False
+)
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Run ``function`` eagerly on every call, also from inside a ``torch.compile``d region.
 
     There it breaks the graph; under ``fullgraph=True`` torch raises its error for that. What
-    :func:`torch.compiler.disable` does, but it is applied when Dynamo is first seen to be loaded:
-    importing it takes seconds, and a job that never compiles should not pay for it.
+    :func:`torch.compiler.disable` does, but applied only inside such regions: it imports Dynamo,
+    which takes seconds, and then costs microseconds a call.
     """
     disabled: Callable[P, R] | None = None
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         nonlocal disabled
-        dynamo = sys.modules.get("torch._dynamo")
-        if dynamo is None or not hasattr(dynamo, "disable"):  # the latter: while it is imported
+        # Dynamo takes the first question for True as it traces; while it runs the code between two
+        # graphs, the second one says so.
+        if not torch.compiler.is_dynamo_compiling() and _frame_callback() is None:
             return function(*args, **kwargs)
         if disabled is None:
-            disabled = dynamo.disable(
-                function, reason=f"fastseed.{function.__name__} sets generators: never compiled"
-            )
+            reason = f"fastseed.{function.__name__} sets generators: never compiled"
+            disabled = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
         return disabled(*args, **kwargs)
 
     return call
