@@ -69,14 +69,14 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
         return [], {}
     from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
 
-    flags = ["-std=c++17", "-fvisibility=hidden", *(["-O0", "-g"] if DEBUG else ["-O3"])]
+    flags = ["-fvisibility=hidden", *(["-O0", "-g"] if DEBUG else ["-O3"])]
     cpu = sources("csrc/kernels/*.cpp")
     cuda = cuda_sources()
     kernels = (CUDAExtension if cuda else CppExtension)(
         "fastseed._kernels",
         [*sources("csrc/torch/ops.cpp"), *cpu, *cuda],
         define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
-        extra_compile_args={"cxx": flags, "nvcc": ["-O3", "-std=c++17"]},
+        extra_compile_args={"cxx": flags, "nvcc": ["-O3"]},
         py_limited_api=True,
     )
     generators = CppExtension(

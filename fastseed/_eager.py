@@ -13,6 +13,7 @@ R = TypeVar("R")
 
 # What Dynamo has set to look at each Python frame: None outside of compiled regions. A torch
 # without this query is asked through torch.compiler.disable on every call, which costs more.
+_is_tracing = torch.compiler.is_dynamo_compiling
 _frame_callback: Callable[[], Any] = getattr(
     torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: False
 )
@@ -32,7 +33,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
         nonlocal disabled
         # Dynamo takes the first question for True as it traces; while it runs the code between two
         # graphs, the second one says so.
-        if not torch.compiler.is_dynamo_compiling() and _frame_callback() is None:
+        if not _is_tracing() and _frame_callback() is None:
             return function(*args, **kwargs)
         if disabled is None:
             reason = f"fastseed.{function.__name__} sets generators: never compiled"

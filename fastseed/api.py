@@ -58,7 +58,7 @@ def get_master_seed() -> int:
 
 def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     """Reseed every generator of this process: see :meth:`Seeder.reseed`."""
-    _current("reseed").reseed(task, epoch, step)
+    (_seeder or _current("reseed")).reseed(task, epoch, step)
 
 
 def register_generator(

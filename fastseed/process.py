@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import _native, _ops, streams
-from .sinks import NumpyLegacySink, PythonSink, Sink, TorchSink
+from .numpy_sinks import NumpyLegacySink
+from .sinks import PythonSink, Sink, TorchSink
 
 
 class ProcessGenerators:
@@ -30,8 +31,8 @@ class ProcessGenerators:
         address = self._numpy.address()
         if self._together is not None and address is not None:
             with self._numpy.lock:
-                self._together.reseed(scope[0], scope[1], rank, address)
-                self._numpy.finish(address)
+                if self._together.reseed(*scope, rank, address, self._numpy.cached):
+                    self._numpy.finish(address)
             self._python.finish()
             return {}
         return self._one_by_one(scope, rank)

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from . import streams
+from .numpy_sinks import NumpyLegacySink, NumpySink
 from .pool import GeneratorPool
-from .sinks import BITS, CallableSink, NumpyLegacySink, NumpySink, PythonSink, Sink, TorchSink
+from .sinks import BITS, CallableSink, PythonSink, Sink, TorchSink
 
 
 class Registration(NamedTuple):

@@ -224,11 +224,14 @@ void write_python(uintptr_t address, Key key) {
   state->index = kMtWords;
 }
 
-// Leaves the position at 0: the next draws read the words as they are and change none.
-void write_numpy(uintptr_t address, Key key) {
+// Writes the words. True means that a Gaussian may be cached (`cached` is null, or says so): then
+// the position is 0, from where draws change no word, and finish_numpy has to follow.
+bool write_numpy(uintptr_t address, uintptr_t cached, Key key) {
   NumpyState* state = reinterpret_cast<NumpyState*>(address);
   launch_mt19937_expand(key, state->words);
-  state->position = 0;
+  const bool unfinished = cached == 0 || *reinterpret_cast<const int*>(cached) != 0;
+  state->position = unfinished ? 0 : kMtWords;
+  return unfinished;
 }
 
 // Ends what write_numpy began: the next draw makes new words. Whether any was read since.
@@ -245,13 +248,15 @@ class ProcessGenerators {
   ProcessGenerators(uintptr_t python, uint32_t python_id, uint32_t numpy_id, uint32_t torch_id)
       : python_(python), python_id_(python_id), numpy_id_(numpy_id), torch_id_(torch_id) {}
 
-  void reseed(uint64_t key, uint64_t tweak, uint32_t rank, uintptr_t numpy) const {
+  // What write_numpy returns.
+  bool reseed(uint64_t key, uint64_t tweak, uint32_t rank, uintptr_t numpy,
+              uintptr_t cached) const {
     Stream stream{to_scope(key, tweak), python_id_, with_domain(rank, Domain::kStream)};
     write_python(python_, stream_key(stream, 0));
-    stream.name_id = numpy_id_;
-    write_numpy(numpy, stream_key(stream, 0));
     stream.name_id = torch_id_;
     reseed_any(at::detail::getDefaultCPUGenerator(), stream_key(stream, 0));
+    stream.name_id = numpy_id_;
+    return write_numpy(numpy, cached, stream_key(stream, 0));
   }
 
  private:
@@ -291,8 +296,9 @@ PYBIND11_MODULE(_generators, m) {
   // With the GIL held: Python's generator has no lock of its own.
   m.def("write_python",
         [](uintptr_t address, uint64_t lo, uint64_t hi) { write_python(address, Key{lo, hi}); });
-  m.def("write_numpy",
-        [](uintptr_t address, uint64_t lo, uint64_t hi) { write_numpy(address, Key{lo, hi}); });
+  m.def("write_numpy", [](uintptr_t address, uintptr_t cached, uint64_t lo, uint64_t hi) {
+    return write_numpy(address, cached, Key{lo, hi});
+  });
   m.def("finish_numpy", &finish_numpy);
 
   // Holds the GIL throughout: a thread that waits for the GIL never holds a generator's mutex, so
