@@ -6,7 +6,7 @@ import ctypes
 import functools
 import json
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -127,8 +127,8 @@ class NumpyLegacySink(_NumpyState):
         self._address: int | None = None
         self.lock: Any = None  # which NumPy itself takes for each draw
         self.cached = 0  # the address of the flag that a Gaussian is cached; 0 if not known
-        module: Any = np.random
-        self._normal: Any = (module if generator is None else generator).standard_normal
+        source: Any = np.random if generator is None else generator
+        self._normal = cast(Any, source.standard_normal)
         owner, offset = self._normal.__self__, _cached_gauss_offset()
         if offset is not None and type(owner) is np.random.RandomState:
             self.cached = id(owner) + offset
