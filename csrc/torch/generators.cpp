@@ -3,7 +3,6 @@
 // generator's state; so this file is built for one torch.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
-#include <torch/csrc/stable/c/shim.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "../kernels/launch.h"
 #include "engine_access.h"
+#include "parallel.h"
 
 namespace fastseed {
 namespace {
@@ -61,18 +61,6 @@ void reseed_any(at::Generator gen, Key key) {
 }
 
 // ------------------------------------------------------------------------------- many generators
-
-template <class F>
-void parallel(int64_t n, int64_t grain, const F& f) {
-  auto call = [](int64_t begin, int64_t end, void* context) {
-    (*static_cast<const F*>(context))(begin, end);
-  };
-  const AOTITorchError error =
-      torch_parallel_for(0, n, grain, call, const_cast<void*>(static_cast<const void*>(&f)));
-  if (error != 0) {
-    throw std::runtime_error("fastseed.GeneratorPool: a worker thread failed");
-  }
-}
 
 // Many generators behind one handle, so that a call converts nothing.
 //

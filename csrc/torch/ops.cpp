@@ -1,7 +1,6 @@
 // The registered operators, behind LibTorch's stable ABI: this file compiles in seconds, uses no
 // CPython symbol, and one binary of it serves every torch from 2.10.
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 #include <torch/headeronly/util/Exception.h>
@@ -11,6 +10,7 @@
 #endif
 
 #include "../kernels/launch.h"
+#include "parallel.h"
 
 namespace fastseed {
 namespace {
@@ -44,7 +44,7 @@ void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id,
   check_out(out, "derive_keys", 2);
   const Stream stream = stream_of(key, tweak, name_id, place);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
-  torch::stable::parallel_for(0, out.size(0), kGrain, [&](int64_t begin, int64_t end) {
+  parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_keys(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
                        end - begin, data + 2 * begin);
   });
@@ -55,7 +55,7 @@ void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id
   check_out(out, "derive_seeds", 1);
   const Stream stream = stream_of(key, tweak, name_id, place);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
-  torch::stable::parallel_for(0, out.size(0), kGrain, [&](int64_t begin, int64_t end) {
+  parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_seeds(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
                         end - begin, data + begin);
   });
