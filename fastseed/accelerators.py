@@ -14,34 +14,26 @@ from typing import Any
 import torch
 
 from . import _native
+from .sinks import LOW64
 from .streams import Stream
 
-LAZY = ("cuda", "xpu")
+KNOWN = ("cuda", "xpu", "mps")
+"""Types whose stream names are the library's own, whether or not this torch was built for them."""
 
 
 def compiled_types() -> list[str]:
-    """The accelerator types that this torch was built for: the same on every call."""
-    found = []
-    if torch.cuda._is_compiled():
-        found.append("cuda")
-    if torch.xpu._is_compiled():
-        found.append("xpu")
-    if torch.backends.mps.is_built():
-        found.append("mps")
-    return found
+    """The accelerator types that this torch was built for, and one that a plug-in registered."""
+    built = (torch.cuda._is_compiled(), torch.xpu._is_compiled(), torch.backends.mps.is_built())
+    kinds = [kind for kind, there in zip(KNOWN, built, strict=True) if there]
+    current = torch.accelerator.current_accelerator()
+    if current is not None and current.type not in kinds:
+        kinds.append(current.type)
+    return kinds
 
 
 def relative_index(ordinal: int, current: int, count: int) -> int:
     """The member index of device ``ordinal`` of ``count``, seen from device ``current``."""
     return (ordinal - current) % count
-
-
-def _default_generators(kind: str) -> list[torch.Generator]:
-    if _native.generators is not None:
-        return list(_native.generators.default_generators(kind))
-    if kind == "mps":
-        return [torch.mps._get_default_mps_generator()]
-    return list(getattr(torch, kind).default_generators)
 
 
 class AcceleratorSink:
@@ -52,11 +44,16 @@ class AcceleratorSink:
         self.name = f"torch.{kind}"
         self._waiting: Stream | None = None  # what the queued call will use: the latest
 
+    @property
+    def _module(self) -> Any:
+        return getattr(torch, self.kind, None)
+
     def ready(self) -> bool:
         """Whether torch has initialised the accelerator in this process."""
         if self.kind == "mps":
             return torch.backends.mps.is_available()
-        return bool(getattr(torch, self.kind).is_initialized())
+        asked = getattr(self._module, "is_initialized", None)
+        return True if asked is None else bool(asked())
 
     def refuse_capture(self, function: str) -> None:
         """RuntimeError while a CUDA graph is being captured on the current stream."""
@@ -68,23 +65,36 @@ class AcceleratorSink:
 
     def generators(self) -> list[torch.Generator]:
         """The default generators by ordinal; none before the accelerator is initialised."""
-        return _default_generators(self.kind) if self.ready() else []
+        return self._default_generators() if self.ready() else []
 
     def reseed_members(self, stream: Stream) -> None:
         """Give each device the key of its relative ordinal, now or when torch initialises."""
         if self.ready():
             self._apply(stream)
-            return
-        self._waiting = stream
-        if self.kind in LAZY:
+        else:
+            self._waiting = stream
             self._queue()
 
+    def _default_generators(self) -> list[torch.Generator]:
+        if _native.generators is not None:
+            return list(_native.generators.default_generators(self.kind))
+        if self.kind == "mps":
+            return [torch.mps._get_default_mps_generator()]
+        return list(getattr(self._module, "default_generators", ()))
+
+    def _current_device(self) -> int:
+        if self.kind == "mps":
+            return 0
+        if _native.generators is not None:
+            return int(_native.generators.current_device(self.kind))
+        return int(self._module.current_device())
+
     def _apply(self, stream: Stream) -> None:
-        generators = _default_generators(self.kind)
-        current = 0 if self.kind == "mps" else int(getattr(torch, self.kind).current_device())
+        generators = self._default_generators()
+        current = self._current_device() if generators else 0
         for ordinal, generator in enumerate(generators):
             key = stream.key(relative_index(ordinal, current, len(generators)))
-            generator.manual_seed(key & (2**64 - 1))
+            generator.manual_seed(key & LOW64)
 
     def _apply_waiting(self) -> None:
         if self._waiting is not None:
@@ -96,9 +106,8 @@ class AcceleratorSink:
         torch's tracker holds one call that seeds all devices, with a traceback for its error
         message; formatting that would cost more than all the rest of a reseed, so it is left out.
         """
-        module: Any = getattr(torch, self.kind)
-        tracker = getattr(module, "_lazy_seed_tracker", None)
+        tracker = getattr(self._module, "_lazy_seed_tracker", None)
         if tracker is None:
-            module._lazy_call(self._apply_waiting, seed_all=True)
+            self._module._lazy_call(self._apply_waiting, seed_all=True)
         else:
             tracker.queue_seed_all(self._apply_waiting, ["fastseed.reseed\n"])

@@ -12,7 +12,7 @@ import torch
 
 from . import _ops, distributed, legacy, streams
 from ._eager import eager
-from .accelerators import AcceleratorSink, compiled_types
+from .accelerators import KNOWN, AcceleratorSink, compiled_types
 from .pool import GeneratorPool
 from .process import ProcessGenerators
 from .registry import Registration, Registry
@@ -120,8 +120,9 @@ class Seeder:
             (sink.name, streams.name_id(sink.name), sink)
             for sink in map(AcceleratorSink, compiled_types())
         ]
-        names = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
-        self._registry = Registry(names)
+        devices = dict.fromkeys((*KNOWN, *(sink.kind for _, _, sink in self._accelerators)))
+        own = (*self._process.sinks, *(f"torch.{kind}" for kind in devices))
+        self._registry = Registry(own)
 
     def __repr__(self) -> str:
         parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
