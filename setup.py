@@ -71,18 +71,21 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
 
     flags = ["-fvisibility=hidden", *(["-O0", "-g"] if DEBUG else ["-O3"])]
     cpu = sources("csrc/kernels/*.cpp")
+    headers = sources("csrc/**/*.h", "csrc/**/*.cuh")
     cuda = cuda_sources()
     kernels = (CUDAExtension if cuda else CppExtension)(
         "fastseed._kernels",
         [*sources("csrc/torch/ops.cpp"), *cpu, *cuda],
         define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
         extra_compile_args={"cxx": flags, "nvcc": ["-O3"]},
+        depends=headers,
         py_limited_api=True,
     )
     generators = CppExtension(
         "fastseed._generators",
         [*sources("csrc/torch/generators.cpp"), *cpu],
         extra_compile_args={"cxx": flags},
+        depends=headers,
     )
     use_ninja = shutil.which("ninja") is not None
     return [kernels, generators], {"build_ext": BuildExtension.with_options(use_ninja=use_ninja)}
