@@ -1,0 +1,280 @@
+"""Make (or check) ``vectors.txt``, the known answers that every backend must reproduce.
+
+    python make_vectors.py           write vectors.txt, refusing to change a frozen row
+    python make_vectors.py --check   exit 1 if the file on disk is not what this program makes
+
+This is a second implementation of derivation version 1, for proof and not for use: plain Python
+integers, written from the paper (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
+as 1, 2, 3", SC'11) and from the project's written derivation. It imports nothing of fastseed.
+Before it writes anything it must reproduce the published and the golden answers below.
+
+Rows are only ever appended: ``vectors.sha256`` holds, for each release of the file, the number
+of rows so far and the SHA-256 over them. A new batch of rows goes to the end of ``all_rows``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+VECTORS, DIGESTS = HERE / "vectors.txt", HERE / "vectors.sha256"
+
+U24, U32, U40, U64 = ((1 << bits) - 1 for bits in (24, 32, 40, 64))
+SHARED = U24
+SCOPE, STREAM, SAMPLE, STATE = 1, 2, 3, 4
+
+HEADER = """\
+# Known answers of the fastseed derivation, version 1. Made by make_vectors.py; never edited.
+# Decimal integers, words of 8 hex digits, 64-bit values of 16 hex digits.
+# block   key  w0 w1 w2 w3  r0 r1 r2 r3
+# scope   master task epoch step  key tweak
+# name    name  id
+# stream  master task epoch step name rank worker i  lo hi
+# sample  master task epoch step name index  lo hi
+# mt19937 lo hi  624 words
+# seeds   master task epoch step name rank worker start n  sha256 (n little-endian 64-bit seeds)
+"""
+
+
+# --- the derivation ---------------------------------------------------------------------------
+
+
+def block(key: int, w0: int, w1: int, w2: int, w3: int) -> tuple[int, int, int, int]:
+    """Philox4x32-10: ten rounds of two 32x32 multiplications, a swap and a Weyl key schedule."""
+    k0, k1 = key & U32, key >> 32
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * w0, 0xCD9E8D57 * w2
+        w0, w1, w2, w3 = (p1 >> 32) ^ w1 ^ k0, p1 & U32, (p0 >> 32) ^ w3 ^ k1, p0 & U32
+        k0, k1 = (k0 + 0x9E3779B9) & U32, (k1 + 0xBB67AE85) & U32
+    return w0, w1, w2, w3
+
+
+def two_words(r: tuple[int, int, int, int]) -> tuple[int, int]:
+    return r[0] | r[1] << 32, r[2] | r[3] << 32
+
+
+def scope_of(master: int, task: int, epoch: int, step: int) -> tuple[int, int]:
+    return two_words(block(master, step & U32, step >> 32, epoch, task | SCOPE << 24))
+
+
+def name_id(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8")).digest()[:4], "little")
+
+
+def key_at(scope: tuple[int, int], name: int, rank: int, index: int, domain: int) -> tuple:
+    x = index ^ scope[1]
+    return two_words(block(scope[0], x & U32, x >> 32, name, rank | domain << 24))
+
+
+def mt_state(lo: int, hi: int) -> list[int]:
+    words = [w for j in range(156) for w in block(lo, j, STATE << 24, hi & U32, hi >> 32)]
+    return [words[0] | 1 << 31, *words[1:]]
+
+
+# --- one function a kind of row ---------------------------------------------------------------
+
+
+def block_row(key: int, *w: int) -> str:
+    words = " ".join(f"{v:08x}" for v in (*w, *block(key, *w)))
+    return f"block {key:016x} {words}"
+
+
+def scope_row(master: int, task: int, epoch: int, step: int) -> str:
+    key, tweak = scope_of(master, task, epoch, step)
+    return f"scope {master} {task} {epoch} {step} {key:016x} {tweak:016x}"
+
+
+def name_row(name: str) -> str:
+    return f"name {name} {name_id(name):08x}"
+
+
+def stream_row(
+    master: int, task: int, epoch: int, step: int, name: str, rank: int, worker: int, i: int
+) -> str:
+    scope = scope_of(master, task, epoch, step)
+    lo, hi = key_at(scope, name_id(name), rank, worker << 40 | i, STREAM)
+    return f"stream {master} {task} {epoch} {step} {name} {rank} {worker} {i} {lo:016x} {hi:016x}"
+
+
+def sample_row(master: int, task: int, epoch: int, step: int, name: str, index: int) -> str:
+    lo, hi = key_at(scope_of(master, task, epoch, step), name_id(name), 0, index, SAMPLE)
+    return f"sample {master} {task} {epoch} {step} {name} {index} {lo:016x} {hi:016x}"
+
+
+def mt_row(lo: int, hi: int) -> str:
+    return f"mt19937 {lo:016x} {hi:016x} " + " ".join(f"{w:08x}" for w in mt_state(lo, hi))
+
+
+def seeds_row(
+    master: int,
+    task: int,
+    epoch: int,
+    step: int,
+    name: str,
+    rank: int,
+    worker: int,
+    start: int,
+    n: int,
+) -> str:
+    scope, ident, first = scope_of(master, task, epoch, step), name_id(name), worker << 40 | start
+    digest = hashlib.sha256()
+    for index in range(first, first + n):
+        digest.update(key_at(scope, ident, rank, index, STREAM)[0].to_bytes(8, "little"))
+    where = f"{master} {task} {epoch} {step} {name} {rank} {worker} {start} {n}"
+    return f"seeds {where} {digest.hexdigest()}"
+
+
+# --- which rows -------------------------------------------------------------------------------
+
+EDGES64, EDGES40, EDGES32, EDGES24 = ((0, 1, top - 1, top) for top in (U64, U40, U32, U24))
+RANKS = (0, 1, SHARED - 2, SHARED - 1, SHARED)
+BUILT_IN = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
+OTHERS = ("pool", "bank", "sample", "data/augment", "зерно", "乱数", "🎲")
+# The same word composed and decomposed (names are not normalised), one byte, the longest.
+SPELLINGS = ("caf\u00e9", "cafe\u0301", "a", "#not-a-comment", "x" * 257)
+# Of "n0" to "n1048575" the names with the smallest and the largest ids.
+EXTREME_IDS = ("n723075", "n326358")
+NAMES = BUILT_IN + OTHERS
+
+GOLDEN_ROWS = (
+    "block 0000000000000000 00000000 00000000 00000000 00000000"
+    " 6627e8d5 e169c58d bc57ac4c 9b00dbd8",
+    "block ffffffffffffffff ffffffff ffffffff ffffffff ffffffff"
+    " 408f276d 41c83b0e a20bc7c6 6d5451fd",
+    "block 299f31d0a4093822 243f6a88 85a308d3 13198a2e 03707344"
+    " d16cfe09 94fdcceb 5001e420 24126ea1",
+    "scope 0 0 0 0 29946dd3910223a1 de653caf621adeee",
+    "scope 42 1 7 0 75c4f7b9da5a41a6 bb1b0b05a584a51e",
+    "scope 42 1 7 1000 4c3ab3658c14eed0 ea1a96dcad7e1175",
+    f"scope {U64} {U24} {U32} {U64} de8cd3bed6646f0e 473ef6fe7685b899",
+    "name python 0ba6a411",
+    "name numpy af0bdd73",
+    "name torch.cpu 6dee4cd7",
+    "name torch.cuda 670678fd",
+    "stream 42 1 7 0 torch.cuda 0 0 0 ab95933ea2a5fea9 a084c2fab2fc495e",
+    "stream 42 1 7 0 torch.cuda 3 0 0 2d37b41d5160aacf 382d35c0365183cf",
+    f"stream 42 1 7 0 torch.cuda {SHARED} 0 0 2443efee72c89339 aa6b2a3f584051ce",
+    "stream 42 1 7 0 numpy 3 1 5 ba0f30fd3232495f 77d47147eaec33a5",
+    "sample 42 1 7 0 sample 123456789012 7dd7163f9428daae 06168ac52ec7bdd3",
+)
+# The end of a golden state: the row between is too long to write out.
+GOLDEN_STATE = ("db729721 22a69a16 13caaaf9 917d64db", "47aa7450 d8b37b45")
+
+
+def golden_rows() -> list[str]:
+    """The golden answers, recomputed; the three ``block`` rows are Random123's own."""
+    rows = [block_row(0, 0, 0, 0, 0), block_row(U64, U32, U32, U32, U32)]
+    rows += [block_row(0x299F31D0A4093822, 0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)]
+    rows += [scope_row(0, 0, 0, 0), scope_row(42, 1, 7, 0), scope_row(42, 1, 7, 1000)]
+    rows += [scope_row(U64, U24, U32, U64)]
+    rows += [name_row(name) for name in BUILT_IN[:4]]
+    rows += [stream_row(42, 1, 7, 0, "torch.cuda", rank, 0, 0) for rank in (0, 3, SHARED)]
+    rows += [stream_row(42, 1, 7, 0, "numpy", 3, 1, 5)]
+    rows += [sample_row(42, 1, 7, 0, "sample", 123456789012)]
+    if tuple(rows) != GOLDEN_ROWS:
+        wrong = [pair for pair in zip(rows, GOLDEN_ROWS, strict=True) if pair[0] != pair[1]]
+        raise SystemExit(f"make_vectors: golden answers not reproduced (made, expected): {wrong}")
+    state = mt_row(*key_at(scope_of(42, 1, 7, 0), name_id("torch.cpu"), 3, 0, STREAM))
+    words = state.split(" ", 3)[3]
+    if not (words.startswith(GOLDEN_STATE[0]) and words.endswith(GOLDEN_STATE[1])):
+        raise SystemExit("make_vectors: the golden MT19937 state is not reproduced")
+    return [*rows, state]
+
+
+class Filler:
+    """Arbitrary but fixed numbers, from SHA-256 of a counter: no generator under test is used."""
+
+    def __init__(self, label: str) -> None:
+        self.label, self.count = label, 0
+
+    def below(self, limit: int) -> int:
+        self.count += 1
+        raw = hashlib.sha256(f"{self.label} {self.count}".encode()).digest()
+        return int.from_bytes(raw, "little") % limit
+
+    def pick(self, levels: tuple, top: int | None) -> object:
+        """One of the levels, or (half of the time, where there is a range) any number up to top."""
+        if top is None or self.below(2):
+            return levels[self.below(len(levels))]
+        return self.below(top + 1)
+
+
+Axes = tuple[tuple[tuple, int | None], ...]
+
+
+def pairs(axes: Axes, label: str) -> Iterator[tuple]:
+    """A design of strength two: any two coordinates take every pair of their levels."""
+    fill = Filler(label)
+    for a, b in itertools.combinations(range(len(axes)), 2):
+        for va, vb in itertools.product(axes[a][0], axes[b][0]):
+            row = [fill.pick(*axis) for axis in axes]
+            row[a], row[b] = va, vb
+            yield tuple(row)
+
+
+WHERE: Axes = ((EDGES64, U64), (EDGES24, U24), (EDGES32, U32), (EDGES64, U64))
+STREAM_AXES: Axes = (
+    *WHERE, (NAMES, None), (RANKS, SHARED - 1), (EDGES24, U24), (EDGES40, U40)
+)  # fmt: skip
+SAMPLE_AXES: Axes = (*WHERE, (NAMES, None), (EDGES64, U64))
+
+
+def all_rows() -> list[str]:
+    """Every row, in the order of the file. Append below; never insert, never change."""
+    rows = golden_rows()
+    words = ((EDGES32, U32),) * 4
+    rows += [block_row(*w) for w in pairs(((EDGES64, U64), *words), "block")]
+    rows += [scope_row(*w) for w in itertools.product(*(levels for levels, _ in WHERE))]
+    rows += [name_row(name) for name in (*BUILT_IN[4:], *OTHERS, *SPELLINGS, *EXTREME_IDS)]
+    rows += [stream_row(*w) for w in pairs(STREAM_AXES, "stream")]
+    rows += [sample_row(*w) for w in pairs(SAMPLE_AXES, "sample")]
+    rows += [stream_row(42, 1, 7, 0, n, 3, 1, 5) for n in (*SPELLINGS, *EXTREME_IDS)]
+    rows += [mt_row(0, 0), mt_row(U64, U64), mt_row(0x0123456789ABCDEF, 0xFEDCBA9876543210)]
+    where = (42, 1, 7, 0)
+    rows += [seeds_row(*where, "torch.cuda", 0, 0, 0, 1_000_000)]
+    rows += [seeds_row(*where, "numpy", 3, 1, (1 << 32) - 2051, 4099)]  # over 32 bits of index
+    rows += [seeds_row(*where, "pool", SHARED, 3, (1 << 40) - 5, 5)]  # to the end of a worker
+    rows += [seeds_row(U64, U24, U32, U64, "зерно", SHARED - 1, U24, U40 - 1026, 1027)]
+    rows += [seeds_row(0, 0, 0, 1000, "bank", 7, 0, 12345, 1)]
+    return list(dict.fromkeys(rows))
+
+
+# --- writing and checking ---------------------------------------------------------------------
+
+
+def digest_of(rows: list[str]) -> str:
+    return hashlib.sha256("".join(row + "\n" for row in rows).encode("utf-8")).hexdigest()
+
+
+def main(arguments: list[str]) -> int:
+    rows = all_rows()
+    text = HEADER + "".join(row + "\n" for row in rows)
+    frozen = DIGESTS.read_text("utf-8").split() if DIGESTS.exists() else []
+    for count, digest in zip(frozen[::2], frozen[1::2], strict=True):
+        if digest_of(rows[: int(count)]) != digest:
+            print(f"make_vectors: a row among the first {count}, which are frozen, would change")
+            return 1
+    if arguments == ["--check"]:
+        if not VECTORS.exists() or VECTORS.read_bytes() != text.encode("utf-8"):
+            print("make_vectors: vectors.txt is not what this program makes")
+            return 1
+        print(f"{len(rows)} rows as made")
+        return 0
+    if arguments:
+        print(__doc__)
+        return 2
+    VECTORS.write_bytes(text.encode("utf-8"))
+    line = f"{len(rows)} {digest_of(rows)}\n"
+    if line.split() != frozen[-2:]:
+        with DIGESTS.open("a", encoding="utf-8") as out:
+            out.write(line)
+    print(f"{len(rows)} rows written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
