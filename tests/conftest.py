@@ -1,0 +1,46 @@
+"""What every test runs under: nothing ambient gets in, and nothing that a test did gets out."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+from support import LAUNCHER_VARIABLES
+
+import fastseed
+from fastseed import _ops, streams
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip ``cuda`` tests where there is no device; with FAIL_WITHOUT_CUDA=1 they fail instead."""
+    if item.get_closest_marker("cuda") is None or torch.cuda.is_available():
+        return
+    if os.environ.get("FAIL_WITHOUT_CUDA") == "1":
+        pytest.fail("needs a CUDA device, and FAIL_WITHOUT_CUDA=1", pytrace=False)
+    pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def isolated(monkeypatch):
+    """Global generators, the process-wide seeder and the SIMD path are as before the test.
+
+    The environment says nothing of a launcher, so that ranks are what the test says.
+    """
+    for variable in LAUNCHER_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(fastseed.api, "_seeder", None)
+    monkeypatch.setattr(streams, "_origin", None)
+    bit_generator = np.random.get_bit_generator()
+    held = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
+    simd, threads = _ops.simd(), torch.get_num_threads()
+    yield
+    np.random.set_bit_generator(bit_generator)
+    random.setstate(held[0])
+    np.random.set_state(held[1])
+    torch.set_rng_state(held[2])
+    torch.set_num_threads(threads)
+    if simd is not None:
+        _ops.set_simd(simd)

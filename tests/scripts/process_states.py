@@ -1,0 +1,40 @@
+"""Reseed everything there is once, and print what every generator then draws."""
+
+import hashlib
+import json
+import random
+
+import numpy as np
+import torch
+
+import fastseed
+
+fastseed.init(42, rank=3, world_size=8)
+pool = fastseed.GeneratorPool([torch.Generator() for _ in range(5)])
+own, old, new = random.Random(1), np.random.RandomState(1), np.random.default_rng(1)
+one, seeds = torch.Generator(), []
+for gen in (pool, own, old, new, one, seeds.append):
+    fastseed.register_generator(gen)
+fastseed.register_generator(seeds.append, shared=True, name="shared", bits=128)
+random.gauss(0, 1), np.random.standard_normal(), torch.randn(())
+fastseed.reseed(1, 7, 9)
+
+at = {"task": 1, "epoch": 7, "step": 9}
+keys = fastseed.derive_keys(1001, name="bulk", start=5, worker=2, **at)
+print(
+    json.dumps(
+        {
+            "backend": fastseed.build_info()["backend"],
+            "python": [random.random(), own.random(), random.gauss(0, 1)],
+            "numpy": [np.random.random(), old.random_sample(), np.random.standard_normal()],
+            "new": [new.random(), new.spawn(1)[0].random()],
+            "torch": [torch.rand(()).item(), torch.rand((), generator=one).item()],
+            "pool": [torch.randn((), generator=g).item() for g in pool],
+            "states": [hashlib.sha256(g.get_state().numpy()).hexdigest() for g in pool],
+            "seeds": seeds,
+            "initial": [torch.initial_seed(), one.initial_seed()],
+            "keys": hashlib.sha256(keys.numpy()).hexdigest(),
+            "key": fastseed.key("numpy", task=1, epoch=7),
+        }
+    )
+)
