@@ -1,0 +1,1 @@
+"""Every hot path of fastseed beside the thing it replaces: see README.md."""

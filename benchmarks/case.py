@@ -1,0 +1,90 @@
+"""What a benchmark case is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+class Unavailable(Exception):
+    """The case cannot run here; the message says why, and the row shows it."""
+
+
+class WrongAnswer(Exception):
+    """What is about to be timed does not compute what it should."""
+
+
+@contextmanager
+def torch_threads(n: int) -> Iterator[None]:
+    """Let torch use ``n`` threads inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two opponents: a statement, timed as it stands.
+
+    The statement is compiled by :class:`torch.utils.benchmark.Timer` with ``names`` as its
+    globals, so nothing stands between the timer and what is timed.
+    """
+
+    label: str
+    statement: str
+    names: dict[str, Any]
+    threads: int = 1
+
+    def run(self, **overrides: Any) -> Any:
+        """Run the statement once, with some names replaced; its value if it has one."""
+        names = {**self.names, **overrides}
+        with torch_threads(self.threads):
+            try:
+                code = compile(self.statement, self.label, "eval")
+            except SyntaxError:
+                exec(self.statement, names)
+                return None
+            return eval(code, names)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A case made ready on this machine."""
+
+    ours: Side
+    peers: tuple[Side, ...]  # ways to get the same from the peer: the fastest is the opponent
+    check: Callable[[Contest], None]  # raises WrongAnswer
+    frames: int | None = None  # how deep the stack is at the statement, where that matters
+    context: Callable[[], AbstractContextManager[None]] = nullcontext  # around check and timing
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: ``<operation>/<device>/<size>`` against a peer.
+
+    ``bar`` is how many times faster than the peer ours shall be at least; None where nothing is
+    promised, because the peer does less, or is simply better.
+    """
+
+    name: str
+    peer: str
+    bar: float | None
+    build: Callable[[], Contest]  # may raise Unavailable
+
+    @property
+    def id(self) -> str:
+        """What ``--only`` searches: unique among all cases."""
+        return f"{self.name} vs {self.peer}"
+
+
+def expect(condition: object, what: str) -> None:
+    """WrongAnswer unless the condition holds."""
+    if not condition:
+        raise WrongAnswer(what)

@@ -1,0 +1,11 @@
+"""All cases, in the order of the table."""
+
+from __future__ import annotations
+
+from ..case import Case
+from . import pool, reseed, seeds
+
+
+def all_cases() -> list[Case]:
+    """Every case; building one is cheap until its ``build`` is called."""
+    return [*reseed.cases(), *seeds.cases(), *pool.cases()]

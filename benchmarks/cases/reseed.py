@@ -1,0 +1,109 @@
+"""A whole process: Python, NumPy and torch on the CPU, at one point in time."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+import fastseed
+from fastseed import _reference
+
+from ..case import Case, Contest, Side, expect
+from ..peers import predecessor
+
+MASTER = 42
+LOW64 = 2**64 - 1
+
+# torch.manual_seed, which the predecessor calls, formats the stack it is called from while an
+# accelerator is not initialised, so its cost grows with each frame. A plain script that the timer
+# runs is 8 deep; one inside a training framework is some 30.
+SHALLOW, DEEP = 8, 30
+
+BY_HAND = "random.seed(7); numpy.random.seed(7); torch.default_generator.manual_seed(7)"
+
+
+def _expect_state_of(epoch: int) -> None:
+    """That the three generators hold what belongs to task 1 of this epoch."""
+    scope = _reference.scope_key(MASTER, 1, epoch, 0)
+    keys = {
+        name: _reference.stream_key(scope, _reference.name_id(name), 0, 0, 0)
+        for name in ("python", "numpy", "torch.cpu")
+    }
+    expect(random.getstate() == random.Random(keys["python"]).getstate(), "Python's state")
+    _, words, position, has_gauss, _ = np.random.get_state()
+    same = np.array_equal(words, _reference.mt19937_state(keys["numpy"]))
+    expect(same and position == 624 and has_gauss == 0, "NumPy's state")
+    state = torch.default_generator.get_state().numpy()
+    held = np.frombuffer(state.tobytes(), np.uint64, 624, 24).astype(np.uint32)
+    same = np.array_equal(held, _reference.mt19937_state(keys["torch.cpu"]))
+    expect(same and torch.initial_seed() == keys["torch.cpu"] & LOW64, "torch's state")
+
+
+def _check_reseed(contest: Contest) -> None:
+    epoch = next(contest.ours.names["epochs"])
+    contest.ours.run(epochs=iter([epoch]))
+    _expect_state_of(epoch)
+
+
+def _check_predecessor(contest: Contest) -> None:
+    _check_reseed(contest)
+    (peer,) = contest.peers
+    epoch = next(peer.names["epochs"])
+    peer.run(epochs=iter([epoch]))
+    seed = predecessor.seed_gen(MASTER, 1, 0)(1, epoch)
+    expect(torch.initial_seed() == seed, "the predecessor's torch seed")
+    expect(random.getstate() == random.Random(seed).getstate(), "the predecessor's Python seed")
+
+
+def _ours() -> Side:
+    fastseed.init(MASTER, 1, 0)
+    names = {"reseed": fastseed.reseed, "epochs": itertools.count()}
+    return Side("fastseed.reseed", "reseed(1, next(epochs))", names)
+
+
+def against_predecessor(frames: int) -> Contest:
+    """The predecessor's call of the same name, from a stack of the same depth."""
+    old = predecessor.seeder()
+    old.init(MASTER, 1, 0)
+    names = {"reseed": old.reseed, "epochs": itertools.count()}
+    peer = Side(predecessor.LABEL, "reseed(1, next(epochs))", names)
+    return Contest(_ours(), (peer,), _check_predecessor, frames=frames)
+
+
+def against_by_hand() -> Contest:
+    """Three constant 32-bit seeds, one a library, and torch's accelerators left out."""
+    names = {"random": random, "numpy": np, "torch": torch}
+    return Contest(_ours(), (Side("by hand", BY_HAND, names),), _check_reseed)
+
+
+def init_against_predecessor() -> Contest:
+    """The predecessor's ``init`` remembers three numbers; ours finds out where the job is."""
+    old = predecessor.seeder()
+
+    def check(contest: Contest) -> None:
+        for side, module in ((contest.ours, fastseed), (contest.peers[0], old)):
+            side.run()
+            expect(module.get_master_seed() == MASTER, f"the master seed of {side.label}")
+
+    def side(label: str, module: Any) -> Side:
+        return Side(label, f"init({MASTER}, 1, 0)", {"init": module.init})
+
+    peer = side(predecessor.LABEL, old)
+    return Contest(side("fastseed.init", fastseed), (peer,), check)
+
+
+def cases() -> list[Case]:
+    """The rows of this module."""
+    shallow, deep = (functools.partial(against_predecessor, frames) for frames in (SHALLOW, DEEP))
+    name = "reseed/cpu/3-generators"
+    return [
+        Case(name, f"fwr13y, {SHALLOW} frames deep", 30, shallow),
+        Case(name, f"fwr13y, {DEEP} frames deep", None, deep),
+        Case(name, "three seed calls by hand", None, against_by_hand),
+        Case("init/cpu/1", "fwr13y", None, init_against_predecessor),
+    ]

@@ -1,0 +1,182 @@
+"""Seeds without a generator: one, and very many."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+import fastseed
+from fastseed import _ops, _reference
+
+from .. import machine
+from ..case import Case, Contest, Side, Unavailable, expect
+from ..peers import numpy_bits, predecessor, random123
+
+MASTER, NAME, EPOCH = 42, "bench", 7
+
+INTO = f"derive_seeds(n, name={NAME!r}, task=1, epoch={EPOCH}, out=out)"
+FRESH = f"derive_seeds(n, name={NAME!r}, task=1, epoch={EPOCH})"
+
+
+# ---------------------------------------------------------------------------- one seed
+
+
+def _against_seed_gen(ours: Side) -> Contest:
+    names = {"seed_gen": predecessor.seed_gen(MASTER, 1, 0), "epochs": itertools.count()}
+    peer = Side(predecessor.LABEL, "seed_gen(1, next(epochs))", names)
+
+    def check(contest: Contest) -> None:
+        epoch = next(contest.ours.names["epochs"])
+        scope = _reference.scope_key(MASTER, 1, epoch, 0)
+        key = _reference.stream_key(scope, _reference.name_id("torch.cpu"), 0, 0, 0)
+        low = contest.ours.run(epochs=iter([epoch])) & (2**64 - 1)
+        expect(low == key & (2**64 - 1), "the seed of torch.cpu")
+        expect(0 <= peer.run() < 2**31, "the predecessor's seed")
+
+    return Contest(ours, (peer,), check)
+
+
+def one_seed() -> Contest:
+    """The public look-up, which checks its arguments."""
+    seeder = fastseed.Seeder(MASTER, 1, 0)
+    names = {"seed": seeder.seed, "epochs": itertools.count()}
+    return _against_seed_gen(Side("seed", "seed('torch.cpu', task=1, epoch=next(epochs))", names))
+
+
+def one_key_raw() -> Contest:
+    """What the library itself calls: two blocks, unchecked."""
+    names = {
+        "stream_key": _ops.stream_key, "scope_key": _ops.scope_key, "master": MASTER,
+        "name": _ops.name_id("torch.cpu"), "epochs": itertools.count(),
+    }  # fmt: skip
+    statement = "stream_key(scope_key(master, 1, next(epochs), 0), name, 0, 0, 0)"
+    return _against_seed_gen(Side("stream_key", statement, names))
+
+
+# ---------------------------------------------------------------------------- many seeds
+
+
+def _right_answer(n: int) -> Any:
+    scope = _reference.scope_key(MASTER, 1, EPOCH, 0)
+    return _reference.derive_seeds(scope, _reference.name_id(NAME), 0, 0, n)
+
+
+def _expect_seeds(side: Side) -> None:
+    """That a side writes the reference's seeds into its ``out``, or returns them."""
+    out = side.names.get("out")
+    if out is not None:
+        out.fill_(0)
+    value = side.run()
+    made = out if out is not None else value
+    expect(np.array_equal(made.numpy(), _right_answer(side.names["n"])), f"seeds of {side.label}")
+
+
+def _check_against_numpy(contest: Contest) -> None:
+    _expect_seeds(contest.ours)
+    for peer in contest.peers:
+        numpy_bits.check(peer)
+
+
+def _ours(n: int, out: torch.Tensor | None, threads: int = 1) -> Side:
+    seeder = fastseed.Seeder(MASTER, 1, 0)
+    names = {"derive_seeds": seeder.derive_seeds, "n": n, "out": out}
+    return Side("derive_seeds", FRESH if out is None else INTO, names, threads)
+
+
+def _buffer(n: int) -> torch.Tensor:
+    return torch.zeros(n, dtype=torch.uint64)  # written: its pages exist
+
+
+def against_numpy(kind: str, n: int) -> Contest:
+    """Into memory that exists, both."""
+    out = _buffer(n)
+    peers = numpy_bits.sides(kind, n, out.numpy())
+    return Contest(_ours(n, out), peers, _check_against_numpy)
+
+
+def fresh_against_numpy(kind: str, n: int) -> Contest:
+    """Into memory that each call asks for."""
+    return Contest(_ours(n, None), numpy_bits.sides(kind, n), _check_against_numpy)
+
+
+@contextmanager
+def _simd(name: str | None) -> Iterator[None]:
+    before = _ops.simd()
+    if name is not None:
+        _ops.set_simd(name)
+    try:
+        yield
+    finally:
+        if name is not None:
+            _ops.set_simd(before)
+
+
+def against_random123(n: int, simd: str | None = None) -> Contest:
+    """The same numbers from the same counters, in the same memory."""
+    if simd is not None and simd not in _ops.simd_paths():
+        raise Unavailable(f"this CPU, or this build, has no {simd} path")
+    out = _buffer(n)
+    scope = _ops.scope_key(MASTER, 1, EPOCH, 0)
+    place = _ops.DOMAIN_STREAM << 24
+    peer = random123.side(*scope, _ops.name_id(NAME), place, n, out.data_ptr())
+
+    def check(contest: Contest) -> None:
+        _expect_seeds(contest.ours)
+        _expect_seeds(Side(peer.label, peer.statement, {**peer.names, "out": out}))
+
+    return Contest(_ours(n, out), (peer,), check, context=functools.partial(_simd, simd))
+
+
+def two_threads(n: int) -> Contest:
+    """Two threads against one."""
+    if machine.cores() < 2:
+        raise Unavailable("there is one core")
+    out = _buffer(n)
+
+    def check(contest: Contest) -> None:
+        for side in (contest.ours, *contest.peers):
+            _expect_seeds(side)
+
+    return Contest(_ours(n, out, threads=2), (_ours(n, out),), check)
+
+
+def _bulk(n: int, size: str) -> list[Case]:
+    name = f"derive_seeds/cpu/{size}"
+    return [
+        Case(name, "NumPy SFC64", 2.3, functools.partial(against_numpy, "SFC64", n)),
+        Case(name, "NumPy Philox", 5, functools.partial(against_numpy, "Philox", n)),
+        Case(name, "Random123", 2.5, functools.partial(against_random123, n)),
+        Case(f"derive_seeds/cpu-2t/{size}", "one thread", 1.7, functools.partial(two_threads, n)),
+    ]
+
+
+def _fresh(n: int, size: str) -> Case:
+    build = functools.partial(fresh_against_numpy, "SFC64", n)
+    return Case(f"derive_seeds_fresh/cpu/{size}", "NumPy SFC64", None, build)
+
+
+def cases() -> list[Case]:
+    """The rows of this module."""
+    one, many = 10**6, 10**7
+    paths = [
+        Case(f"derive_seeds/cpu-{simd}/1e6", "Random123", None,
+             functools.partial(against_random123, one, simd))
+        for simd in ("avx2", "portable")
+    ]  # fmt: skip
+    return [
+        Case("seed/cpu/1", "fwr13y SeedGen", 50, one_seed),
+        Case("stream_key/cpu/1", "fwr13y SeedGen", 50, one_key_raw),
+        *_bulk(one, "1e6"),
+        *_bulk(many, "1e7"),
+        *paths,
+        _fresh(1, "1"),
+        _fresh(10**3, "1e3"),
+        _fresh(one, "1e6"),
+        _fresh(many, "1e7"),
+    ]

@@ -1,0 +1,268 @@
+"""The benchmarks run, refuse wrong answers, and rewrite nothing else. Nothing is timed here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import report, runner
+from benchmarks.case import Case, Contest, Side, Unavailable, WrongAnswer, expect
+from benchmarks.cases import all_cases, pool, reseed, seeds
+from benchmarks.peers import random123
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# ---------------------------------------------------------------------------- the command
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_command_quick_run_writes_all_fields(tmp_path: Path) -> None:
+    out = tmp_path / "deeper" / "result.json"
+    done = run_command("--quick", "--only", "reseed", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "reseed/cpu/3-generators" in done.stdout
+    assert "seed has been generated more than once" not in done.stderr
+    result = json.loads(out.read_text())
+    assert result["schema"] == 1 and result["quick"] is True
+    assert {"cpu", "cores", "compiler", "simd", "commit", "other_load"} <= set(result["machine"])
+    assert {"python", "torch", "numpy", "fastseed"} <= set(result["machine"]["versions"])
+    assert str(ROOT) not in out.read_text() and sys.prefix not in out.read_text()
+    rows = {(row["name"], row["against"]): row for row in result["cases"]}
+    row = rows["reseed/cpu/3-generators", f"fwr13y, {reseed.SHALLOW} frames deep"]
+    assert row["status"] == "ok" and row["bar"] == 30 and row["frames"] == reseed.SHALLOW
+    assert row["held"] is (row["ratio"] >= 30)
+    for side in (row["ours"], row["peer"]):
+        assert side["median_s"] > 0 and side["iqr_s"] >= 0
+        assert len(side["rounds_s"]) == runner.QUICK.rounds
+    assert row["ratio"] == pytest.approx(row["peer"]["median_s"] / row["ours"]["median_s"])
+    low, high = row["ratio_range"]
+    assert low <= high
+
+
+def test_command_without_a_matching_case_says_so() -> None:
+    done = run_command("--only", "no such case")
+    assert done.returncode == 2 and "no such case" in done.stderr
+
+
+def test_cases_have_names_of_their_own() -> None:
+    ids = [case.id for case in all_cases()]
+    assert len(set(ids)) == len(ids)
+    for case in all_cases():
+        assert re.fullmatch(r"[a-z_.]+/cpu(-[a-z0-9]+)?/[a-z0-9-]+", case.name), case.name
+
+
+# ---------------------------------------------------------------------------- wrong answers
+
+
+def contest(answer: int, peers: tuple[Side, ...] = ()) -> Contest:
+    def check(made: Contest) -> None:
+        expect(made.ours.run() == 2, "one and one")
+
+    ours = Side("ours", "answer + 0", {"answer": answer})
+    return Contest(ours, peers or (Side("theirs", "1 + 1", {}),), check)
+
+
+def test_run_case_right_answer_is_timed() -> None:
+    row = runner.run_case(Case("add/cpu/1", "theirs", None, lambda: contest(2)), runner.QUICK)
+    assert row["status"] == "ok" and row["held"] is None and row["ratio"] > 0
+
+
+def test_run_case_wrong_answer_is_not_timed() -> None:
+    row = runner.run_case(Case("add/cpu/1", "theirs", 2, lambda: contest(3)), runner.QUICK)
+    assert row["status"] == "wrong" and row["reason"] == "one and one"
+    assert "ratio" not in row
+
+
+def test_command_wrong_answer_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import __main__ as command
+
+    for answer, code in ((2, 0), (3, 1)):
+        case = Case("add/cpu/1", "theirs", 1e9, lambda answer=answer: contest(answer))
+        monkeypatch.setattr(command, "all_cases", lambda case=case: [case])
+        assert command.main(["--quick"]) == code  # a bar that is not held changes nothing
+
+
+def test_run_case_unavailable_shows_why() -> None:
+    def build() -> Contest:
+        raise Unavailable("the peer is not installed")
+
+    row = runner.run_case(Case("add/cpu/1", "theirs", 2, build), runner.QUICK)
+    assert row["status"] == "unavailable"
+    assert "unavailable: the peer is not installed" in report.row_cells(row)
+
+
+def test_random123_without_a_compiler_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(Unavailable, match="compiler"):
+        random123.compile_library(tmp_path)
+
+
+def then(spoil: Callable[[], object]) -> Callable[[Any], Any]:
+    """What does its work and then spoils it."""
+
+    def wrap(right: Any) -> Any:
+        def wrong(*arguments: Any, **keywords: Any) -> Any:
+            value = right(*arguments, **keywords)
+            spoil()
+            return value
+
+        return wrong
+
+    return wrap
+
+
+def one_bit_off(right: Any) -> Any:
+    def wrong(*arguments: Any, **keywords: Any) -> Any:
+        value = right(*arguments, **keywords)
+        if isinstance(value, torch.Tensor):
+            value.numpy()[-1] ^= np.uint64(1)
+            return value
+        return value ^ 1
+
+    return wrong
+
+
+class PoolThatForgetsTheLast:
+    """Hands on all calls, and then seeds the last member with something else."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._pool, name)
+        return then(lambda: self._pool[len(self._pool) - 1].manual_seed(99))(method)
+
+    def __getitem__(self, i: int) -> torch.Generator:
+        return self._pool[i]
+
+    def __len__(self) -> int:
+        return len(self._pool)
+
+
+WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
+    "python": (reseed.against_by_hand, "reseed", then(random.random)),
+    "numpy": (reseed.against_by_hand, "reseed", then(np.random.random_sample)),
+    "numpy-gauss": (reseed.against_by_hand, "reseed", then(np.random.standard_normal)),
+    "torch": (reseed.against_by_hand, "reseed", then(lambda: torch.rand(1))),
+    "seed": (seeds.one_seed, "seed", one_bit_off),
+    "stream_key": (seeds.one_key_raw, "stream_key", one_bit_off),
+    "numpy-sfc64": (lambda: seeds.against_numpy("SFC64", 999), "derive_seeds", one_bit_off),
+    "fresh": (lambda: seeds.fresh_against_numpy("SFC64", 1), "derive_seeds", one_bit_off),
+    "random123": (lambda: seeds.against_random123(999), "derive_seeds", one_bit_off),
+    "threads": (lambda: seeds.two_threads(10**5), "derive_seeds", one_bit_off),
+    "pool.reseed": (lambda: pool.reseed(40, 1), "pool", PoolThatForgetsTheLast),
+    "pool.manual_seed": (lambda: pool.manual_seed(40, 1, list), "pool", PoolThatForgetsTheLast),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_check_accepts_ours_and_refuses_a_wrong_one(name: str) -> None:
+    build, callee, spoil = WRONG[name]
+    try:
+        made = build()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    made.check(made)
+    names = {**made.ours.names, callee: spoil(made.ours.names[callee])}
+    spoilt = dataclasses.replace(made, ours=dataclasses.replace(made.ours, names=names))
+    with pytest.raises(WrongAnswer):
+        made.check(spoilt)
+
+
+# ---------------------------------------------------------------------------- timing
+
+
+@pytest.mark.parametrize("frames", [reseed.SHALLOW, reseed.DEEP])
+def test_measure_runs_at_exactly_that_depth(frames: int) -> None:
+    seen: list[int] = []
+    names = {"seen": seen, "stack_depth": runner.stack_depth}
+    runner.measure(Side("probe", "seen.append(stack_depth())", names), 1e-4, frames)
+    assert seen[-1] == frames
+
+
+def test_measure_refuses_a_depth_that_it_cannot_reach() -> None:
+    with pytest.raises(ValueError, match="frames must be at least"):
+        runner.measure(Side("nothing", "pass", {}), 1e-4, 2)
+
+
+def test_contend_takes_the_fastest_peer() -> None:
+    peers = (Side("slow", "sum(range(10**5))", {}), Side("fast", "1 + 1", {}))
+    row = runner.contend(contest(2, peers), runner.QUICK)
+    assert row["peer"]["label"] == "fast"
+
+
+# ---------------------------------------------------------------------------- the report
+
+
+def made_up_result() -> dict[str, Any]:
+    side = {"median_s": 2e-6}
+    bars = [(2, True, 3.0), (50, False, 12.0), (None, None, 0.1)]
+    rows = [
+        {"name": f"op/cpu/{i}", "against": "peer", "bar": bar, "status": "ok", "held": held,
+         "ours": side, "peer": side, "ratio": ratio, "ratio_range": [ratio, ratio]}
+        for i, (bar, held, ratio) in enumerate(bars)
+    ]  # fmt: skip
+    rows.append({"name": "op/cpu/4", "against": "other", "bar": 2, "status": "unavailable",
+                 "reason": "not installed"})  # fmt: skip
+    machine = {
+        "cpu": "a CPU", "cores": 2, "simd": "avx2", "compiler": "g++ 12", "date": "2026-01-01",
+        "versions": {"python": "3.11", "torch": "2.13", "numpy": "2.0"},
+    }  # fmt: skip
+    return {"schema": 1, "quick": False, "machine": machine, "cases": rows}
+
+
+def test_report_rewrites_only_between_its_markers(tmp_path: Path) -> None:
+    result, readme = tmp_path / "result.json", tmp_path / "README.md"
+    chart = tmp_path / "docs" / "chart.png"
+    result.write_text(json.dumps(made_up_result()))
+    before, after = "# Title\n\n| a | table |\n\n", "\n\nThe end: µ.\n"
+    readme.write_text(f"{before}{report.BEGIN}\nold figures\n{report.END}{after}", "utf-8")
+    arguments = [str(result), "--readme", str(readme), "--chart", str(chart)]
+    assert report.main(arguments) == 0
+    text = readme.read_text("utf-8")
+    assert text.startswith(before + report.BEGIN) and text.endswith(report.END + after)
+    assert "old figures" not in text
+    for part in ("| `op/cpu/0` |", "**3.00x**", "| 0.10x |", "**no**", "not installed"):
+        assert part in text
+    assert "](docs/chart.png)" in text
+    assert chart.read_bytes().startswith(b"\x89PNG")
+    assert report.main(arguments) == 0
+    assert readme.read_text("utf-8") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no markers",
+        report.BEGIN,
+        f"{report.END}{report.BEGIN}",
+        f"{report.BEGIN}{report.END}" * 2,
+    ],
+)
+def test_report_without_one_pair_of_markers_changes_nothing(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result, readme = tmp_path / "result.json", tmp_path / "README.md"
+    result.write_text(json.dumps(made_up_result()))
+    readme.write_text(text)
+    assert report.main([str(result), "--readme", str(readme)]) == 1
+    assert readme.read_text() == text
+    assert "must have one" in capsys.readouterr().err
