@@ -83,7 +83,7 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     )
     generators = CppExtension(
         "fastseed._generators",
-        [*sources("csrc/torch/generators.cpp"), *cpu],
+        [*sources("csrc/torch/generators.cpp", "csrc/torch/python_calls.cpp"), *cpu],
         extra_compile_args={"cxx": flags},
         depends=headers,
     )

@@ -68,8 +68,10 @@ def stream_key(
     """See :func:`fastseed._reference.stream_key`."""
     if _native.generators is None:
         return _reference.stream_key(scope, name, rank, worker, i, domain)
-    lo, hi = _native.generators.stream_key(*scope, name, rank | domain << 24, worker << 40 | i)
-    return int(lo | hi << 64)
+    key: int = _native.generators.stream_key(
+        scope[0], scope[1], name, rank | domain << 24, worker << 40 | i
+    )
+    return key
 
 
 def fill_keys(

@@ -117,7 +117,10 @@ class Registry:
 
     def find(self, name: str) -> Registration | None:
         """The registration under this name."""
-        return next((entry for entry in self._entries if entry.name == name), None)
+        for entry in self._entries:
+            if entry.name == name:
+                return entry
+        return None
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -8,15 +8,14 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
-
 from . import _ops, distributed, legacy, streams
 from ._eager import eager
 from .accelerators import KNOWN, AcceleratorSink, compiled_types
+from .lookups import LookUps
 from .pool import GeneratorPool
 from .process import ProcessGenerators
 from .registry import Registration, Registry
-from .sinks import LOW64, Sink
+from .sinks import Sink
 from .streams import SHARED, Coordinates, Stream
 
 logger = logging.getLogger("fastseed")
@@ -61,7 +60,7 @@ class _Seen:
         return False
 
 
-class Seeder:
+class Seeder(LookUps):
     """Reseeds every random generator of this process as a function of where the job is.
 
     Args:
@@ -280,95 +279,6 @@ class Seeder:
         """Forget a registered generator; ValueError if it is not registered."""
         self._registry.remove(gen)
 
-    # ------------------------------------------------------------------ look-ups
-
-    def key(
-        self,
-        name: str,
-        *,
-        task: int,
-        epoch: int = 0,
-        step: int = 0,
-        rank: int | None = None,
-        worker: int = 0,
-        index: int = 0,
-    ) -> int:
-        """The 128-bit key of a stream, without touching any generator.
-
-        Args:
-            name: the stream's name, registered or not.
-            task: see :meth:`reseed`, as for ``epoch`` and ``step``.
-            epoch: see above.
-            step: see above.
-            rank: [0, 2**24 - 1), or ``fastseed.SHARED``. None: this rank, or ``SHARED`` where
-                ``name`` is registered as shared.
-            worker: the worker field, [0, 2**24): 0 is the main process, k + 1 DataLoader worker k.
-            index: [0, 2**40), the member of a bulk group.
-
-        Raises:
-            TypeError, ValueError: for an argument that is out of its range, or when the scheme is
-                the predecessor's, which has no keys.
-        """
-        stream = self._stream("key", name, task, epoch, step, rank)
-        worker = streams.check_int("key", "worker", worker, 0, streams.MAX_WORKER)
-        return stream.key(streams.check_int("key", "index", index, 0, streams.MAX_INDEX), worker)
-
-    def seed(self, name: str, **coordinates: Any) -> int:
-        """The low 64 bits of :meth:`key`, with the same arguments."""
-        return self.key(name, **coordinates) & LOW64
-
-    def _stream(
-        self, function: str, name: str, task: int, epoch: int, step: int, rank: int | None
-    ) -> Stream:
-        if self.scheme != "philox-v1":
-            raise ValueError(
-                f"fastseed.{function}: scheme must be 'philox-v1', got {self.scheme!r}"
-            )
-        name = streams.check_name(function, name)
-        at = streams.check_coordinates(function, task, epoch, step)
-        if rank is None:
-            entry = self._registry.find(name)
-            rank = SHARED if entry is not None and entry.shared else self.rank
-        return streams.stream(self.master_seed, at, name, streams.check_rank(function, rank))
-
-    def derive_keys(self, n: int, **arguments: Any) -> torch.Tensor:
-        """n keys of consecutive indices: see :func:`fastseed.derive_keys`."""
-        return self._derive("derive_keys", n, (2,), _ops.fill_keys, **arguments)
-
-    def derive_seeds(self, n: int, **arguments: Any) -> torch.Tensor:
-        """n seeds of consecutive indices: see :func:`fastseed.derive_seeds`."""
-        return self._derive("derive_seeds", n, (), _ops.fill_seeds, **arguments)
-
-    def _derive(
-        self,
-        function: str,
-        n: int,
-        tail: tuple[int, ...],
-        fill: Callable[..., None],
-        *,
-        name: str,
-        task: int,
-        epoch: int = 0,
-        step: int = 0,
-        rank: int | None = None,
-        worker: int = 0,
-        start: int = 0,
-        out: torch.Tensor | None = None,
-        device: torch.device | str | None = None,
-    ) -> torch.Tensor:
-        stream = self._stream(function, name, task, epoch, step, rank)
-        worker = streams.check_int(function, "worker", worker, 0, streams.MAX_WORKER)
-        start = streams.check_int(function, "start", start, 0, streams.MAX_INDEX + 1)
-        n = streams.check_int(function, "n", n, 0, streams.MAX_INDEX + 1 - start)
-        if out is not None:
-            _check_out(function, out, (n, *tail), device)
-        direct = out is not None and out.device.type == "cpu" and out.is_contiguous()
-        target = out if out is not None and direct else _ops.empty_like_keys(n, *tail)
-        fill(target, stream.scope, stream.name_id, stream.rank, worker << 40 | start)
-        if out is None:
-            return target if device is None else target.to(device)
-        return out if direct else out.copy_(target)
-
     # ------------------------------------------------------------------ for checkpoint
 
     def exact_sinks(self) -> Iterator[tuple[str, Sink | GeneratorPool]]:
@@ -393,18 +303,3 @@ def _raise(failures: dict[str, Exception]) -> None:
 
 def _call(entry: Registration, value: int) -> Callable[[], object]:
     return lambda: entry.generator(value)
-
-
-def _check_out(
-    function: str, out: Any, shape: tuple[int, ...], device: torch.device | str | None
-) -> None:
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(f"fastseed.{function}: out must be a tensor, got {streams.describe(out)}")
-    if out.dtype != torch.uint64:
-        raise TypeError(f"fastseed.{function}: out must be of dtype torch.uint64, got {out.dtype}")
-    if tuple(out.shape) != shape:
-        raise ValueError(
-            f"fastseed.{function}: out must be of shape {shape}, got {tuple(out.shape)}"
-        )
-    if device is not None and torch.device(device).type != out.device.type:
-        raise ValueError(f"fastseed.{function}: out must be on device {device}, got {out.device}")

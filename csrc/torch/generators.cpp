@@ -14,6 +14,7 @@
 #include "../kernels/launch.h"
 #include "engine_access.h"
 #include "parallel.h"
+#include "python_calls.h"
 
 namespace fastseed {
 namespace {
@@ -252,10 +253,6 @@ class ProcessGenerators {
   uint32_t python_id_, numpy_id_, torch_id_;
 };
 
-py::tuple to_pair(uint64_t a, uint64_t b) {
-  return py::make_tuple(a, b);
-}
-
 }  // namespace
 }  // namespace fastseed
 
@@ -263,15 +260,9 @@ PYBIND11_MODULE(_generators, m) {
   using namespace fastseed;
   m.doc() = "Keys for the generators of this process (see csrc/torch/generators.cpp).";
 
-  m.def("scope_key", [](uint64_t master, uint32_t task, uint32_t epoch, uint64_t step) {
-    const Scope s = scope_key(master, task, epoch, step);
-    return to_pair(s.key, s.tweak);
-  });
-  m.def("stream_key",
-        [](uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t place, uint64_t index) {
-          const Key k = stream_key(Stream{to_scope(key, tweak), name_id, place}, index);
-          return to_pair(k.lo, k.hi);
-        });
+  if (!add_python_calls(m.ptr())) {
+    throw py::error_already_set();
+  }
 
   m.def("reseed", [](const at::Generator& gen, uint64_t lo, uint64_t hi) {
     py::gil_scoped_release release;

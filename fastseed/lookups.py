@@ -1,0 +1,179 @@
+"""Keys and seeds of any stream at any point of a job, without touching a generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import _native, _ops, streams
+from .registry import Registry
+from .sinks import LOW64
+from .streams import SHARED, Stream
+
+# Both look-ups in native code, where there is any; they return None rather than raise.
+_fast_key: Callable[..., int | None] = getattr(_native.generators, "key", lambda *_: None)
+_fast_seed: Callable[..., int | None] = getattr(_native.generators, "seed", lambda *_: None)
+
+
+class LookUps:
+    """What a seeder can be asked: pure functions of its master seed, rank and registrations."""
+
+    master_seed: int
+    rank: int
+    scheme: str
+    _registry: Registry
+
+    def key(
+        self,
+        name: str,
+        *,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        index: int = 0,
+    ) -> int:
+        """The 128-bit key of a stream, without touching any generator.
+
+        Args:
+            name: the stream's name, registered or not.
+            task: see :meth:`reseed`, as for ``epoch`` and ``step``.
+            epoch: see above.
+            step: see above.
+            rank: [0, 2**24 - 1), or ``fastseed.SHARED``. None: this rank, or ``SHARED`` where
+                ``name`` is registered as shared.
+            worker: the worker field, [0, 2**24): 0 is the main process, k + 1 DataLoader worker k.
+            index: [0, 2**40), the member of a bulk group.
+
+        Raises:
+            TypeError, ValueError: for an argument that is out of its range, or when the scheme is
+                the predecessor's, which has no keys.
+        """
+        at = (task, epoch, step, name, rank, worker, index)
+        found = self._look_up(_fast_key, *at)
+        return self._checked_key("key", *at) if found is None else found
+
+    def seed(
+        self,
+        name: str,
+        *,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        index: int = 0,
+    ) -> int:
+        """The low 64 bits of :meth:`key`, with the same arguments and errors."""
+        at = (task, epoch, step, name, rank, worker, index)
+        found = self._look_up(_fast_seed, *at)
+        return self._checked_key("seed", *at) & LOW64 if found is None else found
+
+    def _look_up(
+        self,
+        native: Callable[..., int | None],
+        task: int,
+        epoch: int,
+        step: int,
+        name: str,
+        rank: int | None,
+        worker: int,
+        index: int,
+    ) -> int | None:
+        """In one native call; None where an argument needs a closer look."""
+        if self.scheme != "philox-v1" or type(name) is not str or not name:
+            return None
+        if rank is None:
+            rank = self._own_rank(name)
+        name_id = streams.name_id(name)
+        return native(self.master_seed, task, epoch, step, name_id, rank, worker, index)
+
+    def _checked_key(
+        self,
+        function: str,
+        task: int,
+        epoch: int,
+        step: int,
+        name: str,
+        rank: int | None,
+        worker: int,
+        index: int,
+    ) -> int:
+        stream = self._stream(function, name, task, epoch, step, rank)
+        worker = streams.check_int(function, "worker", worker, 0, streams.MAX_WORKER)
+        index = streams.check_int(function, "index", index, 0, streams.MAX_INDEX)
+        return stream.key(index, worker)
+
+    def _own_rank(self, name: str) -> int:
+        """The rank of a stream where none is given: SHARED if it is registered as shared."""
+        entry = self._registry.find(name)
+        return SHARED if entry is not None and entry.shared else self.rank
+
+    def _stream(
+        self, function: str, name: str, task: int, epoch: int, step: int, rank: int | None
+    ) -> Stream:
+        if self.scheme != "philox-v1":
+            raise ValueError(
+                f"fastseed.{function}: scheme must be 'philox-v1', got {self.scheme!r}"
+            )
+        name = streams.check_name(function, name)
+        at = streams.check_coordinates(function, task, epoch, step)
+        if rank is None:
+            rank = self._own_rank(name)
+        return streams.stream(self.master_seed, at, name, streams.check_rank(function, rank))
+
+    def derive_keys(self, n: int, **arguments: Any) -> torch.Tensor:
+        """n keys of consecutive indices: see :func:`fastseed.derive_keys`."""
+        return self._derive("derive_keys", n, (2,), _ops.fill_keys, **arguments)
+
+    def derive_seeds(self, n: int, **arguments: Any) -> torch.Tensor:
+        """n seeds of consecutive indices: see :func:`fastseed.derive_seeds`."""
+        return self._derive("derive_seeds", n, (), _ops.fill_seeds, **arguments)
+
+    def _derive(
+        self,
+        function: str,
+        n: int,
+        tail: tuple[int, ...],
+        fill: Callable[..., None],
+        *,
+        name: str,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        start: int = 0,
+        out: torch.Tensor | None = None,
+        device: torch.device | str | None = None,
+    ) -> torch.Tensor:
+        stream = self._stream(function, name, task, epoch, step, rank)
+        worker = streams.check_int(function, "worker", worker, 0, streams.MAX_WORKER)
+        start = streams.check_int(function, "start", start, 0, streams.MAX_INDEX + 1)
+        n = streams.check_int(function, "n", n, 0, streams.MAX_INDEX + 1 - start)
+        if out is not None:
+            _check_out(function, out, (n, *tail), device)
+        direct = out is not None and out.device.type == "cpu" and out.is_contiguous()
+        target = out if out is not None and direct else _ops.empty_like_keys(n, *tail)
+        fill(target, stream.scope, stream.name_id, stream.rank, worker << 40 | start)
+        if out is None:
+            return target if device is None else target.to(device)
+        return out if direct else out.copy_(target)
+
+
+def _check_out(
+    function: str, out: Any, shape: tuple[int, ...], device: torch.device | str | None
+) -> None:
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"fastseed.{function}: out must be a tensor, got {streams.describe(out)}")
+    if out.dtype != torch.uint64:
+        raise TypeError(f"fastseed.{function}: out must be of dtype torch.uint64, got {out.dtype}")
+    if tuple(out.shape) != shape:
+        raise ValueError(
+            f"fastseed.{function}: out must be of shape {shape}, got {tuple(out.shape)}"
+        )
+    if device is not None and torch.device(device).type != out.device.type:
+        raise ValueError(f"fastseed.{function}: out must be on device {device}, got {out.device}")
