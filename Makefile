@@ -55,6 +55,9 @@ lint: setup
 	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/torch/ops.cpp
 	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators csrc/torch/generators.cpp
 
+	for f in csrc/kernels/*.cpp; do \
+	  $(PY) -m ziglang c++ -target aarch64-linux-gnu $(WARN) -c $$f -o $(VENV)/arm.o || exit 1; done
+
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
 
