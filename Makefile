@@ -53,8 +53,8 @@ lint: setup
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 	$(CXX) -fsyntax-only $(WARN) csrc/kernels/*.cpp
 	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/torch/ops.cpp
-	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators csrc/torch/generators.cpp
-
+	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators \
+	  csrc/torch/generators.cpp csrc/torch/python_calls.cpp
 	for f in csrc/kernels/*.cpp; do \
 	  $(PY) -m ziglang c++ -target aarch64-linux-gnu $(WARN) -c $$f -o $(VENV)/arm.o || exit 1; done
 
