@@ -1,0 +1,326 @@
+// Every kernel of this CPU against the core: sizes, alignments, margins, boundaries, splits.
+#include "kernel_checks.h"
+
+#include <algorithm>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+#include "../../csrc/core/mt19937.h"
+#include "../../csrc/kernels/launch.h"
+#include "check.h"
+
+using namespace fastseed;
+
+namespace {
+
+const Stream kStream{
+    {0x75c4f7b9da5a41a6u, 0xbb1b0b05a584a51eu}, 0x670678fd, with_domain(3, Domain::kStream)};
+
+BlockRange range_from(uint64_t start) {
+  return BlockRange{kStream.scope.key, kStream.scope.tweak, kStream.name_id, kStream.place, start};
+}
+
+Key core_key(const BlockRange& range, int64_t i) {
+  const Stream stream{{range.key, range.tweak}, range.w2, range.w3};
+  return stream_key(stream, range.start + static_cast<uint64_t>(i));
+}
+
+std::vector<const CpuPath*> paths() {
+  std::vector<const CpuPath*> all{&kPortablePath};
+#if defined(__x86_64__)
+  all.push_back(&kAvx2Path);
+  all.push_back(&kAvx512Path);
+#endif
+  all.erase(std::remove_if(all.begin(), all.end(), [](auto* p) { return !p->supported(); }),
+            all.end());
+  return all;
+}
+
+// ------------------------------------------------------------------------------- one call
+
+void check_range(const CpuPath& path, const BlockRange& range, int64_t n, int shift,
+                 Stores stores) {
+  where = std::string(path.name) + ", start " + std::to_string(range.start) + ", n " +
+          std::to_string(n) + ", shift " + std::to_string(shift) +
+          (stores == Stores::kStreaming ? ", streaming" : ", cached");
+  Poisoned<uint64_t> low(n, shift), both(2 * n, shift);
+  path.low_halves(range, n, low.data(), stores);
+  path.blocks(range, n, both.data(), stores);
+  low.check_margins();
+  both.check_margins();
+  for (int64_t i = 0; i < n; ++i) {
+    const Key key = core_key(range, i);
+    check(low.data()[i] == key.lo, "low_halves");
+    check(both.data()[2 * i] == key.lo && both.data()[2 * i + 1] == key.hi, "blocks");
+  }
+}
+
+// Every size that has all kinds of tails, each way to be misaligned, over every boundary: of 32
+// bits, of a worker's indices, of 64 bits (the index wraps around), and of none.
+void check_sizes(const CpuPath& path) {
+  const uint64_t starts[] = {0,
+                             12345,
+                             (uint64_t{1} << 32) - 33,
+                             (uint64_t{1} << 40) - 7,
+                             (uint64_t{5} << 32) - 1,
+                             ~uint64_t{0} - 20};
+  for (const Stores stores : {Stores::kCached, Stores::kStreaming}) {
+    for (const uint64_t start : starts) {
+      for (int64_t n = 0; n < 68; ++n) {
+        for (int shift = 0; shift < 8; ++shift) {
+          check_range(path, range_from(start), n, shift, stores);
+        }
+      }
+      for (const int64_t n : {95, 96, 97, 131, 1000, 4099}) {
+        check_range(path, range_from(start), n, static_cast<int>(n % 8), stores);
+      }
+    }
+  }
+}
+
+// The same from allocations of exactly the size, for a sanitizer to guard both ends; and from
+// tweaks that are all zero and all one.
+void check_exact_allocations(const CpuPath& path) {
+  for (const uint64_t tweak : {uint64_t{0}, ~uint64_t{0}}) {
+    for (int64_t n = 0; n < 68; ++n) {
+      BlockRange range = range_from((uint64_t{1} << 32) - 20);
+      range.tweak = tweak;
+      where = std::string(path.name) + ", exact allocation, n " + std::to_string(n);
+      std::vector<uint64_t> low(static_cast<size_t>(n)), both(2 * static_cast<size_t>(n));
+      path.low_halves(range, n, low.data(), Stores::kStreaming);
+      path.blocks(range, n, both.data(), Stores::kStreaming);
+      for (int64_t i = 0; i < n; ++i) {
+        const Key key = core_key(range, i);
+        const size_t at = static_cast<size_t>(i);
+        check(low[at] == key.lo, "low_halves");
+        check(both[2 * at] == key.lo && both[2 * at + 1] == key.hi, "blocks");
+      }
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------- many calls
+
+// Large enough for the stores that pass the caches by; over a boundary of 32 bits.
+void check_large(const std::string& name, const std::vector<Key>& expected, uint64_t start) {
+  where = name + ", large";
+  const int64_t n = static_cast<int64_t>(expected.size());
+  for (const int shift : {0, 3}) {
+    Poisoned<uint64_t> seeds(n, shift), keys(2 * n, shift);
+    launch_derive_seeds(kStream, start, n, seeds.data());
+    launch_derive_keys(kStream, start, n, keys.data());
+    seeds.check_margins();
+    keys.check_margins();
+    for (int64_t i = 0; i < n; ++i) {
+      const Key& key = expected[static_cast<size_t>(i)];
+      check(seeds.data()[i] == key.lo, "launch_derive_seeds");
+      check(keys.data()[2 * i] == key.lo && keys.data()[2 * i + 1] == key.hi, "launch_derive_keys");
+    }
+  }
+}
+
+// A range cut anywhere, one piece a thread, is the whole range.
+void check_splits(const std::string& name, const std::vector<Key>& expected, uint64_t start) {
+  const int64_t n = 20011;
+  std::mt19937 cuts_from(7);
+  for (int trial = 0; trial < 8; ++trial) {
+    where = name + ", split " + std::to_string(trial);
+    std::vector<int64_t> cuts{0, n};
+    for (int k = 0; k < 5; ++k) {
+      cuts.push_back(static_cast<int64_t>(cuts_from() % static_cast<uint32_t>(n)));
+    }
+    std::sort(cuts.begin(), cuts.end());
+    Poisoned<uint64_t> seeds(n, trial % 8), keys(2 * n, trial % 8);
+    std::vector<std::thread> threads;
+    for (size_t k = 0; k + 1 < cuts.size(); ++k) {
+      threads.emplace_back([&, begin = cuts[k], count = cuts[k + 1] - cuts[k]] {
+        const uint64_t first = start + static_cast<uint64_t>(begin);
+        launch_derive_seeds(kStream, first, count, seeds.data() + begin);
+        launch_derive_keys(kStream, first, count, keys.data() + 2 * begin);
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    seeds.check_margins();
+    keys.check_margins();
+    for (int64_t i = 0; i < n; ++i) {
+      const Key& key = expected[static_cast<size_t>(i)];
+      check(seeds.data()[i] == key.lo && keys.data()[2 * i] == key.lo &&
+                keys.data()[2 * i + 1] == key.hi,
+            "a split range");
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------- MT19937
+
+// Output i of the generator (mt19937ar.c, 2002), i < 227: these need the initial words alone.
+uint32_t output(const uint32_t* state, int i) {
+  const uint32_t y = (state[i] & 0x80000000u) | (state[i + 1] & 0x7fffffffu);
+  uint32_t v = state[i + 397] ^ (y >> 1) ^ ((y & 1) != 0 ? 0x9908b0dfu : 0u);
+  v ^= v >> 11;
+  v ^= (v << 7) & 0x9d2c5680u;
+  v ^= (v << 15) & 0xefc60000u;
+  return v ^ (v >> 18);
+}
+
+// A fresh std::mt19937 prints the 624 words that its seed gave it (the standard says so).
+void check_init() {
+  for (const uint32_t seed : {0u, 1u, 5489u, 0x80000000u, 0xffffffffu}) {
+    where = "mt19937_init of " + std::to_string(seed);
+    Poisoned<uint32_t> state(kMtWords, 1);
+    mt19937_init(seed, state.data());
+    state.check_margins();
+    std::stringstream standard;
+    standard << std::mt19937(seed);
+    for (int i = 0; i < kMtWords; ++i) {
+      uint32_t word = 0;
+      standard >> word;
+      check(state.data()[i] == word, "the words of std::mt19937");
+    }
+  }
+}
+
+// init_by_array of mt19937ar.c, for any number of words, as it was published.
+void plain_init_by_array(const std::vector<uint32_t>& key, uint32_t* mt) {
+  mt19937_init(19650218u, mt);
+  uint32_t i = 1, j = 0;
+  const auto step = [&] {
+    if (++i >= 624) {
+      mt[0] = mt[623];
+      i = 1;
+    }
+  };
+  for (int k = 624; k > 0; --k) {
+    mt[i] = (mt[i] ^ ((mt[i - 1] ^ (mt[i - 1] >> 30)) * 1664525u)) + key[j] + j;
+    step();
+    j = j + 1 == key.size() ? 0 : j + 1;
+  }
+  for (int k = 623; k > 0; --k) {
+    mt[i] = (mt[i] ^ ((mt[i - 1] ^ (mt[i - 1] >> 30)) * 1566083941u)) - i;
+    step();
+  }
+  mt[0] = 0x80000000u;
+}
+
+// The published outputs of init_by_array({0x123, 0x234, 0x345, 0x456}), from mt19937ar.out; and
+// keys of one to four words against the plain program.
+void check_init_by_array() {
+  uint32_t base[kMtWords];
+  mt19937_init(kMtArraySeed, base);
+  const uint32_t published[] = {1067595299u, 955945823u, 477289528u, 4107218783u, 4228976476u};
+  const std::vector<uint32_t> keys[] = {{0x123, 0x234, 0x345, 0x456},
+                                        {0},
+                                        {0xffffffff},
+                                        {0, 1},
+                                        {0x89abcdef, 0xffffffff},
+                                        {0, 0, 1},
+                                        {7, 0, 0xffffffff},
+                                        {0, 0, 0, 1},
+                                        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}};
+  for (const std::vector<uint32_t>& words : keys) {
+    where = "mt19937_init_by_array of " + std::to_string(words.size()) + " words";
+    uint64_t halves[2] = {0, 0};
+    for (size_t k = 0; k < words.size(); ++k) {
+      halves[k / 2] |= static_cast<uint64_t>(words[k]) << (k % 2 * 32);
+    }
+    const Key key{halves[0], halves[1]};
+    check(key_words(key) == static_cast<int>(words.size()), "key_words");
+    Poisoned<uint32_t> state(kMtWords, 1);
+    mt19937_init_by_array(key, base, state.data());
+    state.check_margins();
+    for (int i = 0; &words == keys && i < 5; ++i) {
+      check(output(state.data(), i) == published[i], "the published outputs");
+    }
+    uint32_t plain[kMtWords];
+    plain_init_by_array(words, plain);
+    check(std::equal(plain, plain + kMtWords, state.data()), "the published program");
+  }
+}
+
+// Any number of states, somewhere in memory, with and without a hint of what comes next.
+void check_init_side_by_side(const std::string& name) {
+  for (int n = 0; n < 37; ++n) {
+    where = name + ", launch_mt19937_init, n " + std::to_string(n);
+    std::vector<Poisoned<uint32_t>> states;
+    std::vector<uint32_t> seeds;
+    std::vector<uint32_t*> pointers;
+    for (int i = 0; i < n; ++i) {
+      states.emplace_back(kMtWords, i % 16);
+      seeds.push_back(static_cast<uint32_t>(i) * 0x9e3779b9u + (i % 5 == 0 ? 0x80000000u : 0u));
+    }
+    for (auto& state : states) {
+      pointers.push_back(state.data());
+    }
+    std::vector<uint32_t*> next(pointers.rbegin(), pointers.rend());
+    launch_mt19937_init(seeds.data(), pointers.data(), n % 2 == 0 ? next.data() : nullptr, n);
+    for (size_t i = 0; i < states.size(); ++i) {
+      uint32_t expected[kMtWords];
+      mt19937_init(seeds[i], expected);
+      states[i].check_margins();
+      check(std::equal(expected, expected + kMtWords, pointers[i]), "a state of several");
+    }
+  }
+  check(mt19937_init_width() >= 1 && kMtWords % mt19937_init_width() == 0, "the width");
+}
+
+void check_choice() {
+  where = "choosing a path";
+  const std::vector<std::string> names = simd_paths();
+  check(!names.empty() && names.front() == "portable", "portable is always there, first");
+  check(names.size() == paths().size(), "every supported path has a name");
+  for (const std::string& name : names) {
+    set_simd_path(name);
+    check(simd_path() == name, "set_simd_path");
+  }
+  bool refused = false;
+  try {
+    set_simd_path("sse9");
+  } catch (const std::invalid_argument&) {
+    refused = true;
+  }
+  check(refused && simd_path() == names.back(), "an unknown path is refused and changes nothing");
+  set_simd_path(names.front());
+  set_simd_path("");
+  check(simd_path() == names.back(), "no name is the fastest");
+}
+
+}  // namespace
+
+void check_paths_agree(const BlockRange& range, Key expected) {
+  constexpr int64_t kLength = 127;
+  const int64_t before = static_cast<int64_t>((range.start ^ range.key) % 61);
+  BlockRange around = range;
+  around.start -= static_cast<uint64_t>(before);
+  for (const CpuPath* path : paths()) {
+    uint64_t both[2 * kLength], low[kLength];
+    path->blocks(around, kLength, both, Stores::kCached);
+    path->low_halves(around, kLength, low, Stores::kCached);
+    check(both[2 * before] == expected.lo && both[2 * before + 1] == expected.hi, path->name);
+    check(low[before] == expected.lo, path->name);
+  }
+}
+
+void check_kernels() {
+  check_choice();
+  check_init();
+  check_init_by_array();
+  const uint64_t start = (uint64_t{3} << 32) - 10007;
+  std::vector<Key> expected;
+  for (int64_t i = 0; i < (1 << 19) + 77; ++i) {
+    expected.push_back(core_key(range_from(start), i));
+  }
+  for (const CpuPath* path : paths()) {
+    check_sizes(*path);
+    check_exact_allocations(*path);
+  }
+  for (const std::string& name : simd_paths()) {
+    set_simd_path(name);
+    check_large(name, expected, start);
+    check_splits(name, expected, start);
+    check_init_side_by_side(name);
+  }
+}

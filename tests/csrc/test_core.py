@@ -1,0 +1,115 @@
+"""The C++ core and kernels without torch: a program of their own, also under sanitizers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+KERNELS = sorted((HERE.parents[1] / "csrc" / "kernels").glob("cpu*.cpp"))
+VECTORS = HERE.parent / "data" / "vectors.txt"
+STRICT = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
+SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=250, env={**os.environ, **environment}
+    )
+
+
+def build(folder: Path, *flags: str) -> Path:
+    """The program, compiled with these flags; its warnings are errors."""
+    compiler = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    program = folder / "test_core"
+    sources = (HERE / "test_core.cpp", HERE / "kernel_checks.cpp", *KERNELS)
+    done = run(compiler, *STRICT, *flags, *sources, "-pthread", "-o", program)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory) -> Path:
+    return build(tmp_path_factory.mktemp("core"), "-O2")
+
+
+def rows_of_the_file() -> list[str]:
+    lines = VECTORS.read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def assert_passes(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{len(rows_of_the_file())} rows, "), done.stdout
+    assert int(done.stdout.split()[2]) > 1_000_000, done.stdout
+    assert "portable" in done.stdout
+
+
+def test_core_gives_known_answers(program):
+    assert_passes(run(program, VECTORS))
+
+
+@pytest.mark.slow
+def test_core_is_clean_under_sanitizers(tmp_path):
+    sanitized = build(tmp_path, *SANITIZE)
+    done = run(sanitized, VECTORS, ASAN_OPTIONS="detect_leaks=0")  # leaks need ptrace
+    assert_passes(done)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("kind", ["block", "scope", "name", "stream", "sample", "mt19937", "seeds"])
+def test_core_fails_on_a_wrong_answer(program, tmp_path, kind):
+    row = next(line for line in rows_of_the_file() if line.startswith(kind + " "))
+    wrong = row[:-1] + ("0" if row[-1] != "0" else "1")
+    for text, problem in (
+        (wrong, ""),
+        (row + " 0", "too many columns"),
+        (row.rsplit(" ", 1)[0], "a column is missing"),
+    ):
+        file = tmp_path / "vectors.txt"
+        file.write_text(text + "\n", "utf-8")
+        done = run(program, file)
+        assert done.returncode == 1, text[:160]
+        assert "FAILED" in done.stderr and problem in done.stderr
+        assert text[:100] in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("philox 0 1\n", "unknown kind"), ("# nothing\n", "no rows"), ("scope 0 0 0 x\n", "read")],
+)
+def test_core_fails_on_what_it_does_not_know(program, tmp_path, text, problem):
+    file = tmp_path / "vectors.txt"
+    file.write_text(text)
+    done = run(program, file)
+    assert done.returncode == 1
+    assert problem in done.stderr
+
+
+def test_core_starts_on_the_path_of_the_environment(program):
+    fastest = run(program, VECTORS, FASTSEED_SIMD="").stdout
+    paths, chosen = fastest.split(" on: ")[1].strip().split("; chosen: ")
+    assert chosen == paths.split()[-1]
+    for name in paths.split():
+        done = run(program, VECTORS, FASTSEED_SIMD=name)
+        assert_passes(done)
+        assert done.stdout.strip().endswith(f"; chosen: {name}")
+    done = run(program, VECTORS, FASTSEED_SIMD="sse9")
+    assert done.returncode == 1
+    assert "FASTSEED_SIMD must be one of portable" in done.stderr
+    assert "got sse9" in done.stderr
+
+
+@pytest.mark.parametrize("source", KERNELS, ids=lambda path: path.name)
+def test_kernels_compile_for_arm(tmp_path, source):
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    if compiler is None:
+        pytest.skip("there is no aarch64-linux-gnu-g++")
+    done = run(compiler, *STRICT, "-O2", "-c", source, "-o", tmp_path / "kernel.o")
+    assert done.returncode == 0, done.stderr
