@@ -1,0 +1,80 @@
+"""Reseed inside torch.compile: prints how each way to call it went."""
+
+import json
+import logging
+import random
+import sys
+
+import numpy as np
+import torch
+
+import fastseed
+import fastseed.pyt
+
+logging.getLogger("fastseed").setLevel(logging.ERROR)  # scopes are repeated on purpose
+found = {"dynamo_at_start": "torch._dynamo" in sys.modules}
+
+seeder = fastseed.Seeder(7, rank=0, world_size=1)
+fastseed.init(7, rank=0, world_size=1)
+seen = []
+seeder.register_generator(seen.append)
+fastseed.register_generator(seen.append)
+if sys.argv[1] == "eager first":
+    seeder.reseed(0)
+    fastseed.reseed(0)
+
+WAYS = {
+    "module function": fastseed.reseed,
+    "Seeder method": seeder.reseed,
+    "pyt function": fastseed.pyt.reseed,
+}
+
+
+def step(reseed):
+    def function(x, epoch):
+        x = x * 2
+        reseed(1, epoch)
+        x = x + torch.rand(3)
+        reseed(2, epoch)
+        return x + torch.rand(3)
+
+    return function
+
+
+def bare(x, epoch):
+    fastseed.reseed(3, epoch)
+    return x
+
+
+def observe(function, epoch):
+    """What a call returns, what the callable was given, and where all generators are after it."""
+    seen.clear()
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    value = function(torch.ones(3), epoch).tolist()
+    return value, list(seen), random.random(), np.random.random(), torch.rand(2).tolist()
+
+
+def compare(eager, backend):
+    torch._dynamo.reset()
+    compiled = torch.compile(eager, backend=backend)
+    epochs = [1, 2, 1, 3, 3, 4]
+    got = [observe(compiled, epoch) for epoch in epochs]
+    expected = [observe(eager, epoch) for epoch in epochs]
+    return "runs on every call" if got == expected else f"differs: {got} {expected}"
+
+
+def fullgraph(eager, backend):
+    torch._dynamo.reset()
+    try:
+        torch.compile(eager, backend=backend, fullgraph=True)(torch.ones(3), 1)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "no error", ""
+
+
+for backend in ("eager", "aot_eager"):
+    for way, reseed in WAYS.items():
+        found[f"{backend}/{way}"] = compare(step(reseed), backend)
+        found[f"{backend}/{way}/fullgraph"] = fullgraph(step(reseed), backend)
+    found[f"{backend}/no tensor"] = compare(bare, backend)
+print(json.dumps(found))
