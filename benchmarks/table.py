@@ -58,7 +58,9 @@ def show(result: dict[str, Any]) -> None:
     if not console.is_terminal:
         console = Console(width=150)
     machine = result["machine"]
-    table = Table(title=f"{machine['cpu']}, {machine['cores']} cores, {machine['simd']}")
+    table = Table(
+        title=f"{machine['cpu']}, {machine['cores']} cores, {machine['simd'] or 'no native code'}"
+    )
     for heading, justify in (
         ("case", "left"), ("ours", "right"), ("against", "left"), ("peer", "right"),
         ("ratio", "right"), ("range", "right"), ("bar", "right"), ("held", "left"),

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed import _ops, _reference
+from fastseed import _native, _ops, _reference
 
 from .. import machine
 from ..case import Case, Contest, Side, Unavailable, expect
@@ -50,13 +50,25 @@ def one_seed() -> Contest:
 
 
 def one_key_raw() -> Contest:
-    """What the library itself calls: two blocks, unchecked."""
+    """The two steps of the derivation in turn, as the library takes them, in Python."""
     names = {
         "stream_key": _ops.stream_key, "scope_key": _ops.scope_key, "master": MASTER,
         "name": _ops.name_id("torch.cpu"), "epochs": itertools.count(),
     }  # fmt: skip
     statement = "stream_key(scope_key(master, 1, next(epochs), 0), name, 0, 0, 0)"
     return _against_seed_gen(Side("stream_key", statement, names))
+
+
+def one_seed_native() -> Contest:
+    """The one native call that the public look-up makes: both blocks, arguments still checked."""
+    if _native.generators is None:
+        raise Unavailable(f"there is no native code here: {_native.missing}")
+    names = {
+        "seed": _native.generators.seed, "master": MASTER,
+        "name": _ops.name_id("torch.cpu"), "epochs": itertools.count(),
+    }  # fmt: skip
+    statement = "seed(master, 1, next(epochs), 0, name, 0, 0, 0)"
+    return _against_seed_gen(Side("native seed", statement, names))
 
 
 # ---------------------------------------------------------------------------- many seeds
@@ -172,6 +184,7 @@ def cases() -> list[Case]:
     return [
         Case("seed/cpu/1", "fwr13y SeedGen", 50, one_seed),
         Case("stream_key/cpu/1", "fwr13y SeedGen", 50, one_key_raw),
+        Case("seed_native/cpu/1", "fwr13y SeedGen", 50, one_seed_native),
         *_bulk(one, "1e6"),
         *_bulk(many, "1e7"),
         *paths,

@@ -115,6 +115,17 @@ def test_random123_without_a_compiler_is_unavailable(
         random123.compile_library(tmp_path)
 
 
+def test_random123_without_headers_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = tmp_path / "source.cpp"
+    source.write_text("#include <no/such/header.h>\n")
+    monkeypatch.setattr(random123, "SOURCE", source)
+    monkeypatch.setattr(random123, "HEADER", tmp_path / "no" / "header.h")
+    with pytest.raises(Unavailable, match="not installed|no C\\+\\+ compiler"):
+        random123.compile_library(tmp_path)
+
+
 def then(spoil: Callable[[], object]) -> Callable[[Any], Any]:
     """What does its work and then spoils it."""
 
@@ -164,6 +175,7 @@ WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
     "torch": (reseed.against_by_hand, "reseed", then(lambda: torch.rand(1))),
     "seed": (seeds.one_seed, "seed", one_bit_off),
     "stream_key": (seeds.one_key_raw, "stream_key", one_bit_off),
+    "seed_native": (seeds.one_seed_native, "seed", one_bit_off),
     "numpy-sfc64": (lambda: seeds.against_numpy("SFC64", 999), "derive_seeds", one_bit_off),
     "fresh": (lambda: seeds.fresh_against_numpy("SFC64", 1), "derive_seeds", one_bit_off),
     "random123": (lambda: seeds.against_random123(999), "derive_seeds", one_bit_off),
