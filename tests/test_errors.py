@@ -112,8 +112,8 @@ def test_long_values_are_shortened(started):
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"master_seed": -1}, ValueError, "master_seed must be in [0, 18446744073709551615], got -1"),
-        ({"master_seed": 2**64}, ValueError, "master_seed must be in [0, 18446744073709551615], got"),
+        ({"master_seed": -1}, ValueError, "master_seed must be in [0, 18446744073709551615]"),
+        ({"master_seed": 2**64}, ValueError, "master_seed must be in [0, 18446744073709551615]"),
         ({"master_seed": 1.0}, TypeError, "master_seed must be an integer, got 1.0 of type float"),
         ({"master_seed": True}, TypeError, "master_seed must be an integer, got True of type bool"),
         ({"master_seed": "42"}, TypeError, "master_seed must be an integer, got '42' of type str"),
