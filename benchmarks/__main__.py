@@ -28,7 +28,9 @@ def run(cases: list[Case], effort: runner.Effort) -> dict[str, Any]:
     described, others = machine.describe(), machine.OtherLoad()
     rows = []
     for case in cases:
-        rows.append(runner.run_case(case, effort))
+        meanwhile = machine.OtherLoad()
+        row = runner.run_case(case, effort)
+        rows.append(row | {"other_load": meanwhile.fraction()})
         print(f"{len(rows)}/{len(cases)} {case.id}", file=sys.stderr)
     return {"schema": 1, "machine": described | {"other_load": others.fraction()}, "cases": rows}
 

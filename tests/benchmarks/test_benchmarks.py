@@ -46,7 +46,7 @@ def test_command_quick_run_writes_all_fields(tmp_path: Path) -> None:
     rows = {(row["name"], row["against"]): row for row in result["cases"]}
     row = rows["reseed/cpu/3-generators", f"fwr13y, {reseed.SHALLOW} frames deep"]
     assert row["status"] == "ok" and row["bar"] == 30 and row["frames"] == reseed.SHALLOW
-    assert row["held"] is (row["ratio"] >= 30)
+    assert row["held"] is (row["ratio"] >= 30) and "other_load" in row
     for side in (row["ours"], row["peer"]):
         assert side["median_s"] > 0 and side["iqr_s"] >= 0
         assert len(side["rounds_s"]) == runner.QUICK.rounds
@@ -122,7 +122,7 @@ def test_random123_without_headers_is_unavailable(
     source.write_text("#include <no/such/header.h>\n")
     monkeypatch.setattr(random123, "SOURCE", source)
     monkeypatch.setattr(random123, "HEADER", tmp_path / "no" / "header.h")
-    with pytest.raises(Unavailable, match="not installed|no C\\+\\+ compiler"):
+    with pytest.raises(Unavailable, match="not installed|no C"):
         random123.compile_library(tmp_path)
 
 
