@@ -1,0 +1,131 @@
+"""Two million coordinates of a large job: their keys and seeds collide only by chance."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from derivation_numpy import Scope, scope_keys, stream_keys
+
+from fastseed import _ops
+
+MASTER, RANKS, EPOCHS, TASKS = 42, 10_000, 100, 2
+N = RANKS * EPOCHS * TASKS
+NAMES = ("python", "numpy", "torch.cpu", "torch.cuda")
+
+
+def equal_pairs(values: np.ndarray) -> int:
+    """How many pairs of entries are equal: 0 exactly when all are different."""
+    _, counts = np.unique(values, return_counts=True)
+    counts = counts.astype(np.int64)
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def birthday(n: int, bits: int) -> tuple[float, float]:
+    """Mean and five standard deviations of ``equal_pairs`` of n random numbers of so many bits.
+
+    Each of the n (n - 1) / 2 pairs is equal with probability 2**-bits; the pairs are so nearly
+    independent that the count is Poisson's. For two million numbers of 32 bits: 466 +- 108; of 64
+    bits 1e-7, so that a single pair refutes randomness.
+    """
+    mean = n * (n - 1) / 2 / 2**bits
+    return mean, 5 * math.sqrt(mean)
+
+
+def collides_by_chance(values: np.ndarray, bits: int) -> bool:
+    """The criterion: as many equal pairs as random numbers of so many bits have."""
+    mean, margin = birthday(len(values), bits)
+    return abs(equal_pairs(values) - mean) < margin if mean > 1 else equal_pairs(values) == 0
+
+
+def job_keys(name: str) -> np.ndarray:
+    """The keys of every rank, epoch and task: (N, 2)."""
+    task, epoch = np.divmod(np.arange(TASKS * EPOCHS, dtype=np.uint64), np.uint64(EPOCHS))
+    scope = scope_keys(MASTER, task, epoch, 0)
+    per_rank = Scope(scope.key[:, None], scope.tweak[:, None])
+    ranks = np.arange(RANKS, dtype=np.uint64)
+    found = stream_keys(per_rank, _ops.name_id(name), ranks, 0)
+    for t, e, r in ((0, 0, 0), (1, 7, 3), (TASKS - 1, EPOCHS - 1, RANKS - 1)):
+        key = _ops.stream_key(_ops.scope_key(MASTER, t, e, 0), _ops.name_id(name), r, 0, 0)
+        assert found[t * EPOCHS + e, r].tolist() == [key & 2**64 - 1, key >> 64]
+    return found.reshape(N, 2)
+
+
+@pytest.fixture(scope="module")
+def keys() -> np.ndarray:
+    return job_keys("torch.cuda")
+
+
+def test_birthday_is_466_pairs_within_108():
+    mean, margin = birthday(N, 32)
+    assert (round(mean), round(margin)) == (466, 108)
+
+
+def test_uniqueness_no_two_seeds_of_64_bits_are_equal(keys):
+    assert len(keys) == 2_000_000
+    assert collides_by_chance(keys[:, 0], 64) and equal_pairs(keys[:, 0]) == 0
+    assert collides_by_chance(keys[:, 1], 64) and equal_pairs(keys[:, 1]) == 0
+
+
+@pytest.mark.parametrize("word", range(4))
+def test_uniqueness_words_of_32_bits_collide_by_chance(keys, word):
+    values = keys[:, word // 2] >> np.uint64(32 * (word % 2)) & np.uint64(2**32 - 1)
+    assert collides_by_chance(values, 32), equal_pairs(values)
+
+
+def test_uniqueness_across_the_streams_of_a_job(keys):
+    """Eight million: the built-in streams do not meet each other either (chance 2e-6)."""
+    seeds = np.concatenate([keys[:, 0], *(job_keys(n)[:, 0] for n in NAMES if n != "torch.cuda")])
+    assert len(seeds) == 4 * N
+    assert equal_pairs(seeds) == 0
+
+
+# ---------------------------------------------------------------- what the criteria refuse
+
+
+def test_uniqueness_control_one_bit_less_is_noticed(keys):
+    """31-bit seeds have 931 equal pairs, 21 standard deviations too many."""
+    values = keys[:, 0] & np.uint64(2**31 - 1)
+    assert not collides_by_chance(values, 32)
+    assert collides_by_chance(values, 31)
+
+
+def test_uniqueness_control_counting_is_noticed():
+    """Distinct by counting, as ``seed + n`` is: no pair at all, where chance has 466."""
+    assert not collides_by_chance(np.arange(N, dtype=np.uint64), 32)
+
+
+def predecessor(ranks: int, epochs: int, tasks: int) -> np.ndarray:
+    """fwr13y's seeds: its formula, then one number of Python's generator."""
+    draw, found = random.Random(0), []
+    for epoch in range(epochs):
+        for rank in range(ranks):
+            for task in range(tasks):
+                draw.seed((MASTER + epoch * ranks + rank) * 2 + task)
+                found.append(draw.randint(0, 2147483647))
+    return np.array(found, dtype=np.uint64)
+
+
+def test_uniqueness_control_the_predecessor_repeats_seeds():
+    """A tenth of the coordinates (1,000 ranks) have 9 equal pairs among its 31-bit seeds."""
+    seeds = predecessor(1000, EPOCHS, TASKS)
+    assert not collides_by_chance(seeds, 64)
+    assert collides_by_chance(seeds, 31)
+
+
+def test_uniqueness_control_the_predecessors_third_task_meets_the_next_rank():
+    ranks, epochs = 100, 20
+    seeds = predecessor(ranks, epochs, 3)
+    assert equal_pairs(seeds) >= ranks * epochs - 1
+    assert not collides_by_chance(seeds, 64)
+    assert not collides_by_chance(seeds, 31)
+
+
+def test_uniqueness_control_seed_plus_rank_repeats_seeds():
+    """``seed + rank + epoch``: a rank's seed is its neighbour's of the epoch before."""
+    rank, epoch = np.meshgrid(np.arange(RANKS), np.arange(EPOCHS))
+    seeds = (MASTER + rank + epoch).ravel().astype(np.uint64)
+    assert not collides_by_chance(seeds, 64)
+    assert len(np.unique(seeds)) == RANKS + EPOCHS - 1  # of a million
