@@ -1,0 +1,109 @@
+"""One rank of a job of two: goes through every way to agree on a master seed, or not to.
+
+``agree.py FOLDER`` writes what happened to ``FOLDER/<rank>.json``. Ranks come from the environment,
+whoever set it.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import fwr13y.seeder.pyt as predecessor
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import fastseed
+
+RANK = int(os.environ["RANK"])
+found = {}
+
+
+class Warnings(logging.Handler):
+    """Collects the text of warnings."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.said = []
+
+    def emit(self, record):
+        self.said.append(record.getMessage())
+
+
+warnings = Warnings()
+logging.getLogger("fastseed").addHandler(warnings)
+
+
+def outcome(*arguments, **more):
+    """What a call of init led to: a master seed and place, or an error; and what it warned of."""
+    warnings.said.clear()
+    try:
+        fastseed.init(*arguments, **more)
+    except ValueError as error:
+        return {"error": str(error), "warnings": list(warnings.said)}
+    return {
+        "master": fastseed.get_master_seed(),
+        "place": [fastseed.api._seeder.rank, fastseed.api._seeder.world_size],
+        "warnings": list(warnings.said),
+    }
+
+
+def register_shared():
+    """Whether a shared generator may be registered, and what it and a rank's own one then get."""
+    shared, own = [], []
+    fastseed.register_generator(own.append)
+    try:
+        fastseed.register_generator(shared.append, shared=True)
+    except RuntimeError as error:
+        return {"error": str(error)}
+    fastseed.reseed(1, 7)
+    return {"shared": shared, "own": own}
+
+
+def digest():
+    """Of the states of all three global generators."""
+    numpy = np.random.get_state()
+    states = repr(random.getstate()).encode(), numpy[1].tobytes(), repr(numpy[2:]).encode()
+    return hashlib.sha256(b"".join(states) + torch.get_rng_state().numpy().tobytes()).hexdigest()
+
+
+found["alone/None"] = outcome(None)
+found["alone/None/shared"] = register_shared()
+found["alone/42"] = outcome(42)
+found["alone/42/shared"] = register_shared()
+
+found["states of both"] = []
+for rank in range(2):
+    fastseed.Seeder(42, rank=rank, world_size=2).reseed(1, 7)
+    found["states of both"].append(digest())
+
+dist.init_process_group("gloo")
+
+found["None"] = outcome(None)
+found["None/shared"] = register_shared()
+found["None again"] = outcome()
+found["None fwr13y"] = outcome(None, scheme="fwr13y")
+found["differing"] = outcome(40 + RANK)
+found["only rank 0"] = outcome(42 if RANK == 0 else None)
+found["only rank 1"] = outcome(42 if RANK == 1 else None)
+found["negative"] = outcome(-1)
+found["node-local rank"] = outcome(42, 2, 0)
+found["one of one"] = outcome(42, 1, 0)
+found["42"] = outcome(42, 2, RANK)
+found["42/shared"] = register_shared()
+fastseed.init(42)
+fastseed.reseed(1, 7)
+found["own states"] = digest()
+
+dist.barrier()
+time.sleep(0.01 * RANK)  # ranks that start in the same microsecond would agree by chance
+predecessor.init(None, 2, RANK)
+found["predecessor"] = predecessor.get_master_seed()
+
+dist.destroy_process_group()
+Path(sys.argv[1], f"{RANK}.json").write_text(json.dumps(found))
