@@ -10,7 +10,7 @@ TORCH ?= torch==2.13.0
 PY := $(VENV)/bin/python
 
 NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
-CXX_SOURCES = $(NATIVE) $(wildcard tests/csrc/*.cpp)
+CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h)
 WARN := -std=c++17 -O2 -Wall -Wextra -Werror
 # -isystem: torch's and Python's own headers are not ours to warn about
 TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extension import include_paths; \
@@ -54,7 +54,7 @@ lint: setup
 	$(CXX) -fsyntax-only $(WARN) csrc/kernels/*.cpp
 	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/torch/ops.cpp
 	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators \
-	  csrc/torch/generators.cpp csrc/torch/python_calls.cpp
+	  $(addprefix csrc/torch/,generators.cpp process.cpp python_calls.cpp)
 	for f in csrc/kernels/*.cpp; do \
 	  $(PY) -m ziglang c++ -target aarch64-linux-gnu $(WARN) -c $$f -o $(VENV)/arm.o || exit 1; done
 

@@ -83,7 +83,10 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     )
     generators = CppExtension(
         "fastseed._generators",
-        [*sources("csrc/torch/generators.cpp", "csrc/torch/python_calls.cpp"), *cpu],
+        [
+            *sources(*(f"csrc/torch/{f}.cpp" for f in ("generators", "process", "python_calls"))),
+            *cpu,
+        ],
         extra_compile_args={"cxx": flags},
         depends=headers,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from . import _native, _ops, checkpoint, streams
+from . import _native, _ops, streams
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
@@ -185,7 +185,7 @@ def state_dict(*, rng: bool = False) -> dict[str, Any]:
     Returns:
         A dict of ints, strings and uint8 tensors: see :mod:`fastseed.checkpoint`.
     """
-    return checkpoint.state_dict(_current("state_dict"), rng=rng)
+    return _current("state_dict").state_dict(rng=rng)
 
 
 def load_state_dict(state: dict[str, Any]) -> None:
@@ -196,7 +196,7 @@ def load_state_dict(state: dict[str, Any]) -> None:
             generator has changed.
     """
     seeder = _current("load_state_dict")
-    checkpoint.load_state_dict(seeder, state)
+    seeder.load_state_dict(state)
     streams.set_origin(streams.Origin(seeder.master_seed, seeder.rank, seeder.scheme))
 
 

@@ -1,4 +1,4 @@
-"""The state of a :class:`~fastseed.seeder.Seeder`, without pickle.
+"""The state of a seeder, without pickle.
 
 A state is a flat dict of ints, strings and uint8 tensors, which ``torch.load(weights_only=True)``
 and ``torch.distributed.checkpoint`` take as it is. It always holds the coordinates: enough to
@@ -9,13 +9,14 @@ exact state of every generator that can show one, to resume anywhere.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
 
 from . import _ops, streams
 from .pool import GeneratorPool
-from .seeder import Seeder
+from .sinks import Sink
 
 logger = logging.getLogger("fastseed")
 
@@ -34,7 +35,29 @@ _RANGES = {
 _SCOPE = ("task", "epoch", "step")  # absent before the first reseed
 
 
-def state_dict(seeder: Seeder, *, rng: bool = False) -> dict[str, Any]:
+class Resumable(Protocol):
+    """What a state is taken from and given to: a :class:`~fastseed.seeder.Seeder`."""
+
+    master_seed: int
+    rank: int
+    world_size: int
+    scheme: str
+
+    @property
+    def scope(self) -> streams.Coordinates | None:
+        """Where the last reseed put it."""
+
+    def exact_sinks(self) -> Iterator[tuple[str, Sink | GeneratorPool]]:
+        """Every generator that there is, by stream name."""
+
+    def move_to(self, master_seed: int, at: streams.Coordinates | None) -> None:
+        """Take another job's master seed and coordinates, without reseeding."""
+
+    def restore(self, task: int, epoch: int, step: int) -> int:
+        """Reseed, whether or not it was there before."""
+
+
+def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
     """The state of ``seeder``; callables have none, and are named in a log line if ``rng``."""
     state: dict[str, Any] = {
         "format": FORMAT,
@@ -60,7 +83,7 @@ def state_dict(seeder: Seeder, *, rng: bool = False) -> dict[str, Any]:
     return state
 
 
-def load_state_dict(seeder: Seeder, state: Any) -> None:
+def load_state_dict(seeder: Resumable, state: Any) -> None:
     """Put ``seeder`` where ``state`` was, after checking all of it.
 
     Exact states are put back where this rank wrote them; a generator without one, or any on
@@ -82,7 +105,7 @@ def load_state_dict(seeder: Seeder, state: Any) -> None:
         exact = {}
     seeder.move_to(state["master_seed"], at)
     if at is not None:
-        seeder.restore(at)
+        seeder.restore(*at)
     for name, held in exact.items():
         sink = sinks[name]
         if isinstance(sink, GeneratorPool):
@@ -98,7 +121,7 @@ def _refuse(what: str, value: Any) -> ValueError:
     return ValueError(f"fastseed.load_state_dict: {what}, got {streams.describe(value)}")
 
 
-def _check(seeder: Seeder, state: Any) -> streams.Coordinates | None:
+def _check(seeder: Resumable, state: Any) -> streams.Coordinates | None:
     """Everything but the exact states; the coordinates it holds."""
     if not isinstance(state, dict):
         raise TypeError(
@@ -123,7 +146,8 @@ def _check(seeder: Seeder, state: Any) -> streams.Coordinates | None:
         raise _refuse(f"state must hold all of {_SCOPE} or none", there)
     for field, top in _RANGES.items():
         if field in state:
-            streams.check_int("load_state_dict", f"state[{field!r}]", state[field], 0, top)
+            low = 1 if field == "world_size" else 0
+            streams.check_int("load_state_dict", f"state[{field!r}]", state[field], low, top)
     known = {"format", "version", "derivation", "scheme", *_RANGES}
     for field in state:
         if field not in known and not (isinstance(field, str) and field.startswith(_RNG)):

@@ -88,7 +88,10 @@ class LookUps:
             return None
         if rank is None:
             rank = self._own_rank(name)
-        name_id = streams.name_id(name)
+        try:
+            name_id = streams.name_id(name)
+        except UnicodeEncodeError:
+            return None
         return native(self.master_seed, task, epoch, step, name_id, rank, worker, index)
 
     def _checked_key(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import struct
 import sys
 from typing import Any, cast
 
@@ -25,26 +26,17 @@ def _rebuild(bit_generator: Any, key: int) -> None:
         bit_generator.state = fresh.state
 
 
-def _plain(value: Any) -> Any:
-    """A bit generator's state in types that JSON has."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        return {"dtype": str(value.dtype), "values": value.tolist()}
-    return int(value) if isinstance(value, np.integer) else value
-
-
-def _rich(value: Any) -> Any:
-    """The inverse of :func:`_plain`."""
-    if isinstance(value, dict):
-        if set(value) == {"dtype", "values"}:
-            return np.array(value["values"], dtype=value["dtype"])
-        return {k: _rich(v) for k, v in value.items()}
-    return value
-
-
 class _NumpyState:
-    """Exact state of a NumPy generator of any kind, as JSON (never pickle)."""
+    """The exact state of a NumPy generator of any kind, packed (never pickled).
+
+    The name of the bit generator in 16 bytes; then an MT19937's words, position, flag and cached
+    Gaussian, or what another one's ``state`` holds, as JSON filled up with spaces: its size does
+    not depend on what it holds, as distributed checkpoints need it.
+    """
+
+    _NAME = 16
+    _MT = struct.Struct(f"<{MT_WORDS}Iiid")
+    _JSON = 1024
 
     def _target(self) -> Any:
         raise NotImplementedError
@@ -57,28 +49,51 @@ class _NumpyState:
 
     def state(self) -> torch.Tensor:
         """See :class:`Sink`."""
-        return pack(json.dumps(_plain(self._get())).encode())
+        held = self._get()
+        name = held["bit_generator"].encode().ljust(self._NAME, b"\0")
+        if held["bit_generator"] == "MT19937":
+            inner = held["state"]
+            cached = held.get("has_gauss", 0), held.get("gauss", 0.0)
+            return pack(name + self._MT.pack(*inner["key"].tolist(), inner["pos"], *cached))
+        text = json.dumps(held, default=_plain).encode()
+        return pack(name + text.ljust(-(-len(text) // self._JSON) * self._JSON))
 
     def _parse(self, state: torch.Tensor) -> dict[str, Any]:
-        try:
-            parsed = _rich(json.loads(unpack(state)))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"it is not the state of a NumPy generator: {error}") from error
+        data = unpack(state)
         here = type(self._target()).__name__
-        there = parsed.get("bit_generator") if isinstance(parsed, dict) else None
-        if there != here:
+        there = data[: self._NAME].rstrip(b"\0")
+        if there != here.encode():
             raise ValueError(f"its bit generator must be {here}, got {there!r}")
-        if here == "MT19937":
-            inner = parsed.get("state", {})
-            words = inner.get("key") if isinstance(inner, dict) else None
-            if not isinstance(words, np.ndarray) or words.shape != (MT_WORDS,):
-                raise ValueError(f"it must hold {MT_WORDS} words")
-            check_mt_words(words, int(inner.get("pos", -1)))
+        body = data[self._NAME :]
+        return self._parse_mt(body) if here == "MT19937" else self._parse_json(body)
+
+    def _parse_mt(self, data: bytes) -> dict[str, Any]:
+        if len(data) != self._MT.size:
+            raise ValueError(f"it must hold {self._MT.size} bytes, got {len(data)}")
+        *words, position, has_gauss, gauss = self._MT.unpack(data)
+        key = np.array(words, dtype=np.uint32)
+        check_mt_words(key, position)
+        if has_gauss not in (0, 1):
+            raise ValueError(f"its has_gauss must be 0 or 1, got {has_gauss}")
+        inner = {"key": key, "pos": position}
+        return {"bit_generator": "MT19937", "state": inner, "has_gauss": has_gauss, "gauss": gauss}
+
+    def _parse_json(self, data: bytes) -> dict[str, Any]:
+        target = type(self._target())
+        if len(data) == 0 or len(data) % self._JSON != 0:
+            raise ValueError(f"it must hold a multiple of {self._JSON} bytes, got {len(data)}")
+        scratch = target()
         try:
-            type(self._target())().state = parsed  # a scratch one takes it, so ours will
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"it is not the state of a {here}: {error!r}") from error
-        return dict(parsed)
+            parsed = json.loads(data)
+            held = dict(parsed)
+            cached = {k: held.pop(k) for k in ("has_gauss", "gauss") if k in held}
+            scratch.state = _with_arrays(held)
+            same = json.loads(json.dumps(scratch.state, default=_plain)) == held
+        except Exception as error:  # whatever NumPy makes of what is no state of its own
+            raise ValueError(f"it is not the state of a {target.__name__}: {error!r}") from error
+        if not same or cached.get("has_gauss", 0) not in (0, 1):
+            raise ValueError(f"it is not the state of a {target.__name__}")
+        return {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached}
 
     def check(self, state: torch.Tensor) -> None:
         """See :class:`Sink`."""
@@ -87,6 +102,18 @@ class _NumpyState:
     def load(self, state: torch.Tensor) -> None:
         """See :class:`Sink`."""
         self._set(self._parse(state))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for in a bit generator's state: NumPy's arrays and integers."""
+    return value.tolist()
+
+
+def _with_arrays(value: Any) -> Any:
+    """A state from JSON as NumPy takes it: lists are arrays of 64-bit words."""
+    if isinstance(value, dict):
+        return {k: _with_arrays(v) for k, v in value.items()}
+    return np.array(value, dtype=np.uint64) if isinstance(value, list) else value
 
 
 @functools.cache
@@ -123,8 +150,8 @@ class NumpyLegacySink(_NumpyState):
 
     def __init__(self, generator: np.random.RandomState | None = None) -> None:
         self._generator = generator
-        self._seen: Any = None  # the bit generator whose address was looked at
-        self._address: int | None = None
+        self.seen: Any = None  # the bit generator that was looked at
+        self.address: int | None = None  # of its words; None if they cannot be written in place
         self.lock: Any = None  # which NumPy itself takes for each draw
         self.cached = 0  # the address of the flag that a Gaussian is cached; 0 if not known
         source: Any = np.random if generator is None else generator
@@ -158,22 +185,23 @@ class NumpyLegacySink(_NumpyState):
         same = np.array_equal(held[:-1], public["key"]) and int(held[-1]) == public["pos"]
         return address if same else None
 
-    def address(self) -> int | None:
-        """Where the words may be written by whoever holds :attr:`lock`."""
+    def look(self) -> None:
+        """See whether this bit generator can be written in place; the last one seen is kept."""
         bit_generator = self._target()
-        if bit_generator is not self._seen:
-            self._address = self._find_address(bit_generator)
-            self._seen, self.lock = bit_generator, bit_generator.lock
-        return self._address
+        self.address = self._find_address(bit_generator)
+        self.seen, self.lock = bit_generator, bit_generator.lock
 
     def reseed(self, key: int) -> None:
         """All 624 words from all 128 bits of ``key``; the next draw starts a new block of them."""
-        address = self.address()
         bit_generator = self._target()
-        if address is not None:
+        if bit_generator is not self.seen:
+            self.look()
+        if self.address is not None:
             with self.lock:
-                if _native.generators.write_numpy(address, self.cached, key & LOW64, key >> 64):
-                    self.finish(address)
+                if _native.generators.write_numpy(
+                    self.address, self.cached, key & LOW64, key >> 64
+                ):
+                    self.finish()
         elif type(bit_generator) is np.random.MT19937:
             state = {"key": _ops.mt19937_state(key), "pos": MT_WORDS}
             self._set(
@@ -183,14 +211,14 @@ class NumpyLegacySink(_NumpyState):
             _rebuild(bit_generator, key)
             self._set({**self._get(), "has_gauss": 0, "gauss": 0.0})
 
-    def finish(self, address: int) -> None:
+    def finish(self) -> None:
         """After ``write_numpy`` said so: empty the cached Gaussian.
 
         There is no public way to clear it alone. So one is drawn: either it was the cached one, or
         two were made and the second is drawn too. No draw from position 0 changes a word.
         """
         self._normal()
-        if _native.generators.finish_numpy(address):
+        if _native.generators.finish_numpy(self.address):
             self._normal()
 
 

@@ -104,7 +104,7 @@ class Registry:
     def remove(self, generator: Any) -> None:
         """Forget the first registration of this very generator, or of an equal callable."""
         matches = [e for e in self._entries if e.generator is generator]
-        matches += [e for e in self._entries if _equal(e.generator, generator)]
+        matches = matches or [e for e in self._entries if _equal(e.generator, generator)]
         if matches:
             entry = matches[0]
             self._entries = [e for e in self._entries if e is not entry]

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _ops, distributed, legacy, streams
+from . import _ops, checkpoint, distributed, legacy, streams
 from ._eager import eager
 from .accelerators import KNOWN, AcceleratorSink, compiled_types
 from .lookups import LookUps
@@ -105,21 +105,24 @@ class Seeder(LookUps):
             master_seed, place.world_size, bits
         )
         self.rank, self.world_size, self.scheme = place.rank, place.world_size, scheme
-        self.scope: Coordinates | None = None
+        self._at: tuple[int, int, int] | None = None
         self.left_out: tuple[str, ...] = ()
         self._prepare()
 
+    @property
+    def scope(self) -> Coordinates | None:
+        """Where the last ``reseed`` put this process; None before the first one."""
+        return None if self._at is None else Coordinates(*self._at)
+
     def _prepare(self) -> None:
         """What is made anew in each process."""
+        self._scheme_is_ours = self.scheme == "philox-v1"
         self._pid = os.getpid()
         self._seen = _Seen()
         self._repeats = 0
         self._process = ProcessGenerators()
-        self._accelerators = [
-            (sink.name, streams.name_id(sink.name), sink)
-            for sink in map(AcceleratorSink, compiled_types())
-        ]
-        devices = dict.fromkeys((*KNOWN, *(sink.kind for _, _, sink in self._accelerators)))
+        self._accelerators = [AcceleratorSink(kind) for kind in compiled_types()]
+        devices = dict.fromkeys((*KNOWN, *(sink.kind for sink in self._accelerators)))
         own = (*self._process.sinks, *(f"torch.{kind}" for kind in devices))
         self._registry = Registry(own)
 
@@ -146,7 +149,7 @@ class Seeder(LookUps):
             "rank": self.rank,
             "world_size": self.world_size,
             "scheme": self.scheme,
-            "scope": None if self.scope is None else tuple(self.scope),
+            "scope": self._at,
             "left_out": names,
         }
 
@@ -154,7 +157,7 @@ class Seeder(LookUps):
         self.master_seed, self._agreed = state["master_seed"], state["agreed"]
         self.rank, self.world_size = state["rank"], state["world_size"]
         self.scheme, self.left_out = state["scheme"], state["left_out"]
-        self.scope = None if state["scope"] is None else Coordinates(*state["scope"])
+        self._at = state["scope"]
         self._prepare()
         if self.left_out:
             logger.warning(
@@ -179,35 +182,45 @@ class Seeder(LookUps):
             RuntimeError: a CUDA graph is being captured; no generator has changed.
             ReseedError: some generators failed; all others are reseeded.
         """
-        at = streams.check_coordinates("reseed", task, epoch, step)
-        if self._seen.add(self.restore(at)):
-            self._warn_repeated(at)
+        if self._seen.add(self.restore(task, epoch, step)):
+            self._warn_repeated()
 
-    def restore(self, at: Coordinates) -> int:
-        """:meth:`reseed` to checked coordinates, repeated or not; the scope's key."""
-        for _, _, accelerator in self._accelerators:
+    def restore(self, task: int, epoch: int, step: int) -> int:
+        """:meth:`reseed`, but repetitions are no matter; the scope's key."""
+        for accelerator in self._accelerators:
             accelerator.refuse_capture("reseed")
-        legacy_scheme = self.scheme == "fwr13y"
-        scope = self._reseed_legacy(at) if legacy_scheme else self._reseed_philox(at)
-        self.scope = at
+        scope, failures = None, None
+        if self._scheme_is_ours:
+            scope = self._process.reseed_in_place(self.master_seed, task, epoch, step, self.rank)
+        if scope is None:
+            task, epoch, step = at = streams.check_coordinates("reseed", task, epoch, step)
+            scope = _ops.scope_key(self.master_seed, *at)
+            if self._scheme_is_ours:
+                failures = self._process.reseed(scope, self.rank)
+            else:
+                failures = self._reseed_legacy(at)
+        if self._scheme_is_ours and (self._accelerators or self._registry):
+            failures = {**(failures or {}), **self._reseed_others(scope)}
+        if failures:
+            raise ReseedError(failures) from next(iter(failures.values()))
+        self._at = task, epoch, step
         return scope[0]
 
-    def _reseed_philox(self, at: Coordinates) -> _ops.Scope:
-        scope = _ops.scope_key(self.master_seed, *at)
-        rank = self.rank
-        failures = self._process.reseed(scope, rank)
-        for name, name_id, accelerator in self._accelerators:
+    def _reseed_others(self, scope: _ops.Scope) -> dict[str, Exception]:
+        """Accelerators and what users registered; what those raised that failed, by name."""
+        failures: dict[str, Exception] = {}
+        for accelerator in self._accelerators:
             try:
-                accelerator.reseed_members(Stream(scope, name_id, rank))
+                name_id = streams.name_id(accelerator.name)
+                accelerator.reseed_members(Stream(scope, name_id, self.rank))
             except Exception as error:
-                failures[name] = error
+                failures[accelerator.name] = error
         for entry in self._registry:
             try:
-                entry.reseed(Stream(scope, entry.name_id, SHARED if entry.shared else rank))
+                entry.reseed(Stream(scope, entry.name_id, SHARED if entry.shared else self.rank))
             except Exception as error:
                 failures[entry.name] = error
-        _raise(failures)
-        return scope
+        return failures
 
     def _legacy_seed(self, at: Coordinates, shared: bool) -> int:
         if at.step != 0:
@@ -218,7 +231,7 @@ class Seeder(LookUps):
             self.master_seed, self.world_size, self.rank, at.task, at.epoch, shared=shared
         )
 
-    def _reseed_legacy(self, at: Coordinates) -> _ops.Scope:
+    def _reseed_legacy(self, at: Coordinates) -> dict[str, Exception]:
         own = self._legacy_seed(at, shared=False)
         failures: dict[str, Exception] = {}
         calls: list[tuple[str, Callable[[], object]]] = list(legacy.reseed_libraries(own))
@@ -230,16 +243,15 @@ class Seeder(LookUps):
                 call()
             except Exception as error:
                 failures[name] = error
-        _raise(failures)
-        return _ops.scope_key(self.master_seed, *at)
+        return failures
 
-    def _warn_repeated(self, at: Coordinates) -> None:
+    def _warn_repeated(self) -> None:
         self._repeats += 1
         if self._repeats <= 10:
             logger.warning(
                 "fastseed.reseed: task %d, epoch %d, step %d was used before in this process: "
                 "its random numbers repeat%s",
-                *at,
+                *(self.scope or ()),
                 "; further repetitions are not reported" if self._repeats == 10 else "",
             )
 
@@ -279,26 +291,29 @@ class Seeder(LookUps):
         """Forget a registered generator; ValueError if it is not registered."""
         self._registry.remove(gen)
 
-    # ------------------------------------------------------------------ for checkpoint
+    # ------------------------------------------------------------------ state
+
+    def state_dict(self, *, rng: bool = False) -> dict[str, Any]:
+        """Coordinates, and with ``rng`` exact states: see :mod:`fastseed.checkpoint`."""
+        return checkpoint.state_dict(self, rng=rng)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go where ``state`` was; see :func:`fastseed.load_state_dict` for the errors."""
+        checkpoint.load_state_dict(self, state)
 
     def exact_sinks(self) -> Iterator[tuple[str, Sink | GeneratorPool]]:
         """Every generator that there is in this process, by stream name."""
         yield from self._process.sinks.items()
-        for name, _, accelerator in self._accelerators:
+        for accelerator in self._accelerators:
             generators = accelerator.generators()
             if generators:
-                yield name, GeneratorPool(generators, name)
+                yield accelerator.name, GeneratorPool(generators, accelerator.name)
         for entry in self._registry:
             yield entry.name, entry.sink
 
     def move_to(self, master_seed: int, at: Coordinates | None) -> None:
         """Take another job's master seed and coordinates, without reseeding."""
-        self.master_seed, self.scope = master_seed, at
-
-
-def _raise(failures: dict[str, Exception]) -> None:
-    if failures:
-        raise ReseedError(failures) from next(iter(failures.values()))
+        self.master_seed, self._at = master_seed, at
 
 
 def _call(entry: Registration, value: int) -> Callable[[], object]:

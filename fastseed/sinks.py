@@ -174,13 +174,15 @@ class TorchSink:
             data = unpack(state)
             _, left, seeded, after = struct.unpack_from("=QiiQ", data)
             words = np.frombuffer(data, np.uint64, MT_WORDS, self._WORDS_AT)
-            if seeded != 1 or not 1 <= left <= MT_WORDS or (words >> np.uint64(32)).any():
+            # Fresh from a seed, or one of 624 words after another: all that torch itself writes.
+            in_place = (left, after) == (1, 0) or (1 <= left <= MT_WORDS and left + after == 625)
+            if seeded != 1 or not in_place or (words >> np.uint64(32)).any():
                 raise ValueError("it must be the state of a torch CPU generator")
             check_mt_words(words.astype(np.uint32), after)
 
     def load(self, state: torch.Tensor) -> None:
-        """See :class:`Sink`."""
-        self._generator.set_state(state)
+        """See :class:`Sink`. A copy, because torch (2.13) crashes on a view with an offset."""
+        self._generator.set_state(pack(unpack(state)))
 
 
 class CallableSink:

@@ -116,6 +116,12 @@ def check_name(function: str, name: Any) -> str:
         )
     if not name:
         raise ValueError(f"fastseed.{function}: name must not be empty, got ''")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"fastseed.{function}: name must have a UTF-8 encoding, got {describe(name)}"
+        ) from error
     return name
 
 

@@ -1,18 +1,15 @@
-// Giving keys to the generators of this process: torch's own, and the two MT19937 states of Python
-// and NumPy that their owners have shown us. Needs ATen, because the stable ABI cannot set a
-// generator's state; so this file is built for one torch.
-#include <ATen/CPUGeneratorImpl.h>
+// Giving keys to torch's generators, one or many. Needs ATen, because the stable ABI cannot set a
+// generator's state; so this module is built for one torch.
 #include <ATen/Context.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <stdexcept>
 #include <vector>
 
 #include "../kernels/launch.h"
-#include "engine_access.h"
+#include "cpu_generator.h"
 #include "parallel.h"
 #include "python_calls.h"
 
@@ -21,34 +18,7 @@ namespace {
 
 namespace py = pybind11;
 
-Scope to_scope(uint64_t key, uint64_t tweak) {
-  return Scope{key, tweak};
-}
-
 // ------------------------------------------------------------------------------- one generator
-
-void begin_state(at::mt19937_data_pod& data, uint64_t seed) {
-  data.seed_ = seed;
-  data.left_ = 1;  // the next draw makes the next 624 words, as after manual_seed
-  data.seeded_ = true;
-  data.next_ = 0;
-}
-
-// The caller holds the mutex.
-void forget_cached_normals(at::CPUGeneratorImpl& gen) {
-  gen.set_next_float_normal_sample(std::nullopt);
-  gen.set_next_double_normal_sample(std::nullopt);
-}
-
-void reseed_cpu(at::CPUGeneratorImpl& gen, Key key) {
-  uint32_t state[kMtWords];
-  launch_mt19937_expand(key, state);  // outside the lock: others may be drawing
-  std::lock_guard<std::mutex> lock(gen.mutex_);
-  at::mt19937_data_pod& data = engine_data(gen);
-  begin_state(data, key.lo);
-  std::memcpy(data.state_.data(), state, sizeof(state));
-  forget_cached_normals(gen);
-}
 
 // A key for whatever kind of generator it is: the full state on CPU, seed `lo` and offset 0 on the
 // counter-based ones.
@@ -189,70 +159,6 @@ std::vector<at::Generator> default_generators(const std::string& type) {
   return generators;
 }
 
-// ------------------------------------------------------------------------------- a whole process
-
-// The struct of _random.Random behind its object header, and of NumPy's MT19937 at the address
-// that bit_generator.ctypes.state_address documents.
-struct PythonState {
-  int index;
-  uint32_t words[kMtWords];
-};
-struct NumpyState {
-  uint32_t words[kMtWords];
-  int position;
-};
-
-void write_python(uintptr_t address, Key key) {
-  static const std::vector<uint32_t> base = [] {
-    std::vector<uint32_t> words(kMtWords);
-    mt19937_init(kMtArraySeed, words.data());
-    return words;
-  }();
-  PythonState* state = reinterpret_cast<PythonState*>(address);
-  mt19937_init_by_array(key, base.data(), state->words);
-  state->index = kMtWords;
-}
-
-// Writes the words. True means that a Gaussian may be cached (`cached` is null, or says so): then
-// the position is 0, from where draws change no word, and finish_numpy has to follow.
-bool write_numpy(uintptr_t address, uintptr_t cached, Key key) {
-  NumpyState* state = reinterpret_cast<NumpyState*>(address);
-  launch_mt19937_expand(key, state->words);
-  const bool unfinished = cached == 0 || *reinterpret_cast<const int*>(cached) != 0;
-  state->position = unfinished ? 0 : kMtWords;
-  return unfinished;
-}
-
-// Ends what write_numpy began: the next draw makes new words. Whether any was read since.
-bool finish_numpy(uintptr_t address) {
-  NumpyState* state = reinterpret_cast<NumpyState*>(address);
-  const bool drawn = state->position != 0;
-  state->position = kMtWords;
-  return drawn;
-}
-
-// Python's, NumPy's and torch's global generators, in one call.
-class ProcessGenerators {
- public:
-  ProcessGenerators(uintptr_t python, uint32_t python_id, uint32_t numpy_id, uint32_t torch_id)
-      : python_(python), python_id_(python_id), numpy_id_(numpy_id), torch_id_(torch_id) {}
-
-  // What write_numpy returns.
-  bool reseed(uint64_t key, uint64_t tweak, uint32_t rank, uintptr_t numpy,
-              uintptr_t cached) const {
-    Stream stream{to_scope(key, tweak), python_id_, with_domain(rank, Domain::kStream)};
-    write_python(python_, stream_key(stream, 0));
-    stream.name_id = torch_id_;
-    reseed_any(at::detail::getDefaultCPUGenerator(), stream_key(stream, 0));
-    stream.name_id = numpy_id_;
-    return write_numpy(numpy, cached, stream_key(stream, 0));
-  }
-
- private:
-  uintptr_t python_;
-  uint32_t python_id_, numpy_id_, torch_id_;
-};
-
 }  // namespace
 }  // namespace fastseed
 
@@ -260,7 +166,7 @@ PYBIND11_MODULE(_generators, m) {
   using namespace fastseed;
   m.doc() = "Keys for the generators of this process (see csrc/torch/generators.cpp).";
 
-  if (!add_python_calls(m.ptr())) {
+  if (!add_derivation_calls(m.ptr()) || !add_process_calls(m.ptr())) {
     throw py::error_already_set();
   }
 
@@ -272,27 +178,13 @@ PYBIND11_MODULE(_generators, m) {
   m.def("current_device",
         [](const std::string& type) { return hooks_of(type).getCurrentDevice(); });
 
-  // With the GIL held: Python's generator has no lock of its own.
-  m.def("write_python",
-        [](uintptr_t address, uint64_t lo, uint64_t hi) { write_python(address, Key{lo, hi}); });
-  m.def("write_numpy", [](uintptr_t address, uintptr_t cached, uint64_t lo, uint64_t hi) {
-    return write_numpy(address, cached, Key{lo, hi});
-  });
-  m.def("finish_numpy", &finish_numpy);
-
-  // Holds the GIL throughout: a thread that waits for the GIL never holds a generator's mutex, so
-  // taking torch's here cannot lock up.
-  py::class_<ProcessGenerators>(m, "ProcessGenerators")
-      .def(py::init<uintptr_t, uint32_t, uint32_t, uint32_t>())
-      .def("reseed", &ProcessGenerators::reseed);
-
   py::class_<Pool>(m, "Pool")
       .def(py::init<std::vector<at::Generator>>())
       .def("__len__", &Pool::size)
       .def("reseed",
            [](const Pool& pool, uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t place) {
              py::gil_scoped_release release;
-             pool.reseed(Stream{to_scope(key, tweak), name_id, place});
+             pool.reseed(Stream{{key, tweak}, name_id, place});
            })
       .def("manual_seed", [](const Pool& pool, py::buffer seeds) {
         const py::buffer_info info = seeds.request();
