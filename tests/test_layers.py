@@ -1,0 +1,181 @@
+"""Who may import or include whom: upwards only, and nothing heavy at the top of a module."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE, NATIVE = ROOT / "fastseed", ROOT / "csrc"
+
+# From the bottom to the top. A module imports from lower lines alone; a new one gets a place here.
+LEVELS = (
+    ("_reference", "_native", "_eager", "legacy"),
+    ("_ops",),
+    ("streams",),
+    ("sinks", "distributed"),
+    ("numpy_sinks", "pool", "accelerators"),
+    ("process", "registry"),
+    ("lookups", "checkpoint"),
+    ("seeder",),
+    ("api",),
+    ("pyt",),
+    ("__init__",),
+)
+LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+LIBRARIES = {"torch", "numpy"}  # of others: all that a module may import at its top
+LONGEST = 420  # lines of a source file: "about 400"
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+SOURCES = sorted(p for p in NATIVE.rglob("*") if p.suffix in (".h", ".cpp", ".cu", ".cuh"))
+FOLDERS = sorted(p.name for p in NATIVE.iterdir() if p.is_dir())
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# ---------------------------------------------------------------- Python
+
+
+def imports(tree: ast.AST):
+    """(module of the package, or None; the name of a library, or None) for each import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                root, _, rest = alias.name.partition(".")
+                yield (rest or "__init__", None) if root == "fastseed" else (None, root)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level == 0 and module.split(".")[0] != "fastseed":
+                yield None, module.split(".")[0]
+                continue
+            inner = module if node.level else module.partition(".")[2]
+            if inner:
+                yield inner, None
+            else:  # from . import a, b: modules, or names of the package itself
+                for alias in node.names:
+                    yield (
+                        (alias.name if (PACKAGE / f"{alias.name}.py").exists() else "__init__"),
+                        None,
+                    )
+
+
+def top_level(tree: ast.Module):
+    """The statements that importing the module runs, without the bodies of functions."""
+    todo: list[ast.AST] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        yield node
+        todo.extend(ast.iter_child_nodes(node))
+
+
+def test_every_module_has_a_level():
+    found = {str(p.relative_to(PACKAGE).with_suffix("")).replace("/", ".") for p in MODULES}
+    assert found == set(LEVEL)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+def test_python_imports_go_down(path):
+    level = LEVEL[path.stem]
+    for module, _ in imports(ast.parse(path.read_text())):
+        if module is not None:
+            assert LEVEL[module.split(".")[0]] < level, f"{path.name} imports {module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+def test_heavy_libraries_are_imported_where_they_are_needed(path):
+    allowed = LIBRARIES | set(sys.stdlib_module_names)
+    for node in top_level(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for _, library in imports(node):
+                assert library is None or library in allowed, f"{path.name} imports {library}"
+
+
+def test_the_check_of_imports_finds_what_it_should():
+    tree = ast.parse("from . import _ops, __version__\nimport pandas\nfrom .pool import x\n")
+    assert list(imports(tree)) == [
+        ("_ops", None), ("__init__", None), (None, "pandas"), ("pool", None),
+    ]  # fmt: skip
+    inside = ast.parse("def f():\n    import pandas\n")
+    assert not any(isinstance(node, ast.Import) for node in top_level(inside))
+
+
+# ---------------------------------------------------------------- C++
+
+
+def includes(path: Path) -> list[tuple[str, str]]:
+    """('"' or '<', the name) of each #include."""
+    return re.findall(r'^\s*#\s*include\s*(["<])([^">]+)[">]', path.read_text(), re.MULTILINE)
+
+
+def permissions() -> dict[str, tuple[set[str], bool]]:
+    """The table of csrc/README.md: folder -> (folders it may include, whether torch's too)."""
+    rows = re.findall(r"^\| `(\w+)/` \| ([^|]*) \|", (NATIVE / "README.md").read_text(), re.M)
+    return {
+        folder: ({folder, *re.findall(r"`(\w+)/`", may)}, bool(re.search(r"(?<!`)\btorch\b", may)))
+        for folder, may in rows
+    }
+
+
+def test_csrc_readmes():
+    assert sorted(permissions()) == FOLDERS
+    for folder in FOLDERS:
+        text = (NATIVE / folder / "README.md").read_text()
+        assert len(text.splitlines()) >= 3 and "include" in text.lower(), folder
+    assert permissions()["core"] == ({"core"}, False)
+    assert permissions()["kernels"] == ({"kernels", "core"}, False)
+    assert permissions()["torch"] == ({"torch", "kernels", "core"}, True)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_cpp_includes_go_down(path):
+    folder = path.relative_to(NATIVE).parts[0]
+    folders, torch_too = permissions()[folder]
+    for kind, name in includes(path):
+        if kind == '"':
+            target = (path.parent / name).resolve()
+            assert target.is_file(), f"{name} is not a file of ours"
+            assert target.relative_to(NATIVE).parts[0] in folders, name
+        elif "/" in name or name.endswith(".h"):  # not of the C++ standard library
+            intrinsics = folder == "kernels" and name == "immintrin.h"
+            assert torch_too or intrinsics, name
+        assert name != "torch/extension.h", "takes minutes to compile"
+
+
+def closure(path: Path) -> set[str]:
+    """Every header that a file includes, through headers of ours."""
+    found, todo = set(), [path]
+    while todo:
+        current = todo.pop()
+        for kind, name in includes(current):
+            found.add(name)
+            if kind == '"':
+                todo.append((current.parent / name).resolve())
+    return found
+
+
+def test_operators_use_the_stable_abi_alone():
+    """So one binary of them serves every Python and every torch from 2.10."""
+    for name in closure(NATIVE / "torch" / "ops.cpp"):
+        if name.startswith(("torch/", "ATen/", "c10/", "pybind11/", "Python")):
+            assert name.startswith(("torch/csrc/stable/", "torch/headeronly/")), name
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.suffix == ".h"], ids=relative)
+def test_headers_are_included_once(path):
+    assert "#pragma once" in path.read_text()
+
+
+# ---------------------------------------------------------------- both
+
+
+@pytest.mark.parametrize("path", MODULES + SOURCES, ids=relative)
+def test_files_are_short(path):
+    assert len(path.read_text().splitlines()) <= LONGEST
