@@ -1,0 +1,222 @@
+"""What load_state_dict refuses, and that a refusal leaves every generator as it was."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+import pytest
+import torch
+from jobs import draws, everything, start
+
+import fastseed
+
+
+@pytest.fixture
+def job():
+    return start()
+
+
+def refused(job, state, error, says):
+    before = everything(job)
+    with pytest.raises(error) as caught:
+        fastseed.load_state_dict(state)
+    assert str(caught.value).startswith("fastseed.load_state_dict: "), str(caught.value)
+    assert says in str(caught.value), str(caught.value)
+    assert everything(job) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"format": "other"}, ValueError, "state['format'] must be 'fastseed', got 'other'"),
+        ({"version": 2}, ValueError, "state['version'] must be 1, got 2"),
+        ({"version": None}, ValueError, "state['version'] must be 1, got None"),
+        ({"derivation": 2}, ValueError, "state['derivation'] must be 1, got 2"),
+        ({"scheme": "fwr13y"}, ValueError, "state['scheme'] must be 'philox-v1', got 'fwr13y'"),
+        ({"master_seed": -1}, ValueError, "state['master_seed'] must be in [0, "),
+        ({"master_seed": 2**64}, ValueError, "state['master_seed'] must be in [0, "),
+        ({"master_seed": "42"}, TypeError, "state['master_seed'] must be an integer, got '42'"),
+        ({"master_seed": 42.0}, TypeError, "state['master_seed'] must be an integer, got 42.0"),
+        ({"rank": 2**24 - 1}, ValueError, "state['rank'] must be in [0, 16777214]"),
+        ({"rank": None}, TypeError, "state['rank'] must be an integer, got None"),
+        ({"world_size": 0}, ValueError, "state['world_size'] must be in [1, 16777215], got 0"),
+        ({"task": 2**24}, ValueError, "state['task'] must be in [0, 16777215]"),
+        ({"epoch": True}, TypeError, "state['epoch'] must be an integer, got True"),
+        ({"step": -1}, ValueError, "state['step'] must be in [0, "),
+        ({"extra": 1}, ValueError, "state must hold nothing but what state_dict() wrote"),
+        ({5: 1}, ValueError, "state must hold nothing but what state_dict() wrote"),
+    ],
+)
+def test_wrong_fields_are_refused(job, change, error, says):
+    refused(job, {**fastseed.state_dict(rng=True), **change}, error, says)
+
+
+@pytest.mark.parametrize("field", ["format", "version", "derivation", "scheme", "master_seed"])
+def test_missing_fields_are_refused(job, field):
+    state = fastseed.state_dict(rng=True)
+    del state[field]
+    refused(job, state, ValueError, field)
+
+
+def test_half_a_scope_is_refused(job):
+    state = fastseed.state_dict()
+    del state["epoch"]
+    refused(job, state, ValueError, "state must hold all of ('task', 'epoch', 'step') or none")
+
+
+@pytest.mark.parametrize("state", [None, [], "state", {}, {"epoch": 3, "model": {}}])
+def test_foreign_objects_are_refused(job, state):
+    refused(job, state, (TypeError, ValueError), "state")
+
+
+def test_states_of_unregistered_generators_are_refused(job):
+    state = fastseed.state_dict(rng=True)
+    fastseed.unregister_generator(job["new"])
+    refused(job, state, ValueError, "state['rng.new'] belongs to a generator that must be regist")
+
+
+NAMES = ["python", "numpy", "torch.cpu", "new", "old", "own", "one", "pool"]
+
+
+def damage(state, name):
+    """Every way to damage the exact state of one generator."""
+    field = f"rng.{name}"
+    whole = state[field]
+    for value in (None, 3, "x", whole.tolist(), whole.long(), whole.view(torch.int8), whole[None]):
+        yield {field: value}
+    for cut in (whole[:-1], whole[:0], whole[1:], torch.cat([whole, whole[:1]])):
+        yield {field: cut}
+    for other in NAMES:
+        if other != name and other not in {"numpy": "old", "old": "numpy"}.get(name, ""):
+            foreign = state[f"rng.{other}"]
+            if foreign.shape != whole.shape:
+                yield {field: foreign}
+    yield {field: torch.full_like(whole, 255)}
+    yield {field: torch.zeros_like(whole)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_damaged_states_are_refused_and_change_nothing(job, name):
+    state = fastseed.state_dict(rng=True)
+    draws(job)
+    for change in damage(state, name):
+        says = f"state['rng.{name}']"
+        refused(job, {**state, **change}, (ValueError, TypeError), says)
+
+
+def words_at(name, state):
+    """A copy of a state, and its 624 words as an array that writes into the copy."""
+    data = state[f"rng.{name}"].clone()
+    array = data.numpy()
+    if name in ("python", "own"):
+        return data, array[: 4 * 624].view(np.uint32)
+    member = 5056 if name == "pool" else 0
+    return data, array[member + 24 : member + 24 + 8 * 624].view(np.uint64)
+
+
+@pytest.mark.parametrize("name", ["python", "own", "torch.cpu", "one", "pool"])
+def test_all_zero_words_are_refused(job, name):
+    """They would draw zeros for ever. Only the top bit of word 0 belongs to the state."""
+    state = fastseed.state_dict(rng=True)
+    draws(job)
+    data, words = words_at(name, state)
+    for first in (0, 1, 0x7FFFFFFF):
+        words[:] = 0
+        words[0] = first
+        refused(job, {**state, f"rng.{name}": data}, ValueError, "must not be all zero")
+    words[0] = 0x80000000
+    fastseed.load_state_dict({**state, f"rng.{name}": data})
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        (0, 1, 0),  # left: nothing, which torch would count down from
+        (625, 1, 0),
+        (624, 1, 624),  # the position runs past the words before the next block is made
+        (2, 1, 624),
+        (1, 0, 0),  # never seeded
+        (1, 1, 625),
+        (1, 1, 2**40),
+    ],
+)
+@pytest.mark.parametrize("name", ["torch.cpu", "pool"])
+def test_impossible_positions_of_torch_are_refused(job, name, head):
+    state = fastseed.state_dict(rng=True)
+    data = state[f"rng.{name}"].clone()
+    at = 5056 + 8 if name == "pool" else 8
+    packed = torch.frombuffer(bytearray(struct.pack("=iiQ", *head)), dtype=torch.uint8)
+    data[at : at + 16] = packed
+    refused(job, {**state, f"rng.{name}": data}, ValueError, f"state['rng.{name}']")
+
+
+def change_json(state, name, path, value):
+    """The JSON of a NumPy state with one value replaced, or removed (``...``)."""
+    parsed = json.loads(bytes(state[f"rng.{name}"].tolist()))
+    inner = parsed
+    for step in path[:-1]:
+        inner = inner[step]
+    if value is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    data = torch.frombuffer(bytearray(json.dumps(parsed).encode()), dtype=torch.uint8)
+    return {**state, f"rng.{name}": data}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["bit_generator"], "PCG64"),
+        (["bit_generator"], ...),
+        (["state"], ...),
+        (["state"], None),
+        (["state"], 5),
+        (["state", "pos"], ...),
+        (["state", "pos"], None),
+        (["state", "pos"], [1]),
+        (["state", "pos"], "x"),
+        (["state", "pos"], 3.7),
+        (["state", "pos"], -1),
+        (["state", "pos"], 625),
+        (["state", "key"], [1] * 624),
+        (["state", "key", "values"], [0] * 624),
+        (["state", "key", "values"], [1] * 623),
+        (["state", "key", "values"], [2**32] * 624),
+        (["state", "key", "values"], [-1] * 624),
+        (["state", "key", "values"], ["a"] * 624),
+        (["state", "key"], {"dtype": "float64", "values": [1.5] * 624}),
+        (["state", "key"], {"dtype": "nonsense", "values": [1] * 624}),
+        (["gauss"], "x"),
+        (["has_gauss"], "x"),
+        (["has_gauss"], None),
+    ],
+)
+@pytest.mark.parametrize("name", ["numpy", "old"])
+def test_damaged_numpy_states_are_refused(job, name, path, value):
+    state = fastseed.state_dict(rng=True)
+    draws(job)
+    changed = change_json(state, name, path, value)
+    refused(job, changed, ValueError, f"state['rng.{name}']")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["bit_generator"], "SFC64"),
+        (["state", "inc"], ...),
+        (["state", "inc"], None),
+        (["state", "inc"], -1),
+        (["state", "inc"], 2**130),
+        (["state", "inc"], 2.5),
+        (["has_uint32"], ...),
+        (["uinteger"], "x"),
+        (["uinteger"], -1),
+    ],
+)
+def test_damaged_pcg64_states_are_refused(job, path, value):
+    state = fastseed.state_dict(rng=True)
+    draws(job)
+    refused(job, change_json(state, "new", path, value), ValueError, "state['rng.new']")
