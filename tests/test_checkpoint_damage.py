@@ -152,9 +152,46 @@ def test_impossible_positions_of_torch_are_refused(job, name, head):
     refused(job, {**state, f"rng.{name}": data}, ValueError, f"state['rng.{name}']")
 
 
+NUMPY_NAME = 16  # bytes of the bit generator's name, before the MT19937's words
+
+
+def change_bytes(state, name, at, kind, *values):
+    """A NumPy state with values written over it at an offset."""
+    data = bytearray(state[f"rng.{name}"].tolist())
+    struct.pack_into(f"<{kind}", data, at, *values)
+    return {**state, f"rng.{name}": torch.frombuffer(data, dtype=torch.uint8)}
+
+
+POSITION = NUMPY_NAME + 4 * 624
+
+
+@pytest.mark.parametrize(
+    ("at", "kind", "values", "says"),
+    [
+        (0, "16s", [b"PCG64"], "its bit generator must be MT19937"),
+        (0, "16s", [b""], "its bit generator must be MT19937"),
+        (0, "16s", [b"MT19937x"], "its bit generator must be MT19937"),
+        (POSITION, "i", [-1], "position must be in [0, 624], got -1"),
+        (POSITION, "i", [625], "position must be in [0, 624], got 625"),
+        (POSITION, "i", [2**31 - 1], "position must be in [0, 624], got 2147483647"),
+        (POSITION + 4, "i", [2], "has_gauss must be 0 or 1, got 2"),
+        (POSITION + 4, "i", [-1], "has_gauss must be 0 or 1, got -1"),
+        (NUMPY_NAME, "624I", [0] * 624, "must not be all zero"),
+        (NUMPY_NAME, "624I", [1] + [0] * 623, "must not be all zero"),
+        (NUMPY_NAME, "624I", [0x7FFFFFFF] + [0] * 623, "must not be all zero"),
+    ],
+)
+@pytest.mark.parametrize("name", ["numpy", "old"])
+def test_damaged_numpy_states_are_refused(job, name, at, kind, values, says):
+    state = fastseed.state_dict(rng=True)
+    draws(job)
+    refused(job, change_bytes(state, name, at, kind, *values), ValueError, says)
+
+
 def change_json(state, name, path, value):
-    """The JSON of a NumPy state with one value replaced, or removed (``...``)."""
-    parsed = json.loads(bytes(state[f"rng.{name}"].tolist()))
+    """The JSON of a NumPy state with one value replaced, or removed (``...``); the same size."""
+    data = bytes(state[f"rng.{name}"].tolist())
+    parsed = json.loads(data[NUMPY_NAME:])
     inner = parsed
     for step in path[:-1]:
         inner = inner[step]
@@ -162,61 +199,40 @@ def change_json(state, name, path, value):
         del inner[path[-1]]
     else:
         inner[path[-1]] = value
-    data = torch.frombuffer(bytearray(json.dumps(parsed).encode()), dtype=torch.uint8)
-    return {**state, f"rng.{name}": data}
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (["bit_generator"], "PCG64"),
-        (["bit_generator"], ...),
-        (["state"], ...),
-        (["state"], None),
-        (["state"], 5),
-        (["state", "pos"], ...),
-        (["state", "pos"], None),
-        (["state", "pos"], [1]),
-        (["state", "pos"], "x"),
-        (["state", "pos"], 3.7),
-        (["state", "pos"], -1),
-        (["state", "pos"], 625),
-        (["state", "key"], [1] * 624),
-        (["state", "key", "values"], [0] * 624),
-        (["state", "key", "values"], [1] * 623),
-        (["state", "key", "values"], [2**32] * 624),
-        (["state", "key", "values"], [-1] * 624),
-        (["state", "key", "values"], ["a"] * 624),
-        (["state", "key"], {"dtype": "float64", "values": [1.5] * 624}),
-        (["state", "key"], {"dtype": "nonsense", "values": [1] * 624}),
-        (["gauss"], "x"),
-        (["has_gauss"], "x"),
-        (["has_gauss"], None),
-    ],
-)
-@pytest.mark.parametrize("name", ["numpy", "old"])
-def test_damaged_numpy_states_are_refused(job, name, path, value):
-    state = fastseed.state_dict(rng=True)
-    draws(job)
-    changed = change_json(state, name, path, value)
-    refused(job, changed, ValueError, f"state['rng.{name}']")
+    changed = (data[:NUMPY_NAME] + json.dumps(parsed).encode()).ljust(len(data))
+    assert len(changed) == len(data)
+    return {**state, f"rng.{name}": torch.frombuffer(bytearray(changed), dtype=torch.uint8)}
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
         (["bit_generator"], "SFC64"),
+        (["bit_generator"], ...),
+        (["state"], None),
+        (["state"], []),
         (["state", "inc"], ...),
         (["state", "inc"], None),
         (["state", "inc"], -1),
         (["state", "inc"], 2**130),
         (["state", "inc"], 2.5),
+        (["state", "inc"], "1"),
         (["has_uint32"], ...),
         (["uinteger"], "x"),
         (["uinteger"], -1),
+        (["foreign"], 1),
     ],
 )
 def test_damaged_pcg64_states_are_refused(job, path, value):
     state = fastseed.state_dict(rng=True)
     draws(job)
     refused(job, change_json(state, "new", path, value), ValueError, "state['rng.new']")
+
+
+@pytest.mark.parametrize("text", [b"null", b"5", b"[1]", b'"x"', b"{}", b"{", b"\xff\xfe"])
+def test_json_that_is_no_state_is_refused(job, text):
+    state = fastseed.state_dict(rng=True)
+    data = bytes(state["rng.new"].tolist())
+    changed = (data[:NUMPY_NAME] + text).ljust(len(data))
+    value = torch.frombuffer(bytearray(changed), dtype=torch.uint8)
+    refused(job, {**state, "rng.new": value}, ValueError, "state['rng.new']")
