@@ -10,9 +10,8 @@
 Importing compiles nothing, touches no GPU and changes no generator.
 """
 
-from importlib.metadata import PackageNotFoundError, version
-
 from .api import (
+    __version__,
     build_info,
     derive_keys,
     derive_seeds,
@@ -29,11 +28,6 @@ from .api import (
 from .pool import GeneratorPool
 from .seeder import ReseedError, Seeder
 from .streams import SHARED
-
-try:
-    __version__ = version("fastseed")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "unknown"
 
 __all__ = [
     "SHARED",

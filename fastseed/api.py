@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -11,6 +12,11 @@ from . import _native, _ops, streams
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
+
+try:
+    __version__ = version("fastseed")
+except PackageNotFoundError:  # run from a source tree that was never installed
+    __version__ = "unknown"
 
 _seeder: Seeder | None = None
 
@@ -202,8 +208,6 @@ def load_state_dict(state: dict[str, Any]) -> None:
 
 def build_info() -> dict[str, Any]:
     """What is in use: version, backend (and why not the native one), SIMD path, CUDA, torch."""
-    from . import __version__
-
     return {
         "version": __version__,
         "derivation": _ops.DERIVATION_VERSION,
