@@ -233,6 +233,17 @@ def test_global_numpy_generator_of_another_kind():
     assert np.random.standard_normal(3).tolist() == expected
 
 
+def test_a_failing_callable_does_not_keep_others_from_their_states(job):
+    state = fastseed.state_dict(rng=True)
+    expected = draws(job)
+    fastseed.register_generator(lambda seed: 1 / 0, name="bad")
+    with pytest.raises(fastseed.ReseedError) as caught:
+        fastseed.load_state_dict(state)
+    assert list(caught.value.failures) == ["bad"]
+    assert draws(job) == expected
+    assert tuple(fastseed.api._seeder.scope) == (1, 7, 9)
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_distributed_checkpoint_takes_the_state(job, tmp_path):
     import torch.distributed.checkpoint as dcp

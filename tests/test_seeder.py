@@ -285,3 +285,41 @@ def test_module_look_ups_equal_the_seeder_ones():
     at = {"task": 1, "epoch": 7, "step": 9, "worker": 2, "index": 11}
     assert fastseed.key("x", **at) == s.key("x", **at)
     assert fastseed.seed("x", **at) == s.seed("x", **at) == s.key("x", **at) & LOW64
+
+
+names = st.text(min_size=1, max_size=20) | st.sampled_from(["numpy", "x\0y", "é", "generator/0"])
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(
+    st.integers(0, 2**64 - 1),
+    coordinates,
+    names,
+    st.integers(0, 2**24 - 1),
+    st.integers(0, 2**24 - 1),
+    st.integers(0, 2**40 - 1),
+)
+def test_look_ups_are_the_reference(master, at, name, rank, worker, index):
+    s = seeder(master)
+    task, epoch, step = at
+    where = {"rank": rank, "worker": worker, "index": index}
+    expected = expected_key(name, master, task, epoch, step, **where)
+    assert s.key(name, task=task, epoch=epoch, step=step, **where) == expected
+    assert s.seed(name, task=task, epoch=epoch, step=step, **where) == expected & LOW64
+    kinds = np.uint32(task), np.uint32(epoch), np.uint64(step)
+    found = s.key(name, task=kinds[0], epoch=kinds[1], step=kinds[2], **where)
+    assert found == expected and type(found) is int
+
+
+def test_look_ups_follow_the_seeder():
+    """Nothing is remembered from before a registration, a loaded state or another master seed."""
+    s = seeder(42, rank=3, world_size=8)
+    own, shared = expected_key("x"), expected_key("x", rank=fastseed.SHARED)
+    gen = [].append
+    assert s.key("x", task=1, epoch=7) == own
+    s.register_generator(gen, shared=True, name="x")
+    assert s.key("x", task=1, epoch=7) == shared
+    s.unregister_generator(gen)
+    assert s.key("x", task=1, epoch=7) == own
+    s.load_state_dict(seeder(43, rank=3, world_size=8).state_dict())
+    assert s.key("x", task=1, epoch=7) == expected_key("x", master=43)

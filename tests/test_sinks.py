@@ -81,6 +81,22 @@ def test_python_subclass_is_seeded_through_its_own_method():
     assert own.asked == (2**70,) and own.getstate() == random.Random(2**70).getstate()
 
 
+def test_wrapped_module_functions_are_not_in_the_way(monkeypatch):
+    """Tools that watch for stray seeding replace these functions."""
+    for module, name in ((random, "seed"), (random, "random"), (np.random, "standard_normal")):
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, f=original: f(*a))
+    s = seeder()
+    scramble()
+    s.reseed(1)
+    key = s.key("python", task=1)
+    assert random.getstate() == random.Random(key).getstate()
+    state = np.random.get_state(legacy=False)
+    assert state["has_gauss"] == 0
+    expected = _reference.mt19937_state(s.key("numpy", task=1))
+    assert np.array_equal(state["state"]["key"], expected)
+
+
 # ---------------------------------------------------------------- NumPy, legacy
 
 
