@@ -318,15 +318,17 @@ def test_repetition_still_reseeds_and_stops_shouting(caplog):
 
 
 def test_repetition_is_noticed_over_a_long_run(caplog):
-    """The table is bounded, so some are forgotten; of the latest ten thousand, most are not."""
+    """The table is bounded, so some scopes are forgotten; the latest is always there."""
     s = seeder()
-    noticed = 0
     for epoch in range(10_000):
         s.reseed(1, epoch)
     with caplog.at_level(logging.WARNING, logger="fastseed"):
         s.reseed(1, 9_999)
-    noticed = len(messages(caplog))
-    assert noticed == 1
+        forgotten = 10
+        for epoch in range(9_990, 9_999):
+            s.reseed(1, epoch)
+            forgotten = 10 - len(messages(caplog))
+    assert forgotten <= 1
 
 
 def test_remembering_scopes_takes_bounded_memory():
@@ -352,7 +354,7 @@ def test_reseed_in_a_compiled_region_is_never_ignored(first):
     found = run_script("compiled_region.py", first)
     assert found["dynamo_at_start"] is False
     for backend in ("eager", "aot_eager"):
-        for way in ("module function", "Seeder method", "pyt function", "no tensor"):
+        for way in ("module function", "Seeder method", "pyt function", "no tensor", "pool"):
             assert found[f"{backend}/{way}"] == "runs on every call", (backend, way)
         for way in ("module function", "Seeder method"):
             kind, text = found[f"{backend}/{way}/fullgraph"]

@@ -16,6 +16,7 @@ found = {"dynamo_at_start": "torch._dynamo" in sys.modules}
 
 seeder = fastseed.Seeder(7, rank=0, world_size=1)
 fastseed.init(7, rank=0, world_size=1)
+pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator()])
 seen = []
 seeder.register_generator(seen.append)
 fastseed.register_generator(seen.append)
@@ -46,12 +47,22 @@ def bare(x, epoch):
     return x
 
 
+def pooled(x, epoch):
+    x = x * 2
+    pool.reseed(1, epoch)
+    x = x + torch.rand(3, generator=pool[1])
+    pool.manual_seed([epoch, epoch + 1])
+    return x + torch.rand(3, generator=pool[1])
+
+
 def observe(function, epoch):
     """What a call returns, what the callable was given, and where all generators are after it."""
     seen.clear()
+    pool.manual_seed([1, 1])
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
     value = function(torch.ones(3), epoch).tolist()
-    return value, list(seen), random.random(), np.random.random(), torch.rand(2).tolist()
+    drawn = [torch.rand(2, generator=g).tolist() for g in (torch.default_generator, *pool)]
+    return value, list(seen), random.random(), np.random.random(), drawn
 
 
 def compare(eager, backend):
@@ -77,4 +88,5 @@ for backend in ("eager", "aot_eager"):
         found[f"{backend}/{way}"] = compare(step(reseed), backend)
         found[f"{backend}/{way}/fullgraph"] = fullgraph(step(reseed), backend)
     found[f"{backend}/no tensor"] = compare(bare, backend)
+    found[f"{backend}/pool"] = compare(pooled, backend)
 print(json.dumps(found))
