@@ -25,8 +25,9 @@ from .api import (
     state_dict,
     unregister_generator,
 )
+from .errors import ReseedError
 from .pool import GeneratorPool
-from .seeder import ReseedError, Seeder
+from .seeder import Seeder
 from .streams import SHARED
 
 __all__ = [

@@ -202,8 +202,10 @@ def load_state_dict(state: dict[str, Any]) -> None:
             generator has changed.
     """
     seeder = _current("load_state_dict")
-    seeder.load_state_dict(state)
-    streams.set_origin(streams.Origin(seeder.master_seed, seeder.rank, seeder.scheme))
+    try:
+        seeder.load_state_dict(state)
+    finally:  # also where a callable failed and all else is done
+        streams.set_origin(streams.Origin(seeder.master_seed, seeder.rank, seeder.scheme))
 
 
 def build_info() -> dict[str, Any]:

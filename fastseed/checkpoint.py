@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from . import _ops, streams
+from .errors import ReseedError
 from .pool import GeneratorPool
 from .sinks import Sink
 
@@ -104,8 +105,13 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
         )
         exact = {}
     seeder.move_to(state["master_seed"], at)
+    failed: ReseedError | None = None
     if at is not None:
-        seeder.restore(*at)
+        try:
+            seeder.restore(*at)
+        except ReseedError as error:  # every other generator still gets its exact state
+            failed = error
+            seeder.move_to(state["master_seed"], at)
     for name, held in exact.items():
         sink = sinks[name]
         if isinstance(sink, GeneratorPool):
@@ -115,6 +121,8 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
     fresh = sorted(set(sinks) - set(exact)) if exact else []
     if fresh:
         logger.info("fastseed.load_state_dict: set to the beginning of the scope: %s", fresh)
+    if failed is not None:
+        raise failed
 
 
 def _refuse(what: str, value: Any) -> ValueError:

@@ -14,12 +14,13 @@ from . import streams
 
 logger = logging.getLogger("fastseed")
 
-# Launchers' variables, in the order in which they are believed.
+# Launchers' variables (rank, world size, rank within the node), in the order in which they are
+# believed.
 _LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),  # torchrun, Accelerate, Lightning
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun, Accelerate, Lightning
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 )
 
 
@@ -29,6 +30,7 @@ class Place(NamedTuple):
     rank: int
     world_size: int
     source: str
+    local_rank: int | None = None  # within its node, where that is known
 
 
 def _variable(name: str) -> int:
@@ -56,9 +58,10 @@ def discover() -> Place:
     """
     if dist.is_available() and dist.is_initialized():
         return Place(dist.get_rank(), dist.get_world_size(), "torch.distributed")
-    for rank, size in _LAUNCHERS:
+    for rank, size, local in _LAUNCHERS:
         if rank in os.environ and size in os.environ:
-            return _check(Place(_variable(rank), _variable(size), f"{rank}/{size}"))
+            local_rank = _variable(local) if local in os.environ else None
+            return _check(Place(_variable(rank), _variable(size), f"{rank}/{size}", local_rank))
     horovod: Any = sys.modules.get("horovod.torch")
     if horovod is not None and horovod.is_initialized():
         return Place(horovod.rank(), horovod.size(), "horovod")
@@ -85,33 +88,36 @@ def locate(ngpus: Any, local_rank: Any, rank: Any, world_size: Any, *, correct: 
     ``rank`` and ``world_size`` are believed. ``local_rank`` and ``ngpus``, the predecessor's, are
     meant to be the global ones but often are a node's: then every node would repeat the seeds of
     the first. Where the environment knows a larger world in which they are not this process's,
-    they are corrected, with a warning (with ``correct=False`` only the warning is given).
+    they are corrected, with a warning (with ``correct=False`` only the warning is given). Not so
+    where the environment names another rank within the node: it then speaks of another process.
     """
     found = discover()
+    size = found.world_size if ngpus is None else _int("ngpus", ngpus, 1)
+    here = found.rank if local_rank is None else _int("local_rank", local_rank, 0)
     if rank is not None or world_size is not None:
         size = found.world_size if world_size is None else _int("world_size", world_size, 1)
         here = found.rank if rank is None else _int("rank", rank, 0)
         return _check(Place(here, size, "arguments"))
-    if ngpus is None and local_rank is None:
+    if (here, size) == found[:2]:
         return found
-    size = found.world_size if ngpus is None else _int("ngpus", ngpus, 1)
-    here = found.rank if local_rank is None else _int("local_rank", local_rank, 0)
     given = Place(here, size, "arguments")
-    if found.world_size >= size and found.world_size > 1 and found[:2] != given[:2]:
-        logger.warning(
-            "fastseed.init: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; %s",
-            here,
-            size,
-            found.source,
-            found.rank,
-            found.world_size,
-            "using the latter, so that no two nodes repeat each other's seeds"
-            if correct
-            else "the arguments are used, as the predecessor did: nodes may repeat seeds",
-        )
-        if correct:
-            return found
-    return _check(given)
+    if found.world_size < size or found.world_size == 1:
+        return _check(given)  # the environment knows less than the caller
+    # Processes that were spawned from one task of a launcher all see that task's variables, which
+    # then contradict the arguments about the node's rank too: they are not about this process.
+    about_us = found.local_rank is None or found.local_rank == here
+    logger.warning(
+        "fastseed.init: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; %s",
+        here,
+        size,
+        found.source,
+        found.rank,
+        found.world_size,
+        "using the latter, so that no two nodes repeat each other's seeds"
+        if correct and about_us
+        else "using the former: where they are a node's, nodes repeat each other's seeds",
+    )
+    return found if correct and about_us else _check(given)
 
 
 def _int(argument: str, value: Any, low: int) -> int:

@@ -154,7 +154,8 @@ class NumpyLegacySink(_NumpyState):
         self.address: int | None = None  # of its words; None if they cannot be written in place
         self.lock: Any = None  # which NumPy itself takes for each draw
         self.cached = 0  # the address of the flag that a Gaussian is cached; 0 if not known
-        source: Any = np.random if generator is None else generator
+        # The hidden instance behind the module's functions, which others may have wrapped.
+        source: Any = np.random.mtrand._rand if generator is None else generator
         self._normal = cast(Any, source.standard_normal)
         owner, offset = self._normal.__self__, _cached_gauss_offset()
         if offset is not None and type(owner) is np.random.RandomState:

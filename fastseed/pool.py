@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from . import _native, _ops, streams
+from ._eager import eager
 from .sinks import LOW64, TorchSink
 
 
@@ -56,6 +57,7 @@ class GeneratorPool:
     def __repr__(self) -> str:
         return f"GeneratorPool({len(self)} generators, name={self.name!r})"
 
+    @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
         """Give every member its key at (task, epoch, step), under the seed ``init`` was given.
 
@@ -82,6 +84,7 @@ class GeneratorPool:
         for i, generator in enumerate(self._generators):
             TorchSink(generator).reseed(stream.key(i))
 
+    @eager
     def manual_seed(self, seeds: torch.Tensor | npt.ArrayLike | Sequence[int]) -> None:
         """``for g, s in zip(generators, seeds): g.manual_seed(s)``, the same bits, in one call.
 

@@ -11,6 +11,7 @@ from typing import Any
 from . import _ops, checkpoint, distributed, legacy, streams
 from ._eager import eager
 from .accelerators import KNOWN, AcceleratorSink, compiled_types
+from .errors import ReseedError
 from .lookups import LookUps
 from .pool import GeneratorPool
 from .process import ProcessGenerators
@@ -21,21 +22,6 @@ from .streams import SHARED, Coordinates, Stream
 logger = logging.getLogger("fastseed")
 
 _SEED_BITS = 63  # of a master seed that was not given: it fits the signed integers it may end in
-
-
-class ReseedError(RuntimeError):
-    """Some generators could not be reseeded; all others were.
-
-    Calling ``reseed`` again, once the cause is gone, gives exactly the state of a clean run.
-
-    Attributes:
-        failures: what each failing generator raised, by stream name.
-    """
-
-    def __init__(self, failures: dict[str, Exception]) -> None:
-        reasons = "; ".join(f"{name}: {error!r}" for name, error in failures.items())
-        super().__init__(f"fastseed.reseed: these generators were not reseeded: {reasons}")
-        self.failures = failures
 
 
 class _Seen:
@@ -297,6 +283,7 @@ class Seeder(LookUps):
         """Coordinates, and with ``rng`` exact states: see :mod:`fastseed.checkpoint`."""
         return checkpoint.state_dict(self, rng=rng)
 
+    @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go where ``state`` was; see :func:`fastseed.load_state_dict` for the errors."""
         checkpoint.load_state_dict(self, state)

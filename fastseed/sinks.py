@@ -68,8 +68,8 @@ class PythonSink:
     _FORMAT = struct.Struct(f"<{MT_WORDS}Iii?d")  # words, position, version, is a Gaussian cached?
 
     def __init__(self, generator: random.Random | None = None) -> None:
-        # The bound method's owner is the hidden instance behind the module's functions.
-        self._generator: random.Random = generator or random.seed.__self__  # type: ignore[attr-defined]
+        # The hidden instance behind the module's functions, which others may have wrapped.
+        self._generator: random.Random = generator or random._inst
         self.address = self._find_state()
 
     def _find_state(self) -> int | None:

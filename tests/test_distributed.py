@@ -246,6 +246,33 @@ def test_node_local_trap(monkeypatch, caplog, ngpus, local_rank, corrected):
         assert "nodes" in said
 
 
+@pytest.mark.parametrize(
+    ("local", "given", "rank"),
+    [
+        ("3", 3, 11),  # the rank within the node was passed for the global one
+        ("0", 3, 3),  # a process spawned from task 0 of the node: the variables are not about it
+    ],
+)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ],
+)
+def test_rank_within_the_node_tells_whom_the_environment_speaks_of(
+    monkeypatch, caplog, names, local, given, rank
+):
+    for name, value in zip(names, ("11", "16", local), strict=True):
+        monkeypatch.setenv(name, value)
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        s = fastseed.Seeder(42, 16, given)
+    assert (s.rank, s.world_size) == (rank, 16)
+    assert len(caplog.records) == 1
+
+
 def test_node_local_trap_is_kept_under_the_legacy_scheme(monkeypatch, caplog):
     """Bit for bit what the predecessor did, with a warning."""
     monkeypatch.setenv("RANK", "11")
@@ -253,7 +280,7 @@ def test_node_local_trap_is_kept_under_the_legacy_scheme(monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, logger="fastseed"):
         s = fastseed.Seeder(42, 16, 3, scheme="fwr13y")
     assert (s.rank, s.world_size) == (3, 16)
-    assert "nodes may repeat seeds" in caplog.records[0].getMessage()
+    assert "nodes repeat each other's seeds" in caplog.records[0].getMessage()
 
 
 # ---------------------------------------------------------------- do we agree

@@ -1,0 +1,23 @@
+"""Errors with more to tell than their text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ReseedError(RuntimeError):
+    """Some generators could not be reseeded; all others were.
+
+    Calling ``reseed`` again, once the cause is gone, gives exactly the state of a clean run.
+
+    Attributes:
+        failures: what each failing generator raised, by stream name.
+    """
+
+    def __init__(self, failures: dict[str, Exception]) -> None:
+        reasons = "; ".join(f"{name}: {error!r}" for name, error in failures.items())
+        super().__init__(f"fastseed.reseed: these generators were not reseeded: {reasons}")
+        self.failures = failures
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failures,)
