@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
@@ -17,6 +19,9 @@ try:
     __version__ = version("fastseed")
 except PackageNotFoundError:  # run from a source tree that was never installed
     __version__ = "unknown"
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _seeder: Seeder | None = None
 
@@ -67,131 +72,28 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     (_seeder or _current("reseed")).reseed(task, epoch, step)
 
 
-def register_generator(
-    gen: Any, shared: bool = False, *, name: str | None = None, bits: int = 31
-) -> None:
-    """Let :func:`reseed` set one more generator: see :meth:`Seeder.register_generator`."""
-    _current("register_generator").register_generator(gen, shared, name=name, bits=bits)
+def _of_the_process(method: Callable[Concatenate[Seeder, P], R]) -> Callable[P, R]:
+    """A method of the process-wide seeder as a function, with its signature and documentation."""
+    name = method.__name__
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return method(_seeder or _current(name), *args, **kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = method.__doc__
+    whole = inspect.signature(method)
+    own = list(whole.parameters.values())[1:]
+    call.__signature__ = whole.replace(parameters=own)  # type: ignore[attr-defined]
+    return call
 
 
-def unregister_generator(gen: Any) -> None:
-    """Forget a registered generator; ValueError if it is not registered."""
-    _current("unregister_generator").unregister_generator(gen)
-
-
-def key(
-    name: str,
-    *,
-    task: int,
-    epoch: int = 0,
-    step: int = 0,
-    rank: int | None = None,
-    worker: int = 0,
-    index: int = 0,
-) -> int:
-    """The 128-bit key of a stream, without touching any generator: see :meth:`Seeder.key`."""
-    return _current("key").key(
-        name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
-    )
-
-
-def seed(
-    name: str,
-    *,
-    task: int,
-    epoch: int = 0,
-    step: int = 0,
-    rank: int | None = None,
-    worker: int = 0,
-    index: int = 0,
-) -> int:
-    """The low 64 bits of :func:`key`."""
-    return _current("seed").seed(
-        name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
-    )
-
-
-def derive_keys(
-    n: int,
-    *,
-    name: str,
-    task: int,
-    epoch: int = 0,
-    step: int = 0,
-    rank: int | None = None,
-    worker: int = 0,
-    start: int = 0,
-    out: torch.Tensor | None = None,
-    device: torch.device | str | None = None,
-) -> torch.Tensor:
-    """The keys of the ``n`` indices from ``start`` on: shape (n, 2), torch.uint64, [lo, hi].
-
-    Args:
-        n: how many; ``start + n`` is at most 2**40.
-        name: the stream's name.
-        task: [0, 2**24), as for :func:`reseed`; ``epoch`` and ``step`` likewise.
-        epoch: [0, 2**32).
-        step: [0, 2**64).
-        rank: see :meth:`Seeder.key`, as for ``worker``.
-        worker: see above.
-        start: the first index.
-        out: write here: shape (n, 2), torch.uint64, any device and strides.
-        device: where the result shall be, the CPU unless given. Keys are derived on the CPU and
-            copied.
-
-    Raises:
-        TypeError, ValueError: for an argument that is out of its range or has the wrong dtype or
-            shape; ``out`` has not changed.
-    """
-    return _current("derive_keys").derive_keys(
-        n,
-        name=name,
-        task=task,
-        epoch=epoch,
-        step=step,
-        rank=rank,
-        worker=worker,
-        start=start,
-        out=out,
-        device=device,
-    )
-
-
-def derive_seeds(
-    n: int,
-    *,
-    name: str,
-    task: int,
-    epoch: int = 0,
-    step: int = 0,
-    rank: int | None = None,
-    worker: int = 0,
-    start: int = 0,
-    out: torch.Tensor | None = None,
-    device: torch.device | str | None = None,
-) -> torch.Tensor:
-    """The low 64 bits of the same keys: shape (n,), torch.uint64. See :func:`derive_keys`."""
-    return _current("derive_seeds").derive_seeds(
-        n,
-        name=name,
-        task=task,
-        epoch=epoch,
-        step=step,
-        rank=rank,
-        worker=worker,
-        start=start,
-        out=out,
-        device=device,
-    )
-
-
-def state_dict(*, rng: bool = False) -> dict[str, Any]:
-    """Where this process is, and with ``rng=True`` what its generators hold exactly.
-
-    Returns:
-        A dict of ints, strings and uint8 tensors: see :mod:`fastseed.checkpoint`.
-    """
-    return _current("state_dict").state_dict(rng=rng)
+register_generator = _of_the_process(Seeder.register_generator)
+unregister_generator = _of_the_process(Seeder.unregister_generator)
+key = _of_the_process(Seeder.key)
+seed = _of_the_process(Seeder.seed)
+derive_keys = _of_the_process(Seeder.derive_keys)
+derive_seeds = _of_the_process(Seeder.derive_seeds)
+state_dict = _of_the_process(Seeder.state_dict)
 
 
 def load_state_dict(state: dict[str, Any]) -> None:

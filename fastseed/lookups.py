@@ -9,7 +9,6 @@ import torch
 
 from . import _native, _ops, streams
 from .registry import Registry
-from .sinks import LOW64
 from .streams import SHARED, Stream
 
 # Both look-ups in native code, where there is any; they return None rather than raise.
@@ -52,9 +51,7 @@ class LookUps:
             TypeError, ValueError: for an argument that is out of its range, or when the scheme is
                 the predecessor's, which has no keys.
         """
-        at = (task, epoch, step, name, rank, worker, index)
-        found = self._look_up(_fast_key, *at)
-        return self._checked_key("key", *at) if found is None else found
+        return self._one("key", _fast_key, 128, name, task, epoch, step, rank, worker, index)
 
     def seed(
         self,
@@ -68,47 +65,32 @@ class LookUps:
         index: int = 0,
     ) -> int:
         """The low 64 bits of :meth:`key`, with the same arguments and errors."""
-        at = (task, epoch, step, name, rank, worker, index)
-        found = self._look_up(_fast_seed, *at)
-        return self._checked_key("seed", *at) & LOW64 if found is None else found
+        return self._one("seed", _fast_seed, 64, name, task, epoch, step, rank, worker, index)
 
-    def _look_up(
-        self,
-        native: Callable[..., int | None],
-        task: int,
-        epoch: int,
-        step: int,
-        name: str,
-        rank: int | None,
-        worker: int,
-        index: int,
-    ) -> int | None:
-        """In one native call; None where an argument needs a closer look."""
-        if self.scheme != "philox-v1" or type(name) is not str or not name:
-            return None
-        if rank is None:
-            rank = self._own_rank(name)
-        try:
-            name_id = streams.name_id(name)
-        except UnicodeEncodeError:
-            return None
-        return native(self.master_seed, task, epoch, step, name_id, rank, worker, index)
-
-    def _checked_key(
+    def _one(
         self,
         function: str,
+        native: Callable[..., int | None],
+        bits: int,
+        name: str,
         task: int,
         epoch: int,
         step: int,
-        name: str,
         rank: int | None,
         worker: int,
         index: int,
     ) -> int:
+        """In one native call, or step by step where an argument needs a closer look."""
+        if self.scheme == "philox-v1" and type(name) is str and name and name.isprintable():
+            place = self._own_rank(name) if rank is None else rank
+            name_id = streams.name_id(name)
+            found = native(self.master_seed, task, epoch, step, name_id, place, worker, index)
+            if found is not None:
+                return found
         stream = self._stream(function, name, task, epoch, step, rank)
         worker = streams.check_int(function, "worker", worker, 0, streams.MAX_WORKER)
         index = streams.check_int(function, "index", index, 0, streams.MAX_INDEX)
-        return stream.key(index, worker)
+        return stream.key(index, worker) & ((1 << bits) - 1)
 
     def _own_rank(self, name: str) -> int:
         """The rank of a stream where none is given: SHARED if it is registered as shared."""
@@ -128,20 +110,9 @@ class LookUps:
             rank = self._own_rank(name)
         return streams.stream(self.master_seed, at, name, streams.check_rank(function, rank))
 
-    def derive_keys(self, n: int, **arguments: Any) -> torch.Tensor:
-        """n keys of consecutive indices: see :func:`fastseed.derive_keys`."""
-        return self._derive("derive_keys", n, (2,), _ops.fill_keys, **arguments)
-
-    def derive_seeds(self, n: int, **arguments: Any) -> torch.Tensor:
-        """n seeds of consecutive indices: see :func:`fastseed.derive_seeds`."""
-        return self._derive("derive_seeds", n, (), _ops.fill_seeds, **arguments)
-
-    def _derive(
+    def derive_keys(
         self,
-        function: str,
         n: int,
-        tail: tuple[int, ...],
-        fill: Callable[..., None],
         *,
         name: str,
         task: int,
@@ -152,6 +123,62 @@ class LookUps:
         start: int = 0,
         out: torch.Tensor | None = None,
         device: torch.device | str | None = None,
+    ) -> torch.Tensor:
+        """The keys of the ``n`` indices from ``start`` on: shape (n, 2), torch.uint64, [lo, hi].
+
+        Args:
+            n: how many; ``start + n`` is at most 2**40.
+            name: the stream's name.
+            task: [0, 2**24), as for :meth:`reseed`; ``epoch`` and ``step`` likewise.
+            epoch: [0, 2**32).
+            step: [0, 2**64).
+            rank: see :meth:`key`, as for ``worker``.
+            worker: see above.
+            start: the first index.
+            out: write here: shape (n, 2), torch.uint64, any device and strides.
+            device: where the result shall be, the CPU unless given. Keys are derived on the CPU and
+                copied.
+
+        Raises:
+            TypeError, ValueError: for an argument that is out of its range, or an ``out`` of the
+                wrong dtype, shape or device; it has not changed.
+        """
+        at = (name, task, epoch, step, rank, worker, start)
+        return self._many("derive_keys", n, (2,), _ops.fill_keys, out, device, *at)
+
+    def derive_seeds(
+        self,
+        n: int,
+        *,
+        name: str,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        start: int = 0,
+        out: torch.Tensor | None = None,
+        device: torch.device | str | None = None,
+    ) -> torch.Tensor:
+        """The low 64 bits of the same keys: shape (n,), torch.uint64. See :meth:`derive_keys`."""
+        at = (name, task, epoch, step, rank, worker, start)
+        return self._many("derive_seeds", n, (), _ops.fill_seeds, out, device, *at)
+
+    def _many(
+        self,
+        function: str,
+        n: int,
+        tail: tuple[int, ...],
+        fill: Callable[..., None],
+        out: torch.Tensor | None,
+        device: torch.device | str | None,
+        name: str,
+        task: int,
+        epoch: int,
+        step: int,
+        rank: int | None,
+        worker: int,
+        start: int,
     ) -> torch.Tensor:
         stream = self._stream(function, name, task, epoch, step, rank)
         worker = streams.check_int(function, "worker", worker, 0, streams.MAX_WORKER)

@@ -118,13 +118,14 @@ class Pool {
 
   // Members first to first + n - 1; those up to `soon` may be asked for in advance.
   void init_together(const uint64_t* seeds, int64_t first, int64_t n, int64_t soon) const {
+    std::unique_lock<std::mutex> locks[kWidest];
     uint32_t low[kWidest] = {};
     uint32_t* states[kWidest] = {};
     uint32_t* next[kWidest] = {};
     for (int64_t k = 0; k < n; ++k) {
       const uint64_t seed = seeds[cpu_[first + k].index];
       at::CPUGeneratorImpl& gen = cpu(first + k);
-      gen.mutex_.lock();
+      locks[k] = std::unique_lock<std::mutex>(gen.mutex_);
       at::mt19937_data_pod& data = engine_data(gen);
       begin_state(data, seed);
       forget_cached_normals(gen);
@@ -133,9 +134,6 @@ class Pool {
       next[k] = first + n + k < soon ? engine_data(cpu(first + n + k)).state_.data() : states[k];
     }
     launch_mt19937_init(low, states, next, static_cast<int>(n));
-    for (int64_t k = 0; k < n; ++k) {
-      cpu(first + k).mutex_.unlock();
-    }
   }
 
   std::vector<at::Generator> generators_;
