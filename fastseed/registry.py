@@ -65,7 +65,7 @@ class Registry:
         self._unnamed = 0
 
     def __iter__(self) -> Iterator[Registration]:
-        return iter(self._entries)
+        return iter(tuple(self._entries))  # whatever they do to it meanwhile
 
     def __len__(self) -> int:
         return len(self._entries)
