@@ -31,12 +31,17 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         nonlocal disabled
+        if torch.compiler.is_exporting() and not _is_tracing():
+            raise RuntimeError(
+                f"fastseed.{function.__name__}: must not be called while a model is exported, "
+                "which would leave it out; call it outside of the model"
+            )
         # Dynamo takes the first question for True as it traces; while it runs the code between two
         # graphs, the second one says so.
         if not _is_tracing() and _frame_callback() is None:
             return function(*args, **kwargs)
         if disabled is None:
-            reason = f"fastseed.{function.__name__} sets generators: never compiled"
+            reason = f"fastseed.{function.__name__} is never compiled"
             disabled = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
         return disabled(*args, **kwargs)
 

@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+INTERFACE = 1
+"""What the Python code expects of ``_generators``: counted up with each change of a signature."""
+
 CHOICES = ("auto", "native", "reference")
 
 kernels: Any = None
@@ -37,8 +40,14 @@ def _load() -> tuple[Any, Any]:
     if not found:
         raise ImportError("the package was built without native code")
     module = importlib.import_module("fastseed._generators")
+    built_for = getattr(module, "TORCH_VERSION", "another torch")
+    if not torch.__version__.startswith(built_for):
+        raise ImportError(f"the native code was built for torch {built_for}; build it again")
+    if getattr(module, "INTERFACE", 0) != INTERFACE:
+        raise ImportError("the native code is not of this version of fastseed; build it again")
     torch.ops.load_library(str(found[0]))  # type: ignore[no-untyped-call]
     _register_fakes()
+    module.simd_path()  # ValueError for a FASTSEED_SIMD that this CPU does not have
     return torch.ops.fastseed, module
 
 

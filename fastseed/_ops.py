@@ -100,7 +100,7 @@ def fill_seeds(
 
 def empty_like_keys(*shape: int) -> torch.Tensor:
     """A fresh uint64 tensor on the CPU; a large one is given huge pages where there are any."""
-    out = torch.empty(shape, dtype=torch.uint64)
+    out = torch.empty(shape, dtype=torch.uint64, device="cpu")
     if _native.kernels is not None and out.numel() * 8 >= _HUGE:
         _native.kernels.advise_huge_pages(out)
     return out

@@ -9,6 +9,7 @@ queued: torch runs what is queued when it initialises, so the generators then st
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -71,9 +72,20 @@ class AcceleratorSink:
         """Give each device the key of its relative ordinal, now or when torch initialises."""
         if self.ready():
             self._apply(stream)
-        else:
-            self._waiting = stream
-            self._queue()
+            return
+        with self._not_while_initialising():
+            if self.ready():
+                self._apply(stream)
+            else:
+                self._waiting = stream
+                self._queue()
+
+    def _not_while_initialising(self) -> AbstractContextManager[Any]:
+        """torch's own lock: another thread may be initialising, past reading the queue."""
+        lock = getattr(self._module, "_initialization_lock", None)
+        here = getattr(getattr(self._module, "_tls", None), "is_initializing", False)
+        tracked = hasattr(self._module, "_lazy_seed_tracker")  # _lazy_call takes the lock itself
+        return lock if lock is not None and tracked and not here else nullcontext()
 
     def _default_generators(self) -> list[torch.Generator]:
         if _native.generators is not None:

@@ -2,8 +2,10 @@
 
 A state is a flat dict of ints, strings and uint8 tensors, which ``torch.load(weights_only=True)``
 and ``torch.distributed.checkpoint`` take as it is. It always holds the coordinates: enough to
-resume at the beginning of a scope. With ``rng=True`` it also holds, under ``rng.<stream>``, the
-exact state of every generator that can show one, to resume anywhere.
+resume at the beginning of a scope. With ``rng=True`` it also holds, under ``rng.<rank>.<stream>``,
+the exact state of every generator that can show one, to resume anywhere. The keys are the same at
+any time and differ between ranks where the values do, so that a distributed checkpoint neither
+misses one nor takes another rank's.
 """
 
 from __future__ import annotations
@@ -27,13 +29,14 @@ VERSION = 1
 _RNG = "rng."
 _RANGES = {
     "master_seed": streams.MAX_MASTER,
-    "rank": streams.MAX_RANK,
     "world_size": streams.MAX_RANK + 1,
+    "reseeded": 1,
     "task": streams.MAX_TASK,
     "epoch": streams.MAX_EPOCH,
     "step": streams.MAX_STEP,
 }
-_SCOPE = ("task", "epoch", "step")  # absent before the first reseed
+_SCOPE = ("task", "epoch", "step")  # zeros where `reseeded` is 0: before the first reseed
+_ALWAYS = ("python", "numpy", "torch.cpu")
 
 
 class Resumable(Protocol):
@@ -66,11 +69,10 @@ def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
         "derivation": _ops.DERIVATION_VERSION,
         "scheme": seeder.scheme,
         "master_seed": seeder.master_seed,
-        "rank": seeder.rank,
         "world_size": seeder.world_size,
+        "reseeded": int(seeder.scope is not None),
+        **(seeder.scope or streams.Coordinates(0, 0, 0))._asdict(),
     }
-    if seeder.scope is not None:
-        state.update(seeder.scope._asdict())
     if rng:
         stateless = []
         for name, sink in seeder.exact_sinks():
@@ -78,7 +80,7 @@ def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
             if held is None:
                 stateless.append(name)
             else:
-                state[_RNG + name] = held
+                state[f"{_RNG}{seeder.rank}.{name}"] = held
         if stateless:
             logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
     return state
@@ -91,19 +93,19 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
     another rank, gets the state it had at the beginning of the scope, and a log line says so.
     """
     at = _check(seeder, state)
-    own = state["rank"] == seeder.rank
-    exact = {k[len(_RNG) :]: v for k, v in state.items() if k.startswith(_RNG)}
+    prefix = f"{_RNG}{seeder.rank}."
+    exact = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+    own = bool(exact) or not any(k.startswith(_RNG) for k in state)
     sinks = dict(seeder.exact_sinks())
-    if exact and own:
-        _check_exact(exact, sinks)
-    elif exact:
+    if exact:
+        _check_exact(prefix, exact, sinks)
+    elif not own:
         logger.warning(
-            "fastseed.load_state_dict: the exact states are rank %d's and this is rank %d: its "
+            "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
             "generators are set to the beginning of the scope",
-            state["rank"],
             seeder.rank,
         )
-        exact = {}
+    before = seeder.master_seed, seeder.scope
     seeder.move_to(state["master_seed"], at)
     failed: ReseedError | None = None
     if at is not None:
@@ -112,6 +114,9 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
         except ReseedError as error:  # every other generator still gets its exact state
             failed = error
             seeder.move_to(state["master_seed"], at)
+        except BaseException:  # refused before anything was set
+            seeder.move_to(*before)
+            raise
     for name, held in exact.items():
         sink = sinks[name]
         if isinstance(sink, GeneratorPool):
@@ -144,14 +149,12 @@ def _check(seeder: Resumable, state: Any) -> streams.Coordinates | None:
         ("scheme", seeder.scheme),
     )
     for field, value in expected:
-        if state.get(field) != value:
+        if type(state.get(field)) is not type(value) or state[field] != value:
             raise _refuse(f"state[{field!r}] must be {value!r}", state.get(field))
-    missing = {"master_seed", "rank", "world_size"} - set(state)
+    missing = {"master_seed", "world_size", "reseeded", *_SCOPE} - set(state)
     if missing:
-        raise _refuse("state must hold master_seed, rank and world_size", sorted(state))
-    there = [field for field in _SCOPE if field in state]
-    if there and len(there) != len(_SCOPE):
-        raise _refuse(f"state must hold all of {_SCOPE} or none", there)
+        absent = f"state must hold {', '.join(sorted(missing))}"
+        raise _refuse(absent, sorted(map(str, state)))
     for field, top in _RANGES.items():
         if field in state:
             low = 1 if field == "world_size" else 0
@@ -160,14 +163,18 @@ def _check(seeder: Resumable, state: Any) -> streams.Coordinates | None:
     for field in state:
         if field not in known and not (isinstance(field, str) and field.startswith(_RNG)):
             raise _refuse("state must hold nothing but what state_dict() wrote", field)
-    if not there:
+    if not state["reseeded"]:
         return None
     return streams.Coordinates(*(int(state[field]) for field in _SCOPE))
 
 
-def _check_exact(exact: dict[str, Any], sinks: dict[str, Any]) -> None:
+def _check_exact(prefix: str, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
+    if exact and not exact.keys() >= set(_ALWAYS):
+        raise _refuse(f"state must hold exact states of all of {_ALWAYS}", sorted(exact))
     for name, held in exact.items():
-        where = f"state['{_RNG}{name}']"
+        where = f"state['{prefix}{name}']"
+        if name not in sinks and name.startswith("torch."):
+            raise _refuse(f"{where} needs its accelerator to be initialised first", sorted(sinks))
         if name not in sinks:
             raise _refuse(
                 f"{where} belongs to a generator that must be registered first", sorted(sinks)

@@ -91,13 +91,13 @@ def locate(ngpus: Any, local_rank: Any, rank: Any, world_size: Any, *, correct: 
     they are corrected, with a warning (with ``correct=False`` only the warning is given). Not so
     where the environment names another rank within the node: it then speaks of another process.
     """
-    found = discover()
-    size = found.world_size if ngpus is None else _int("ngpus", ngpus, 1)
-    here = found.rank if local_rank is None else _int("local_rank", local_rank, 0)
+    given_size = None if ngpus is None else _int("ngpus", ngpus, 1)
+    given_rank = None if local_rank is None else _int("local_rank", local_rank, 0)
     if rank is not None or world_size is not None:
-        size = found.world_size if world_size is None else _int("world_size", world_size, 1)
-        here = found.rank if rank is None else _int("rank", rank, 0)
-        return _check(Place(here, size, "arguments"))
+        return _believe(rank, world_size)
+    found = discover()
+    size = found.world_size if given_size is None else given_size
+    here = found.rank if given_rank is None else given_rank
     if (here, size) == found[:2]:
         return found
     given = Place(here, size, "arguments")
@@ -105,7 +105,7 @@ def locate(ngpus: Any, local_rank: Any, rank: Any, world_size: Any, *, correct: 
         return _check(given)  # the environment knows less than the caller
     # Processes that were spawned from one task of a launcher all see that task's variables, which
     # then contradict the arguments about the node's rank too: they are not about this process.
-    about_us = found.local_rank is None or found.local_rank == here
+    about_us = size != found.world_size or found.local_rank in (None, here)
     logger.warning(
         "fastseed.init: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; %s",
         here,
@@ -120,6 +120,15 @@ def locate(ngpus: Any, local_rank: Any, rank: Any, world_size: Any, *, correct: 
     return found if correct and about_us else _check(given)
 
 
+def _believe(rank: Any, world_size: Any) -> Place:
+    """The arguments; the environment is asked only for what is missing."""
+    size = None if world_size is None else _int("world_size", world_size, 1)
+    here = None if rank is None else _int("rank", rank, 0)
+    size = discover().world_size if size is None else size
+    here = discover().rank if here is None else here
+    return _check(Place(here, size, "arguments"))
+
+
 def _int(argument: str, value: Any, low: int) -> int:
     return streams.check_int("init", argument, value, low, streams.MAX_RANK + low)
 
@@ -129,18 +138,25 @@ def draw_master_seed(bits: int) -> int:
     return secrets.randbits(bits)
 
 
-def agree_on_master(master: int | None, world_size: int, bits: int) -> tuple[int, bool]:
+def agree_on_master(
+    master: int | None, world_size: int, bits: int, problem: Exception | None = None
+) -> tuple[int, bool]:
     """The master seed of this job, and whether every rank is known to use it.
 
     With a process group of ``world_size`` ranks this is a collective that every rank must enter:
-    a seed that no rank gave is drawn on rank 0, and seeds that differ are an error on every rank.
+    a seed that no rank gave is drawn on rank 0, and seeds that differ, or are none, are an error
+    on every rank.
 
     Raises:
         ValueError: ranks were given different master seeds.
+        Exception: ``problem``, what is wrong with this rank's, once the others know of it.
     """
+    alone = world_size == 1 or process_group_size() != world_size
+    if problem is not None and alone:
+        raise problem
     if world_size == 1:
         return (draw_master_seed(bits) if master is None else master), True
-    if process_group_size() != world_size:
+    if alone:
         if master is None:
             logger.warning(
                 "fastseed.init: master_seed is None and there is no process group of %d ranks to "
@@ -150,10 +166,16 @@ def agree_on_master(master: int | None, world_size: int, bits: int) -> tuple[int
             )
             return draw_master_seed(bits), False
         return master, True
-    mine = (master, draw_master_seed(bits) if master is None and dist.get_rank() == 0 else None)
+    drawn = draw_master_seed(bits) if master is None and dist.get_rank() == 0 else None
+    mine = (None if problem is not None else master, drawn, problem and str(problem))
     everyone: list[Any] = [None] * world_size
     dist.all_gather_object(everyone, mine)
-    given = [seed for seed, _ in everyone]
+    if problem is not None:
+        raise problem
+    wrong = [f"{text} (on rank {rank})" for rank, (_, _, text) in enumerate(everyone) if text]
+    if wrong:
+        raise ValueError(wrong[0])
+    given = [seed for seed, _, _ in everyone]
     if all(seed is None for seed in given):
         return int(everyone[0][1]), True
     if any(seed != given[0] for seed in given):

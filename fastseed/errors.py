@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 
@@ -21,3 +22,14 @@ class ReseedError(RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.failures,)
+
+
+def reseed_error(failures: dict[str, Exception]) -> ReseedError:
+    """The error to raise, with the failures chained one behind another for the traceback."""
+    chain = list(failures.values())
+    for error, following in itertools.pairwise(chain):
+        if error.__context__ is None and error is not following:
+            error.__context__ = following
+    whole = ReseedError(failures)
+    whole.__cause__ = chain[0]
+    return whole

@@ -18,7 +18,6 @@ MASTER_BITS = 31
 
 _TASKS = 2
 _MAX_INT32 = 2147483647
-_rng = random.Random(0)  # seeded before each draw; not one of the process's generators
 
 
 def seed(master: int, ngpus: int, rank: int, task: int, epoch: int, *, shared: bool = False) -> int:
@@ -27,8 +26,7 @@ def seed(master: int, ngpus: int, rank: int, task: int, epoch: int, *, shared: b
         key = _TASKS * (master + epoch) * _TASKS + task
     else:
         key = (master + epoch * ngpus + rank) * _TASKS + task
-    _rng.seed(key)
-    return _rng.randint(0, _MAX_INT32)
+    return random.Random(key).randint(0, _MAX_INT32)
 
 
 def reseed_libraries(value: int) -> Iterable[tuple[str, Callable[[], object]]]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from . import _native, _ops, streams
+from ._eager import eager
 from .registry import Registry
 from .streams import SHARED, Stream
 
@@ -110,6 +111,7 @@ class LookUps:
             rank = self._own_rank(name)
         return streams.stream(self.master_seed, at, name, streams.check_rank(function, rank))
 
+    @eager
     def derive_keys(
         self,
         n: int,
@@ -146,6 +148,7 @@ class LookUps:
         at = (name, task, epoch, step, rank, worker, start)
         return self._many("derive_keys", n, (2,), _ops.fill_keys, out, device, *at)
 
+    @eager
     def derive_seeds(
         self,
         n: int,

@@ -47,10 +47,13 @@ class _NumpyState:
     def _set(self, state: dict[str, Any]) -> None:
         raise NotImplementedError
 
+    def _name(self, bit_generator: str) -> bytes:
+        return bit_generator.encode()[: self._NAME].ljust(self._NAME, b"\0")
+
     def state(self) -> torch.Tensor:
         """See :class:`Sink`."""
         held = self._get()
-        name = held["bit_generator"].encode().ljust(self._NAME, b"\0")
+        name = self._name(held["bit_generator"])
         if held["bit_generator"] == "MT19937":
             inner = held["state"]
             cached = held.get("has_gauss", 0), held.get("gauss", 0.0)
@@ -61,8 +64,8 @@ class _NumpyState:
     def _parse(self, state: torch.Tensor) -> dict[str, Any]:
         data = unpack(state)
         here = type(self._target()).__name__
-        there = data[: self._NAME].rstrip(b"\0")
-        if there != here.encode():
+        there = data[: self._NAME]
+        if there != self._name(here):
             raise ValueError(f"its bit generator must be {here}, got {there!r}")
         body = data[self._NAME :]
         return self._parse_mt(body) if here == "MT19937" else self._parse_json(body)
@@ -91,7 +94,8 @@ class _NumpyState:
             same = json.loads(json.dumps(scratch.state, default=_plain)) == held
         except Exception as error:  # whatever NumPy makes of what is no state of its own
             raise ValueError(f"it is not the state of a {target.__name__}: {error!r}") from error
-        if not same or cached.get("has_gauss", 0) not in (0, 1):
+        sane = cached.get("has_gauss", 0) in (0, 1) and type(cached.get("gauss", 0.0)) is float
+        if not same or not sane:
             raise ValueError(f"it is not the state of a {target.__name__}")
         return {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached}
 
@@ -209,7 +213,8 @@ class NumpyLegacySink(_NumpyState):
                 {"bit_generator": "MT19937", "state": state, "has_gauss": 0, "gauss": 0.0},
             )
         else:
-            _rebuild(bit_generator, key)
+            with bit_generator.lock:
+                _rebuild(bit_generator, key)
             self._set({**self._get(), "has_gauss": 0, "gauss": 0.0})
 
     def finish(self) -> None:

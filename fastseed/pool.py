@@ -29,15 +29,21 @@ class GeneratorPool:
 
     Args:
         generators: the generators, at most 2**40; the pool holds them strongly.
-        name: the stream's name, unless it is registered under another one.
+        name: the stream's name for :meth:`reseed`. Pools of one name have the same keys: give
+            each its own. A seeder that the pool is registered with uses the registered name.
 
     Raises:
         TypeError: when a member is not a :class:`torch.Generator`; its position is named.
+        ValueError: when the name is one of the library's own.
     """
 
     def __init__(self, generators: Iterable[torch.Generator], name: str = "pool") -> None:
         self._generators = list(generators)
         self.name = streams.check_name("GeneratorPool", name)
+        if name in streams.OWN_NAMES:
+            raise ValueError(
+                f"fastseed.GeneratorPool: name must be none of {streams.OWN_NAMES}, got {name!r}"
+            )
         for i, generator in enumerate(self._generators):
             if not isinstance(generator, torch.Generator):
                 raise TypeError(
@@ -108,7 +114,7 @@ class GeneratorPool:
     def states(self) -> torch.Tensor:
         """The exact states, one after another: 1-D, uint8."""
         states = [TorchSink(g).state() for g in self._generators]
-        return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8)
+        return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8, device="cpu")
 
     def split_states(self, states: torch.Tensor) -> list[torch.Tensor]:
         """The members' parts of what :meth:`states` gave; ValueError if they do not fit."""

@@ -77,7 +77,7 @@ class Registry:
                 "fastseed.register_generator: shared must be a bool, "
                 f"got {streams.describe(shared)} of type {type(shared).__name__}"
             )
-        if isinstance(bits, bool) or bits not in BITS:
+        if type(bits) is not int or bits not in BITS:
             raise ValueError(
                 f"fastseed.register_generator: bits must be one of {BITS}, "
                 f"got {streams.describe(bits)}"
@@ -85,6 +85,8 @@ class Registry:
         sink = sink_for(generator, bits)
         unnamed = name is None and not isinstance(generator, GeneratorPool)
         if unnamed:
+            while streams.name_id(f"generator/{self._unnamed}") in self._names:
+                self._unnamed += 1  # somebody gave that name
             name = f"generator/{self._unnamed}"
         elif name is None:
             name = generator.name

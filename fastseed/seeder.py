@@ -11,7 +11,7 @@ from typing import Any
 from . import _ops, checkpoint, distributed, legacy, streams
 from ._eager import eager
 from .accelerators import KNOWN, AcceleratorSink, compiled_types
-from .errors import ReseedError
+from .errors import reseed_error
 from .lookups import LookUps
 from .pool import GeneratorPool
 from .process import ProcessGenerators
@@ -80,15 +80,19 @@ class Seeder(LookUps):
             raise ValueError(
                 f"fastseed.init: scheme must be one of {streams.SCHEMES}, got {scheme!r}"
             )
+        problem: Exception | None = None
         if master_seed is not None:
-            master_seed = streams.check_int(
-                "init", "master_seed", master_seed, 0, streams.MAX_MASTER
-            )
+            try:
+                master_seed = streams.check_int(
+                    "init", "master_seed", master_seed, 0, streams.MAX_MASTER
+                )
+            except (TypeError, ValueError) as error:
+                problem = error  # the other ranks have to hear of it
         legacy_scheme = scheme == "fwr13y"
         place = distributed.locate(ngpus, local_rank, rank, world_size, correct=not legacy_scheme)
         bits = legacy.MASTER_BITS if legacy_scheme else _SEED_BITS
         self.master_seed, self._agreed = distributed.agree_on_master(
-            master_seed, place.world_size, bits
+            master_seed, place.world_size, bits, problem
         )
         self.rank, self.world_size, self.scheme = place.rank, place.world_size, scheme
         self._at: tuple[int, int, int] | None = None
@@ -166,7 +170,8 @@ class Seeder(LookUps):
         Raises:
             TypeError, ValueError: a coordinate is none; no generator has changed.
             RuntimeError: a CUDA graph is being captured; no generator has changed.
-            ReseedError: some generators failed; all others are reseeded.
+            ReseedError: some generators failed; all others are reseeded. ``scope`` stays what it
+                was until a call succeeds.
         """
         if self._seen.add(self.restore(task, epoch, step)):
             self._warn_repeated()
@@ -188,7 +193,7 @@ class Seeder(LookUps):
         if self._scheme_is_ours and (self._accelerators or self._registry):
             failures = {**(failures or {}), **self._reseed_others(scope)}
         if failures:
-            raise ReseedError(failures) from next(iter(failures.values()))
+            raise reseed_error(failures)
         self._at = task, epoch, step
         return scope[0]
 
@@ -294,7 +299,7 @@ class Seeder(LookUps):
         for accelerator in self._accelerators:
             generators = accelerator.generators()
             if generators:
-                yield accelerator.name, GeneratorPool(generators, accelerator.name)
+                yield accelerator.name, GeneratorPool(generators)
         for entry in self._registry:
             yield entry.name, entry.sink
 

@@ -69,7 +69,7 @@ class PythonSink:
 
     def __init__(self, generator: random.Random | None = None) -> None:
         # The hidden instance behind the module's functions, which others may have wrapped.
-        self._generator: random.Random = generator or random._inst
+        self._generator: random.Random = random._inst if generator is None else generator
         self.address = self._find_state()
 
     def _find_state(self) -> int | None:
@@ -140,7 +140,8 @@ class TorchSink:
 
     # What Generator.get_state() of a CPU generator begins with: the seed, left and seeded (int32),
     # next, then 624 words in 64 bits each. The rest holds cached normals, zero when there are none.
-    _WORDS_AT = 24
+    _WORDS_AT, _SIZE = 24, 5056
+    _FLAGS_AT = 5040, 5052  # that a double, a float normal is cached
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         self._generator = torch.default_generator if generator is None else generator
@@ -149,10 +150,15 @@ class TorchSink:
         """Set the state that belongs to ``key``."""
         if _native.generators is not None:
             _native.generators.reseed(self._generator, key & LOW64, key >> 64)
-        elif self._generator.device.type == "cpu":
+        elif self._is_mt19937():
             self._generator.set_state(self._full_state(key))
         else:
             self._generator.manual_seed(key & LOW64)
+
+    def _is_mt19937(self) -> bool:
+        """Whether it is torch's own CPU generator; other libraries have some on the CPU too."""
+        cpu = self._generator.device.type == "cpu"
+        return cpu and self._generator.get_state().numel() == self._SIZE
 
     def _full_state(self, key: int) -> torch.Tensor:
         state = torch.zeros_like(self._generator.get_state())
@@ -170,8 +176,15 @@ class TorchSink:
         size = self._generator.get_state().numel()
         if state.numel() != size:
             raise ValueError(f"it must be {size} bytes, got {state.numel()}")
-        if self._generator.device.type == "cpu":
+        if self._generator.device.type == "cuda" and size == 16:
+            (offset,) = struct.unpack_from("=q", unpack(state), 8)
+            if offset < 0 or offset % 4 != 0:
+                raise ValueError(f"its offset must be a multiple of 4, got {offset}")
+        if self._is_mt19937():
             data = unpack(state)
+            flags = struct.unpack_from("=i", data, self._FLAGS_AT[0])[0], data[self._FLAGS_AT[1]]
+            if not {*flags} <= {0, 1}:
+                raise ValueError(f"its flags of cached normals must be 0 or 1, got {flags}")
             _, left, seeded, after = struct.unpack_from("=QiiQ", data)
             words = np.frombuffer(data, np.uint64, MT_WORDS, self._WORDS_AT)
             # Fresh from a seed, or one of 624 words after another: all that torch itself writes.

@@ -23,6 +23,9 @@ MAX_TASK = MAX_WORKER = 2**24 - 1
 MAX_RANK = 2**24 - 2
 MAX_INDEX = 2**40 - 1
 
+OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
+"""The streams of the library's own."""
+
 SCHEMES = ("philox-v1", "fwr13y")
 
 

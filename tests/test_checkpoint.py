@@ -35,12 +35,12 @@ def saved_and_loaded(state):
 def test_state_holds_ints_strings_and_bytes(job):
     fastseed.register_generator(print, name="callable")
     state = fastseed.state_dict(rng=True)
-    coordinates = {"task": 1, "epoch": 7, "step": 9, "master_seed": 42, "rank": 3, "world_size": 8}
+    coordinates = {"task": 1, "epoch": 7, "step": 9, "master_seed": 42, "world_size": 8}
     assert {k: state[k] for k in coordinates} == coordinates
     assert (state["format"], state["version"], state["derivation"]) == ("fastseed", 1, 1)
     assert state["scheme"] == "philox-v1"
     exact = {name for name in state if name.startswith("rng.")}
-    assert exact == {f"rng.{name}" for name in ("python", "numpy", "torch.cpu", *job)}
+    assert exact == {f"rng.3.{name}" for name in ("python", "numpy", "torch.cpu", *job)}
     for name, value in state.items():
         if name in exact:
             assert value.dtype == torch.uint8 and value.dim() == 1 and value.is_contiguous(), name
@@ -113,7 +113,7 @@ def test_coordinates_alone_resume_at_the_beginning_of_the_scope(job):
 def test_state_before_the_first_reseed():
     fastseed.init(42)
     state = fastseed.state_dict()
-    assert "task" not in state
+    assert (state["reseeded"], state["task"], state["epoch"], state["step"]) == (0, 0, 0, 0)
     scramble()
     before = snapshot()
     fastseed.init(43)
@@ -153,7 +153,7 @@ def test_on_another_rank_the_scope_begins_anew(job, caplog):
     assert snapshot() == expected
     assert fastseed.api._seeder.rank == 4
     (said,) = (record.getMessage() for record in caplog.records)
-    assert "rank 3's and this is rank 4" in said
+    assert "other ranks' and this is rank 4" in said
 
 
 def test_another_world_size_is_fine(job):
@@ -242,6 +242,35 @@ def test_a_failing_callable_does_not_keep_others_from_their_states(job):
     assert list(caught.value.failures) == ["bad"]
     assert draws(job) == expected
     assert tuple(fastseed.api._seeder.scope) == (1, 7, 9)
+
+
+def test_a_state_of_several_ranks_gives_each_its_own(job):
+    """What a distributed checkpoint makes of them: the union of all keys."""
+    both = {}
+    expected = {}
+    for rank in (3, 4):
+        fastseed.init(42, rank=rank, world_size=8)
+        fastseed.reseed(1, 7, 9)
+        torch.rand(rank), random.random(), np.random.standard_normal(3)
+        both.update(fastseed.state_dict(rng=True))
+        expected[rank] = snapshot()
+    for rank in (3, 4):
+        fastseed.init(42, rank=rank, world_size=8)
+        fastseed.load_state_dict(both)
+        assert snapshot() == expected[rank]
+
+
+def test_keys_are_the_same_before_the_first_reseed(job):
+    """A distributed checkpoint loads the keys that a fresh job has, and no others."""
+    state = fastseed.state_dict()
+    fastseed.init(7)
+    fresh = fastseed.state_dict()
+    assert set(fresh) == set(state) and fresh["reseeded"] == 0
+    fastseed.load_state_dict({k: state[k] for k in fresh})
+    assert tuple(fastseed.api._seeder.scope) == (1, 7, 9)
+    before = snapshot()
+    fastseed.load_state_dict(fresh)
+    assert fastseed.api._seeder.scope is None and snapshot() == before
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -287,7 +287,7 @@ def test_node_local_trap_is_kept_under_the_legacy_scheme(monkeypatch, caplog):
 
 
 def test_the_seed_that_rank_zero_drew_is_everyones(group):
-    group(2, 3, lambda mine: [(None, 77), (None, None), mine])
+    group(2, 3, lambda mine: [(None, 77, None), (None, None, None), mine])
     s = fastseed.Seeder()
     assert s.master_seed == 77
     s.register_generator(print, shared=True)
@@ -295,16 +295,27 @@ def test_the_seed_that_rank_zero_drew_is_everyones(group):
 
 def test_only_rank_zero_draws(group, monkeypatch):
     sent = []
-    group(1, 2, lambda mine: sent.append(mine) or [(None, 5), mine])
+    group(1, 2, lambda mine: sent.append(mine) or [(None, 5, None), mine])
     monkeypatch.setattr(distributed, "draw_master_seed", lambda bits: pytest.fail("drew"))
     assert fastseed.Seeder().master_seed == 5
-    assert sent == [(None, None)]
+    assert sent == [(None, None, None)]
+
+
+def test_a_bad_master_seed_is_an_error_on_every_rank(group):
+    """The rank that has it enters the collective too, or the others would wait for it."""
+    sent = []
+    group(1, 2, lambda mine: sent.append(mine) or [(5, None, None), mine])
+    with pytest.raises(ValueError, match=r"master_seed must be in \[0, 18446744073709551615\]"):
+        fastseed.Seeder(-1)
+    group(0, 2, lambda mine: [mine, *sent])
+    with pytest.raises(ValueError, match=r"master_seed must be in .* got -1 \(on rank 1\)"):
+        fastseed.Seeder(5)
 
 
 def test_numpy_master_seeds_compare_by_value(group):
     import numpy as np
 
-    group(1, 2, lambda mine: [(42, None), mine])
+    group(1, 2, lambda mine: [(42, None, None), mine])
     assert fastseed.Seeder(np.uint64(42)).master_seed == 42
 
 

@@ -301,3 +301,51 @@ def test_kernels_binary_has_no_python_symbols():
     assert names == set()
     (generators,) = Path(_native.generators.__file__).parent.glob("_generators*.so")
     assert re.search(rb"\0_?Py[A-Z][A-Za-z]*_[A-Za-z]\w*\0", generators.read_bytes())
+
+
+# ---------------------------------------------------------------- where it is called from
+
+
+@pytest.mark.parametrize("offset", [1, 4, 8, 16])
+def test_large_outputs_at_any_address(offset):
+    """From 4 MiB on, stores pass the caches by where the address allows it."""
+    n = 1 << 20
+    buffer = bytearray(8 * n + 64)
+    out = torch.frombuffer(buffer, dtype=torch.uint64, offset=offset, count=n)
+    s = fastseed.Seeder(42, rank=0, world_size=1)
+    s.derive_seeds(n, name="a", task=1, out=out)
+    expected = s.derive_seeds(n, name="a", task=1).numpy().tobytes()
+    assert bytes(buffer[offset : offset + 8 * n]) == expected
+    assert not any(buffer[:offset]) and not any(buffer[offset + 8 * n :])
+
+
+def test_default_device_is_not_in_the_way():
+    s = fastseed.Seeder(42, rank=0, world_size=1)
+    with torch.device("meta"):
+        keys = s.derive_keys(3, name="a", task=1)
+    assert keys.device.type == "cpu"
+    assert torch.equal(keys, s.derive_keys(3, name="a", task=1))
+
+
+def test_seeds_are_right_in_a_compiled_region_for_every_epoch():
+    s = fastseed.Seeder(42, rank=0, world_size=1)
+
+    @torch.compile(backend="eager")
+    def seeds(epoch):
+        return s.derive_seeds(4, name="a", task=1, epoch=epoch)
+
+    for epoch in range(4):
+        assert torch.equal(seeds(epoch), s.derive_seeds(4, name="a", task=1, epoch=epoch))
+
+
+def test_export_is_refused():
+    """An exported program would leave it out."""
+    s = fastseed.Seeder(42, rank=0, world_size=1)
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            s.reseed(1)
+            return x + 1
+
+    with pytest.raises(RuntimeError, match="must not be called while a model is exported"):
+        torch.export.export(Model(), (torch.ones(2),), strict=False)

@@ -190,7 +190,9 @@ FS_LANES void segment(const BlockRange& range, uint64_t first, int64_t n, uint64
 template <class V, bool kBoth>
 FS_LANES void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
   constexpr int64_t kWords = kBoth ? 2 : 1;
-  const bool stream = stores == Stores::kStreaming && V::words_to_aligned(out) % kWords == 0;
+  const bool whole_words = reinterpret_cast<uintptr_t>(out) % sizeof(uint64_t) == 0;
+  const bool stream =
+      stores == Stores::kStreaming && whole_words && V::words_to_aligned(out) % kWords == 0;
   for (int64_t at = 0; at < n;) {
     const uint64_t first = range.start + static_cast<uint64_t>(at);
     const uint64_t to_boundary = (uint64_t{1} << 32) - (first & 0xffffffffu);

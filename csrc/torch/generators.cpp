@@ -2,6 +2,7 @@
 // generator's state; so this module is built for one torch.
 #include <ATen/Context.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -20,11 +21,11 @@ namespace py = pybind11;
 
 // ------------------------------------------------------------------------------- one generator
 
-// A key for whatever kind of generator it is: the full state on CPU, seed `lo` and offset 0 on the
-// counter-based ones.
+// A key for whatever kind of generator it is: the full state of torch's own CPU generators, seed
+// `lo` and offset 0 for the counter-based ones and for those of other libraries.
 void reseed_any(at::Generator gen, Key key) {
-  if (gen.device().is_cpu()) {
-    reseed_cpu(*at::check_generator<at::CPUGeneratorImpl>(gen), key);
+  if (auto* cpu = dynamic_cast<at::CPUGeneratorImpl*>(gen.unsafeGetGeneratorImpl())) {
+    reseed_cpu(*cpu, key);
     return;
   }
   std::lock_guard<std::mutex> lock(gen.mutex());
@@ -53,7 +54,7 @@ class Pool {
       if (i + 1 < all.size() && all[i + 1].impl == all[i].impl) {
         continue;
       }
-      if (all[i].impl->device().is_cpu()) {
+      if (dynamic_cast<at::CPUGeneratorImpl*>(all[i].impl) != nullptr) {
         cpu_.push_back(all[i]);
       } else {
         others_.push_back(all[i]);
@@ -196,6 +197,8 @@ PYBIND11_MODULE(_generators, m) {
         pool.manual_seed(static_cast<const uint64_t*>(info.ptr));
       });
 
+  m.attr("TORCH_VERSION") = TORCH_VERSION;
+  m.attr("INTERFACE") = 1;  // see fastseed/_native.py
   m.def("simd_path", &simd_path);
   m.def("choose_simd_path", &set_simd_path);
 }

@@ -1,7 +1,8 @@
 // The three global generators that every process has: Python's and NumPy's, at the addresses that
 // the Python side found and verified, and torch's on the CPU.
 //
-// Everything here holds the GIL: Python's generator has no other lock. The caller holds NumPy's.
+// Python's generator has no lock but the GIL, which is held while it is written. The caller holds
+// NumPy's.
 #include <vector>
 
 #include "cpu_generator.h"
@@ -48,6 +49,18 @@ bool write_numpy(uint64_t address, uint64_t cached, Key key) {
   const bool unfinished = cached == 0 || *at_address<const int>(cached) != 0;
   state->position = unfinished ? 0 : kMtWords;
   return unfinished;
+}
+
+// Waits for a thread that is drawing without the GIL, which that thread, or any other, may need.
+void reseed_torch(at::CPUGeneratorImpl& gen, Key key) {
+  if (gen.mutex_.try_lock()) {
+    gen.mutex_.unlock();
+    reseed_cpu(gen, key);
+    return;
+  }
+  Py_BEGIN_ALLOW_THREADS;
+  reseed_cpu(gen, key);
+  Py_END_ALLOW_THREADS;
 }
 
 bool read_key_halves(PyObject* const* args, Key* key) {
@@ -108,7 +121,7 @@ PyObject* call_reseed_process(PyObject*, PyObject* const* args, Py_ssize_t n) {
     return stream_key(Stream{scope, static_cast<uint32_t>(name_id), place}, 0);
   };
   static const at::Generator& torch_default = at::detail::getDefaultCPUGenerator();
-  reseed_cpu(*at::check_generator<at::CPUGeneratorImpl>(torch_default), key(torch_id));
+  reseed_torch(*at::check_generator<at::CPUGeneratorImpl>(torch_default), key(torch_id));
   write_python(python, key(python_id));
   const bool unfinished = write_numpy(numpy, cached, key(numpy_id));
   return Py_BuildValue("(KKO)", static_cast<unsigned long long>(scope.key),
