@@ -38,7 +38,7 @@ class GeneratorPool:
     """
 
     def __init__(self, generators: Iterable[torch.Generator], name: str = "pool") -> None:
-        self._generators = list(generators)
+        self._generators: list[torch.Generator] = _listed("GeneratorPool: generators", generators)
         self.name = streams.check_name("GeneratorPool", name)
         if name in streams.OWN_NAMES:
             raise ValueError(
@@ -136,6 +136,16 @@ class GeneratorPool:
             TorchSink(generator).load(part)
 
 
+def _listed(what: str, values: Any) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError as error:
+        raise TypeError(
+            f"fastseed.{what} must be a sequence, "
+            f"got {streams.describe(values)} of type {type(values).__name__}"
+        ) from error
+
+
 def _seed_array(seeds: Any, n: int) -> npt.NDArray[np.uint64]:
     """Checked seeds, modulo 2**64, contiguous."""
     what = "fastseed.GeneratorPool.manual_seed: seeds"
@@ -148,7 +158,7 @@ def _seed_array(seeds: Any, n: int) -> npt.NDArray[np.uint64]:
     else:
         checked = [
             streams.check_int("GeneratorPool.manual_seed", f"seeds[{i}]", s, -(2**63), LOW64)
-            for i, s in enumerate(seeds)
+            for i, s in enumerate(_listed("GeneratorPool.manual_seed: seeds", seeds))
         ]
         array = np.array([s & LOW64 for s in checked], dtype=np.uint64)
     if array.shape != (n,):

@@ -311,3 +311,11 @@ def test_overlapping_pools_in_many_threads_do_not_lock_up():
     assert failures == []
     pools[0].manual_seed(range(64))
     assert states(generators) == loop(used(64), range(64))
+
+
+@pytest.mark.parametrize("values", [None, 3])
+def test_what_is_no_sequence_is_refused(values):
+    with pytest.raises(TypeError, match=r"fastseed.GeneratorPool: generators must be a sequence"):
+        GeneratorPool(values)
+    with pytest.raises(TypeError, match=r"GeneratorPool.manual_seed: seeds must be a sequence"):
+        GeneratorPool([torch.Generator()]).manual_seed(values)
