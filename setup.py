@@ -69,15 +69,19 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
         return [], {}
     from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
 
-    flags = ["-fvisibility=hidden", *(["-O0", "-g"] if DEBUG else ["-O3"])]
-    cpu = sources("csrc/kernels/*.cpp")
+    # The bits of real draws are those of single operations: no fused multiply-add, host or device.
+    flags = ["-fvisibility=hidden", "-ffp-contract=off", *(["-O0", "-g"] if DEBUG else ["-O3"])]
+    nvcc = ["-O3", "-fmad=false", "--expt-relaxed-constexpr", "-Xcompiler", "-fvisibility=hidden"]
+    cpu = sources("csrc/kernels/cpu*.cpp")
+    draws = sources("csrc/kernels/draws*.cpp")
+    ops = [path for path in sources("csrc/torch/ops*.cpp") if not path.endswith("_cuda.cpp")]
     headers = sources("csrc/**/*.h", "csrc/**/*.cuh")
     cuda = cuda_sources()
     kernels = (CUDAExtension if cuda else CppExtension)(
         "fastseed._kernels",
-        [*sources("csrc/torch/ops.cpp"), *cpu, *cuda],
+        [*ops, *cpu, *draws, *cuda],
         define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
-        extra_compile_args={"cxx": flags, "nvcc": ["-O3"]},
+        extra_compile_args={"cxx": flags, "nvcc": nvcc},
         depends=headers,
         py_limited_api=True,
     )

@@ -15,10 +15,12 @@ PACKAGE, NATIVE = ROOT / "fastseed", ROOT / "csrc"
 # From the bottom to the top. A module imports from lower lines alone; a new one gets a place here.
 LEVELS = (
     ("_reference", "_native", "_eager", "errors", "legacy"),
-    ("_ops",),
+    ("_reference_draws",),
+    ("_ops", "_draw_ops"),
     ("streams",),
-    ("sinks", "distributed"),
-    ("numpy_sinks", "pool", "accelerators"),
+    ("sinks", "distributed", "draws"),
+    ("numpy_sinks", "pool", "accelerators", "shards", "bank"),
+    ("fills",),
     ("process", "registry"),
     ("lookups", "checkpoint"),
     ("seeder",),

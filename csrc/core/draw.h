@@ -1,0 +1,225 @@
+// From the words of a stream to values: docs/draws.md is the specification; frozen like the
+// derivation.
+//
+// A distribution is a small struct: `Value` is what it makes, `kWords` how many 32-bit words one
+// value takes, and `operator()` turns one block into the `4 / kWords` values that lie in it.
+#pragma once
+#include <cstdint>
+
+#include "derive.h"
+#include "half.h"
+#include "philox.h"
+#include "real.h"
+
+namespace fastseed {
+
+// Block `block` of the stream of a key: that of cuRAND's (seed lo, subsequence hi, offset 4 block).
+FS_HD Block draw_block(Key key, uint64_t block) {
+  return philox4x32(key.lo,
+                    Block{{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                           static_cast<uint32_t>(key.hi), static_cast<uint32_t>(key.hi >> 32)}});
+}
+
+// The block in which a draw from `position` (in words) begins: the first whole one.
+FS_HD uint64_t first_block(uint64_t position) {
+  return (position + 3) / 4;
+}
+
+// Words for values that could not use their own; `word` is the place of the value's first word in
+// the stream. Tags 0x80 to 0xff in the top byte of the second counter word, which draws leave 0.
+constexpr uint64_t kRetryTag = uint64_t{0x80} << 56;
+constexpr int kRetryBlocks = 128;
+
+FS_HD Block retry_block(Key key, uint64_t word, int attempt) {
+  return draw_block(key, word | (kRetryTag + (static_cast<uint64_t>(attempt) << 56)));
+}
+
+// One block of a stream, with where it came from.
+struct Drawn {
+  Block words;
+  Key key;
+  uint64_t block;
+
+  FS_HD uint64_t pair(int i) const {
+    return i == 0 ? words.lo() : words.hi();
+  }
+};
+
+template <class T>
+struct Compute {
+  using Type = float;
+};
+template <>
+struct Compute<double> {
+  using Type = double;
+};
+
+template <class T>
+struct Bits;
+
+template <>
+struct Bits<uint32_t> {
+  using Value = uint32_t;
+  static constexpr int kWords = 1;
+
+  FS_HD void operator()(const Drawn& d, uint32_t (&out)[4]) const {
+    for (int i = 0; i < 4; ++i) {
+      out[i] = d.words.w[i];
+    }
+  }
+};
+
+template <>
+struct Bits<uint64_t> {
+  using Value = uint64_t;
+  static constexpr int kWords = 2;
+
+  FS_HD void operator()(const Drawn& d, uint64_t (&out)[2]) const {
+    out[0] = d.pair(0);
+    out[1] = d.pair(1);
+  }
+};
+
+// The first bits of a word as a number in [0, 1): exact, never 1.
+FS_HD float unit(uint32_t w) {
+  return mul(static_cast<float>(w >> 8), 0x1p-24f);
+}
+FS_HD double unit(uint64_t a) {
+  return mul(static_cast<double>(a >> 11), 0x1p-53);
+}
+
+// Word i, of the width that reals of this type are made from.
+FS_HD uint32_t word(const Drawn& d, int i, float) {
+  return d.words.w[i];
+}
+FS_HD uint64_t word(const Drawn& d, int i, double) {
+  return d.pair(i);
+}
+
+// shift + span u, u in [0, 1), but never above `cap`: the largest T below the upper bound.
+template <class T>
+struct Uniform {
+  using Value = T;
+  using Real = typename Compute<T>::Type;
+  static constexpr int kWords = sizeof(Real) / 4;
+  Real span, shift, cap;
+
+  FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
+    for (int i = 0; i < 4 / kWords; ++i) {
+      const Real x = add(mul(unit(word(d, i, Real())), span), shift);
+      out[i] = Rounded<T>::of(x < cap ? x : cap);
+    }
+  }
+};
+
+// mean + std z; values 2i and 2i + 1 come from words 2i and 2i + 1 (Box and Muller, 1958).
+template <class T>
+struct Normal {
+  using Value = T;
+  using Real = typename Compute<T>::Type;
+  static constexpr int kWords = sizeof(Real) / 4;
+  Real mean, std;
+
+  FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
+    for (int i = 0; i < 4 / kWords; i += 2) {
+      const Real e = negative_log(word(d, i, Real()));
+      const Real radius = square_root(add(e, e));
+      const CosSin<Real> angle = cos_sin(word(d, i + 1, Real()));
+      out[i] = Rounded<T>::of(add(mul(mul(radius, angle.cos), std), mean));
+      out[i + 1] = Rounded<T>::of(add(mul(mul(radius, angle.sin), std), mean));
+    }
+  }
+};
+
+// -ln u times `scale`, one over the rate.
+template <class T>
+struct Exponential {
+  using Value = T;
+  using Real = typename Compute<T>::Type;
+  static constexpr int kWords = sizeof(Real) / 4;
+  Real scale;
+
+  FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
+    for (int i = 0; i < 4 / kWords; ++i) {
+      out[i] = Rounded<T>::of(mul(negative_log(word(d, i, Real())), scale));
+    }
+  }
+};
+
+// One where the word is below `threshold` (of 2^32), else zero.
+template <class T>
+struct Bernoulli {
+  using Value = T;
+  static constexpr int kWords = 1;
+  uint64_t threshold;
+  T zero, one;
+
+  FS_HD void operator()(const Drawn& d, T (&out)[4]) const {
+    for (int i = 0; i < 4; ++i) {
+      out[i] = d.words.w[i] < threshold ? one : zero;
+    }
+  }
+};
+
+FS_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
+#if defined(__CUDA_ARCH__)
+  return __umul64hi(a, b);
+#else
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+#endif
+}
+
+// low + a number in [0, range), each as likely as any other: the high half of word times range,
+// where the low half is not among the 2^32 mod range (2^64 mod range) least (Lemire, 2019).
+template <class T, class Word>
+struct RandInt {
+  using Value = T;
+  static constexpr int kWords = sizeof(Word) / 4;
+  int64_t low;
+  Word range;      // not 0
+  Word threshold;  // 2^32 (2^64) modulo range
+
+  FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
+    for (int i = 0; i < 4 / kWords; ++i) {
+      Word w = pick(d.words, i);
+      if (w * range < threshold) {  // rare, unless the range is large
+        w = retry(d, 4 * d.block + static_cast<uint64_t>(i * kWords));
+      }
+      out[i] = static_cast<T>(static_cast<uint64_t>(low) + high(w));
+    }
+  }
+
+ private:
+  FS_HD static Word pick(const Block& b, int i) {
+    return sizeof(Word) == 4 ? static_cast<Word>(b.w[i])
+                             : static_cast<Word>(i == 0 ? b.lo() : b.hi());
+  }
+
+  FS_HD Word retry(const Drawn& d, uint64_t place) const {
+    Word w = 0;
+    for (int attempt = 0; attempt < kRetryBlocks; ++attempt) {
+      const Block b = retry_block(d.key, place, attempt);
+      for (int i = 0; i < 4 / kWords; ++i) {
+        w = pick(b, i);
+        if (w * range >= threshold) {
+          return w;
+        }
+      }
+    }
+    return w;  // once in 2^256 values at the worst
+  }
+
+  FS_HD uint64_t high(uint32_t w) const {
+    return static_cast<uint64_t>(w) * range >> 32;
+  }
+  FS_HD uint64_t high(uint64_t w) const {
+    return multiply_high(w, range);
+  }
+};
+
+template <class T>
+using RandIntNarrow = RandInt<T, uint32_t>;  // of a range below 2^32
+template <class T>
+using RandIntWide = RandInt<T, uint64_t>;
+
+}  // namespace fastseed

@@ -1,0 +1,98 @@
+// 16-bit reals as bit patterns, and rounding to them (to nearest, ties to even). No library type:
+// the same few lines serve hosts and devices that know none.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "macros.h"
+
+namespace fastseed {
+
+struct Half {
+  uint16_t bits;
+};
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+FS_HD uint32_t float_bits(float x) {
+#if defined(__CUDA_ARCH__)
+  return __float_as_uint(x);
+#else
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+#endif
+}
+
+FS_HD float bits_float(uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __uint_as_float(bits);
+#else
+  float x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+#endif
+}
+
+// x is finite, or infinite; never NaN.
+FS_HD Half to_half(float x) {
+#if defined(__CUDA_ARCH__)
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return Half{bits};
+#else
+  const uint32_t sign = float_bits(x) >> 16 & 0x8000u;
+  const uint32_t magnitude = float_bits(x) & 0x7fffffffu;
+  if (magnitude >= 0x47800000u) {  // 65536 and above
+    return Half{static_cast<uint16_t>(sign | 0x7c00u)};
+  }
+  if (magnitude < 0x38800000u) {  // below 2^-14: the spacing is 2^-24, so let an addition round
+    const float shifted = bits_float(magnitude) + 0.5f;
+    return Half{static_cast<uint16_t>(sign | (float_bits(shifted) - 0x3f000000u))};
+  }
+  const uint32_t even = magnitude >> 13 & 1u;
+  const uint32_t rounded = (magnitude + 0xfffu + even) >> 13;  // 65520 and above carry to infinity
+  return Half{static_cast<uint16_t>(sign | (rounded - (112u << 10)))};
+#endif
+}
+
+FS_HD BFloat16 to_bfloat16(float x) {
+  const uint32_t bits = float_bits(x);
+  return BFloat16{static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+}
+
+// A float as a value of type T, rounded once.
+template <class T>
+struct Rounded;
+
+template <>
+struct Rounded<float> {
+  FS_HD static float of(float x) {
+    return x;
+  }
+};
+
+template <>
+struct Rounded<Half> {
+  FS_HD static Half of(float x) {
+    return to_half(x);
+  }
+};
+
+template <>
+struct Rounded<BFloat16> {
+  FS_HD static BFloat16 of(float x) {
+    return to_bfloat16(x);
+  }
+};
+
+template <>
+struct Rounded<double> {
+  FS_HD static double of(double x) {
+    return x;
+  }
+};
+
+}  // namespace fastseed
