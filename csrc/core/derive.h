@@ -55,4 +55,11 @@ FS_HD Key stream_key(const Stream& stream, uint64_t index) {
   return Key{r.lo(), r.hi()};
 }
 
+// The key that a job with this master seed has for a stream shared by all ranks, at task 0,
+// epoch 0, step 0.
+FS_HD Key key_of_seed(uint64_t seed, uint32_t name_id, uint64_t index) {
+  return stream_key(
+      Stream{scope_key(seed, 0, 0, 0), name_id, with_domain(kSharedRank, Domain::kStream)}, index);
+}
+
 }  // namespace fastseed
