@@ -20,13 +20,6 @@ INTERFACE = 1
 
 CHOICES = ("auto", "native", "reference")
 
-WRITERS = (
-    "advise_huge_pages", "derive_keys", "derive_keys_at", "derive_seeds", "derive_seeds_at",
-    "draw_bernoulli", "draw_bits", "draw_exponential", "draw_normal", "draw_randint",
-    "draw_uniform", "reseed_streams", "reseed_streams_at", "reseed_streams_from",
-)  # fmt: skip
-"""The operators that return nothing and write into their first arguments."""
-
 kernels: Any = None
 generators: Any = None
 missing: str | None = None
@@ -38,7 +31,7 @@ def _register_fakes() -> None:
     def writes_out(*_: Any) -> None:
         return None
 
-    for op in WRITERS:
+    for op in ("derive_keys", "derive_seeds", "advise_huge_pages"):
         torch.library.register_fake(f"fastseed::{op}", writes_out)
 
 
