@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import os
 import platform
@@ -43,6 +44,12 @@ def compiler() -> str:
     """The C++ compiler that builds what is built here."""
     text = _output(os.environ.get("CXX", "g++").split()[0], "--version")
     return text.splitlines()[0] if text else "none"
+
+
+def nvcc() -> str | None:
+    """The CUDA compiler's last line but one, which has its version."""
+    text = _output("nvcc", "--version")
+    return next((line for line in (text or "").splitlines() if "release" in line), None)
 
 
 def commit() -> str | None:
@@ -110,6 +117,15 @@ def describe() -> dict[str, Any]:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
+            "jax": version("jax"),
             "framework-reproducibility": version("framework-reproducibility"),
         },
     }
+
+
+def memset() -> Any:
+    """The C library's: ``memset(address, byte, size)``."""
+    function = ctypes.CDLL(None).memset
+    function.restype = ctypes.c_void_p
+    function.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+    return function

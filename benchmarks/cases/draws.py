@@ -1,0 +1,213 @@
+"""Draws: very many streams, and one long one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import fastseed
+
+from .. import laws, machine
+from ..case import Case, Contest, Side, expect
+from ..laws import NORMAL, RANDINT, UNIFORM, Law
+from ..peers import jax_draws, one_stream, stream_each
+
+MASTER, NAME, TASK = 42, "bench", 1
+LAWS: dict[str, Law] = {"uniform": UNIFORM, "normal": NORMAL, "randint": RANDINT}
+
+# What draws each law: from keys into `out`, from a bank into fresh memory, in place.
+FROM_KEYS = {
+    "uniform": "rand(keys, length, out=out)",
+    "normal": "randn(keys, length, out=out)",
+    "randint": f"randint(keys, 0, {laws.RANGE}, (length,), out=out)",
+}
+FROM_BANK = {
+    "uniform": "bank.rand(length)",
+    "normal": "bank.randn(length)",
+    "randint": f"bank.randint(0, {laws.RANGE}, (length,))",
+}
+IN_PLACE = {"uniform": "uniform_(out, key)", "normal": "normal_(out, key)"}
+
+
+def public(name: str) -> Any:
+    """A function of the package."""
+    return getattr(fastseed, name)
+
+
+def written(shape: tuple[int, ...], law: Law) -> torch.Tensor:
+    """Memory whose pages exist."""
+    return torch.zeros(shape, dtype=law.dtype)
+
+
+def some_keys(n: int) -> torch.Tensor:
+    """n keys, (n, 2) uint64."""
+    return fastseed.Seeder(MASTER, 1, 0).derive_keys(n, name=NAME, task=TASK)
+
+
+def some_bank(n: int) -> Any:
+    """A bank of n streams, at a scope."""
+    fastseed.init(MASTER, 1, 0)
+    bank = public("StreamBank")(n, name=NAME)
+    bank.reseed(TASK)
+    return bank
+
+
+# ---------------------------------------------------------------------------- into memory
+
+
+def _check_rows(law: Law, contest: Contest) -> None:
+    keys, out = contest.ours.names["keys"], contest.ours.names["out"]
+    laws.poison(out)
+    contest.ours.run()
+    laws.expect_rows(law, out, keys, torch.zeros(len(keys), dtype=torch.int64))
+    for peer in contest.peers:
+        laws.poison(out)
+        peer.run()
+        laws.expect_peer(law, out, tuple(out.shape), peer.label)
+
+
+Peers = Callable[[str, torch.Tensor], tuple[Side, ...]]
+
+
+def from_keys(kind: str, n: int, length: int, peers: Peers) -> Contest:
+    """n rows into memory that exists, both."""
+    law = LAWS[kind]
+    out, function = written((n, length), law), FROM_KEYS[kind].partition("(")[0]
+    names = {function: public(function), "keys": some_keys(n), "length": length, "out": out}
+    ours = Side("fastseed", FROM_KEYS[kind], names)
+    return Contest(ours, peers(kind, out), functools.partial(_check_rows, law))
+
+
+def _check_stream(law: Law, contest: Contest) -> None:
+    out = contest.ours.names["out"]
+    laws.poison(out)
+    contest.ours.run()
+    laws.expect_stream(law, out, contest.ours.names["key"])
+    for peer in contest.peers:
+        laws.poison(out)
+        peer.run()
+        laws.expect_peer(law, out, tuple(out.shape), peer.label)
+
+
+def in_place(kind: str, n: int, peers: Peers) -> Contest:
+    """One stream of n numbers, into memory that exists."""
+    law = LAWS[kind]
+    out, function = written((n,), law), IN_PLACE[kind].partition("(")[0]
+    names = {function: public(function), "key": some_keys(1)[0], "out": out}
+    ours = Side("fastseed", IN_PLACE[kind], names)
+    return Contest(ours, peers(kind, out), functools.partial(_check_stream, law))
+
+
+# ---------------------------------------------------------------------------- beside JAX
+
+
+def _check_bank(law: Law, length: int, contest: Contest) -> None:
+    bank = contest.ours.names["bank"]
+    before = bank.positions.clone()
+    out = contest.ours.run()
+    laws.expect_rows(law, out, bank.keys, before)
+    expect(bool((bank.positions > before).all()), "the positions moved on")
+    for peer in contest.peers:
+        laws.expect_peer(law, peer.run(), (len(bank.keys), length), peer.label)
+
+
+def bank_beside_jax(kind: str, n: int, length: int) -> Contest:
+    """Fresh memory and all cores for both: JAX has it no other way."""
+    jax_draws.on_cpu()
+    names = {"bank": some_bank(n), "length": length}
+    ours = Side("fastseed", FROM_BANK[kind], names, threads=machine.cores())
+    peers = jax_draws.draw_sides(kind, n, length)
+    return Contest(ours, peers, functools.partial(_check_bank, LAWS[kind], length))
+
+
+def _check_reseed(contest: Contest) -> None:
+    bank = contest.ours.names["bank"]
+    laws.poison(bank.keys)
+    bank.positions.fill_(8)
+    contest.ours.run()
+    right = some_keys(len(bank.keys))
+    expect(torch.equal(bank.keys.view(torch.int64), right.view(torch.int64)), "the keys")
+    expect(not bank.positions.any(), "the positions")
+    for peer in contest.peers:
+        made = peer.run()
+        if made is not None:
+            expect(len(made) == len(bank.keys), f"{peer.label}: {len(made)} keys")
+
+
+def _reseeder(n: int, threads: int) -> Side:
+    names = {"bank": some_bank(n), "task": TASK}
+    return Side("fastseed", "bank.reseed(task)", names, threads)
+
+
+def reseed_beside_jax(n: int) -> Contest:
+    """n keys by ``jax.random.split``."""
+    jax_draws.on_cpu()
+    ours = _reseeder(n, machine.cores())
+    return Contest(ours, jax_draws.split_sides(n), _check_reseed)
+
+
+def reseed_beside_memset(n: int) -> Contest:
+    """The same bytes, all zero: what no generator can beat."""
+    out = torch.zeros(3 * n, dtype=torch.int64)  # two words of key and one of position
+    peer = Side("memset", "memset(address, 0, size)", {
+        "memset": machine.memset(), "address": out.data_ptr(), "size": out.nbytes,
+    })  # fmt: skip
+    return Contest(_reseeder(n, 1), (peer,), _check_reseed)
+
+
+# ---------------------------------------------------------------------------- the rows
+
+
+def _into_memory() -> list[Case]:
+    shape, size = (4096, 1024), "4096x1024"
+    peers: dict[str, Peers] = {
+        "loop of NumPy Philox": stream_each.numpy_philox,
+        "loop of torch's, generator=g": stream_each.torch_generators,
+        "NumPy Philox, one stream": one_stream.numpy_philox,
+    }
+    rows = []
+    for kind in LAWS:
+        function = FROM_KEYS[kind].partition("(")[0]
+        for label, make in peers.items():
+            build = functools.partial(from_keys, kind, *shape, make)
+            rows.append(Case(f"{function}/cpu/{size}", label, None, build))
+    return rows
+
+
+def _one_stream() -> list[Case]:
+    peers: dict[str, Peers] = {
+        "torch": one_stream.torch_default, "NumPy Philox": one_stream.numpy_philox,
+    }  # fmt: skip
+    rows = []
+    for kind, statement in IN_PLACE.items():
+        for label, make in peers.items():
+            build = functools.partial(in_place, kind, 10**7, make)
+            rows.append(Case(f"{statement.partition('(')[0]}/cpu/1e7", label, None, build))
+    return rows
+
+
+def _banks() -> list[Case]:
+    rows = []
+    for kind, (n, length, size) in (
+        ("uniform", (4096, 1024, "4096x1024")), ("normal", (4096, 1024, "4096x1024")),
+        ("randint", (4096, 1024, "4096x1024")),
+        ("uniform", (10**6, 4, "1e6x4")), ("normal", (10**6, 4, "1e6x4")),
+    ):  # fmt: skip
+        build = functools.partial(bank_beside_jax, kind, n, length)
+        rows.append(Case(f"{FROM_BANK[kind].partition('(')[0]}/cpu-all/{size}", "JAX vmap", None,
+                         build))  # fmt: skip
+    jax = functools.partial(reseed_beside_jax, 10**6)
+    memory = functools.partial(reseed_beside_memset, 10**6)
+    return [
+        *rows,
+        Case("bank.reseed/cpu-all/1e6", "jax.random.split", None, jax),
+        Case("bank.reseed/cpu/1e6", "memset", None, memory),
+    ]
+
+
+def cases() -> list[Case]:
+    """The rows of this module."""
+    return [*_into_memory(), *_one_stream(), *_banks()]

@@ -1,0 +1,102 @@
+"""JAX with one of its generators: ``vmap`` over keys, and ``split``.
+
+JAX gives no events; calls are dispatched ahead and the clock stops when the last is done.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ... import laws
+from ...case import Unavailable, expect
+from ...laws import NORMAL, RANDINT, UNIFORM, Law
+from ...peers import jax_draws
+from .. import bars
+from ..place import Place
+from ..timing import Call, Entry, WallClock
+from . import Group
+
+LAWS: dict[str, tuple[str, Law]] = {
+    "bank.rand": ("uniform", UNIFORM),
+    "bank.randn": ("normal", NORMAL),
+    "bank.randint": ("randint", RANDINT),
+}
+
+
+class Latest:
+    """Remembers the last result, to wait for it."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def wait(self) -> Any:
+        """The last result, once it is there."""
+        return None if self.value is None else self.value.block_until_ready()
+
+
+def _entry(case: str, opponent: str, form: str, work: Any, given: Any, check: Any) -> Entry:
+    latest = Latest()
+
+    def call() -> None:
+        latest.value = work(given)
+
+    def checked() -> None:
+        call()
+        check(latest.wait())
+
+    calls: list[Call] = [call]
+    return Entry(case, opponent, form, calls, checked, WallClock(latest.wait))
+
+
+def _on(place: Place, generator: str) -> None:
+    """JAX on the place's device; Unavailable where it has no such generator or no GPU."""
+    library = jax_draws.jax()
+    if place.device == "cpu":
+        jax_draws.on_cpu()
+    elif library.default_backend() != "gpu":
+        raise Unavailable("this JAX sees no GPU")
+    if generator not in jax_draws.generators():
+        raise Unavailable(f"this JAX has no generator {generator}")
+
+
+def _draw(place: Place, generator: str, function: str, n: int, length: int, size: str
+          ) -> list[Entry]:  # fmt: skip
+    _on(place, generator)
+    n = place.size(n)
+    name, law = LAWS[function]
+    draw, keys = jax_draws.drawer(name, length), jax_draws.keys(generator, n)
+
+    def check(made: Any) -> None:
+        some = made[: max(4096, 2**20 // length)]  # a part is copied to the host
+        laws.expect_peer(law, some, (min(n, len(some)), length), bars.JAX)
+        expect(len(made) == n, f"{len(made)} rows")
+
+    case = f"{function}/cuda/{size}"
+    return [_entry(case, bars.JAX, generator, draw, keys, check)]
+
+
+def _split(place: Place, generator: str) -> list[Entry]:
+    _on(place, generator)
+    n = place.size(10**8)
+
+    def check(made: Any) -> None:
+        expect(len(made) == n, f"{len(made)} keys")
+        expect(len({tuple(row) for row in made[:1000].tolist()}) == min(n, 1000), "equal keys")
+
+    opponent = bars.SPLIT if generator == jax_draws.DEFAULT else bars.SPLIT_OTHERS
+    split, key = jax_draws.splitter(n), jax_draws.key(generator)
+    return [_entry("derive_keys/cuda/1e8", opponent, generator, split, key, check)]
+
+
+def groups(generator: str, place: Place) -> list[Group]:
+    """Everything that this generator contends in."""
+    draw = functools.partial(_draw, place, generator)
+    return [
+        lambda: draw("bank.randn", 65536, 1024, "65536x1024"),
+        lambda: draw("bank.rand", 65536, 1024, "65536x1024"),
+        lambda: _split(place, generator),
+        lambda: draw("bank.rand", 10**6, 4, "1e6x4"),
+        lambda: draw("bank.randn", 10**6, 4, "1e6x4"),
+        lambda: draw("bank.randint", 65536, 1024, "65536x1024"),
+    ]

@@ -1,0 +1,159 @@
+"""``python -m benchmarks.gpu.report FILE.jsonl [--markdown]``: the bars and what came of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..table import duration, times
+from .bars import BARS, OURS, Bar
+
+HEAD = ("case", "ours", "GB/s", "against", "its time", "ratio", "bar", "held")
+
+
+@dataclass
+class Result:
+    """The lines of a run, by what they are."""
+
+    machine: dict[str, Any] = field(default_factory=dict)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    processes: list[dict[str, Any]] = field(default_factory=list)
+
+    def best(self, case: str, contender: str) -> dict[str, Any] | None:
+        """The fastest of a contender's forms."""
+        found = [
+            entry for entry in self.entries
+            if entry["status"] == "ok" and (entry["case"], entry["contender"]) == (case, contender)
+        ]  # fmt: skip
+        return min(found, key=lambda entry: float(entry["median_s"]), default=None)
+
+
+def read(file: Path) -> Result:
+    """A result; a last line that a killed process left half written is passed over."""
+    result = Result()
+    lists = {"entry": result.entries, "process": result.processes}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            made = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if made["kind"] == "machine":
+            result.machine = made
+        else:
+            lists[made["kind"]].append(made)
+    return result
+
+
+def judge(result: Result, bar: Bar) -> dict[str, Any]:
+    """What came of a bar: ``held`` is None without a bar, a side, or a card."""
+    ours, theirs = (result.best(bar.case, who) for who in (OURS, bar.against))
+    row: dict[str, Any] = {"bar": bar, "ours": ours, "theirs": theirs, "ratio": None, "held": None}
+    if ours is None or theirs is None:
+        return row
+    row["ratio"] = theirs["median_s"] / ours["median_s"]
+    if bar.at_least is not None and not result.machine.get("rehearsal"):
+        row["held"] = row["ratio"] >= bar.at_least
+    return row
+
+
+def failed(result: Result) -> bool:
+    """Whether an answer was wrong, or something of ours broke.
+
+    A peer that is not there or breaks is reported, and so is a process that ran out of time; it is
+    a failure only when there is nothing at all of ours.
+    """
+    for entry in result.entries:
+        broken = entry["status"] == "failed" and entry["process"].startswith("ours")
+        if broken or entry["status"] == "wrong":
+            return True
+    ours = [p for p in result.processes if p["process"].startswith("ours")]
+    if any(p["status"] == "failed" or "signal" in p["status"] for p in ours):
+        return True
+    return not any(e["status"] == "ok" and e["contender"] == OURS for e in result.entries)
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """A row of the table."""
+    bar, ours, theirs = row["bar"], row["ours"], row["theirs"]
+    rate = (
+        "" if ours is None or not ours["bytes"] else f"{ours['bytes'] / ours['median_s'] / 1e9:.0f}"
+    )
+    return (
+        bar.case,
+        "not run" if ours is None else duration(ours["median_s"]),
+        rate,
+        bar.against if theirs is None else f"{bar.against} ({theirs['form']})",
+        "not run" if theirs is None else duration(theirs["median_s"]),
+        "" if row["ratio"] is None else times(row["ratio"]),
+        bar.text,
+        {True: "yes", False: "no", None: ""}[row["held"]],
+    )
+
+
+def stood_on(machine: dict[str, Any]) -> str:
+    """One line: on what, with what."""
+    if machine.get("rehearsal"):
+        return "A rehearsal on the CPU with small sizes: no figure below means anything."
+    card, versions = machine.get("card", {}), machine.get("versions", {})
+    libraries = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    name = card.get("name", "an unknown card")
+    clocks = ", ".join(f"{k} {v}" for k, v in machine.get("clocks", {}).items())
+    return (
+        f"{name}, driver {card.get('driver', '?')} ({clocks} before the run); "
+        f"{libraries}; commit {machine.get('commit')}; {machine.get('date')}."
+    )
+
+
+def remarks(result: Result) -> list[str]:
+    """What was not timed and why, what was scaled, and how the processes ended."""
+    said = []
+    for entry in result.entries:
+        what = f"{entry['process']}: {entry.get('case') or 'a case'}"
+        if entry["status"] != "ok":
+            said.append(f"{what}: {entry['status']}: {entry['reason']}")
+        elif entry["note"]:
+            said.append(f"{what}: {entry['note']}")
+    for process in result.processes:
+        if process["status"] != "ok":
+            said.append(f"{process['process']}: {process['status']} ({process['seconds']} s)")
+    return said
+
+
+def text(result: Result) -> str:
+    """The table in plain columns."""
+    rows = [HEAD, *(cells(judge(result, bar)) for bar in BARS)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+    judged = [judge(result, bar)["held"] for bar in BARS if bar.at_least is not None]
+    count = f"{judged.count(True)} bars held, {judged.count(False)} missed, " \
+            f"{judged.count(None)} not judged"  # fmt: skip
+    return "\n".join([stood_on(result.machine), *map(str.rstrip, lines), *remarks(result), count])
+
+
+def markdown(result: Result) -> str:
+    """The table for a README."""
+    align = (":--", "--:", "--:", ":--", "--:", "--:", "--:", ":--")
+    rows = [HEAD, align, *(cells(judge(result, bar)) for bar in BARS)]
+    table = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(
+        [stood_on(result.machine), "", *table, "", *map("- {}".format, remarks(result))]
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print a result's table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.report", description=__doc__)
+    parser.add_argument("file", type=Path, metavar="FILE.jsonl")
+    parser.add_argument("--markdown", action="store_true", help="as a README shows it")
+    options = parser.parse_args(arguments)
+    result = read(options.file)
+    print(markdown(result) if options.markdown else text(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

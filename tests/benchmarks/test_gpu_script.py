@@ -1,0 +1,136 @@
+"""benchmarks/gpu.sh without a GPU: its stages, its limits of time, what it makes of failures."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "benchmarks" / "gpu.sh"
+BASH = shutil.which("bash")
+
+pytestmark = pytest.mark.skipif(BASH is None, reason="there is no bash")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BASH), str(SCRIPT), *arguments], capture_output=True, text=True, timeout=120,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def program(file: Path, *lines: str) -> str:
+    """A shell script that stands for a program."""
+    file.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_script_is_bash_and_passes_shellcheck() -> None:
+    assert subprocess.run([str(BASH), "-n", str(SCRIPT)]).returncode == 0
+    if (shellcheck := shutil.which("shellcheck")) is not None:
+        done = subprocess.run([shellcheck, str(SCRIPT)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+def test_script_help_names_what_the_environment_says() -> None:
+    done = run("--help")
+    assert done.returncode == 0 and "pipefail" not in done.stdout
+    for word in ("OUT", "BUDGET", "PYTHON", "STAGES", "CUDA_ARCH", "--dry-run", "Exit status"):
+        assert word in done.stdout
+
+
+def test_script_dry_run_lists_the_stages_in_order_and_does_nothing(tmp_path: Path) -> None:
+    done = run("--dry-run", OUT=str(tmp_path / "out"), CUDA_ARCH="9.0")
+    assert done.returncode == 0, done.stderr
+    names = re.findall(r"^(\w+) \(at most \d+ s\): ", done.stdout, re.M)
+    assert list(dict.fromkeys(names)) == [
+        "build", "program", "memcheck", "racecheck", "tests", "initcheck", "bench"
+    ]  # fmt: skip
+    for part in ("FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=9.0", "sm_90", "FAIL_WITHOUT_CUDA=1",
+                 "-m cuda", "-m benchmarks.gpu --out"):  # fmt: skip
+        assert part in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_script_boxes_leave_the_benchmarks_their_time() -> None:
+    """Even if each stage before them takes all that it may."""
+    done = run("--dry-run", BUDGET="570")
+    boxes = {
+        name: int(seconds)
+        for name, seconds in re.findall(r"^(\w+) \(at most (\d+) s\)", done.stdout, re.M)
+    }
+    before = sum(boxes[name] for name in ("build", "program", "memcheck", "racecheck", "tests"))
+    assert before <= 570 - 100
+
+
+@pytest.mark.parametrize(
+    "arguments, stages", [(("--no-such",), "build"), ((), "build-all")], ids=["option", "stage"]
+)
+def test_script_refuses_what_it_does_not_know(arguments, stages, tmp_path: Path) -> None:
+    done = run(*arguments, STAGES=stages, OUT=str(tmp_path))
+    assert done.returncode == 2 and "gpu.sh: " in done.stderr
+
+
+def test_script_ends_after_a_build_that_fails(tmp_path: Path) -> None:
+    python = program(tmp_path / "python", "echo no compiler; exit 3")
+    done = run(OUT=str(tmp_path / "out"), PYTHON=python)
+    assert done.returncode == 1
+    assert "build: failed with 3" in done.stdout and "no compiler" in done.stdout
+    assert "tests" not in done.stdout
+    assert (tmp_path / "out" / "stages.txt").read_text() == "build: failed with 3\n"
+
+
+def test_script_ends_a_stage_that_takes_too_long(tmp_path: Path) -> None:
+    python = program(tmp_path / "python", "exec sleep 60")
+    done = run(OUT=str(tmp_path / "out"), PYTHON=python, BUDGET="6", STAGES="build")
+    assert done.returncode == 1 and "build: ran out of its 6 s" in done.stdout
+
+
+def test_script_without_the_sanitizer_says_so_and_goes_on(tmp_path: Path) -> None:
+    if shutil.which("compute-sanitizer"):
+        pytest.skip("there is a compute-sanitizer")
+    done = run(OUT=str(tmp_path / "out"), STAGES="memcheck racecheck")
+    assert done.returncode == 0
+    assert "memcheck: skipped, there is no compute-sanitizer" in done.stdout
+
+
+@pytest.mark.parametrize("status, code", [(0, 0), (9, 1)])
+def test_script_runs_the_program_under_each_tool(status, code, tmp_path: Path) -> None:
+    """Compiled once; what the sanitizer finds fails the run."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    program(tools / "nvcc", f"echo nvcc >> {tmp_path}/calls")
+    program(tools / "compute-sanitizer", f"echo $2 >> {tmp_path}/calls", f"exit {status}")
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    done = run(OUT=str(tmp_path / "out"), STAGES="memcheck racecheck", PATH=path)
+    assert done.returncode == code, done.stdout
+    assert (tmp_path / "calls").read_text().split() == ["nvcc", "memcheck", "racecheck"]
+
+
+@pytest.mark.parametrize("status, code", [(0, 0), (1, 1)])
+def test_script_fails_for_tests_that_fail(status, code, tmp_path: Path) -> None:
+    python = program(tmp_path / "python", f'echo "$@" > {tmp_path}/calls', f"exit {status}")
+    done = run(OUT=str(tmp_path / "out"), PYTHON=python, STAGES="tests")
+    assert done.returncode == code
+    called = (tmp_path / "calls").read_text()
+    assert "pytest -m cuda" in called and "tests/test_ops.py" in called
+    assert "tests/test_predecessor.py" not in called
+
+
+def test_script_settings_of_pytest_work_without_pytest_timeout() -> None:
+    addopts = re.search(r'-o addopts="[^"]*"', SCRIPT.read_text())
+    assert addopts is not None
+    option = addopts.group().removeprefix("-o ").replace('"', "")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:timeout", "-o", option, "--collect-only", "-q",
+         "-m", "cuda", "-p", "no:cacheprovider", "tests/test_ops.py"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode in (0, 5), done.stdout + done.stderr
