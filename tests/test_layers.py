@@ -18,6 +18,7 @@ LEVELS = (
     ("_reference_draws",),
     ("_ops", "_draw_ops"),
     ("streams",),
+    ("distributions",),
     ("sinks", "distributed", "draws"),
     ("numpy_sinks", "pool", "accelerators", "shards", "bank"),
     ("fills",),
