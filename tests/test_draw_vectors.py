@@ -12,7 +12,7 @@ import torch
 import vectors
 from vectors import Draw, Real, draw_rows, parse_draw, read_draws, real_rows
 
-from fastseed import _reference
+from fastseed import _draw_ops, _ops, _reference
 from fastseed import _reference_draws as reference
 
 FIRST_RELEASE = (954, "5d15fe3e66b917a88b0cf72de0620d52b986f47a62e8b7abf5d23c57e2499b7d")
@@ -180,3 +180,78 @@ def test_draw_vectors_reference_functions(function, dtype):
         r.text for r, v in zip(rows, made.view(unsigned).tolist(), strict=True) if v != r.result
     ]
     assert not wrong
+
+
+# ---------------------------------------------------------------- the operators
+
+
+@pytest.fixture(params=[*SIMD, "NumPy"])
+def operator(request):
+    """``draw_bits`` and the others by name: on one instruction set, and what stands in for them."""
+    if request.param == "NumPy":
+        return lambda name: _draw_ops.IMPLEMENTATIONS[name]
+    if request.param not in _ops.simd_paths():
+        pytest.skip(f"no native kernels for {request.param} here (there are: {_ops.simd_paths()})")
+    _ops.set_simd(request.param)
+    assert _ops.simd() == request.param
+    return lambda name: getattr(torch.ops.fastseed, name)
+
+
+def signed(value: int) -> int:
+    """As operators take 64 bits."""
+    return value - 2**64 if value >= 2**63 else value
+
+
+def by_operator(
+    operator, row: Draw, sizes: list[int], strides: list[int], rows: int, device="cpu"
+) -> list:
+    """Patterns, (rows, values): the row's stream is the last, those before it have other keys."""
+    count = int(np.prod(sizes)) if sizes else len(row.values)
+    keys = torch.tensor([[row.lo ^ i, row.hi] for i in range(rows - 1, -1, -1)], dtype=torch.uint64)
+    positions = torch.full((rows,), 4)
+    positions[-1] = row.position
+    out = torch.zeros(rows, count, dtype=getattr(torch, row.dtype))
+    given = parameters(row)
+    if "d" in vectors.PARAMETERS[row.distribution]:
+        given = [signed(value) for value in given]
+    out, keys, positions = (tensor.to(device) for tensor in (out, keys, positions))
+    operator(f"draw_{row.distribution}")(out, keys, positions, sizes, strides, row.first, *given)
+    return [torch_patterns(values, row.dtype) for values in out.cpu()]
+
+
+def test_draw_vectors_operators(operator):
+    for row in draw_rows():
+        assert by_operator(operator, row, [], [], 1) == [list(row.values)], row.text[:200]
+
+
+def test_draw_vectors_operators_one_of_several_streams(operator):
+    for row in draw_rows():
+        made = by_operator(operator, row, [len(row.values)], [1], 3)
+        assert made[-1] == list(row.values), row.text[:200]
+        if len(row.values) > 100 and row.distribution != "bernoulli":
+            assert made[0] != made[1] != made[2] or len(set(row.values)) == 1, row.text[:200]
+
+
+def test_draw_vectors_operators_parts(operator):
+    """Windows of a draw, one value apart: the ends of each have all remainders."""
+    for row in draw_rows():
+        values = list(row.values)
+        if len(values) > 4:
+            width = len(values) - 4
+            made = by_operator(operator, row, [5, width], [1, 1], 1)
+            assert made[0] == [v for i in range(5) for v in values[i : i + width]], row.text[:200]
+
+
+@pytest.mark.cuda
+def test_draw_vectors_cuda():
+    def operator(name: str):
+        return getattr(torch.ops.fastseed, name)
+
+    for row in draw_rows():
+        values, count = list(row.values), len(row.values)
+        assert by_operator(operator, row, [], [], 1, "cuda") == [values], row.text[:200]
+        assert by_operator(operator, row, [count], [1], 3, "cuda")[-1] == values, row.text[:200]
+        width = max(1, count - 4)
+        windows = [v for i in range(count - width + 1) for v in values[i : i + width]]
+        made = by_operator(operator, row, [count - width + 1, width], [1, 1], 1, "cuda")
+        assert made[0] == windows, row.text[:200]
