@@ -8,7 +8,7 @@
 #   OUT         where everything is written (benchmarks/results/local/gpu)
 #   BUDGET      seconds for all stages together (570)
 #   PYTHON      the Python that holds torch (python3)
-#   STAGES      which stages to run ("build memcheck racecheck tests initcheck bench")
+#   STAGES      which stages to run ("build kernels memcheck racecheck tests initcheck bench")
 #   CUDA_ARCH   the compute capability to build for (the card's, such as 9.0)
 #
 # Exit status: 0, or 1 when the build, a test, a sanitizer's finding or a wrong answer says so. A bar
@@ -20,11 +20,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 OUT=${OUT:-benchmarks/results/local/gpu}
 BUDGET=${BUDGET:-570}
 PYTHON=${PYTHON:-python3}
-STAGES=${STAGES:-build memcheck racecheck tests initcheck bench}
+STAGES=${STAGES:-build kernels memcheck racecheck tests initcheck bench}
 BENCH=230 # seconds kept for the benchmarks: initcheck runs only if more than that is left
 DRY=0
 FAILED=0
-CHECKED=0 # whether the torch-free program has been compiled
+COMPILED= # the status of compiling the torch-free program, once it was tried
 
 case "${1:-}" in
   -h | --help)
@@ -93,13 +93,18 @@ build() {
     "$PYTHON" setup.py build_ext --inplace
 }
 
-# The kernels without torch: see tests/csrc/README.md.
+# The kernels and their test without torch, compiled once: as setup.py compiles them.
 program() {
-  [ "$CHECKED" = 0 ] || return 0
-  stage program 60 nvcc -std=c++17 -O2 -lineinfo -fmad=false --expt-relaxed-constexpr \
-    -arch="sm_${ARCH//./}" -t "$JOBS" tests/csrc/test_cuda.cu csrc/kernels/*.cu \
-    -o "${OUT}/test_cuda" || return $?
-  CHECKED=1
+  if [ "$COMPILED" = "" ]; then
+    stage program 60 nvcc -std=c++17 -O3 -lineinfo -fmad=false --expt-relaxed-constexpr \
+      -arch="sm_${ARCH//./}" -t "$JOBS" tests/csrc/cuda_*.cu csrc/kernels/*.cu -o "$OUT/cuda_test"
+    COMPILED=$?
+  fi
+  return "$COMPILED"
+}
+
+kernels() {
+  program && stage kernels 20 "$OUT/cuda_test" tests/data/vectors.txt
 }
 
 sanitize() { # tool, seconds
@@ -111,8 +116,8 @@ sanitize() { # tool, seconds
     note initcheck "skipped, no time left"
     return 0
   fi
-  program || return $?
-  stage "$1" "$2" compute-sanitizer --tool "$1" --error-exitcode 9 "$OUT/test_cuda" quick
+  program && stage "$1" "$2" compute-sanitizer --tool "$1" --error-exitcode 9 \
+    "$OUT/cuda_test" tests/data/vectors.txt
 }
 
 # Only files with a `cuda` mark are collected: others may import what is not installed here. Without
@@ -138,6 +143,7 @@ bench() {
 for name in $STAGES; do
   case $name in
     build) build ;;
+    kernels) kernels ;;
     memcheck) sanitize memcheck 40 ;;
     racecheck) sanitize racecheck 40 ;;
     initcheck) sanitize initcheck 30 ;;

@@ -34,22 +34,11 @@ class Bar:
         return f"{round(self.at_least, 3):g}x{aim}"
 
 
-def _banks(case: str, memset: float, aim: float | None = None) -> list[Bar]:
-    return [
-        Bar(case, MEMSET, memset, aim),
-        Bar(case, STORES),
-        Bar(case, JAX, 1.5),
-        Bar(case, LOOP, 1000),
-    ]
-
-
-def _stream(case: str, memset: float, aim: float | None = None) -> list[Bar]:
-    return [
-        Bar(case, MEMSET, memset, aim),
-        Bar(case, STORES),
-        Bar(case, TORCH, 1.2),
-        Bar(case, CURAND, 1.0),
-    ]
+def _draws(case: str, memset: float, aim: float | None, **others: float) -> list[Bar]:
+    """A draw beside the ceilings of the memory and beside its peers."""
+    peers = {"jax": JAX, "loop": LOOP, "torch": TORCH, "curand": CURAND}
+    ceilings = [Bar(case, MEMSET, memset, aim), Bar(case, STORES)]
+    return ceilings + [Bar(case, peers[name], bar) for name, bar in others.items()]
 
 
 BARS: tuple[Bar, ...] = (
@@ -59,10 +48,10 @@ BARS: tuple[Bar, ...] = (
     Bar("derive_keys/cuda/1e8", SPLIT_OTHERS),
     Bar("derive_seeds/cuda/1e8", MEMSET, 0.75),
     Bar("derive_seeds/cuda/1e8", STORES),
-    *_banks("bank.rand/cuda/65536x1024", 0.90),
-    *_banks("bank.randn/cuda/65536x1024", 0.55, 0.80),
-    *_stream("uniform_/cuda/1e8", 0.90),
-    *_stream("normal_/cuda/1e8", 0.55, 0.80),
+    *_draws("bank.rand/cuda/65536x1024", 0.90, None, jax=1.5, loop=1000),
+    *_draws("bank.randn/cuda/65536x1024", 0.55, 0.80, jax=1.5, loop=1000),
+    *_draws("uniform_/cuda/1e8", 0.90, None, torch=1.2, curand=1.0),
+    *_draws("normal_/cuda/1e8", 0.55, 0.80, torch=1.2, curand=1.0),
     Bar("bank.reseed_in_graph/cuda/1e6", MEMSET, 1 / 1.3),
     Bar("pool.reseed/cuda/1e4", MANUAL_SEED, 5),
     # without a promise: other laws, other dtypes, short rows

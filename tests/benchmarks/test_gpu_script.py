@@ -51,7 +51,7 @@ def test_script_dry_run_lists_the_stages_in_order_and_does_nothing(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     names = re.findall(r"^(\w+) \(at most \d+ s\): ", done.stdout, re.M)
     assert list(dict.fromkeys(names)) == [
-        "build", "program", "memcheck", "racecheck", "tests", "initcheck", "bench"
+        "build", "program", "kernels", "memcheck", "racecheck", "tests", "initcheck", "bench"
     ]  # fmt: skip
     for part in ("FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=9.0", "sm_90", "FAIL_WITHOUT_CUDA=1",
                  "-m cuda", "-m benchmarks.gpu --out"):  # fmt: skip
@@ -66,8 +66,8 @@ def test_script_boxes_leave_the_benchmarks_their_time() -> None:
         name: int(seconds)
         for name, seconds in re.findall(r"^(\w+) \(at most (\d+) s\)", done.stdout, re.M)
     }
-    before = sum(boxes[name] for name in ("build", "program", "memcheck", "racecheck", "tests"))
-    assert before <= 570 - 100
+    boxes.pop("initcheck")  # runs only if there is time to spare
+    assert sum(boxes.values()) - boxes["bench"] <= 570 - 100
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,17 @@ def test_script_runs_the_program_under_each_tool(status, code, tmp_path: Path) -
     done = run(OUT=str(tmp_path / "out"), STAGES="memcheck racecheck", PATH=path)
     assert done.returncode == code, done.stdout
     assert (tmp_path / "calls").read_text().split() == ["nvcc", "memcheck", "racecheck"]
+
+
+def test_script_tries_to_compile_once(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    program(tools / "nvcc", "echo not like this; exit 2")
+    program(tools / "compute-sanitizer", "exit 0")
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    done = run(OUT=str(tmp_path / "out"), STAGES="kernels memcheck racecheck", PATH=path)
+    assert done.returncode == 1 and "not like this" in done.stdout
+    assert (tmp_path / "out" / "stages.txt").read_text() == "program: failed with 2\n"
 
 
 @pytest.mark.parametrize("status, code", [(0, 0), (1, 1)])
