@@ -21,10 +21,13 @@ from .api import (
     load_state_dict,
     register_generator,
     reseed,
+    scope,
     seed,
     state_dict,
     unregister_generator,
 )
+from .bank import StreamBank
+from .draws import bernoulli, bits, exponential, rand, randint, randn
 from .errors import ReseedError
 from .pool import GeneratorPool
 from .seeder import Seeder
@@ -35,16 +38,24 @@ __all__ = [
     "GeneratorPool",
     "ReseedError",
     "Seeder",
+    "StreamBank",
     "__version__",
+    "bernoulli",
+    "bits",
     "build_info",
     "derive_keys",
     "derive_seeds",
+    "exponential",
     "get_master_seed",
     "init",
     "key",
     "load_state_dict",
+    "rand",
+    "randint",
+    "randn",
     "register_generator",
     "reseed",
+    "scope",
     "seed",
     "state_dict",
     "unregister_generator",

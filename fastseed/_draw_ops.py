@@ -188,11 +188,12 @@ def _define() -> None:
     for name, schema in SCHEMAS.items():
         _library.define(f"{name}({schema}) -> ()")
         _library.impl(name, IMPLEMENTATIONS[name], "CPU")
-        torch.library.register_fake(f"fastseed::{name}", _writes_its_outputs)
 
 
 if _native.kernels is None:
     _define()
+for _name in SCHEMAS:
+    torch.library.register_fake(f"fastseed::{_name}", _writes_its_outputs)
 
 has_cuda: bool = torch._C._dispatch_has_kernel_for_dispatch_key("fastseed::draw_bits", "CUDA")
 """Whether the operators were built for CUDA devices; says nothing of this machine."""

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
-from . import _native, _ops, streams
+from . import _draw_ops, _native, _ops, streams
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
@@ -72,9 +72,11 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     (_seeder or _current("reseed")).reseed(task, epoch, step)
 
 
-def _of_the_process(method: Callable[Concatenate[Seeder, P], R]) -> Callable[P, R]:
+def _of_the_process(
+    method: Callable[Concatenate[Seeder, P], R], name: str | None = None
+) -> Callable[P, R]:
     """A method of the process-wide seeder as a function, with its signature and documentation."""
-    name = method.__name__
+    name = name or method.__name__
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         return method(_seeder or _current(name), *args, **kwargs)
@@ -93,6 +95,7 @@ key = _of_the_process(Seeder.key)
 seed = _of_the_process(Seeder.seed)
 derive_keys = _of_the_process(Seeder.derive_keys)
 derive_seeds = _of_the_process(Seeder.derive_seeds)
+scope = _of_the_process(Seeder.scope_at, "scope")
 state_dict = _of_the_process(Seeder.state_dict)
 
 
@@ -119,6 +122,6 @@ def build_info() -> dict[str, Any]:
         "native": "loaded" if _native.missing is None else f"not used: {_native.missing}",
         "simd": _ops.simd(),
         "simd_paths": list(_ops.simd_paths()),
-        "cuda": "not built",
+        "cuda": "built" if _draw_ops.has_cuda else "not built",
         "torch": torch.__version__,
     }

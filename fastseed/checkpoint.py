@@ -18,7 +18,7 @@ import torch
 
 from . import _ops, streams
 from .errors import ReseedError
-from .pool import GeneratorPool
+from .registry import Bulk
 from .sinks import Sink
 
 logger = logging.getLogger("fastseed")
@@ -51,7 +51,7 @@ class Resumable(Protocol):
     def scope(self) -> streams.Coordinates | None:
         """Where the last reseed put it."""
 
-    def exact_sinks(self) -> Iterator[tuple[str, Sink | GeneratorPool]]:
+    def exact_sinks(self) -> Iterator[tuple[str, Sink | Bulk]]:
         """Every generator that there is, by stream name."""
 
     def move_to(self, master_seed: int, at: streams.Coordinates | None) -> None:
@@ -76,7 +76,7 @@ def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
     if rng:
         stateless = []
         for name, sink in seeder.exact_sinks():
-            held = sink.states() if isinstance(sink, GeneratorPool) else sink.state()
+            held = sink.states() if isinstance(sink, Bulk) else sink.state()
             if held is None:
                 stateless.append(name)
             else:
@@ -119,7 +119,7 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
             raise
     for name, held in exact.items():
         sink = sinks[name]
-        if isinstance(sink, GeneratorPool):
+        if isinstance(sink, Bulk):
             sink.load_states(held)
         else:
             sink.load(held)
@@ -183,7 +183,7 @@ def _check_exact(prefix: str, exact: dict[str, Any], sinks: dict[str, Any]) -> N
             raise _refuse(f"{where} must be a 1-D uint8 tensor", held)
         sink = sinks[name]
         try:
-            if isinstance(sink, GeneratorPool):
+            if isinstance(sink, Bulk):
                 sink.split_states(held)
             else:
                 sink.check(held)

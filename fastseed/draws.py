@@ -55,7 +55,7 @@ def rand(
     Raises:
         TypeError, ValueError: for an argument that is none of these; ``out`` has not changed.
     """
-    what = distributions.uniform("rand", low, high, _dtype("rand", dtype, out))
+    what = distributions.uniform("rand", low, high, dtype_of(dtype, out))
     return _draw("rand", what, keys, shape, positions, out)
 
 
@@ -82,7 +82,7 @@ def randn(
 
     Returns, raises: see :func:`rand`.
     """
-    what = distributions.normal("randn", mean, std, _dtype("randn", dtype, out))
+    what = distributions.normal("randn", mean, std, dtype_of(dtype, out))
     return _draw("randn", what, keys, shape, positions, out)
 
 
@@ -107,7 +107,7 @@ def exponential(
 
     Returns, raises: see :func:`rand`.
     """
-    what = distributions.exponential("exponential", rate, _dtype("exponential", dtype, out))
+    what = distributions.exponential("exponential", rate, dtype_of(dtype, out))
     return _draw("exponential", what, keys, shape, positions, out)
 
 
@@ -133,7 +133,7 @@ def bernoulli(
 
     Returns, raises: see :func:`rand`.
     """
-    what = distributions.bernoulli("bernoulli", p, _dtype("bernoulli", dtype, out))
+    what = distributions.bernoulli("bernoulli", p, dtype_of(dtype, out))
     return _draw("bernoulli", what, keys, shape, positions, out)
 
 
@@ -162,7 +162,7 @@ def randint(
 
     Returns, raises: see :func:`rand`.
     """
-    what = distributions.randint("randint", low, high, _dtype("randint", dtype, out))
+    what = distributions.randint("randint", low, high, dtype_of(dtype, out))
     return _draw("randint", what, keys, shape, positions, out)
 
 
@@ -186,7 +186,7 @@ def bits(
 
     Returns, raises: see :func:`rand`.
     """
-    what = distributions.bits("bits", _dtype("bits", dtype, out))
+    what = distributions.bits("bits", dtype_of(dtype, out))
     return _draw("bits", what, keys, shape, positions, out)
 
 
@@ -274,9 +274,7 @@ def written_to(out: torch.Tensor) -> None:
         torch.autograd.graph.increment_version(out)
 
 
-def _dtype(
-    function: str, dtype: torch.dtype | None, out: torch.Tensor | None
-) -> torch.dtype | None:
+def dtype_of(dtype: torch.dtype | None, out: torch.Tensor | None) -> torch.dtype | None:
     """The dtype asked for: that of ``out`` where none is given."""
     return out.dtype if dtype is None and isinstance(out, torch.Tensor) else dtype
 

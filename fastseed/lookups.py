@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
-from . import _native, _ops, streams
+from . import _draw_ops, _native, _ops, streams
 from ._eager import eager
 from .registry import Registry
 from .streams import SHARED, Stream
@@ -166,6 +167,43 @@ class LookUps:
         """The low 64 bits of the same keys: shape (n,), torch.uint64. See :meth:`derive_keys`."""
         at = (name, task, epoch, step, rank, worker, start)
         return self._many("derive_seeds", n, (), _ops.fill_seeds, out, device, *at)
+
+    @eager
+    def scope_at(
+        self,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        *,
+        out: torch.Tensor | None = None,
+        device: torch.device | str | None = None,
+    ) -> torch.Tensor:
+        """The scope itself, [key, tweak], for :meth:`StreamBank.reseed_from_scope`.
+
+        All streams of all ranks at that point of the job follow from it. Write it into ``out``
+        between two replays of a CUDA graph, and the graph's reseed takes the new one.
+
+        Args:
+            task: [0, 2**24), as for :meth:`reseed`; ``epoch`` and ``step`` likewise.
+            epoch: [0, 2**32).
+            step: [0, 2**64).
+            out: write here: shape (2,), torch.uint64, any device and strides.
+            device: where the result shall be, the CPU unless given.
+
+        Raises:
+            TypeError, ValueError: a coordinate is none, the scheme is the predecessor's, or ``out``
+                is of the wrong dtype, shape or device; it has not changed.
+            RuntimeError: a CUDA graph is being captured.
+        """
+        if self.scheme != "philox-v1":
+            raise ValueError(f"fastseed.scope: scheme must be 'philox-v1', got {self.scheme!r}")
+        at = streams.check_coordinates("scope", task, epoch, step)
+        if out is not None:
+            _check_out("scope", out, (2,), device)
+        target = out.device if out is not None else torch.device(device or "cpu")
+        _draw_ops.refuse_capture("scope", target, "call it between replays, with out=")
+        found = torch.from_numpy(np.array(_ops.scope_key(self.master_seed, *at), np.uint64))
+        return found.to(target) if out is None else out.copy_(found)
 
     def _many(
         self,

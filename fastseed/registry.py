@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from . import streams
+from .bank import StreamBank
 from .numpy_sinks import NumpyLegacySink, NumpySink
 from .pool import GeneratorPool
 from .sinks import BITS, CallableSink, PythonSink, Sink, TorchSink
+
+Bulk: TypeAlias = GeneratorPool | StreamBank
+"""Many streams behind one handle: reseeded as members, and states in the plural."""
 
 
 class Registration(NamedTuple):
@@ -21,20 +25,20 @@ class Registration(NamedTuple):
     name: str
     name_id: int
     generator: Any
-    sink: Sink | GeneratorPool
+    sink: Sink | Bulk
     shared: bool
 
     def reseed(self, stream: streams.Stream) -> None:
-        """Give the generator, or each member of a pool, its key of ``stream``."""
-        if isinstance(self.sink, GeneratorPool):
+        """Give the generator, or each member of a pool or bank, its key of ``stream``."""
+        if isinstance(self.sink, Bulk):
             self.sink.reseed_members(stream)
         else:
             self.sink.reseed(stream.key())
 
 
-def sink_for(generator: Any, bits: int = 31) -> Sink | GeneratorPool:
+def sink_for(generator: Any, bits: int = 31) -> Sink | Bulk:
     """The sink of a generator of any supported kind; TypeError for anything else."""
-    if isinstance(generator, GeneratorPool):
+    if isinstance(generator, Bulk):
         return generator
     if isinstance(generator, torch.Generator):
         return TorchSink(generator)
@@ -50,8 +54,8 @@ def sink_for(generator: Any, bits: int = 31) -> Sink | GeneratorPool:
         return CallableSink(generator, bits)
     raise TypeError(
         "fastseed.register_generator: gen must be a callable, torch.Generator, "
-        "numpy.random.Generator, numpy.random.RandomState, random.Random, GeneratorPool or "
-        f"non-empty list of torch.Generator, got {streams.describe(generator)} "
+        "numpy.random.Generator, numpy.random.RandomState, random.Random, GeneratorPool, "
+        f"StreamBank or non-empty list of torch.Generator, got {streams.describe(generator)} "
         f"of type {type(generator).__name__}"
     )
 
@@ -83,7 +87,7 @@ class Registry:
                 f"got {streams.describe(bits)}"
             )
         sink = sink_for(generator, bits)
-        unnamed = name is None and not isinstance(generator, GeneratorPool)
+        unnamed = name is None and not isinstance(generator, Bulk)
         if unnamed:
             while streams.name_id(f"generator/{self._unnamed}") in self._names:
                 self._unnamed += 1  # somebody gave that name

@@ -15,7 +15,7 @@ from .errors import reseed_error
 from .lookups import LookUps
 from .pool import GeneratorPool
 from .process import ProcessGenerators
-from .registry import Registration, Registry
+from .registry import Bulk, Registration, Registry
 from .sinks import Sink
 from .streams import SHARED, Coordinates, Stream
 
@@ -256,9 +256,10 @@ class Seeder(LookUps):
         Args:
             gen: a callable ``f(seed: int)``, :class:`torch.Generator`,
                 :class:`numpy.random.Generator` or ``RandomState``, :class:`random.Random`,
-                :class:`GeneratorPool` or list of torch generators. Held strongly.
+                :class:`GeneratorPool`, :class:`StreamBank` or list of torch generators. Held
+                strongly.
             shared: the same on all ranks, instead of one stream a rank.
-            name: the stream's name; ``generator/<k>`` (a pool: its own) unless given.
+            name: the stream's name; ``generator/<k>`` (a pool or bank: its own) unless given.
             bits: how many of the key's lowest bits a callable gets: 31, 32, 63, 64 or 128.
 
         Raises:
@@ -293,7 +294,7 @@ class Seeder(LookUps):
         """Go where ``state`` was; see :func:`fastseed.load_state_dict` for the errors."""
         checkpoint.load_state_dict(self, state)
 
-    def exact_sinks(self) -> Iterator[tuple[str, Sink | GeneratorPool]]:
+    def exact_sinks(self) -> Iterator[tuple[str, Sink | Bulk]]:
         """Every generator that there is in this process, by stream name."""
         yield from self._process.sinks.items()
         for accelerator in self._accelerators:
