@@ -43,18 +43,16 @@ FS_HD Half to_half(float x) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return Half{bits};
 #else
+  // All three ranges are computed and one is taken: a loop of it has no branch.
   const uint32_t sign = float_bits(x) >> 16 & 0x8000u;
   const uint32_t magnitude = float_bits(x) & 0x7fffffffu;
-  if (magnitude >= 0x47800000u) {  // 65536 and above
-    return Half{static_cast<uint16_t>(sign | 0x7c00u)};
-  }
-  if (magnitude < 0x38800000u) {  // below 2^-14: the spacing is 2^-24, so let an addition round
-    const float shifted = bits_float(magnitude) + 0.5f;
-    return Half{static_cast<uint16_t>(sign | (float_bits(shifted) - 0x3f000000u))};
-  }
+  // Below 2^-14 the spacing is 2^-24: an addition rounds.
+  const uint32_t small = float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t even = magnitude >> 13 & 1u;
-  const uint32_t rounded = (magnitude + 0xfffu + even) >> 13;  // 65520 and above carry to infinity
-  return Half{static_cast<uint16_t>(sign | (rounded - (112u << 10)))};
+  const uint32_t normal =
+      ((magnitude + 0xfffu + even) >> 13) - (112u << 10);  // may carry to infinity
+  const uint32_t finite = magnitude < 0x38800000u ? small : normal;
+  return Half{static_cast<uint16_t>(sign | (magnitude >= 0x47800000u ? 0x7c00u : finite))};
 #endif
 }
 

@@ -45,16 +45,6 @@ const CpuPath* find_path(const std::string& name, const char* what) {
 
 std::atomic<const CpuPath*> chosen{nullptr};
 
-const CpuPath& path() {
-  const CpuPath* p = chosen.load(std::memory_order_acquire);
-  if (p == nullptr) {
-    const char* name = std::getenv("FASTSEED_SIMD");
-    p = find_path(name == nullptr ? "" : name, "FASTSEED_SIMD");
-    chosen.store(p, std::memory_order_release);
-  }
-  return *p;
-}
-
 BlockRange range_of(const Stream& stream, uint64_t start) {
   return BlockRange{stream.scope.key, stream.scope.tweak, stream.name_id, stream.place, start};
 }
@@ -64,6 +54,16 @@ Stores stores_for(int64_t bytes) {
 }
 
 }  // namespace
+
+const CpuPath& cpu_path() {
+  const CpuPath* p = chosen.load(std::memory_order_acquire);
+  if (p == nullptr) {
+    const char* name = std::getenv("FASTSEED_SIMD");
+    p = find_path(name == nullptr ? "" : name, "FASTSEED_SIMD");
+    chosen.store(p, std::memory_order_release);
+  }
+  return *p;
+}
 
 std::vector<std::string> simd_paths() {
   std::vector<std::string> names;
@@ -76,7 +76,7 @@ std::vector<std::string> simd_paths() {
 }
 
 std::string simd_path() {
-  return path().name;
+  return cpu_path().name;
 }
 
 void set_simd_path(const std::string& name) {
@@ -84,15 +84,15 @@ void set_simd_path(const std::string& name) {
 }
 
 int mt19937_init_width() {
-  return path().init_width;
+  return cpu_path().init_width;
 }
 
 void launch_derive_keys(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
-  path().blocks(range_of(stream, start), n, out, stores_for(16 * n));
+  cpu_path().blocks(range_of(stream, start), n, out, stores_for(16 * n));
 }
 
 void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
-  path().low_halves(range_of(stream, start), n, out, stores_for(8 * n));
+  cpu_path().low_halves(range_of(stream, start), n, out, stores_for(8 * n));
 }
 
 void launch_mt19937_expand(Key key, uint32_t* state) {
@@ -100,7 +100,7 @@ void launch_mt19937_expand(Key key, uint32_t* state) {
   const Block first = mt19937_counter(key, 0);
   const BlockRange range{key.lo, first.lo(), first.w[2], first.w[3], 0};
   alignas(64) uint64_t words[kMtWords / 2];
-  path().blocks(range, kMtBlocks, words, Stores::kCached);
+  cpu_path().blocks(range, kMtBlocks, words, Stores::kCached);
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
   std::memcpy(state, words, sizeof(words));
 #else
@@ -113,7 +113,7 @@ void launch_mt19937_expand(Key key, uint32_t* state) {
 
 void launch_mt19937_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next,
                          int n) {
-  const CpuPath& p = path();
+  const CpuPath& p = cpu_path();
   const int width = p.init_width;
   int i = 0;
   for (; i + width <= n; i += width) {

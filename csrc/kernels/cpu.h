@@ -27,6 +27,9 @@ struct CpuPath {
   void (*init)(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next);
 };
 
+// The one in use.
+const CpuPath& cpu_path();
+
 extern const CpuPath kPortablePath;
 #if defined(__x86_64__)
 extern const CpuPath kAvx2Path;
