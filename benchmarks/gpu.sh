@@ -97,7 +97,7 @@ build() {
 program() {
   if [ "$COMPILED" = "" ]; then
     stage program 60 nvcc -std=c++17 -O3 -lineinfo -fmad=false --expt-relaxed-constexpr \
-      -arch="sm_${ARCH//./}" -t "$JOBS" tests/csrc/cuda_*.cu csrc/kernels/*.cu -o "$OUT/cuda_test"
+      -arch="sm_${ARCH//./}" -t "$JOBS" tests/csrc/*.cu csrc/kernels/*.cu -o "$OUT/cuda_test"
     COMPILED=$?
   fi
   return "$COMPILED"
