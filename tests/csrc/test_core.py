@@ -24,14 +24,16 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
     )
 
 
-def build(folder: Path, *flags: str) -> Path:
-    """The program, compiled with these flags; its warnings are errors."""
+CORE = (HERE / "test_core.cpp", HERE / "kernel_checks.cpp")
+
+
+def build(folder: Path, *flags: str, main: tuple[Path, ...] = CORE, kernels=KERNELS) -> Path:
+    """A program with these kernels, compiled with these flags; its warnings are errors."""
     compiler = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("clang++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
-    program = folder / "test_core"
-    sources = (HERE / "test_core.cpp", HERE / "kernel_checks.cpp", *KERNELS)
-    done = run(compiler, *STRICT, *flags, *sources, "-pthread", "-o", program)
+    program = folder / main[0].stem
+    done = run(compiler, *STRICT, *flags, *main, *kernels, "-pthread", "-o", program)
     assert done.returncode == 0, done.stderr
     return program
 
