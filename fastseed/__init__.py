@@ -29,8 +29,10 @@ from .api import (
 from .bank import StreamBank
 from .draws import bernoulli, bits, exponential, rand, randint, randn
 from .errors import ReseedError
+from .fills import bernoulli_, bits_, exponential_, normal_, randint_, uniform_
 from .pool import GeneratorPool
 from .seeder import Seeder
+from .shards import Shard
 from .streams import SHARED
 
 __all__ = [
@@ -38,25 +40,32 @@ __all__ = [
     "GeneratorPool",
     "ReseedError",
     "Seeder",
+    "Shard",
     "StreamBank",
     "__version__",
     "bernoulli",
+    "bernoulli_",
     "bits",
+    "bits_",
     "build_info",
     "derive_keys",
     "derive_seeds",
     "exponential",
+    "exponential_",
     "get_master_seed",
     "init",
     "key",
     "load_state_dict",
+    "normal_",
     "rand",
     "randint",
+    "randint_",
     "randn",
     "register_generator",
     "reseed",
     "scope",
     "seed",
     "state_dict",
+    "uniform_",
     "unregister_generator",
 ]

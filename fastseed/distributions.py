@@ -149,9 +149,11 @@ def randint(function: str, low: Any, high: Any, dtype: torch.dtype | None = None
             f"with low {low}"
         )
     size = high - low
-    if size == 2**64:
+    if dtype != torch.uint8 and size == top - bottom:  # one more than the words can count to
+        width = "2**64" if dtype == torch.int64 else "2**32"
         raise ValueError(
-            f"fastseed.{function}: high - low must be below 2**64, got {size}; use bits"
+            f"fastseed.{function}: high - low must be below {width} for {dtype}, got {size}; "
+            "use bits and view them"
         )
     signed = size - 2**64 if size >= 2**63 else size  # the same 64 bits in the schema's type
     return Distribution(_RANDINT, dtype, 2 if size >= 2**32 else 1, (low, signed))

@@ -153,7 +153,7 @@ def randint(
         keys: see :func:`rand`, as for ``shape``, ``positions`` and ``out``.
         low: an integer of ``dtype``.
         high: an integer above ``low``, at most one more than the largest of ``dtype``;
-            ``high - low`` is below 2**64.
+            ``high - low`` is below 2**64, for torch.int32 below 2**32.
         shape: see above.
         dtype: torch.uint8, int32 or int64, with the same values in each; unless given that of
             ``out``, or torch.int64.

@@ -139,8 +139,8 @@ class LookUps:
             worker: see above.
             start: the first index.
             out: write here: shape (n, 2), torch.uint64, any device and strides.
-            device: where the result shall be, the CPU unless given. Keys are derived on the CPU and
-                copied.
+            device: where the result shall be, the CPU unless given. Keys are derived there if that
+                is a CUDA device and the CUDA part was built; else on the CPU, and copied.
 
         Raises:
             TypeError, ValueError: for an argument that is out of its range, or an ``out`` of the
@@ -227,12 +227,18 @@ class LookUps:
         n = streams.check_int(function, "n", n, 0, streams.MAX_INDEX + 1 - start)
         if out is not None:
             _check_out(function, out, (n, *tail), device)
-        direct = out is not None and out.device.type == "cpu" and out.is_contiguous()
-        target = out if out is not None and direct else _ops.empty_like_keys(n, *tail)
+        place = out.device if out is not None else torch.device(device or "cpu")
+        on_cuda = place.type == "cuda" and _draw_ops.has_cuda
+        if out is not None and out.is_contiguous() and (on_cuda or place.type == "cpu"):
+            target = out
+        elif on_cuda:
+            target = torch.empty((n, *tail), dtype=torch.uint64, device=place)
+        else:
+            target = _ops.empty_like_keys(n, *tail)
         fill(target, stream.scope, stream.name_id, stream.rank, worker << 40 | start)
         if out is None:
-            return target if device is None else target.to(device)
-        return out if direct else out.copy_(target)
+            return target.to(place)
+        return out if target is out else out.copy_(target)
 
 
 def _check_out(

@@ -1,0 +1,52 @@
+"""Digests of draws of every kind, from keys and from a bank, by what was drawn."""
+
+import hashlib
+import json
+
+import torch
+
+import fastseed
+
+REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+found = {}
+
+
+def note(what, tensor):
+    data = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+    found[what] = hashlib.sha256(data).hexdigest()
+
+
+fastseed.init(42, rank=3, world_size=8)
+keys = fastseed.derive_keys(5, name="draws", task=1)
+bank = fastseed.StreamBank(5)
+mask = torch.tensor([True, False, True, True, False])
+seeds = torch.tensor([5, -1, 2**40, 0, -(2**63)])
+scope = fastseed.scope(2, 3, 4)
+reseeds = {
+    "scope": lambda: bank.reseed(1, 2, 3),
+    "device scope": lambda: bank.reseed_from_scope(scope),
+    "seeds": lambda: bank.reseed_from_seeds(seeds, range(5)),
+}
+draws = {
+    **{f"rand {d}": ("rand", {"low": -0.3, "high": 0.7, "dtype": d}) for d in REALS},
+    **{f"randn {d}": ("randn", {"mean": 1, "std": 0.02, "dtype": d}) for d in REALS},
+    **{f"exponential {d}": ("exponential", {"rate": 3, "dtype": d}) for d in REALS},
+    **{f"bernoulli {d}": ("bernoulli", {"p": 0.3, "dtype": d}) for d in (torch.bool, *REALS)},
+    "randint": ("randint", {"low": -5, "high": 3 * 10**9}),
+    "randint wide": ("randint", {"low": -(2**63), "high": 2**62}),
+    "randint int32": ("randint", {"low": -(2**31), "high": 2**31 - 1, "dtype": torch.int32}),
+    "bits": ("bits", {}),
+    "bits 64": ("bits", {"dtype": torch.uint64}),
+}
+for what, (name, parameters) in draws.items():
+    note(what, getattr(fastseed, name)(keys, shape=(3, 11), **parameters))
+for how, reseed in reseeds.items():
+    reseed()
+    for what, (name, parameters) in draws.items():
+        shape = {"shape": (7,)} if name in ("bernoulli", "randint") else {}
+        method, sizes = getattr(bank, name), () if shape else (7,)
+        note(f"{how} {what}", method(*sizes, **shape, **parameters))
+        note(f"{how} {what} rows", method(*sizes, **shape, **parameters, rows=mask))
+    note(f"{how} keys", bank.keys)
+    note(f"{how} positions", bank.positions)
+print(json.dumps(found))
