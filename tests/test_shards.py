@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import SCRIPTS, run_python, run_script
 from torch.distributed.tensor import Partial, Replicate
 from torch.distributed.tensor import Shard as Cut
 from torch.distributed.tensor.placement_types import _StridedShard
@@ -234,3 +236,43 @@ def test_sums_have_no_elements():
 def test_a_local_shard_of_another_shape_is_refused(local):
     with pytest.raises(ValueError, match=r"local shape that its placements say, got \("):
         shards.of_dtensor("f", dtensor(torch.empty(local), (4,), (2,), (0,), (Cut(0),)))
+
+
+def test_shards_of_fsdp_over_tensor_parallelism_on_sixteen_ranks():
+    """The cuts are torch's own, of index tensors; the process group is a fake one."""
+    assert run_script("dtensor_fake.py", OMP_NUM_THREADS="1") == {"right": 78, "wrong": []}
+
+
+# ---------------------------------------------------------------- real ranks
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def ranks(request, tmp_path_factory):
+    """What the ranks of ``scripts/dtensor_fill.py`` found."""
+    folder = tmp_path_factory.mktemp("ranks")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+    script = (SCRIPTS / "dtensor_fill.py", folder)
+    run_python(*launcher, str(request.param), *script, OMP_NUM_THREADS="1")
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
+
+
+def test_gathered_tensors_are_those_of_one_process(ranks):
+    for rank in ranks:
+        cases = {k: v for k, v in rank.items() if k not in ("torch", "sums")}
+        assert {"FSDP2", "TP", "FSDP2 over TP", "HSDP"} < set(cases) and len(cases) == 22
+        assert [f"{case}: {found}" for case, found in cases.items() if found is not True] == []
+
+
+def test_gathered_sums_are_refused_and_stay(ranks):
+    for rank in ranks:
+        says, unchanged = rank["sums"]
+        assert unchanged
+        assert says.startswith("fastseed.normal_: tensor must have no placements but Replicate")
+
+
+def test_initialisation_by_torch_itself_depends_on_the_mesh(ranks):
+    """What these fills are for: on the CPU, torch repeats the numbers of one shard on each."""
+    mesh, alone = (torch.tensor(ranks[0]["torch"][which]) for which in ("mesh", "alone"))
+    assert not mesh.equal(alone)
+    first, *others = mesh.chunk(len(ranks))
+    assert all(other.equal(first) for other in others)
