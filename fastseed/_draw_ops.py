@@ -204,6 +204,13 @@ def block_count(values: int, words: int) -> int:
     return (values * words + 3) // 4
 
 
+BETWEEN_REPLAYS = (
+    "call it between replays, each of which reads the seed anew, or draw from a StreamBank, whose "
+    "reseed_from_scope can be captured"
+)
+"""The way out for what seeds torch's own generators."""
+
+
 def refuse_capture(function: str, device: torch.device, instead: str) -> None:
     """RuntimeError, naming what to do ``instead``, while a CUDA graph is captured."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():

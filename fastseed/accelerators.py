@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import _native
+from . import _draw_ops, _native, _ops
 from .sinks import LOW64
 from .streams import Stream
 
@@ -40,6 +40,9 @@ def relative_index(ordinal: int, current: int, count: int) -> int:
 class AcceleratorSink:
     """The default generators of every visible device of one type: seed ``lo``, offset 0."""
 
+    in_one_call = _native.generators is not None
+    """Whether native code seeds all devices, through torch's hooks; else a loop over them here."""
+
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.name = f"torch.{kind}"
@@ -58,11 +61,8 @@ class AcceleratorSink:
 
     def refuse_capture(self, function: str) -> None:
         """RuntimeError while a CUDA graph is being captured on the current stream."""
-        if self.kind == "cuda" and self.ready() and torch.cuda.is_current_stream_capturing():
-            raise RuntimeError(
-                f"fastseed.{function}: must not be called while a CUDA graph is captured, which "
-                "would keep one seed for ever; call it between replays: each reads the seed anew"
-            )
+        if self.kind == "cuda" and self.ready():
+            _draw_ops.refuse_capture(function, torch.device("cuda"), _draw_ops.BETWEEN_REPLAYS)
 
     def generators(self) -> list[torch.Generator]:
         """The default generators by ordinal; none before the accelerator is initialised."""
@@ -102,6 +102,12 @@ class AcceleratorSink:
         return int(self._module.current_device())
 
     def _apply(self, stream: Stream) -> None:
+        if self.in_one_call:
+            place = stream.rank | _ops.DOMAIN_STREAM << 24
+            _native.generators.reseed_defaults(
+                self.kind, self._current_device(), *stream.scope, stream.name_id, place
+            )
+            return
         generators = self._default_generators()
         current = self._current_device() if generators else 0
         for ordinal, generator in enumerate(generators):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from . import _native, _ops, streams
+from . import _draw_ops, _native, _ops, streams
 from ._eager import eager
 from .sinks import LOW64, TorchSink
 
@@ -50,6 +50,7 @@ class GeneratorPool:
                     f"fastseed.GeneratorPool: generators[{i}] must be a torch.Generator, "
                     f"got {streams.describe(generator)} of type {type(generator).__name__}"
                 )
+        self._on_cuda = any(g.device.type == "cuda" for g in self._generators)
         self._native: Any = None
         if _native.generators is not None:
             self._native = _native.generators.Pool(self._generators)
@@ -68,7 +69,7 @@ class GeneratorPool:
         """Give every member its key at (task, epoch, step), under the seed ``init`` was given.
 
         Raises:
-            RuntimeError: before ``init``.
+            RuntimeError: before ``init``, or with CUDA members while a CUDA graph is captured.
             TypeError, ValueError: for a coordinate that is none, or when ``init`` chose the
                 predecessor's scheme, which has no keys; no generator has changed.
         """
@@ -79,7 +80,13 @@ class GeneratorPool:
                 f"got {origin.scheme!r}; use manual_seed"
             )
         at = streams.check_coordinates("GeneratorPool.reseed", task, epoch, step)
+        self._refuse_capture("GeneratorPool.reseed")
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
+
+    def _refuse_capture(self, function: str) -> None:
+        """torch refuses each CUDA member; here all of them, before any other has changed."""
+        if self._on_cuda:
+            _draw_ops.refuse_capture(function, torch.device("cuda"), _draw_ops.BETWEEN_REPLAYS)
 
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give member i the key of index i of ``stream``."""
@@ -105,6 +112,7 @@ class GeneratorPool:
                 changed.
         """
         array = _seed_array(seeds, len(self))
+        self._refuse_capture("GeneratorPool.manual_seed")
         if self._native is not None:
             self._native.manual_seed(array)
             return

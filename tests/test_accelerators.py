@@ -34,6 +34,7 @@ def fake_cuda(monkeypatch):
     tracker = type(torch.cuda._lazy_seed_tracker)()
     monkeypatch.setattr(torch.cuda, "_lazy_seed_tracker", tracker)
     devices = [torch.Generator().manual_seed(900 + i) for i in range(3)]
+    monkeypatch.setattr(AcceleratorSink, "in_one_call", False)
     monkeypatch.setattr(AcceleratorSink, "_default_generators", lambda self: devices)
     monkeypatch.setattr(AcceleratorSink, "_current_device", lambda self: 1)
     monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
@@ -67,6 +68,7 @@ def test_relative_index_of_the_own_device_is_zero():
 def test_own_device_has_one_stream_whether_it_sees_one_device_or_eight(monkeypatch):
     """A launcher shows each rank its own GPU, or all eight: the same seed either way."""
     monkeypatch.setattr(AcceleratorSink, "ready", lambda self: True)
+    monkeypatch.setattr(AcceleratorSink, "in_one_call", False)
     found = []
     for current, count in ((0, 1), (5, 8)):
         devices = [torch.Generator() for _ in range(count)]
@@ -183,8 +185,28 @@ def test_reseed_is_refused_while_a_graph_is_captured(fake_cuda, monkeypatch):
     with pytest.raises(RuntimeError) as caught:
         s.reseed(1, 2)
     assert str(caught.value).startswith("fastseed.reseed: must not be called while a CUDA graph")
-    assert "between replays" in str(caught.value)
+    assert "between replays" in str(caught.value) and "StreamBank" in str(caught.value)
     assert (snapshot(), seeds(fake_cuda), seen) == before and tuple(s.scope) == (1, 1, 0)
+
+
+def test_a_pool_with_a_cuda_member_is_refused_before_any_has_changed(monkeypatch):
+    fastseed.init(42)
+    pool = fastseed.GeneratorPool([torch.Generator().manual_seed(i) for i in range(3)])
+    before = pool.states()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    pool.reseed(1)  # none of its members is on a GPU
+    assert not torch.equal(pool.states(), before)
+    monkeypatch.setattr(pool, "_on_cuda", True)
+    before = pool.states()
+    for name, call in (
+        ("reseed", lambda: pool.reseed(2)),
+        ("manual_seed", lambda: pool.manual_seed([1, 2, 3])),
+    ):
+        with pytest.raises(
+            RuntimeError, match=f"fastseed.GeneratorPool.{name}: must not .*StreamBank"
+        ):
+            call()
+    assert torch.equal(pool.states(), before)
 
 
 def test_a_failing_accelerator_is_reported_and_the_rest_is_reseeded(fake_cuda, monkeypatch):

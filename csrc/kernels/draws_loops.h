@@ -4,6 +4,7 @@
 // The including file defines FS_PATH, a struct of draws_paths.h, and FS_TARGET, its attribute. The
 // functions of core/ are inlined into what has that attribute; copies that are not are code for any
 // CPU.
+#pragma once
 #include "draws_paths.h"
 
 namespace fastseed {

@@ -158,6 +158,19 @@ std::vector<at::Generator> default_generators(const std::string& type) {
   return generators;
 }
 
+// Each of them takes the seed of its ordinal relative to the current device, at offset 0.
+void reseed_defaults(const std::string& type, int64_t current, const Stream& stream) {
+  const std::vector<at::Generator> generators = default_generators(type);
+  const int64_t count = static_cast<int64_t>(generators.size());
+  for (int64_t i = 0; i < count; ++i) {
+    const at::Generator& gen = generators[static_cast<size_t>(i)];
+    const int64_t relative = ((i - current) % count + count) % count;
+    std::lock_guard<std::mutex> lock(gen.unsafeGetGeneratorImpl()->mutex_);
+    gen.unsafeGetGeneratorImpl()->set_current_seed(
+        stream_key(stream, static_cast<uint64_t>(relative)).lo);
+  }
+}
+
 }  // namespace
 }  // namespace fastseed
 
@@ -174,6 +187,11 @@ PYBIND11_MODULE(_generators, m) {
     reseed_any(gen, Key{lo, hi});
   });
   m.def("default_generators", &default_generators);
+  m.def("reseed_defaults", [](const std::string& type, int64_t current, uint64_t key,
+                              uint64_t tweak, uint32_t name_id, uint32_t place) {
+    py::gil_scoped_release release;
+    reseed_defaults(type, current, Stream{{key, tweak}, name_id, place});
+  });
   m.def("current_device",
         [](const std::string& type) { return hooks_of(type).getCurrentDevice(); });
 
@@ -198,7 +216,7 @@ PYBIND11_MODULE(_generators, m) {
       });
 
   m.attr("TORCH_VERSION") = TORCH_VERSION;
-  m.attr("INTERFACE") = 1;  // see fastseed/_native.py
+  m.attr("INTERFACE") = 2;  // see fastseed/_native.py
   m.def("simd_path", &simd_path);
   m.def("choose_simd_path", &set_simd_path);
 }
