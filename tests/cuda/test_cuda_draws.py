@@ -1,0 +1,156 @@
+"""Draws on a CUDA device: the bits of the CPU, whatever the shape, the address or the stream."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fastseed
+
+pytestmark = pytest.mark.cuda
+
+REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DRAWS = {
+    "rand": (fastseed.rand, REALS, {"low": -1.5, "high": 2.0}),
+    "unit": (fastseed.rand, REALS, {}),
+    "randn": (fastseed.randn, REALS, {"mean": 0.5, "std": 3.0}),
+    "exponential": (fastseed.exponential, REALS, {"rate": 1.5}),
+    "bernoulli": (
+        lambda keys, shape, **how: fastseed.bernoulli(keys, 0.3, shape, **how),
+        (torch.bool, torch.uint8, *REALS),
+        {},
+    ),
+    "randint": (
+        lambda keys, shape, **how: fastseed.randint(keys, 3, 250, shape, **how),
+        (torch.uint8, torch.int32, torch.int64),
+        {},
+    ),
+    "half of the words rejected": (
+        lambda keys, shape, **how: fastseed.randint(keys, -5, 2**31, shape, **how),
+        (torch.int64,),
+        {},
+    ),
+    "wide": (
+        lambda keys, shape, **how: fastseed.randint(keys, -(2**62), 2**62 + 1, shape, **how),
+        (torch.int64,),
+        {},
+    ),
+    "bits": (fastseed.bits, (torch.uint32, torch.uint64), {}),
+}
+CASES = [(name, dtype) for name, (_, dtypes, _) in DRAWS.items() for dtype in dtypes]
+
+
+def keys_of(n: int) -> torch.Tensor:
+    return fastseed.Seeder(42, rank=0, world_size=1).derive_keys(n, name="draws", task=1)
+
+
+def raw(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes, so that NaN payloads and signed zeros count."""
+    return tensor.cpu().contiguous().view(torch.uint8)
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (4,), (8,), (1000,), (1024,), (37, 129)])
+@pytest.mark.parametrize("n", [0, 1, 2, 333])
+def test_draws_have_the_bits_of_the_cpu(name, dtype, shape, n):
+    draw, _, parameters = DRAWS[name]
+    keys = keys_of(n)
+    positions = torch.arange(n, dtype=torch.int64) * 5 + (2**33 - 20)
+    for at in (None, positions):
+        here = draw(keys, shape, dtype=dtype, positions=at, **parameters)
+        there = draw(
+            keys.cuda(),
+            shape,
+            dtype=dtype,
+            positions=None if at is None else at.cuda(),
+            **parameters,
+        )
+        assert there.is_cuda and there.shape == here.shape
+        assert torch.equal(raw(there), raw(here))
+
+
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("shift", range(1, 9))
+def test_draws_write_to_any_address_and_no_other(dtype, shift):
+    memory = torch.full((3000,), 7.0, dtype=dtype, device="cuda")
+    out = memory[shift : shift + 2000].view(4, 500)
+    fastseed.randn(keys_of(4).cuda(), (500,), out=out)
+    assert torch.equal(raw(out), raw(fastseed.randn(keys_of(4), (500,), dtype=dtype)))
+    assert (memory[:shift] == 7).all() and (memory[shift + 2000 :] == 7).all()
+
+
+@pytest.mark.parametrize("fill", ["normal_", "uniform_", "exponential_", "bernoulli_"])
+@pytest.mark.parametrize("dtype", REALS)
+def test_parts_have_the_bits_of_the_whole(fill, dtype):
+    whole = torch.empty(10, 7, 33, dtype=dtype)
+    getattr(fastseed, fill)(whole, 12345)
+    for size, offsets in (
+        ((4, 7, 33), (3, 0, 0)),
+        ((10, 2, 33), (0, 5, 0)),
+        ((3, 4, 5), (7, 1, 9)),
+    ):
+        part = torch.empty(size, dtype=dtype, device="cuda")
+        shard = fastseed.Shard(whole.shape, offsets)
+        getattr(fastseed, fill)(part, 12345, shard=shard)
+        there = tuple(slice(o, o + s) for o, s in zip(offsets, size, strict=True))
+        assert torch.equal(raw(part), raw(whole[there]))
+
+
+def test_draws_of_more_than_2_to_the_31_values():
+    n = 2**31 + 8193
+    if torch.cuda.mem_get_info()[0] < 3 * n:
+        pytest.skip("needs 6.5 GB of device memory")
+    key = keys_of(1)[0].cuda()
+    out = fastseed.bernoulli(key, 0.5, (n,), dtype=torch.uint8)
+    shard = fastseed.Shard((n,), (n - 8192,))
+    tail = torch.empty(8192, dtype=torch.uint8)
+    fastseed.bernoulli_(tail, key.cpu(), 0.5, shard=shard)
+    assert torch.equal(out[-8192:].cpu(), tail)
+
+
+def test_keys_are_derived_on_the_device():
+    s = fastseed.Seeder(42, rank=3, world_size=8)
+    where = {"name": "x", "task": 1, "epoch": 7, "start": 2**33 - 5}
+    for n in (0, 1, 2, 255, 256, 257, 100_003):
+        assert torch.equal(
+            s.derive_keys(n, **where, device="cuda").cpu(), s.derive_keys(n, **where)
+        )
+        memory = torch.zeros(n + 1, dtype=torch.uint64, device="cuda")
+        s.derive_seeds(n, **where, out=memory[1:])
+        assert torch.equal(memory[1:].cpu(), s.derive_seeds(n, **where))
+        assert memory[0].item() == 0
+
+
+def test_draws_run_on_the_current_stream():
+    keys = keys_of(64).cuda()
+    out = torch.empty(64, 4096, device="cuda")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+        out.fill_(-1.0)
+        fastseed.rand(keys, (4096,), out=out)
+    side.synchronize()
+    assert torch.equal(out.cpu(), fastseed.rand(keys_of(64), (4096,)))
+
+
+def test_bank_moves_on_as_on_the_cpu():
+    banks = [fastseed.StreamBank(50, device=device, name="b") for device in ("cpu", "cuda")]
+    seeds = torch.arange(50, dtype=torch.int64) - 25
+    drawn = []
+    for bank in banks:
+        bank.reseed_from_seeds(seeds.to(bank.device))
+        rows = torch.tensor([3, 1, 49], device=bank.device)
+        mask = (torch.arange(50) % 3 == 0).to(bank.device)
+        drawn.append(
+            (
+                bank.rand(5),
+                bank.randn(3, 3, rows=rows),
+                bank.randint(0, 10, (7,), rows=mask),
+                bank.exponential(2, dtype=torch.float64),
+                bank.keys,
+                bank.positions,
+            )
+        )
+    for here, there in zip(*drawn, strict=True):
+        assert torch.equal(raw(here), raw(there))

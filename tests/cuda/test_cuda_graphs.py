@@ -1,0 +1,118 @@
+"""Streams inside captured CUDA graphs and compiled code, and torch's own generators beside them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fastseed
+
+pytestmark = pytest.mark.cuda
+
+N, SHAPE = 300, (17,)
+
+
+def bank_on(device: str) -> fastseed.StreamBank:
+    bank = fastseed.StreamBank(N, device=device, name="graph")
+    bank.reseed(1, 0)
+    return bank
+
+
+@pytest.fixture(autouse=True)
+def _seeder():
+    fastseed.init(42, rank=2, world_size=4)
+
+
+def test_replays_draw_anew_and_follow_reseeds():
+    bank, twin = bank_on("cuda"), bank_on("cpu")
+    bank.randn(*SHAPE)  # what a first call sets up is no part of the graph
+    bank.reseed(1, 0)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        normals = bank.randn(*SHAPE)
+        integers = bank.randint(0, 100, (3,))
+    for epoch in (0, 1, 0):
+        bank.reseed(1, epoch)
+        twin.reseed(1, epoch)
+        for _ in range(3):
+            graph.replay()
+            assert torch.equal(normals.cpu(), twin.randn(*SHAPE))
+            assert torch.equal(integers.cpu(), twin.randint(0, 100, (3,)))
+            assert torch.equal(bank.positions.cpu(), twin.positions)
+
+
+def test_a_captured_reseed_follows_the_scope_tensor():
+    bank, twin = bank_on("cuda"), bank_on("cpu")
+    scope = fastseed.scope(1, 0, device="cuda")
+    bank.reseed_from_scope(scope)
+    bank.rand(*SHAPE)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bank.reseed_from_scope(scope)
+        drawn = bank.rand(*SHAPE)
+    for epoch in (3, 4, 3):
+        fastseed.scope(1, epoch, out=scope)
+        twin.reseed(1, epoch)
+        graph.replay()
+        assert torch.equal(drawn.cpu(), twin.rand(*SHAPE))
+
+
+def test_what_a_graph_would_freeze_is_refused_in_a_capture():
+    bank = bank_on("cuda")
+    pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator("cuda")])
+    pool.reseed(1)
+    before = pool.states()
+    static = torch.zeros(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in (
+            lambda: bank.reseed(1, 5),
+            lambda: pool.reseed(2),
+            lambda: pool.manual_seed([1, 2]),
+            lambda: fastseed.reseed(1, 5),
+        ):
+            with pytest.raises(RuntimeError, match="while a CUDA graph is captured"):
+                call()
+        static.add_(1)
+    graph.replay()
+    assert torch.equal(pool.states(), before)
+
+
+def test_compiled_draws_are_the_eager_ones():
+    bank, twin = bank_on("cuda"), bank_on("cpu")
+
+    @torch.compile(fullgraph=True)
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x + bank.randn(*SHAPE)
+
+    for _ in range(3):
+        assert torch.equal(step(torch.zeros(N, *SHAPE, device="cuda")).cpu(), twin.randn(*SHAPE))
+    assert torch.equal(bank.positions.cpu(), twin.positions)
+
+
+def test_every_default_generator_has_the_seed_of_its_relative_ordinal():
+    current, count = torch.cuda.current_device(), torch.cuda.device_count()
+    torch.zeros(1, device="cuda")
+    fastseed.reseed(1, 7)
+    for i, generator in enumerate(torch.cuda.default_generators):
+        index = (i - current) % count
+        assert generator.initial_seed() == fastseed.seed("torch.cuda", task=1, epoch=7, index=index)
+        assert generator.get_offset() == 0
+    drawn = torch.rand(5, device="cuda")
+    assert torch.cuda.default_generators[current].get_offset() > 0
+    fastseed.reseed(1, 7)
+    assert torch.equal(torch.rand(5, device="cuda"), drawn)
+
+
+def test_a_pool_of_many_generators_on_every_device_is_the_loop():
+    members = [torch.Generator(f"cuda:{i % torch.cuda.device_count()}") for i in range(3000)] + [
+        torch.Generator()
+    ]
+    pool = fastseed.GeneratorPool(members, name="many")
+    pool.reseed(1, 2)
+    want = [fastseed.seed("many", task=1, epoch=2, index=i) for i in range(len(members))]
+    assert [g.initial_seed() for g in members] == want
+    torch.rand(9, device="cuda", generator=members[0])
+    pool.manual_seed(range(len(members)))
+    assert [g.initial_seed() for g in members] == list(range(len(members)))
+    assert members[0].get_offset() == 0
