@@ -1,0 +1,93 @@
+"""Draws and banks under ``torch.compile(fullgraph=True)``, beside eager; what did not agree."""
+
+import json
+import sys
+
+import torch
+
+import fastseed
+
+REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+PARAMETERS = ((0.0, 1.0, 4), (0.1, 0.7, 5), (1, 2, 1))
+fastseed.init(42, rank=3, world_size=8)
+KEYS = fastseed.derive_keys(3, name="draws", task=1)
+INDICES = torch.tensor([4, 0, 4])
+MASK = torch.tensor([True, False, True, False, False])
+
+
+def pure(keys, low, high, n, positions):
+    out = torch.zeros(3, n, dtype=torch.float64)
+    fastseed.rand(keys, n, out=out)
+    return (
+        *(fastseed.rand(keys, (n, 3), low=low, high=high, dtype=d) for d in REALS),
+        *(fastseed.randn(keys, n, mean=low, std=high, dtype=d, positions=positions) for d in REALS),
+        *(fastseed.exponential(keys[0], [2, n], rate=high, dtype=d) for d in REALS),
+        *(fastseed.bernoulli(keys, low / 10, n, dtype=d) for d in (torch.bool, torch.uint8)),
+        fastseed.randint(keys, -n, n + 1, (2, n)),
+        fastseed.randint(keys, -(2**63), 2**62 + n, n),
+        fastseed.bits(keys, n),
+        fastseed.bits(keys, (), dtype=torch.uint64, positions=positions),
+        out,
+        fastseed.rand(keys, n, out=torch.zeros(n, 3).t()),
+    )
+
+
+def draws(bank, low, high, n):
+    return (
+        bank.rand(n, low=low, high=high),
+        bank.randn((2, 3), mean=low, rows=INDICES),
+        bank.bits(n, rows=MASK),
+        bank.randint(0, n + 9, 7, rows=MASK),
+        bank.exponential(2, 2, rate=high, dtype=torch.float64),
+        bank.bernoulli(low / 10, rows=INDICES, dtype=torch.bfloat16),
+        bank.rand(),
+    )
+
+
+def reseed_and_draw(bank, scope, seeds, indices):
+    bank.reseed_from_scope(scope)
+    first = bank.rand(3)
+    bank.reseed_from_seeds(seeds, indices)
+    return first, bank.randn(3)
+
+
+def pairs(compiled):
+    """(what, of eager code, of compiled code), tensors."""
+    twin = {f: compiled(f) for f in (pure, draws, reseed_and_draw)}
+    for low, high, n in PARAMETERS:
+        arguments = (KEYS, low, high, n, torch.tensor([0, 4, n]))
+        yield "pure", pure(*arguments), twin[pure](*arguments)
+    for low, high, n in PARAMETERS:
+        banks = [fastseed.StreamBank(5) for _ in range(2)]
+        for bank in banks:
+            bank.reseed(1, n)
+        for function, bank in zip((draws, twin[draws]), banks, strict=True):
+            bank.first = function(bank, low, high, n), function(bank, low, high, n)
+        yield "bank", sum(banks[0].first, ()), sum(banks[1].first, ())
+        yield "positions", (banks[0].positions,), (banks[1].positions,)
+    for epoch in range(2):
+        banks = [fastseed.StreamBank(5) for _ in range(2)]
+        arguments = fastseed.scope(1, epoch), torch.arange(5) - 3, torch.arange(5) + epoch
+        found = [reseed_and_draw(banks[0], *arguments), twin[reseed_and_draw](banks[1], *arguments)]
+        yield "reseeds", *found
+        for what in ("keys", "positions"):
+            yield what, *((getattr(bank, what),) for bank in banks)
+        expected = fastseed.StreamBank(5)
+        expected.reseed(1, epoch)
+        yield "reseed", (expected.rand(3),), (found[1][0],)
+
+
+def same(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+
+
+wrong, compared = [], 0
+for dynamic in (None, True):
+    torch._dynamo.reset()
+    options = {"fullgraph": True, "backend": sys.argv[1], "dynamic": dynamic}
+    for what, eager, compiled in pairs(lambda f, options=options: torch.compile(f, **options)):
+        agree = [same(a, b) for a, b in zip(eager, compiled, strict=True)]
+        compared += len(agree)
+        if not all(agree):
+            wrong.append([what, dynamic, [i for i, good in enumerate(agree) if not good]])
+print(json.dumps({"wrong": wrong, "compared": compared}))
