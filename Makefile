@@ -52,7 +52,7 @@ lint: setup
 	$(PY) -m mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 	$(CXX) -fsyntax-only $(WARN) csrc/kernels/*.cpp
-	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/torch/ops.cpp
+	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/torch/ops*.cpp
 	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators \
 	  $(addprefix csrc/torch/,generators.cpp process.cpp python_calls.cpp)
 	for f in csrc/kernels/*.cpp; do \
