@@ -130,7 +130,7 @@ def test_draws_uniform_control_damaged_words(name):
 
 
 def test_draws_uniform_control_few_rounds():
-    for rounds in (2, 3):
+    for rounds in (3, 4):
         few = uniforms(words(keys(STREAMS), LENGTH // 4, rounds))
         assert worst(scores(few, 24)) > 2 * HIGHEST
 
