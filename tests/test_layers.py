@@ -148,7 +148,8 @@ def test_cpp_includes_go_down(path):
             assert target.relative_to(NATIVE).parts[0] in folders, name
         elif "/" in name or name.endswith(".h"):  # not of the C++ standard library
             intrinsics = folder == "kernels" and name == "immintrin.h"
-            assert torch_too or intrinsics, name
+            cuda = path.name == "device.cuh" and name == "cuda_runtime.h"
+            assert torch_too or intrinsics or cuda, name
         assert name != "torch/extension.h", "takes minutes to compile"
 
 
@@ -164,14 +165,15 @@ def closure(path: Path) -> set[str]:
     return found
 
 
-def test_operators_use_the_stable_abi_alone():
+@pytest.mark.parametrize("path", sorted((NATIVE / "torch").glob("ops*.cpp")), ids=relative)
+def test_operators_use_the_stable_abi_alone(path):
     """So one binary of them serves every Python and every torch from 2.10."""
-    for name in closure(NATIVE / "torch" / "ops.cpp"):
+    for name in closure(path):
         if name.startswith(("torch/", "ATen/", "c10/", "pybind11/", "Python")):
             assert name.startswith(("torch/csrc/stable/", "torch/headeronly/")), name
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if p.suffix == ".h"], ids=relative)
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.suffix in (".h", ".cuh")], ids=relative)
 def test_headers_are_included_once(path):
     assert "#pragma once" in path.read_text()
 

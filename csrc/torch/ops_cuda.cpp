@@ -1,0 +1,203 @@
+// The operators on CUDA devices: arguments checked, then one launch on the current stream. Nothing
+// waits for the device, so that a graph may capture them. Schemas are in ops.cpp and ops_draws.cpp.
+#if !defined(USE_CUDA)
+#define USE_CUDA  // torch's header then declares aoti_torch_get_current_cuda_stream
+#endif
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+
+#include "../kernels/cuda.h"
+#include "draw_args.h"
+
+namespace fastseed {
+namespace {
+
+// While it lives, the device of a tensor is the current one.
+class OnDevice {
+ public:
+  explicit OnDevice(const Tensor& tensor) : guard_(tensor.get_device_index()) {
+    const AOTITorchError error =
+        aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream_);
+    STD_TORCH_CHECK(error == AOTI_TORCH_SUCCESS, "fastseed: torch names no current CUDA stream");
+  }
+
+  void* stream() const {
+    return stream_;
+  }
+
+ private:
+  torch::stable::accelerator::DeviceGuard guard_;
+  void* stream_ = nullptr;
+};
+
+uint64_t* words_of(const Tensor& tensor) {
+  return static_cast<uint64_t*>(tensor.data_ptr());
+}
+
+int64_t* longs_of(const Tensor& tensor) {
+  return static_cast<int64_t*>(tensor.data_ptr());
+}
+
+// ------------------------------------------------------------------------------- draws
+
+struct Part {  // of a logical tensor
+  std::vector<int64_t> sizes, strides;
+  int64_t offset;
+};
+
+auto drawing(const Tensor& out, const Tensor& keys, const std::optional<Tensor>& positions,
+             const Part& part, const char* op) {
+  const Streams streams = streams_of(out, keys, positions, op);
+  const Layout layout =
+      layout_of(out.numel(), streams.count, part.sizes, part.strides, part.offset, op);
+  return [=, &out](const auto& distribution, auto* data) {
+    const OnDevice device(out);
+    launch_draw_cuda(distribution, streams, layout, data, device.stream());
+  };
+}
+
+void draw_bits(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+               std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) {
+  for_bits(out, drawing(out, keys, positions, {sizes, strides, offset}, "draw_bits"));
+}
+
+void draw_uniform(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                  std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                  double span, double shift, double cap) {
+  const auto draw = drawing(out, keys, positions, {sizes, strides, offset}, "draw_uniform");
+  for_real<Uniform>(out, "draw_uniform", draw, span, shift, cap);
+}
+
+void draw_normal(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                 std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                 double mean, double std) {
+  const auto draw = drawing(out, keys, positions, {sizes, strides, offset}, "draw_normal");
+  for_real<Normal>(out, "draw_normal", draw, mean, std);
+}
+
+void draw_exponential(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                      std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                      double scale) {
+  const auto draw = drawing(out, keys, positions, {sizes, strides, offset}, "draw_exponential");
+  for_real<Exponential>(out, "draw_exponential", draw, scale);
+}
+
+void draw_bernoulli(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                    std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                    int64_t threshold) {
+  for_bernoulli(out, threshold,
+                drawing(out, keys, positions, {sizes, strides, offset}, "draw_bernoulli"));
+}
+
+void draw_randint(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                  std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                  int64_t low, int64_t range) {
+  for_randint(out, low, range,
+              drawing(out, keys, positions, {sizes, strides, offset}, "draw_randint"));
+}
+
+// ------------------------------------------------------------------------------- keys
+
+Stream stream_of(int64_t key, int64_t tweak, int64_t name_id, int64_t place) {
+  return Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
+                static_cast<uint32_t>(name_id),
+                static_cast<uint32_t>(place)};
+}
+
+StreamAt stream_at(const Tensor& scope, int64_t name_id, int64_t place) {
+  return StreamAt{words_of(scope), static_cast<uint32_t>(name_id), static_cast<uint32_t>(place)};
+}
+
+void check_seeds(const Tensor& out, const char* op) {
+  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.is_contiguous(),
+                  "fastseed.", op, ": out must be contiguous torch.uint64 of shape (n,)");
+}
+
+void check_reseed(const Tensor& keys, const Tensor& positions, const char* op) {
+  check_keys(keys, op);
+  check_per_stream(positions, keys, Dtype::Long, op, "positions");
+}
+
+void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id, int64_t place,
+                 int64_t start) {
+  check_keys(out, "derive_keys");
+  const OnDevice device(out);
+  launch_derive_keys_cuda(stream_of(key, tweak, name_id, place), static_cast<uint64_t>(start),
+                          out.size(0), words_of(out), device.stream());
+}
+
+void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
+                    int64_t start) {
+  check_keys(out, "derive_keys_at");
+  check_scope(scope, out, "derive_keys_at");
+  const OnDevice device(out);
+  launch_derive_keys_cuda(stream_at(scope, name_id, place), static_cast<uint64_t>(start),
+                          out.size(0), words_of(out), device.stream());
+}
+
+void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id, int64_t place,
+                  int64_t start) {
+  check_seeds(out, "derive_seeds");
+  const OnDevice device(out);
+  launch_derive_seeds_cuda(stream_of(key, tweak, name_id, place), static_cast<uint64_t>(start),
+                           out.size(0), words_of(out), device.stream());
+}
+
+void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
+                     int64_t start) {
+  check_seeds(out, "derive_seeds_at");
+  check_scope(scope, out, "derive_seeds_at");
+  const OnDevice device(out);
+  launch_derive_seeds_cuda(stream_at(scope, name_id, place), static_cast<uint64_t>(start),
+                           out.size(0), words_of(out), device.stream());
+}
+
+void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
+                    int64_t name_id, int64_t place, int64_t start) {
+  check_reseed(keys, positions, "reseed_streams");
+  const OnDevice device(keys);
+  launch_reseed_cuda(stream_of(key, tweak, name_id, place), static_cast<uint64_t>(start),
+                     keys.size(0), words_of(keys), longs_of(positions), device.stream());
+}
+
+void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
+                       int64_t name_id, int64_t place, int64_t start) {
+  check_reseed(keys, positions, "reseed_streams_at");
+  check_scope(scope, keys, "reseed_streams_at");
+  const OnDevice device(keys);
+  launch_reseed_cuda(stream_at(scope, name_id, place), static_cast<uint64_t>(start), keys.size(0),
+                     words_of(keys), longs_of(positions), device.stream());
+}
+
+void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
+                         std::optional<Tensor> indices, int64_t name_id) {
+  constexpr const char* kOp = "reseed_streams_from";
+  check_reseed(keys, positions, kOp);
+  check_per_stream(seeds, keys, Dtype::UInt64, kOp, "seeds");
+  if (indices.has_value()) {
+    check_per_stream(*indices, keys, Dtype::Long, kOp, "indices");
+  }
+  const OnDevice device(keys);
+  launch_reseed_from_cuda(words_of(seeds), indices.has_value() ? longs_of(*indices) : nullptr,
+                          static_cast<uint32_t>(name_id), keys.size(0), words_of(keys),
+                          longs_of(positions), device.stream());
+}
+
+}  // namespace
+}  // namespace fastseed
+
+STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
+  m.impl("draw_bits", TORCH_BOX(&fastseed::draw_bits));
+  m.impl("draw_uniform", TORCH_BOX(&fastseed::draw_uniform));
+  m.impl("draw_normal", TORCH_BOX(&fastseed::draw_normal));
+  m.impl("draw_exponential", TORCH_BOX(&fastseed::draw_exponential));
+  m.impl("draw_bernoulli", TORCH_BOX(&fastseed::draw_bernoulli));
+  m.impl("draw_randint", TORCH_BOX(&fastseed::draw_randint));
+  m.impl("derive_keys", TORCH_BOX(&fastseed::derive_keys));
+  m.impl("derive_keys_at", TORCH_BOX(&fastseed::derive_keys_at));
+  m.impl("derive_seeds", TORCH_BOX(&fastseed::derive_seeds));
+  m.impl("derive_seeds_at", TORCH_BOX(&fastseed::derive_seeds_at));
+  m.impl("reseed_streams", TORCH_BOX(&fastseed::reseed_streams));
+  m.impl("reseed_streams_at", TORCH_BOX(&fastseed::reseed_streams_at));
+  m.impl("reseed_streams_from", TORCH_BOX(&fastseed::reseed_streams_from));
+}
