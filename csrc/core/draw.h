@@ -85,7 +85,7 @@ FS_HD float unit(uint32_t w) {
   return mul(static_cast<float>(w >> 8), 0x1p-24f);
 }
 FS_HD double unit(uint64_t a) {
-  return mul(static_cast<double>(a >> 11), 0x1p-53);
+  return mul(to_double(static_cast<int64_t>(a >> 11)), 0x1p-53);
 }
 
 // Word i, of the width that reals of this type are made from.

@@ -1,5 +1,5 @@
-// 16-bit reals as bit patterns, and rounding to them (to nearest, ties to even). No library type:
-// the same few lines serve hosts and devices that know none.
+// Reals as bit patterns, and rounding to those of 16 bits (to nearest, ties to even). No library
+// type: the same few lines serve hosts and devices that know none.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -31,6 +31,26 @@ FS_HD float bits_float(uint32_t bits) {
   return __uint_as_float(bits);
 #else
   float x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+#endif
+}
+
+FS_HD uint64_t double_bits(double x) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<uint64_t>(__double_as_longlong(x));
+#else
+  uint64_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+#endif
+}
+
+FS_HD double bits_double(uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __longlong_as_double(static_cast<long long>(bits));
+#else
+  double x;
   std::memcpy(&x, &bits, sizeof(x));
   return x;
 #endif

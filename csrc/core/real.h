@@ -41,6 +41,10 @@ FS_HD int leading_zeros(uint32_t x) {
 FS_HD int leading_zeros(uint64_t x) {
   return __clzll(static_cast<long long>(x));
 }
+template <class T>
+FS_HD double to_double(T x) {
+  return static_cast<double>(x);
+}
 #else
 template <class T>
 FS_HD T mul(T a, T b) {
@@ -63,8 +67,15 @@ FS_HD int leading_zeros(uint32_t x) {
   const int32_t top = static_cast<int32_t>((x & ~(x >> 1)) >> 1);
   return x == 1u ? 31 : 157 - static_cast<int>(float_bits(static_cast<float>(top)) >> 23);
 }
-FS_HD int leading_zeros(uint64_t x) {
-  return __builtin_clzll(x);
+// x rounded once. By halves, as numbers above 2^84 and 2^52: few CPUs convert vectors of 64 bits.
+FS_HD double to_double(int64_t x) {
+  const uint64_t bits = static_cast<uint64_t>(x) ^ 0x8000000000000000u;
+  const double high = bits_double(0x4530000000000000u | bits >> 32) - 0x1.00000801p84;
+  return high + bits_double(0x4330000000000000u | (bits & 0xffffffffu));
+}
+FS_HD int64_t leading_zeros(uint64_t x) {  // of x > 0, the same way
+  const int64_t top = static_cast<int64_t>((x & ~(x >> 1)) >> 1);
+  return x == 1u ? 63 : 1085 - static_cast<int64_t>(double_bits(to_double(top)) >> 52);
 }
 #endif
 
@@ -102,13 +113,13 @@ FS_HD double negative_log(uint64_t a) {
                              0x1.c71c52095c72bp-3, 0x1.74663ee86a1b3p-3, 0x1.39a1babb1677bp-3,
                              0x1.2f05634234922p-3};
   const uint64_t x = a | 1u;
-  const int shift = leading_zeros(x);
+  const auto shift = leading_zeros(x);
   const uint64_t mantissa = x << shift;
   const bool big = mantissa >= 0xB504F333F9DE6485u;
   const int64_t signed_r =
       static_cast<int64_t>(big ? mantissa : mantissa ^ uint64_t{0x8000000000000000u});
-  const double r = mul(static_cast<double>(signed_r), big ? 0x1p-64 : 0x1p-63);
-  const double k = static_cast<double>(big ? shift : shift + 1);
+  const double r = mul(to_double(signed_r), big ? 0x1p-64 : 0x1p-63);
+  const double k = to_double(big ? shift : shift + 1);
   const double half = mul(0.5, mul(r, r));
   const double s = divide(r, add(2.0, r));  // ln(1 + r) = 2 artanh(s)
   const double z = mul(s, s);
@@ -124,8 +135,8 @@ struct CosSin {
 };
 
 // Of (quadrant + t) quarter turns, from cosine c and sine s of t quarter turns.
-template <class T>
-FS_HD CosSin<T> turn(uint32_t quadrant, T c, T s) {
+template <class T, class Word>
+FS_HD CosSin<T> turn(Word quadrant, T c, T s) {
   const bool odd = (quadrant & 1u) != 0;
   const T x = odd ? s : c;
   const T y = odd ? c : s;
@@ -152,9 +163,9 @@ FS_HD CosSin<double> cos_sin(uint64_t b) {
   constexpr double kCos[] = {-0x1.3bd3cc9be45dep+0, 0x1.03c1f081b5aaep-2,   -0x1.55d3c7e3c9280p-6,
                              0x1.e1f5068367b35p-11, -0x1.a6d1ec7e0c7f7p-16, 0x1.f9cc40ad5d0d8p-22,
                              -0x1.b263c37c57573p-28};
-  const uint32_t quadrant = static_cast<uint32_t>((b + (uint64_t{1} << 61)) >> 62);
+  const uint64_t quadrant = (b + (uint64_t{1} << 61)) >> 62;
   const int64_t bits = static_cast<int64_t>(((b << 2) & ~uint64_t{0x7FF}) | 0x400u);
-  const double t = mul(static_cast<double>(bits), 0x1p-64);
+  const double t = mul(to_double(bits), 0x1p-64);
   const double z = mul(t, t);
   return turn(quadrant, add(mul(polynomial(kCos, z), z), 1.0), add(mul(polynomial(kSin, z), t), t));
 }

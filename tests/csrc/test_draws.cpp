@@ -148,21 +148,40 @@ void check_path(const std::string& path) {
 }
 
 // What the loops inline must be what is specified, also for words that no test draws by chance.
-void check_leading_zeros() {
+template <class Word>
+void check_leading_zeros(int bits) {
   where = "leading_zeros";
-  for (int top = 0; top < 32; ++top) {
-    const uint32_t bit = uint32_t{1} << top;
-    for (const uint32_t x :
-         {bit, bit | (bit - 1), bit | (bit >> 1), bit + (bit >> 1) - (top > 1)}) {
-      check(leading_zeros(x) == __builtin_clz(x), "the number of leading zeros");
+  for (int top = 0; top < bits; ++top) {
+    const Word bit = Word{1} << top;
+    for (const Word x : {bit, bit | (bit - 1), bit | (bit >> 1), bit + (bit >> 1) - (top > 1)}) {
+      check(leading_zeros(x) == bits - 1 - top, "the number of leading zeros");
     }
+  }
+}
+
+// Around every power of two, and half way between doubles there.
+void check_to_double() {
+  where = "to_double";
+  for (int top = 0; top < 63; ++top) {
+    for (int low = 0; low <= top; ++low) {
+      const int64_t x = (int64_t{1} << top) + (int64_t{1} << low) / 2;
+      for (const int64_t by : {-1, 0, 1}) {
+        check(to_double(x + by) == static_cast<double>(x + by), "a number");
+        check(to_double(-x + by) == static_cast<double>(-x + by), "a negative number");
+      }
+    }
+  }
+  for (const int64_t x : {INT64_MIN, INT64_MIN + 513, INT64_MAX - 512, INT64_MAX}) {
+    check(to_double(x) == static_cast<double>(x), "a number at the end");
   }
 }
 
 }  // namespace
 
 int main() {
-  check_leading_zeros();
+  check_leading_zeros<uint32_t>(32);
+  check_leading_zeros<uint64_t>(64);
+  check_to_double();
   std::string paths;
   for (const std::string& path : simd_paths()) {
     set_simd_path(path);
