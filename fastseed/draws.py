@@ -291,6 +291,11 @@ def _check_out(
         )
 
 
+def is_negated(out: torch.Tensor) -> bool:
+    """Whether its memory holds the negatives of its values, as views of conjugates do."""
+    return not torch.compiler.is_compiling() and out.is_neg()
+
+
 def draw_into(
     function: str,
     what: Distribution,
@@ -302,7 +307,7 @@ def draw_into(
     """Draw ``shape`` into ``out``, or a new tensor; only ``out`` is still to be checked."""
     if out is not None:
         _check_out(function, out, what.dtype, shape, keys.device)
-    direct = out is not None and out.is_contiguous()
+    direct = out is not None and out.is_contiguous() and not is_negated(out)
     target = out if direct else torch.empty(shape, dtype=what.dtype, device=keys.device)
     assert target is not None
     what.fill(target, keys.view(-1, 2), positions)

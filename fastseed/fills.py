@@ -220,16 +220,11 @@ def _write_all(
     at = torch.full((1,), position, dtype=torch.int64, device=local.device) if position else None
     for box, sizes, strides, offset in pieces:
         view = local[box] if box else local
-        direct = view.is_contiguous() and not _negated(view)
+        direct = view.is_contiguous() and not draws.is_negated(view)
         out = view if direct else torch.empty(view.shape, dtype=view.dtype, device=view.device)
         _draw(drawn, out, keys, at, sizes, strides, offset)
         if not direct:
             view.copy_(out)
-
-
-def _negated(tensor: torch.Tensor) -> bool:
-    """Whether it holds its numbers with the other sign, as imaginary parts of conjugates do."""
-    return not torch.compiler.is_compiling() and tensor.is_neg()
 
 
 def _keys(key: int | torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -400,3 +400,12 @@ def test_draw_anywhere_equals_the_reference(call, n, count, position):
 def test_reference_backend_gives_the_native_bits():
     found = [run_script("draw_everything.py", FASTSEED_BACKEND=b) for b in ("native", "reference")]
     assert found[0] == found[1] and len(found[0]) > 40
+
+
+def test_out_may_be_a_negated_view():
+    """Its memory holds the negatives; the values are those of any other output."""
+    keys = torch.zeros(2, 2, dtype=torch.uint64)
+    out = torch._neg_view(torch.zeros(2, 5))
+    assert out.is_neg() and out.is_contiguous()
+    assert fastseed.randn(keys, (5,), out=out) is out
+    assert torch.equal(out, fastseed.randn(keys, (5,)))

@@ -7,7 +7,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../kernels/cuda.h"
-#include "draw_args.h"
+#include "draw_ops.h"
 
 namespace fastseed {
 namespace {
@@ -40,61 +40,18 @@ int64_t* longs_of(const Tensor& tensor) {
 
 // ------------------------------------------------------------------------------- draws
 
-struct Part {  // of a logical tensor
-  std::vector<int64_t> sizes, strides;
-  int64_t offset;
+struct Cuda {
+  static auto drawing(const Tensor& out, const Tensor& keys, const std::optional<Tensor>& positions,
+                      const Part& part, const char* op) {
+    const Streams streams = streams_of(out, keys, positions, op);
+    const Layout layout =
+        layout_of(out.numel(), streams.count, part.sizes, part.strides, part.offset, op);
+    return [=, &out](const auto& distribution, auto* data) {
+      const OnDevice device(out);
+      launch_draw_cuda(distribution, streams, layout, data, device.stream());
+    };
+  }
 };
-
-auto drawing(const Tensor& out, const Tensor& keys, const std::optional<Tensor>& positions,
-             const Part& part, const char* op) {
-  const Streams streams = streams_of(out, keys, positions, op);
-  const Layout layout =
-      layout_of(out.numel(), streams.count, part.sizes, part.strides, part.offset, op);
-  return [=, &out](const auto& distribution, auto* data) {
-    const OnDevice device(out);
-    launch_draw_cuda(distribution, streams, layout, data, device.stream());
-  };
-}
-
-void draw_bits(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-               std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) {
-  for_bits(out, drawing(out, keys, positions, {sizes, strides, offset}, "draw_bits"));
-}
-
-void draw_uniform(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                  std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                  double span, double shift, double cap) {
-  const auto draw = drawing(out, keys, positions, {sizes, strides, offset}, "draw_uniform");
-  for_real<Uniform>(out, "draw_uniform", draw, span, shift, cap);
-}
-
-void draw_normal(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                 std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                 double mean, double std) {
-  const auto draw = drawing(out, keys, positions, {sizes, strides, offset}, "draw_normal");
-  for_real<Normal>(out, "draw_normal", draw, mean, std);
-}
-
-void draw_exponential(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                      std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                      double scale) {
-  const auto draw = drawing(out, keys, positions, {sizes, strides, offset}, "draw_exponential");
-  for_real<Exponential>(out, "draw_exponential", draw, scale);
-}
-
-void draw_bernoulli(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                    std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                    int64_t threshold) {
-  for_bernoulli(out, threshold,
-                drawing(out, keys, positions, {sizes, strides, offset}, "draw_bernoulli"));
-}
-
-void draw_randint(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                  std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                  int64_t low, int64_t range) {
-  for_randint(out, low, range,
-              drawing(out, keys, positions, {sizes, strides, offset}, "draw_randint"));
-}
 
 // ------------------------------------------------------------------------------- keys
 
@@ -111,11 +68,6 @@ StreamAt stream_at(const Tensor& scope, int64_t name_id, int64_t place) {
 void check_seeds(const Tensor& out, const char* op) {
   STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.is_contiguous(),
                   "fastseed.", op, ": out must be contiguous torch.uint64 of shape (n,)");
-}
-
-void check_reseed(const Tensor& keys, const Tensor& positions, const char* op) {
-  check_keys(keys, op);
-  check_per_stream(positions, keys, Dtype::Long, op, "positions");
 }
 
 void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id, int64_t place,
@@ -171,12 +123,7 @@ void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor
 
 void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
                          std::optional<Tensor> indices, int64_t name_id) {
-  constexpr const char* kOp = "reseed_streams_from";
-  check_reseed(keys, positions, kOp);
-  check_per_stream(seeds, keys, Dtype::UInt64, kOp, "seeds");
-  if (indices.has_value()) {
-    check_per_stream(*indices, keys, Dtype::Long, kOp, "indices");
-  }
+  check_reseed_from(keys, positions, seeds, indices);
   const OnDevice device(keys);
   launch_reseed_from_cuda(words_of(seeds), indices.has_value() ? longs_of(*indices) : nullptr,
                           static_cast<uint32_t>(name_id), keys.size(0), words_of(keys),
@@ -187,12 +134,8 @@ void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tens
 }  // namespace fastseed
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
-  m.impl("draw_bits", TORCH_BOX(&fastseed::draw_bits));
-  m.impl("draw_uniform", TORCH_BOX(&fastseed::draw_uniform));
-  m.impl("draw_normal", TORCH_BOX(&fastseed::draw_normal));
-  m.impl("draw_exponential", TORCH_BOX(&fastseed::draw_exponential));
-  m.impl("draw_bernoulli", TORCH_BOX(&fastseed::draw_bernoulli));
-  m.impl("draw_randint", TORCH_BOX(&fastseed::draw_randint));
+  using namespace fastseed;
+  FS_REGISTER_DRAWS(m, Cuda);
   m.impl("derive_keys", TORCH_BOX(&fastseed::derive_keys));
   m.impl("derive_keys_at", TORCH_BOX(&fastseed::derive_keys_at));
   m.impl("derive_seeds", TORCH_BOX(&fastseed::derive_seeds));

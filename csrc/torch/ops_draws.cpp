@@ -2,7 +2,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../kernels/launch.h"
-#include "draw_args.h"
+#include "draw_ops.h"
 #include "parallel.h"
 
 namespace fastseed {
@@ -10,74 +10,27 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // values, or keys, that a second thread is worth waking for
 
-struct Part {  // of a logical tensor
-  std::vector<int64_t> sizes, strides;
-  int64_t offset;
+struct Cpu {
+  // What every draw has in common: the launch over the output, split over threads.
+  static auto drawing(const Tensor& out, const Tensor& keys, const std::optional<Tensor>& positions,
+                      const Part& part, const char* op) {
+    const Streams streams = streams_of(out, keys, positions, op);
+    const int64_t total = out.numel();
+    const Layout layout =
+        layout_of(total, streams.count, part.sizes, part.strides, part.offset, op);
+    return [=](const auto& distribution, auto* data) {
+      parallel(total, kGrain, [&](int64_t begin, int64_t end) {
+        launch_draw(distribution, streams, layout, begin, end, data);
+      });
+    };
+  }
 };
-
-// What every draw has in common: the launch over the output, split over threads.
-auto drawing(const Tensor& out, const Tensor& keys, const std::optional<Tensor>& positions,
-             const Part& part, const char* op) {
-  const Streams streams = streams_of(out, keys, positions, op);
-  const int64_t total = out.numel();
-  const Layout layout = layout_of(total, streams.count, part.sizes, part.strides, part.offset, op);
-  return [=](const auto& distribution, auto* data) {
-    parallel(total, kGrain, [&](int64_t begin, int64_t end) {
-      launch_draw(distribution, streams, layout, begin, end, data);
-    });
-  };
-}
-
-void draw_bits(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-               std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) {
-  for_bits(out, drawing(out, keys, positions, {sizes, strides, offset}, "draw_bits"));
-}
-
-void draw_uniform(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                  std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                  double span, double shift, double cap) {
-  const auto draw = drawing(out, keys, positions, {sizes, strides, offset}, "draw_uniform");
-  for_real<Uniform>(out, "draw_uniform", draw, span, shift, cap);
-}
-
-void draw_normal(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                 std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                 double mean, double std) {
-  const auto draw = drawing(out, keys, positions, {sizes, strides, offset}, "draw_normal");
-  for_real<Normal>(out, "draw_normal", draw, mean, std);
-}
-
-void draw_exponential(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                      std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                      double scale) {
-  const auto draw = drawing(out, keys, positions, {sizes, strides, offset}, "draw_exponential");
-  for_real<Exponential>(out, "draw_exponential", draw, scale);
-}
-
-void draw_bernoulli(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                    std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                    int64_t threshold) {
-  for_bernoulli(out, threshold,
-                drawing(out, keys, positions, {sizes, strides, offset}, "draw_bernoulli"));
-}
-
-void draw_randint(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                  std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                  int64_t low, int64_t range) {
-  for_randint(out, low, range,
-              drawing(out, keys, positions, {sizes, strides, offset}, "draw_randint"));
-}
 
 // ------------------------------------------------------------------------------- keys
 
 Stream stream_at(const Tensor& scope, int64_t name_id, int64_t place) {
   const uint64_t* words = static_cast<const uint64_t*>(scope.data_ptr());
   return Stream{{words[0], words[1]}, static_cast<uint32_t>(name_id), static_cast<uint32_t>(place)};
-}
-
-void check_reseed(const Tensor& keys, const Tensor& positions, const char* op) {
-  check_keys(keys, op);
-  check_per_stream(positions, keys, Dtype::Long, op, "positions");
 }
 
 void fill_streams(const Tensor& keys, const Tensor& positions, const Stream& stream,
@@ -112,12 +65,7 @@ void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor
 
 void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
                          std::optional<Tensor> indices, int64_t name_id) {
-  constexpr const char* kOp = "reseed_streams_from";
-  check_reseed(keys, positions, kOp);
-  check_per_stream(seeds, keys, Dtype::UInt64, kOp, "seeds");
-  if (indices.has_value()) {
-    check_per_stream(*indices, keys, Dtype::Long, kOp, "indices");
-  }
+  check_reseed_from(keys, positions, seeds, indices);
   uint64_t* key_data = static_cast<uint64_t*>(keys.data_ptr());
   int64_t* position_data = static_cast<int64_t*>(positions.data_ptr());
   const uint64_t* seed_data = static_cast<const uint64_t*>(seeds.data_ptr());
@@ -188,12 +136,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
-  m.impl("draw_bits", TORCH_BOX(&fastseed::draw_bits));
-  m.impl("draw_uniform", TORCH_BOX(&fastseed::draw_uniform));
-  m.impl("draw_normal", TORCH_BOX(&fastseed::draw_normal));
-  m.impl("draw_exponential", TORCH_BOX(&fastseed::draw_exponential));
-  m.impl("draw_bernoulli", TORCH_BOX(&fastseed::draw_bernoulli));
-  m.impl("draw_randint", TORCH_BOX(&fastseed::draw_randint));
+  using namespace fastseed;
+  FS_REGISTER_DRAWS(m, Cpu);
   m.impl("derive_keys_at", TORCH_BOX(&fastseed::derive_keys_at));
   m.impl("derive_seeds_at", TORCH_BOX(&fastseed::derive_seeds_at));
   m.impl("reseed_streams", TORCH_BOX(&fastseed::reseed_streams));

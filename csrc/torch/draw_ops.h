@@ -1,0 +1,86 @@
+// The operators that draw, for any device: a Device gives the launch.
+#pragma once
+#include "draw_args.h"
+
+namespace fastseed {
+
+struct Part {  // of a logical tensor
+  std::vector<int64_t> sizes, strides;
+  int64_t offset;
+};
+
+// Device::drawing(out, keys, positions, part, op) checks what all draws have in common and returns
+// what launches one: a callable of a distribution and the typed output.
+template <class Device>
+struct DrawOps {
+  static void bits(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                   std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) {
+    for_bits(out, Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_bits"));
+  }
+
+  static void uniform(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                      std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                      double span, double shift, double cap) {
+    const auto draw =
+        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_uniform");
+    for_real<Uniform>(out, "draw_uniform", draw, span, shift, cap);
+  }
+
+  static void normal(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                     std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                     double mean, double std) {
+    const auto draw =
+        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_normal");
+    for_real<Normal>(out, "draw_normal", draw, mean, std);
+  }
+
+  static void exponential(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                          std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                          double scale) {
+    const auto draw =
+        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_exponential");
+    for_real<Exponential>(out, "draw_exponential", draw, scale);
+  }
+
+  static void bernoulli(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                        std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                        int64_t threshold) {
+    for_bernoulli(
+        out, threshold,
+        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_bernoulli"));
+  }
+
+  static void randint(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                      std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                      int64_t low, int64_t range) {
+    for_randint(out, low, range,
+                Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_randint"));
+  }
+};
+
+#define FS_REGISTER_DRAWS(m, Device)                                    \
+  m.impl("draw_bits", TORCH_BOX(&DrawOps<Device>::bits));               \
+  m.impl("draw_uniform", TORCH_BOX(&DrawOps<Device>::uniform));         \
+  m.impl("draw_normal", TORCH_BOX(&DrawOps<Device>::normal));           \
+  m.impl("draw_exponential", TORCH_BOX(&DrawOps<Device>::exponential)); \
+  m.impl("draw_bernoulli", TORCH_BOX(&DrawOps<Device>::bernoulli));     \
+  m.impl("draw_randint", TORCH_BOX(&DrawOps<Device>::randint))
+
+// ------------------------------------------------------------------------------- keys
+
+inline void check_reseed(const Tensor& keys, const Tensor& positions, const char* op) {
+  check_keys(keys, op);
+  check_per_stream(positions, keys, Dtype::Long, op, "positions");
+}
+
+inline void check_reseed_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
+                              const std::optional<Tensor>& indices) {
+  constexpr const char* kOp = "reseed_streams_from";
+  check_reseed(keys, positions, kOp);
+  check_per_stream(seeds, keys, Dtype::UInt64, kOp, "seeds");
+  if (indices.has_value()) {
+    check_per_stream(*indices, keys, Dtype::Long, kOp, "indices");
+  }
+}
+
+}  // namespace fastseed
