@@ -104,7 +104,7 @@ program() {
 }
 
 kernels() {
-  program && stage kernels 20 "$OUT/cuda_test" tests/data/vectors.txt
+  program && stage kernels 20 "$OUT/cuda_test" tests/data/vectors.txt tests/data/draws.txt
 }
 
 sanitize() { # tool, seconds
@@ -117,7 +117,7 @@ sanitize() { # tool, seconds
     return 0
   fi
   program && stage "$1" "$2" compute-sanitizer --tool "$1" --error-exitcode 9 \
-    "$OUT/cuda_test" tests/data/vectors.txt
+    "$OUT/cuda_test" tests/data/vectors.txt tests/data/draws.txt
 }
 
 # Only files with a `cuda` mark are collected: others may import what is not installed here. Without
