@@ -10,7 +10,7 @@ TORCH ?= torch==2.13.0
 PY := $(VENV)/bin/python
 
 NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
-CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h)
+CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h tests/*/*.cu tests/*/*.cuh)
 WARN := -std=c++17 -O2 -Wall -Wextra -Werror
 # -isystem: torch's and Python's own headers are not ours to warn about
 TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extension import include_paths; \
@@ -18,7 +18,7 @@ TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extens
 TEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help setup demo test lint bench sanitize clean
+.PHONY: help setup demo test lint bench sanitize cuda-check clean
 
 help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
@@ -26,6 +26,7 @@ help:
 	@echo "make lint      style, types, warnings"
 	@echo "make bench     every case beside its peer"
 	@echo "make sanitize  the torch-free C++ test under ASan and UBSan"
+	@echo "make cuda-check  compile the CUDA kernels and check their machine code; needs nvcc, no GPU"
 	@echo "make clean     remove the environment and what was built"
 
 setup: $(VENV)/.built
@@ -63,6 +64,13 @@ bench: setup
 
 sanitize: setup
 	$(PY) -m pytest tests/csrc -k sanitize
+
+$(VENV)/.cuda: $(VENV)/.built
+	$(PY) -m pip install --quiet "nvidia-cuda-cuobjdump>=13" "nvidia-cuda-nvdisasm>=13"
+	@touch $@
+
+cuda-check: $(VENV)/.cuda
+	$(PY) tests/cuda_check --out build/cuda-check
 
 clean:
 	rm -rf $(VENV) build *.egg-info fastseed/*.so demo-output benchmarks/results/local

@@ -16,11 +16,11 @@ class AnyDivider {
     }
   }
 
-  FS_DEVICE int64_t quotient(int64_t n) const {
+  FS_HD int64_t quotient(int64_t n) const {
     return wide_ ? static_cast<int64_t>(static_cast<uint64_t>(n) / static_cast<uint64_t>(divisor_))
                  : fast_.quotient(static_cast<uint32_t>(n));
   }
-  FS_DEVICE int64_t divisor() const {
+  FS_HD int64_t divisor() const {
     return divisor_;
   }
 

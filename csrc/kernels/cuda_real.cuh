@@ -6,7 +6,7 @@
 //   places below 33 with the 9 bits of the upper part of ln 2.
 // - The logarithm comes out doubled, as the square root takes it: all of it scales by two.
 // - The square root is two Newton steps from the hardware's approximate inverse. It is correctly
-//   rounded whatever that is, within 64 ulp (tests/csrc/root_checks.cpp tries them all); the test
+//   rounded whatever that is, within 64 ulp (tests/csrc/cuda_real_checks.cpp tries them); the test
 //   for zeros, infinities and NaN, which do not occur here, is what is saved.
 // - The place in a quarter turn, the quadrant's parity and its half turn are read from one sum.
 #pragma once

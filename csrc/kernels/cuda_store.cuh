@@ -7,7 +7,7 @@
 
 namespace fastseed {
 
-FS_DEVICE uint64_t bits_of(double x) {
+FS_HD uint64_t bits_of(double x) {
 #if defined(__CUDA_ARCH__)
   return static_cast<uint64_t>(__double_as_longlong(x));
 #else
@@ -16,28 +16,28 @@ FS_DEVICE uint64_t bits_of(double x) {
   return bits;
 #endif
 }
-FS_DEVICE uint64_t bits_of(float x) {
+FS_HD uint64_t bits_of(float x) {
   return float_bits(x);
 }
-FS_DEVICE uint64_t bits_of(Half x) {
+FS_HD uint64_t bits_of(Half x) {
   return x.bits;
 }
-FS_DEVICE uint64_t bits_of(BFloat16 x) {
+FS_HD uint64_t bits_of(BFloat16 x) {
   return x.bits;
 }
-FS_DEVICE uint64_t bits_of(uint8_t x) {
+FS_HD uint64_t bits_of(uint8_t x) {
   return x;
 }
-FS_DEVICE uint64_t bits_of(int32_t x) {
+FS_HD uint64_t bits_of(int32_t x) {
   return static_cast<uint32_t>(x);
 }
-FS_DEVICE uint64_t bits_of(uint32_t x) {
+FS_HD uint64_t bits_of(uint32_t x) {
   return x;
 }
-FS_DEVICE uint64_t bits_of(int64_t x) {
+FS_HD uint64_t bits_of(int64_t x) {
   return static_cast<uint64_t>(x);
 }
-FS_DEVICE uint64_t bits_of(uint64_t x) {
+FS_HD uint64_t bits_of(uint64_t x) {
   return x;
 }
 

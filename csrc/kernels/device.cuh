@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "../core/macros.h"
+
 #define FS_DEVICE __device__ __forceinline__
 
 namespace fastseed {
@@ -89,7 +91,7 @@ class Divider {
     factor_ = static_cast<uint32_t>(((uint64_t{1} << (31 + shift_)) + divisor - 1) / divisor);
   }
 
-  FS_DEVICE uint32_t quotient(uint32_t n) const {
+  FS_HD uint32_t quotient(uint32_t n) const {
     return static_cast<uint32_t>(static_cast<uint64_t>(n << 1) * factor_ >> 32) >> shift_;
   }
 

@@ -1,0 +1,148 @@
+"""What a compiled kernel has to be like. Every rule returns what is wrong, as text."""
+
+from __future__ import annotations
+
+import re
+
+from cuda_sass import Kernel, Ptx, products, stores16
+
+M0, M1 = "-0x2daee0ad", "-0x326172a9"  # Philox's multipliers, as SASS writes them
+PER_BLOCK = 20  # products of a Philox block
+ADDRESSES = 4  # wide multiplies of a loop that are addresses
+
+# The most registers of kernels whose name begins so: 65536 over the threads that a multiprocessor
+# has to hold. The first that fits.
+REGISTERS = (
+    (r"Derive|ReseedFrom", 32),
+    (r"(OneLine|ManyLines)<Uniform<", 32),
+    (r"(OneLine|ManyLines)<Bernoulli<unsigned char>", 48),
+    (r"(OneLine|ManyLines)<Bernoulli<", 32),
+    (r"\w+<(Normal|Exponential)<double>", 48),
+    (r"\w+<RandInt<unsigned char,", 80),  # retries are inlined: once for each value
+    (r"\w+<RandInt<", 64),
+    (r"(OneLine|ManyLines|AnyLayout)<", 40),
+)
+# Philox blocks that an iteration of the main loop makes, and 16-byte stores. The first that fits;
+# others have no fast path.
+WORK = (
+    (r"DeriveSeeds<", 2, 1),
+    (r"DeriveKeys<.*, true>", 2, 3),
+    (r"DeriveKeys<.*, false>", 2, 2),
+    (r"ReseedFrom", 2, 1),
+    (r"(OneLine|ManyLines)<RandInt<long, unsigned int>", 2, 4),
+    (r"(OneLine|ManyLines)<Bernoulli<double>", 2, 4),
+    (r"(OneLine|ManyLines)<\w+<(Half|BFloat16)", 2, 1),
+    (r"(OneLine|ManyLines)<\w+<unsigned char", 4, 1),
+    (r"(OneLine|ManyLines)<", 2, 2),
+)
+# Values that may be a factor of a fused multiply-add, because the product is exact: powers of two,
+# and the upper part of ln 2 (9 bits, times a number below 33), once and doubled.
+LN2_HIGH = {0x3F318000, 0x3FB18000}
+ROOT_STEPS = 5  # fused multiply-adds of a square root, which is rounded correctly whatever they do
+
+
+def _first(table: tuple[tuple, ...], name: str) -> tuple | None:
+    return next((row for row in table if re.match(row[0], name)), None)
+
+
+def check_memory(kernel: Kernel) -> list[str]:
+    """Everything is in registers, and in few enough of them."""
+    wrong = []
+    if kernel.stack or kernel.count("LDL", "STL"):
+        wrong.append(f"local memory: a frame of {kernel.stack} bytes")
+    row = _first(REGISTERS, kernel.name)
+    if row is None:
+        wrong.append("no limit of registers is known for it")
+    elif kernel.registers > row[1]:
+        wrong.append(f"{kernel.registers} registers, more than {row[1]}")
+    return wrong
+
+
+def philox_products(kernel: Kernel) -> float | None:
+    """Products with Philox's multipliers a block, in the main loop; None without a fast path."""
+    row = _first(WORK, kernel.name)
+    if row is None:
+        return None
+    body = products(kernel.main_loop())
+    return sum(M0 in i.operands or M1 in i.operands for i in body) / row[1]
+
+
+def check_main_loop(kernel: Kernel) -> list[str]:
+    """16 bytes a store, and no more products than Philox has."""
+    row = _first(WORK, kernel.name)
+    if row is None:
+        return [] if kernel.name.startswith("AnyLayout<") else ["its work is not known"]
+    _, blocks, stores = row
+    body = kernel.main_loop()
+    wrong = []
+    if stores16(body) != stores:
+        wrong.append(f"{stores16(body)} stores of 16 bytes in the main loop, not {stores}")
+    if kernel.name != "ReseedFrom" and any(i.is_a("STG") and ".128" not in i.opcode for i in body):
+        wrong.append("a narrow store in the main loop")
+    each, all_of_them = philox_products(kernel), len(products(body))
+    if each < 15:  # the count, or the loop, is not what it is taken for
+        wrong.append(f"{each:g} products a Philox block, fewer than 15")
+    if "RandInt" in kernel.name:  # its retries, which are rare, are in the loop too
+        return wrong
+    if each > PER_BLOCK:
+        wrong.append(f"{each:g} products a Philox block, more than {PER_BLOCK}")
+    if all_of_them > PER_BLOCK * blocks + ADDRESSES:
+        wrong.append(f"{all_of_them} wide multiplies in the main loop, for {blocks} blocks")
+    return wrong
+
+
+def _is_exact_factor(operand: str) -> bool:
+    found = re.fullmatch(r"0f([0-9A-F]{8})", operand.strip())
+    if found is None:
+        return False
+    bits = int(found[1], 16)
+    return bits & 0x7FFFFF == 0 or bits & 0x7FFFFFFF in LN2_HIGH
+
+
+def check_arithmetic(kernel: Kernel, ptx: Ptx) -> list[str]:
+    """No operation is fused with another but where that changes no bit.
+
+    ptxas fuses operations that name no rounding, and never those with ``.rn``. So when all have it,
+    multiply-adds in SASS are those of the PTX, and those inside its own sequences for divisions and
+    square roots in double precision, which are rounded as a whole.
+    """
+    wrong = [
+        f"{n} {op}: reals without a rounding mode, or an approximation"
+        for op, n in sorted(ptx.operations.items())
+        if re.match(r"(add|sub|mul|mad|fma|div|sqrt|rsqrt|rcp|ex2|lg2|sin|cos)\..*f(16|32|64)", op)
+        and (".rn" not in op or ".ftz" in op)
+        and op != "rsqrt.approx.ftz.f32"
+    ]
+    steps = [f for f in ptx.fused if not any(map(_is_exact_factor, f.split(",")[1:3]))]
+    if len(steps) != ROOT_STEPS * ptx.operations["rsqrt.approx.ftz.f32"]:
+        wrong.append(f"{len(steps)} fused multiply-adds of inexact products: {steps[:3]}")
+    divisions = ptx.operations["div.rn.f64"]  # with one FFMA each, of upper halves
+    if kernel.count("FFMA") > len(ptx.fused) + divisions:
+        wrong.append(f"{kernel.count('FFMA')} FFMA, and {len(ptx.fused)} in PTX")
+    whole = divisions + ptx.operations["sqrt.rn.f64"]
+    if kernel.count("DFMA") and not whole:
+        wrong.append(f"{kernel.count('DFMA')} DFMA without a division or a square root")
+    if kernel.count("HFMA2", "HADD2", "HMUL2") > kernel.count("HFMA2.MMA"):
+        moves = [i for i in kernel.instructions if i.is_a("HFMA2") and "-RZ, RZ" in i.operands]
+        if len(moves) != kernel.count("HFMA2", "HADD2", "HMUL2"):
+            wrong.append("arithmetic in half precision")
+    return wrong
+
+
+def check_all(kernel: Kernel, ptx: Ptx) -> list[str]:
+    """Every rule."""
+    return check_memory(kernel) + check_main_loop(kernel) + check_arithmetic(kernel, ptx)
+
+
+def row(kernel: Kernel) -> tuple[str, int, str, str]:
+    """(name, registers, instructions for 16 bytes, products a block) for the table."""
+    each = philox_products(kernel)
+    if each is None or "RandInt" in kernel.name:
+        return kernel.name, kernel.registers, "-", "-"
+    body = kernel.main_loop()
+    return (
+        kernel.name,
+        kernel.registers,
+        f"{len(body) / max(stores16(body), 1):.0f}",
+        f"{each:g}",
+    )
