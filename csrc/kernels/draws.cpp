@@ -1,20 +1,32 @@
 // Cuts a draw into rows, runs and whole blocks, for the loops of the instruction set in use.
 #include "draws.h"
 
+#include <cstring>
+
 #include "cpu.h"
 #include "draws_paths.h"
 
 namespace fastseed {
 namespace {
 
-constexpr int64_t kChunk = 512;   // blocks at a time: their words and values stay in the cache
-constexpr int64_t kShortRow = 8;  // blocks; streams that give no more are drawn side by side
-constexpr int64_t kSideBySide = kChunk / kShortRow;
+constexpr int64_t kChunk = 512;    // blocks at a time: their words and values stay in the cache
+constexpr int64_t kWide = 16;      // blocks that a vector loop converts at once, or a multiple
+constexpr int64_t kFewBlocks = 2;  // not worth a vector
+constexpr int64_t kShortRow = 8;   // blocks; streams that give no more are drawn side by side
+static_assert(kSideBySide * kShortRow <= kChunk, "their words have to fit");
 
 // Words that CpuPath::blocks writes as halves of 64 bits.
 struct Words {
   typedef uint64_t __attribute__((may_alias)) Pair;
   alignas(64) uint32_t w[4 * kChunk];
+
+  // How many blocks to convert for the sake of these: vector loops are best without a rest.
+  template <class D>
+  int64_t widen(int64_t blocks) {
+    const int64_t rest = kRetries<D> ? 0 : -blocks & (kWide - 1);
+    std::memset(w + 4 * blocks, 0, static_cast<size_t>(rest) * 16);
+    return blocks + rest;
+  }
 
   void fill(const CpuPath& path, Key key, uint64_t block, int64_t blocks) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -58,23 +70,31 @@ template <class D>
 void draw_run(const D& distribution, const Tools<D>& with, Key key, uint64_t begin, int64_t first,
               int64_t last, typename D::Value* out) {
   constexpr int64_t kEach = 4 / D::kWords;
+  const int64_t end = (last + kEach - 1) / kEach;
   Words words;
-  for (int64_t at = first; at < last;) {
-    const int64_t block = at / kEach;
-    const int64_t left = last / kEach - block;  // whole blocks, if this one is begun with
+  typename D::Value values[kEach * kChunk];
+  for (int64_t block = first / kEach; block < end; block += kChunk) {
+    const int64_t blocks = end - block < kChunk ? end - block : kChunk;
     const uint64_t place = begin + static_cast<uint64_t>(block);
-    if (at % kEach == 0 && left > 0) {
-      const int64_t blocks = left < kChunk ? left : kChunk;
-      words.fill(with.path, key, place, blocks);
-      with.convert(distribution, key, place, words.w, blocks, out + (at - first));
-      at += blocks * kEach;
-    } else {  // a part of a block
-      typename D::Value values[kEach];
-      distribution(Drawn{draw_block(key, place), key, place}, values);
-      for (; at < last && at / kEach == block; ++at) {
-        out[at - first] = values[at % kEach];
+    const int64_t from = first > block * kEach ? first : block * kEach;
+    const int64_t to = last < (block + blocks) * kEach ? last : (block + blocks) * kEach;
+    if (blocks <= kFewBlocks) {
+      for (int64_t b = 0; b < blocks; ++b) {
+        const uint64_t at = place + static_cast<uint64_t>(b);
+        typename D::Value made[kEach];
+        distribution(Drawn{draw_block(key, at), key, at}, made);
+        std::memcpy(values + kEach * b, made, sizeof(made));
       }
+    } else {
+      words.fill(with.path, key, place, blocks);
+      if (to - from == blocks * kEach && blocks % kWide == 0) {
+        with.convert(distribution, key, place, words.w, blocks, out + (from - first));
+        continue;
+      }
+      with.convert(distribution, key, place, words.w, words.widen<D>(blocks), values);
     }
+    std::memcpy(out + (from - first), values + (from - block * kEach),
+                static_cast<size_t>(to - from) * sizeof(*out));
   }
 }
 
@@ -104,12 +124,13 @@ void draw_rows(const D& distribution, const Tools<D>& with, const Streams& strea
     with.row_words(streams.keys + 2 * row, firsts, rows, per_row, words.w);
     typename D::Value* to = out + (row - first) * length;
     const bool whole = per_row * kEach == length;
-    if (!kRetries<D>) {
-      with.convert(distribution, Key{0, 0}, 0, words.w, rows * per_row, whole ? to : values);
-    } else {
+    typename D::Value* made = whole ? to : values;
+    // As if of one stream: right unless a word was rejected, which only narrow integers say.
+    constexpr bool each = kRetries<D> && D::kWords == 2;
+    if (each || !with.convert(distribution, Key{0, 0}, 0, words.w, rows * per_row, made)) {
       for (int64_t r = 0; r < rows; ++r) {
         with.convert(distribution, key_of(streams, row + r), firsts[r], words.w + 4 * r * per_row,
-                     per_row, (whole ? to : values) + r * per_row * kEach);
+                     per_row, made + r * per_row * kEach);
       }
     }
     for (int64_t r = 0; r < rows && !whole; ++r) {

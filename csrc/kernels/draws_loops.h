@@ -5,14 +5,17 @@
 // functions of core/ are inlined into what has that attribute; copies that are not are code for any
 // CPU.
 #pragma once
+#include <cstring>
+
 #include "draws_paths.h"
 
 namespace fastseed {
+namespace {
 
 template <class D>
-FS_TARGET void FS_PATH::convert(const D& distribution, Key key, uint64_t block,
-                                const uint32_t* __restrict words, int64_t blocks,
-                                typename D::Value* __restrict out) {
+FS_TARGET inline void each_block(const D& distribution, Key key, uint64_t block,
+                                 const uint32_t* __restrict words, int64_t blocks,
+                                 typename D::Value* __restrict out) {
   constexpr int kEach = 4 / D::kWords;
   const D copy = distribution;  // `out` cannot be a part of it
   for (int64_t b = 0; b < blocks; ++b) {
@@ -25,24 +28,66 @@ FS_TARGET void FS_PATH::convert(const D& distribution, Key key, uint64_t block,
   }
 }
 
+// Integers as if no word were rejected. Returns whether that is so.
+template <class T>
+FS_TARGET inline bool accepted(const RandIntNarrow<T>& distribution,
+                               const uint32_t* __restrict words, int64_t blocks,
+                               T* __restrict out) {
+  const uint64_t low = static_cast<uint64_t>(distribution.low);
+  const uint32_t range = distribution.range, threshold = distribution.threshold;
+  uint32_t rejected = 0;
+  for (int64_t i = 0; i < 4 * blocks; ++i) {
+    const uint64_t product = static_cast<uint64_t>(words[i]) * range;
+    rejected |= static_cast<uint32_t>(product) < threshold;
+    out[i] = static_cast<T>(low + (product >> 32));
+  }
+  return rejected == 0;
+}
+
+}  // namespace
+
+template <class D>
+FS_TARGET bool FS_PATH::convert(const D& distribution, Key key, uint64_t block,
+                                const uint32_t* __restrict words, int64_t blocks,
+                                typename D::Value* __restrict out) {
+  if constexpr (kRetries<D> && D::kWords == 1) {
+    constexpr int64_t kStep = 16;  // so that one rejected word costs little
+    bool all = true;
+    for (int64_t b = 0; b < blocks; b += kStep) {
+      const int64_t n = blocks - b < kStep ? blocks - b : kStep;
+      if (!accepted(distribution, words + 4 * b, n, out + 4 * b)) {
+        each_block(distribution, key, block + static_cast<uint64_t>(b), words + 4 * b, n,
+                   out + 4 * b);
+        all = false;
+      }
+    }
+    return all;
+  } else {
+    each_block(distribution, key, block, words, blocks, out);
+    return !kRetries<D>;
+  }
+}
+
 FS_TARGET void FS_PATH::row_words(const uint64_t* __restrict keys,
                                   const uint64_t* __restrict firsts, int64_t rows, int64_t per_row,
                                   uint32_t* __restrict words) {
+  alignas(64) uint32_t column[4 * kSideBySide];  // block k of each row
   for (int64_t k = 0; k < per_row; ++k) {
     for (int64_t row = 0; row < rows; ++row) {
       const Block b =
           draw_block(Key{keys[2 * row], keys[2 * row + 1]}, firsts[row] + static_cast<uint64_t>(k));
-      uint32_t* to = words + 4 * (row * per_row + k);
-      to[0] = b.w[0];
-      to[1] = b.w[1];
-      to[2] = b.w[2];
-      to[3] = b.w[3];
+      for (int i = 0; i < 4; ++i) {
+        column[4 * row + i] = b.w[i];
+      }
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(words + 4 * (row * per_row + k), column + 4 * row, 16);
     }
   }
 }
 
 #define FS_INSTANTIATE(D)                                                                         \
-  template void FS_PATH::convert<D>(const D&, Key, uint64_t, const uint32_t* __restrict, int64_t, \
+  template bool FS_PATH::convert<D>(const D&, Key, uint64_t, const uint32_t* __restrict, int64_t, \
                                     D::Value* __restrict);
 FS_EACH_DISTRIBUTION(FS_INSTANTIATE)
 #undef FS_INSTANTIATE

@@ -140,6 +140,7 @@ void check_path(const std::string& path) {
   check_bernoulli<BFloat16>(path, BFloat16{0}, BFloat16{0x3f80});
   check_narrow<uint8_t>(path, 6);
   check_narrow<int32_t>(path, 1u << 31);
+  check_narrow<int32_t>(path, 42949673);        // one word in a hundred is rejected
   check_narrow<int64_t>(path, (1u << 31) + 1);  // half of the words are rejected
   check_narrow<int64_t>(path, 1);
   const uint64_t range = (uint64_t{1} << 63) + 1;
