@@ -24,8 +24,8 @@ from setuptools import setup
 ROOT = Path(__file__).parent
 DEBUG = os.environ.get("DEBUG") == "1"
 FORCE_CUDA = os.environ.get("FORCE_CUDA") == "1"
-# Reals are computed by single operations: no fused multiply-add, on host or device. The others change
-# no value: nobody asks for errno or floating-point exceptions, and loops become vector code.
+# Reals are computed by single operations: no fused multiply-add, on host or device. The others
+# change no value: nobody asks for errno or floating-point traps, and loops become vector code.
 EXACT = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 TARGET_TORCH = "0x020a000000000000"  # the oldest torch that `_kernels` runs on: 2.10
 
