@@ -1,4 +1,9 @@
-"""Default generators of an accelerator, reached through torch's hooks, without an accelerator."""
+"""Generators that are reached through torch's hooks, are not torch's own, or have to be waited for.
+
+A fake accelerator and a foreign generator, compiled here, stand for the real ones.
+"""
+
+from __future__ import annotations
 
 import shutil
 import subprocess
@@ -11,16 +16,37 @@ import fastseed
 
 HERE = Path(__file__).parent
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("ninja") is None, reason="needs ninja to build"),
+    pytest.mark.skipif(
+        fastseed.build_info()["backend"] != "native", reason="the hooks are reached by native code"
+    ),
+]
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("ninja") is None, reason="needs ninja to build the fake device")
-@pytest.mark.skipif(
-    fastseed.build_info()["backend"] != "native", reason="the hooks are reached by native code"
-)
-def test_every_device_is_seeded_by_its_relative_ordinal(tmp_path):
-    script = HERE / "check_fake_device.py"
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory) -> Path:
+    """Where the first check builds, for all of them."""
+    return tmp_path_factory.mktemp("fake_device")
+
+
+def run_check(build: Path, name: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=240
-    )
+        [sys.executable, HERE / "check_fake_device.py", build, name],
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "three devices seeded" in done.stdout
+    assert done.stdout.endswith(f"passed: {name}\n")
+
+
+def test_every_device_is_seeded_by_its_relative_ordinal(build):
+    run_check(build, "hooks")
+
+
+def test_generators_of_other_libraries_on_the_cpu_take_seed_and_offset(build):
+    run_check(build, "foreign")
+
+
+def test_python_goes_on_while_a_reseed_waits_for_a_generator(build):
+    run_check(build, "waiting")
