@@ -175,8 +175,11 @@ IMPLEMENTATIONS: dict[str, Callable[..., None]] = {
 """The operators in NumPy, by name."""
 
 
-def _writes_its_outputs(*_: Any) -> None:
+def _writes_its_outputs(*given: Any) -> None:
     """What the operators do to tensors without data: nothing."""
+    devices = {t.device for t in given if isinstance(t, torch.Tensor)}
+    if len(devices) > 1:
+        raise RuntimeError(f"fastseed: tensors must be on one device, got {devices}")
 
 
 _library: Any = None  # its registrations live as long as it does

@@ -174,7 +174,7 @@ def words32(keys: U64, positions: U64, first_block: int, blocks: int) -> U32:
     out = np.empty((len(keys), 4 * blocks), np.uint32)
     counts = np.arange(blocks, dtype=np.uint64) + np.uint64(first_block)
     for row, (lo, hi), position in zip(out, keys.tolist(), positions.tolist(), strict=True):
-        b = counts + np.uint64((position + 3) // 4)
+        b = counts + np.uint64((position + 3) % 2**64 // 4)
         r = _blocks(lo, b & _LOW32, b >> _32, np.uint64(hi & 0xFFFFFFFF), np.uint64(hi >> 32))
         row[:] = np.stack(r, axis=-1).astype(np.uint32).reshape(-1)
     return out
@@ -192,7 +192,8 @@ def _values(
     per_block = 4 // words
     first, last = start // per_block, -(-(start + count) // per_block)
     raw = words32(keys, positions, first, last - first)
-    values = convert(raw if words == 1 else raw.view("<u8"))
+    with np.errstate(all="ignore"):  # whatever the user wants to hear of
+        values = convert(raw if words == 1 else raw.view("<u8"))
     at = start - first * per_block
     return np.ascontiguousarray(values[:, at : at + count])
 

@@ -70,8 +70,9 @@ class StreamBank:
             )
         place = torch.device("cpu" if device is None else device)
         draws.check_device("StreamBank", "device", place)
-        self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=place)
-        self._positions = torch.zeros(n, dtype=torch.int64, device=place)
+        with torch.inference_mode(False):  # so that draws within it and without may write here
+            self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=place)
+            self._positions = torch.zeros(n, dtype=torch.int64, device=place)
         self._seeded = False
 
     @property
@@ -292,9 +293,10 @@ class StreamBank:
             return found
         self._check_rows(function, rows)
         if rows.dtype == torch.bool:
+            moves, others = rows.to(torch.int64) * advance, rows.logical_not()
             found = draws.draw_into(function, what, keys, positions, (len(self), *shape), out)
-            positions.add_(rows.to(torch.int64) * advance)
-            _zero(found, rows.logical_not())
+            _zero(found, others)
+            positions.add_(moves)
             return found
         rows = rows.to(torch.int64)
         own = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)

@@ -106,14 +106,14 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
             seeder.rank,
         )
     before = seeder.master_seed, seeder.scope
-    seeder.move_to(state["master_seed"], at)
+    seeder.move_to(int(state["master_seed"]), at)
     failed: ReseedError | None = None
     if at is not None:
         try:
             seeder.restore(*at)
         except ReseedError as error:  # every other generator still gets its exact state
             failed = error
-            seeder.move_to(state["master_seed"], at)
+            seeder.move_to(int(state["master_seed"]), at)
         except BaseException:  # refused before anything was set
             seeder.move_to(*before)
             raise

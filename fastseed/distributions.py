@@ -83,7 +83,9 @@ class Distribution(NamedTuple):
 
 def bits(function: str, dtype: torch.dtype | None = None) -> Distribution:
     """The words themselves, ``torch.uint32`` (the default) or ``torch.uint64``."""
-    dtype = _check_dtype(function, dtype or torch.uint32, (torch.uint32, torch.uint64))
+    dtype = _check_dtype(
+        function, torch.uint32 if dtype is None else dtype, (torch.uint32, torch.uint64)
+    )
     return Distribution(_BITS, dtype, 2 if dtype == torch.uint64 else 1, ())
 
 
@@ -127,7 +129,9 @@ def exponential(function: str, rate: Any, dtype: torch.dtype | None = None) -> D
 
 def bernoulli(function: str, p: Any, dtype: torch.dtype | None = None) -> Distribution:
     """1 with probability p in [0, 1]; ``torch.bool`` (the default), ``torch.uint8`` or a real."""
-    dtype = _check_dtype(function, dtype or torch.bool, (torch.bool, torch.uint8, *REALS))
+    dtype = _check_dtype(
+        function, torch.bool if dtype is None else dtype, (torch.bool, torch.uint8, *REALS)
+    )
     p = number(function, "p", p)
     if not 0 <= p <= 1:
         raise ValueError(f"fastseed.{function}: p must be in [0, 1], got {p}")
@@ -136,7 +140,7 @@ def bernoulli(function: str, p: Any, dtype: torch.dtype | None = None) -> Distri
 
 def randint(function: str, low: Any, high: Any, dtype: torch.dtype | None = None) -> Distribution:
     """Integers of [low, high), which lie in ``dtype``: uint8, int32 or int64 (the default)."""
-    dtype = _check_dtype(function, dtype or torch.int64, tuple(_INTEGERS))
+    dtype = _check_dtype(function, torch.int64 if dtype is None else dtype, tuple(_INTEGERS))
     low, high = integer(function, "low", low), integer(function, "high", high)
     bottom, top = _INTEGERS[dtype]
     if not bottom <= low < top:
@@ -225,7 +229,7 @@ def _finite(function: str, argument: str, value: Any, dtype: torch.dtype) -> flo
 
 
 def _real(function: str, dtype: torch.dtype | None) -> torch.dtype:
-    return _check_dtype(function, dtype or torch.get_default_dtype(), REALS)
+    return _check_dtype(function, torch.get_default_dtype() if dtype is None else dtype, REALS)
 
 
 def _check_dtype(

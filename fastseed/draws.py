@@ -222,6 +222,8 @@ def check_place(
     function: str, argument: str, value: torch.Tensor, shape: tuple[int, ...], device: torch.device
 ) -> None:
     """ValueError unless ``value`` is of ``shape`` and on ``device``."""
+    if value.layout != torch.strided:
+        raise ValueError(f"fastseed.{function}: {argument} must be strided, got {value.layout}")
     if tuple(value.shape) != shape:
         raise ValueError(
             f"fastseed.{function}: {argument} must be of shape {shape}, got {tuple(value.shape)}"
@@ -230,6 +232,23 @@ def check_place(
         raise ValueError(
             f"fastseed.{function}: {argument} must be on device {device}, got {value.device}"
         )
+
+
+def check_memory(function: str, argument: str, tensor: torch.Tensor) -> None:
+    """ValueError where two elements may share memory, or elements have none."""
+    if tensor.layout != torch.strided:
+        raise ValueError(f"fastseed.{function}: {argument} must be strided, got {tensor.layout}")
+    if tensor.is_contiguous():
+        return
+    axes = [axis for axis in zip(tensor.stride(), tensor.shape, strict=True) if axis[1] != 1]
+    for i, (stride, _) in enumerate(axes):
+        # from the first to the last element along the axes whose steps are not longer
+        reach = sum(t * (n - 1) for j, (t, n) in enumerate(axes) if t <= stride and j != i)
+        if stride <= reach:
+            raise ValueError(
+                f"fastseed.{function}: {argument} must not overlap itself, got the strides "
+                f"{tensor.stride()} for the shape {tuple(tensor.shape)}"
+            )
 
 
 def check_keys(function: str, keys: Any) -> None:
@@ -251,8 +270,9 @@ def check_shape(function: str, shape: Any, words: int) -> tuple[int, ...]:
             f"fastseed.{function}: shape must be a tuple of integers, "
             f"got {streams.describe(shape)} of type {type(shape).__name__}"
         )
+    sizes = tuple(int(s) if isinstance(s, np.integer) else s for s in shape)
     count: Any = words
-    for i, size in enumerate(shape):
+    for i, size in enumerate(sizes):
         if isinstance(size, bool) or not isinstance(size, _SIZES):
             raise TypeError(
                 f"fastseed.{function}: shape[{i}] must be an integer, "
@@ -265,7 +285,7 @@ def check_shape(function: str, shape: Any, words: int) -> tuple[int, ...]:
         raise ValueError(
             f"fastseed.{function}: shape must take at most 2**56 words, got {count} for {shape}"
         )
-    return tuple(shape)
+    return sizes
 
 
 def written_to(out: torch.Tensor) -> None:
@@ -284,6 +304,7 @@ def _check_out(
 ) -> None:
     check_tensor(function, "out", out, dtype)
     check_place(function, "out", out, shape, device)
+    check_memory(function, "out", out)
     if out.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"fastseed.{function}: out must not require grad where gradients are recorded, "

@@ -141,11 +141,11 @@ def _fill(
     shard: Shard | None,
     drawn: Distribution,
 ) -> torch.Tensor:
-    _check_key(function, key)
+    key = _check_key(function, key)
     with torch.no_grad():
         local, pieces = _pieces(function, tensor, shard)
         draws.check_device(function, "tensor", local.device)
-        _check_memory(function, local)
+        draws.check_memory(function, "tensor", local)
         whole = tensor.shape if shard is None else shard.global_shape
         position = _check_position(function, position, drawn.advance(math.prod(whole)))
         if pieces and local.numel():
@@ -172,40 +172,24 @@ def _pieces(
     return tensor, shards.of_shard(function, tensor.shape, shard)
 
 
-def _check_key(function: str, key: Any) -> None:
+def _check_key(function: str, key: Any) -> int | torch.Tensor:
     if not isinstance(key, torch.Tensor):
-        streams.check_int(function, "key", key, 0, MAX_KEY)
-    elif key.dtype != torch.uint64:
+        return streams.check_int(function, "key", key, 0, MAX_KEY)
+    if key.dtype != torch.uint64:
         raise TypeError(
             f"fastseed.{function}: key must be an integer or a uint64 tensor, got {key.dtype}"
         )
-    elif tuple(key.shape) != (2,):
+    if tuple(key.shape) != (2,):
         raise ValueError(
             f"fastseed.{function}: key must have the shape (2,), got {tuple(key.shape)}"
         )
+    return key
 
 
 def _check_position(function: str, position: Any, advance: int) -> int:
     """``position``, from which a draw that moves it by ``advance`` ends within the stream."""
     last = (MAX_WORDS - advance) // 4 * 4
     return streams.check_int(function, "position", position, 0, last)
-
-
-def _check_memory(function: str, tensor: torch.Tensor) -> None:
-    """ValueError where two elements may share memory, or elements have none."""
-    if tensor.layout != torch.strided:
-        raise ValueError(f"fastseed.{function}: tensor must be strided, got {tensor.layout}")
-    if tensor.is_contiguous():
-        return
-    axes = [axis for axis in zip(tensor.stride(), tensor.shape, strict=True) if axis[1] != 1]
-    for i, (stride, _) in enumerate(axes):
-        # from the first to the last element along the axes whose steps are not longer
-        reach = sum(t * (n - 1) for j, (t, n) in enumerate(axes) if t <= stride and j != i)
-        if stride <= reach:
-            raise ValueError(
-                f"fastseed.{function}: tensor must not overlap itself, got the strides "
-                f"{tensor.stride()} for the shape {tuple(tensor.shape)}; fill a copy of it"
-            )
 
 
 def _write_all(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import _draw_ops, _native, _ops, streams
+from . import _draw_ops, _native, _ops, draws, streams
 from ._eager import eager
 from .registry import Registry
 from .streams import SHARED, Stream
@@ -200,7 +200,9 @@ class LookUps:
         at = streams.check_coordinates("scope", task, epoch, step)
         if out is not None:
             _check_out("scope", out, (2,), device)
-        target = out.device if out is not None else torch.device(device or "cpu")
+        target = (
+            out.device if out is not None else torch.device("cpu" if device is None else device)
+        )
         _draw_ops.refuse_capture("scope", target, "call it between replays, with out=")
         found = torch.from_numpy(np.array(_ops.scope_key(self.master_seed, *at), np.uint64))
         return found.to(target) if out is None else out.copy_(found)
@@ -227,7 +229,7 @@ class LookUps:
         n = streams.check_int(function, "n", n, 0, streams.MAX_INDEX + 1 - start)
         if out is not None:
             _check_out(function, out, (n, *tail), device)
-        place = out.device if out is not None else torch.device(device or "cpu")
+        place = out.device if out is not None else torch.device("cpu" if device is None else device)
         on_cuda = place.type == "cuda" and _draw_ops.has_cuda
         if out is not None and out.is_contiguous() and (on_cuda or place.type == "cpu"):
             target = out
@@ -252,5 +254,6 @@ def _check_out(
         raise ValueError(
             f"fastseed.{function}: out must be of shape {shape}, got {tuple(out.shape)}"
         )
+    draws.check_memory(function, "out", out)
     if device is not None and torch.device(device).type != out.device.type:
         raise ValueError(f"fastseed.{function}: out must be on device {device}, got {out.device}")

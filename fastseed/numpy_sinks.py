@@ -95,6 +95,7 @@ class _NumpyState:
         except Exception as error:  # whatever NumPy makes of what is no state of its own
             raise ValueError(f"it is not the state of a {target.__name__}: {error!r}") from error
         sane = cached.get("has_gauss", 0) in (0, 1) and type(cached.get("gauss", 0.0)) is float
+        sane = sane and held.get("buffer_pos", 0) in range(5)  # NumPy reads there unchecked
         if not same or not sane:
             raise ValueError(f"it is not the state of a {target.__name__}")
         return {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -110,6 +111,7 @@ class Seeder(LookUps):
         self._pid = os.getpid()
         self._seen = _Seen()
         self._repeats = 0
+        self._inside: int | None = None  # the thread that is reseeding what users registered
         self._process = ProcessGenerators()
         self._accelerators = [AcceleratorSink(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(sink.kind for sink in self._accelerators)))
@@ -178,6 +180,11 @@ class Seeder(LookUps):
 
     def restore(self, task: int, epoch: int, step: int) -> int:
         """:meth:`reseed`, but repetitions are no matter; the scope's key."""
+        if self._inside is not None and self._inside == threading.get_ident():
+            raise RuntimeError(
+                "fastseed.reseed: must not be called by a generator that it is reseeding; "
+                "let the function take its seed and return"
+            )
         for accelerator in self._accelerators:
             accelerator.refuse_capture("reseed")
         scope, failures = None, None
@@ -206,11 +213,16 @@ class Seeder(LookUps):
                 accelerator.reseed_members(Stream(scope, name_id, self.rank))
             except Exception as error:
                 failures[accelerator.name] = error
-        for entry in self._registry:
-            try:
-                entry.reseed(Stream(scope, entry.name_id, SHARED if entry.shared else self.rank))
-            except Exception as error:
-                failures[entry.name] = error
+        self._inside = threading.get_ident()
+        try:
+            for entry in self._registry:
+                try:
+                    place = SHARED if entry.shared else self.rank
+                    entry.reseed(Stream(scope, entry.name_id, place))
+                except Exception as error:
+                    failures[entry.name] = error
+        finally:
+            self._inside = None
         return failures
 
     def _legacy_seed(self, at: Coordinates, shared: bool) -> int:

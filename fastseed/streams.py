@@ -75,7 +75,10 @@ def get_origin(function: str) -> Origin:
 
 def describe(value: Any) -> str:
     """A value as errors show it: short, whatever it is."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # of an integer with thousands of digits, for one
+        text = f"a {type(value).__name__} without a repr"
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -8,13 +8,7 @@
 namespace fastseed {
 
 FS_HD uint64_t bits_of(double x) {
-#if defined(__CUDA_ARCH__)
-  return static_cast<uint64_t>(__double_as_longlong(x));
-#else
-  uint64_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  return bits;
-#endif
+  return double_bits(x);
 }
 FS_HD uint64_t bits_of(float x) {
   return float_bits(x);

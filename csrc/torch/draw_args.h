@@ -53,11 +53,17 @@ inline Streams streams_of(const Tensor& out, const Tensor& keys,
   if (positions.has_value()) {
     check_per_stream(*positions, keys, Dtype::Long, op, "positions");
   }
+  for (const Tensor* t : {&out, &keys}) {
+    STD_TORCH_CHECK(t->numel() == 0 || t->data_ptr() != nullptr, "fastseed.", op,
+                    ": out and keys must have memory");
+  }
   return Streams{
       static_cast<const uint64_t*>(keys.data_ptr()),
       positions.has_value() ? static_cast<const int64_t*>(positions->data_ptr()) : nullptr,
       keys.size(0)};
 }
+
+constexpr int64_t kMostValues = int64_t{1} << 56;  // of a stream, whose positions count as far
 
 // Which values each of `count` rows of `total` values in all holds. Neighbouring dimensions that
 // are consecutive in the logical tensor become one.
@@ -65,28 +71,36 @@ inline Layout layout_of(int64_t total, int64_t count, const std::vector<int64_t>
                         const std::vector<int64_t>& strides, int64_t offset, const char* op) {
   STD_TORCH_CHECK(sizes.size() == strides.size(), "fastseed.", op,
                   ": strides must be as many as sizes");
-  STD_TORCH_CHECK(offset >= 0, "fastseed.", op, ": offset must be at least 0, got ", offset);
+  STD_TORCH_CHECK(offset >= 0 && offset <= kMostValues, "fastseed.", op,
+                  ": offset must be in [0, 2**56], got ", offset);
   Layout layout{};
   layout.offset = offset;
   layout.runs = 1;
-  if (count == 0 || total == 0) {
+  if (total == 0) {
     return layout;
   }
-  STD_TORCH_CHECK(total % count == 0, "fastseed.", op,
+  STD_TORCH_CHECK(count != 0 && total % count == 0, "fastseed.", op,
                   ": out must have as many elements for each key, got ", total, " for ", count);
   if (sizes.empty()) {
+    STD_TORCH_CHECK(total / count <= kMostValues - offset, "fastseed.", op,
+                    ": out must hold values below 2**56");
     layout.length = total / count;
     return layout;
   }
   std::vector<int64_t> dims, steps;
   int64_t product = 1;
+  int64_t last = offset;  // the greatest value so far
   for (size_t d = 0; d < sizes.size(); ++d) {
-    STD_TORCH_CHECK(sizes[d] >= 0 && strides[d] >= 0, "fastseed.", op,
-                    ": sizes and strides must be at least 0");
+    STD_TORCH_CHECK(sizes[d] >= 1 && sizes[d] <= total / product && strides[d] >= 0, "fastseed.",
+                    op, ": sizes must be those of a row of ", total / count,
+                    " elements, and strides at least 0");
     product *= sizes[d];
     if (sizes[d] == 1) {
       continue;
     }
+    STD_TORCH_CHECK(strides[d] <= (kMostValues - last) / (sizes[d] - 1), "fastseed.", op,
+                    ": sizes and strides must name values below 2**56");
+    last += (sizes[d] - 1) * strides[d];
     if (!dims.empty() && steps.back() == sizes[d] * strides[d]) {
       dims.back() *= sizes[d];
       steps.back() = strides[d];
