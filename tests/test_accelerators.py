@@ -131,6 +131,53 @@ def test_whoever_seeded_last_wins(fake_cuda):
     assert seeds(fake_cuda) == expected(s, 1, 4)
 
 
+# What a job may do around torch's initialisation of CUDA, and who seeded devices 0, 1, 2 last. The
+# current device is 1.
+OURS, ALL, ONE, TORCH, INIT = "ours", "seed all", "seed one", "torch.manual_seed", "initialise"
+ORDERS = [
+    ((ALL, OURS), (OURS, OURS, OURS)),
+    ((OURS, ALL), (ALL, ALL, ALL)),
+    ((TORCH, OURS), (OURS, OURS, OURS)),
+    ((OURS, TORCH), (TORCH, TORCH, TORCH)),
+    ((ONE, OURS), (OURS, OURS, OURS)),
+    ((OURS, ONE), (OURS, ONE, OURS)),
+    ((ALL, ONE, OURS, ONE), (OURS, ONE, OURS)),
+    ((OURS, ALL, ONE), (ALL, ONE, ALL)),
+    ((OURS, ALL, OURS), (OURS, OURS, OURS)),
+    ((OURS, OURS, INIT), (OURS, OURS, OURS)),
+    ((OURS, INIT, OURS), (OURS, OURS, OURS)),
+    ((ALL, INIT, OURS), (OURS, OURS, OURS)),
+    ((OURS, INIT, ALL), (ALL, ALL, ALL)),
+    ((OURS, INIT, ONE), (OURS, ONE, OURS)),
+    ((INIT, OURS), (OURS, OURS, OURS)),
+]
+
+
+@pytest.mark.parametrize(("order", "last"), ORDERS, ids=lambda v: "-".join(v).replace(" ", "_"))
+def test_whatever_the_order_the_last_seeding_holds(fake_cuda, monkeypatch, order, last):
+    """With the functions of torch themselves: only what has no devices here is replaced."""
+    monkeypatch.setattr(torch.cuda.random, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda.random, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "default_generators", tuple(fake_cuda))
+    s, epochs, theirs = seeder(), 0, {ALL: 7, ONE: 8, TORCH: 9}
+
+    def initialised():
+        initialise()
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+
+    for what in (*order, *(() if INIT in order else (INIT,))):
+        if what == OURS:
+            epochs += 1
+            s.reseed(1, epochs)
+        elif what == INIT:
+            initialised()
+        else:
+            seed = {ALL: torch.cuda.manual_seed_all, ONE: torch.cuda.manual_seed}
+            seed.get(what, torch.manual_seed)(theirs[what])
+    ours = expected(s, 1, epochs)
+    assert seeds(fake_cuda) == [theirs.get(who, ours[i]) for i, who in enumerate(last)]
+
+
 def test_the_last_seeder_of_two_wins(fake_cuda):
     a, b = seeder(1), seeder(2)
     a.reseed(1)
