@@ -60,7 +60,11 @@ class AcceleratorSink:
         return True if asked is None else bool(asked())
 
     def refuse_capture(self, function: str) -> None:
-        """RuntimeError while a CUDA graph is being captured on the current stream."""
+        """RuntimeError while a CUDA graph is being captured on the current stream.
+
+        Where another stream, or another thread's, is capturing, torch lets seeds through, and the
+        graph takes them with its next replay.
+        """
         if self.kind == "cuda" and self.ready():
             _draw_ops.refuse_capture(function, torch.device("cuda"), _draw_ops.BETWEEN_REPLAYS)
 

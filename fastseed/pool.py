@@ -27,6 +27,10 @@ class GeneratorPool:
     Work on CPU generators is spread over ``torch.get_num_threads()`` threads; each generator's
     mutex is held while it is written, so other threads may go on drawing.
 
+    With CUDA members a pool refuses to seed while the current stream captures a CUDA graph, before
+    any member has changed. A capture on another stream or in another thread is not asked for, by
+    torch neither: there the graph takes the new seed with its next replay.
+
     Args:
         generators: the generators, at most 2**40; the pool holds them strongly.
         name: the stream's name for :meth:`reseed`. Pools of one name have the same keys: give

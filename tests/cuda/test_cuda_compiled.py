@@ -1,0 +1,128 @@
+"""Compiled draws on a CUDA device have the eager bits; so have captured fills and masked rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_cuda_draws import CASES, DRAWS, keys_of, raw
+
+import fastseed
+
+pytestmark = pytest.mark.cuda
+
+DEVICE = "cuda"
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def everything(keys: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor]:
+    """Every draw in every dtype."""
+    return [
+        DRAWS[name][0](keys, (3, 7), dtype=dtype, positions=positions, **DRAWS[name][2])
+        for name, dtype in CASES
+    ]
+
+
+def test_compiled_draws_of_every_kind_are_the_eager_ones():
+    keys, positions = keys_of(11).to(DEVICE), torch.arange(11, device=DEVICE) * 4
+    compiled = torch.compile(everything, fullgraph=True)
+    for here, there in zip(everything(keys, positions), compiled(keys, positions), strict=True):
+        assert here.dtype == there.dtype and torch.equal(raw(here), raw(there))
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_compiled_banks_go_on_as_eager_ones(mode):
+    """With rows by mask and by index; and where compiled code becomes a CUDA graph."""
+    banks = [fastseed.StreamBank(20, device=DEVICE, name="b") for _ in range(2)]
+    for bank in banks:
+        bank.reseed_from_seeds(range(20))
+    mask = torch.arange(20, device=DEVICE) % 3 == 0
+    rows = torch.tensor([3, 1, 19], device=DEVICE)
+
+    def step(bank, mask, rows):
+        return bank.randn(5), bank.rand(3, rows=mask), bank.randint(0, 10, (4,), rows=rows)
+
+    compiled = torch.compile(lambda *how: step(banks[0], *how), fullgraph=True, mode=mode)
+    for _ in range(4):
+        found = [values.clone() for values in compiled(mask, rows)]
+        for here, there in zip(step(banks[1], mask, rows), found, strict=True):
+            assert torch.equal(raw(here), raw(there))
+        assert torch.equal(banks[0].positions, banks[1].positions)
+
+
+def test_compiled_reseeds_and_fills_are_the_eager_ones():
+    fastseed.init(42, rank=2, world_size=4)
+    bank, twin = (fastseed.StreamBank(20, device=DEVICE, name="b") for _ in range(2))
+
+    @torch.compile(fullgraph=True)
+    def step(scope, key, x):
+        bank.reseed_from_scope(scope)
+        return bank.rand(5), fastseed.normal_(x, key, std=0.02)
+
+    for epoch in range(3):
+        key = keys_of(3)[epoch].to(DEVICE)
+        drawn, filled = step(
+            fastseed.scope(1, epoch, device=DEVICE), key, torch.empty(50, 3, device=DEVICE)
+        )
+        twin.reseed(1, epoch)
+        assert torch.equal(raw(drawn), raw(twin.rand(5)))
+        want = fastseed.normal_(torch.empty(50, 3), key.cpu(), std=0.02)
+        assert torch.equal(raw(filled), raw(want))
+
+
+def test_captured_rows_and_fills_follow_their_tensors():
+    """A mask, a key and seeds that are written between replays; and state put back in place."""
+    bank, twin = (fastseed.StreamBank(30, device=d, name="b") for d in (DEVICE, "cpu"))
+    mask = torch.zeros(30, dtype=torch.bool, device=DEVICE)
+    seeds = torch.zeros(30, dtype=torch.int64, device=DEVICE)
+    key, filled = keys_of(1)[0].to(DEVICE), torch.zeros(1000, device=DEVICE)
+
+    def work():
+        bank.reseed_from_seeds(seeds)
+        fastseed.normal_(filled, key)
+        return bank.randn(5), bank.exponential(4, rows=mask)
+
+    work()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn = work()
+    for i in range(3):
+        mask.copy_(torch.arange(30) % (i + 2) == 0)
+        seeds.copy_(torch.arange(30) * (i + 1))
+        key.view(torch.int64).add_(1)
+        graph.replay()
+        twin.reseed_from_seeds(seeds.cpu())
+        assert torch.equal(raw(drawn[0]), raw(twin.randn(5)))
+        assert torch.equal(raw(drawn[1]), raw(twin.exponential(4, rows=mask.cpu())))
+        assert torch.equal(raw(bank.positions), raw(twin.positions))
+        assert torch.equal(raw(filled), raw(fastseed.normal_(torch.zeros(1000), key.cpu())))
+
+
+def test_a_registered_bank_follows_fastseed_reseed_between_replays():
+    fastseed.init(42, rank=2, world_size=4)
+    bank, twin = (fastseed.StreamBank(30, device=d) for d in (DEVICE, "cpu"))
+    fastseed.register_generator(bank, name="environments")
+    other = fastseed.Seeder(42, rank=2, world_size=4)
+    other.register_generator(twin, name="environments")
+    fastseed.reseed(1, 0)
+    bank.rand(6)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn = bank.rand(6)
+    for epoch in (3, 4, 3):
+        fastseed.reseed(1, epoch)
+        other.reseed(1, epoch)
+        for _ in range(2):
+            graph.replay()
+            assert torch.equal(raw(drawn), raw(twin.rand(6)))
+    state = bank.state_dict()
+    graph.replay()
+    first = drawn.clone()
+    bank.load_state_dict(state)
+    graph.replay()
+    assert torch.equal(drawn, first)

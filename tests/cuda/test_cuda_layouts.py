@@ -1,0 +1,254 @@
+"""Draws on a CUDA device where indices, addresses, devices and streams are awkward."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from test_cuda_draws import CASES, DRAWS, keys_of, raw
+from test_interop import curand_include
+
+import fastseed
+
+pytestmark = pytest.mark.cuda
+
+DEVICE = "cuda"
+OPS = torch.ops.fastseed
+NAME, PLACE = 0x670678FD, 3 | 2 << 24
+SCOPE = torch.tensor([0x75C4F7B9DA5A41A6, 0xBB1B0B05A584A51E], dtype=torch.uint64)
+POISON = 0x5A
+
+
+def poisoned(count: int, dtype: torch.dtype) -> torch.Tensor:
+    memory = torch.full((count * dtype.itemsize,), POISON, dtype=torch.uint8, device=DEVICE)
+    return memory.view(dtype)
+
+
+def shifted(values: torch.Tensor, by: int = 1) -> torch.Tensor:
+    """The same on the device, `by` elements behind an aligned address."""
+    memory = torch.zeros(values.numel() + by, dtype=values.dtype, device=DEVICE)
+    return memory[by:].view(values.shape).copy_(values)
+
+
+# ---------------------------------------------------------------- addresses
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_draws_of_every_kind_write_to_any_address_and_no_other(name, dtype):
+    """Rows of an odd length, so that they begin at every remainder of 16 bytes."""
+    draw, _, parameters = DRAWS[name]
+    keys, length = keys_of(17), 1003
+    here = draw(keys, (length,), dtype=dtype, **parameters)
+    for shift in (0, 1, 3, 8):
+        memory = poisoned(shift + 17 * length + 19, dtype)
+        out = memory[shift : shift + 17 * length].view(17, length)
+        assert draw(shifted(keys), (length,), out=out, **parameters) is out
+        assert torch.equal(raw(out), raw(here))
+        around = torch.cat([raw(memory[:shift]), raw(memory[shift + 17 * length :])])
+        assert (around == POISON).all()
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_draws_into_strided_tensors(name, dtype):
+    draw, _, parameters = DRAWS[name]
+    here = draw(keys_of(5), (6, 7), dtype=dtype, **parameters)
+    out = torch.zeros(7, 6, 10, dtype=dtype, device=DEVICE)[:, :, ::2].permute(2, 1, 0)
+    draw(keys_of(5).to(DEVICE), (6, 7), out=out, **parameters)
+    assert torch.equal(raw(out), raw(here))
+
+
+def test_positions_need_no_alignment():
+    keys, positions = keys_of(9), torch.arange(9) * 2**52 + torch.arange(9)
+    there = fastseed.randn(shifted(keys), (77,), positions=shifted(positions))
+    assert torch.equal(raw(there), raw(fastseed.randn(keys, (77,), positions=positions)))
+
+
+# ---------------------------------------------------------------- indices
+
+LAYOUTS = [
+    ([], [], 0),
+    ([], [], 1),
+    ([], [], 2**40 + 3),
+    ([5, 7], [7, 1], 2),
+    ([5, 7], [100, 1], 6),
+    ([3, 4, 5], [1000, 51, 1], 3),
+    ([6, 35], [1, 9], 0),
+    ([4, 1000], [2**33 + 1, 1], 5),
+    ([2, 1, 3, 2], [77, 5, 11, 2], 1),
+    ([2, 2, 2, 2, 2, 2, 2, 3], [9001, 4001, 1501, 701, 301, 101, 31, 1], 7),
+]
+
+
+@pytest.mark.parametrize(("sizes", "strides", "offset"), LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64])
+def test_layouts_are_those_of_the_cpu(sizes, strides, offset, dtype):
+    length = 333
+    for size in sizes:
+        length = size if length == 333 else length * size
+    found = []
+    for device in ("cpu", DEVICE):
+        keys = keys_of(3).to(device)
+        out = torch.zeros(3, length, dtype=dtype, device=device)
+        OPS.draw_bits(out, keys, None, sizes, strides, offset)
+        found.append(raw(out))
+        normal = torch.zeros(3, length, dtype=torch.float64, device=device)
+        OPS.draw_normal(normal, keys, None, sizes, strides, offset, 0.0, 1.0)
+        found.append(raw(normal))
+    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
+
+
+LARGE = {
+    "bits": lambda key, shape, out: fastseed.bits(key, shape, out=out),
+    "randn": lambda key, shape, out: fastseed.randn(key, shape, out=out),
+    "randint": lambda key, shape, out: fastseed.randint(key, -(2**62), 2**62 + 1, shape, out=out),
+}
+LARGE_DTYPES = {"bits": torch.uint32, "randn": torch.float16, "randint": torch.int64}
+
+
+def room_for(count: int, dtype: torch.dtype) -> None:
+    if torch.cuda.mem_get_info()[0] < count * dtype.itemsize + (1 << 30):
+        pytest.skip(f"needs {count * dtype.itemsize >> 30} GB of device memory")
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_one_row_of_more_than_2_to_the_31_values(name):
+    n, dtype = 2**31 + 8195, LARGE_DTYPES[name]
+    room_for(n, dtype)
+    key = keys_of(1)[0]
+    out = LARGE[name](key.to(DEVICE), (n,), torch.empty(n, dtype=dtype, device=DEVICE))
+    fill = {"bits": fastseed.bits_, "randn": fastseed.normal_}.get(name)
+    for start in (0, 2**31 - 4000, n - 4096):
+        part = torch.empty(4096, dtype=dtype)
+        shard = fastseed.Shard((n,), (start,))
+        if fill is not None:
+            fill(part, key, shard=shard)
+        else:
+            fastseed.randint_(part, key, -(2**62), 2**62 + 1, shard=shard)
+        assert torch.equal(raw(out[start : start + 4096]), raw(part)), start
+
+
+def test_rows_of_more_than_2_to_the_31_values_together():
+    n, length = 2**17 + 3, 2**14 + 5
+    room_for(n * length, torch.float16)
+    keys = keys_of(n)
+    out = fastseed.rand(keys.to(DEVICE), (length,), dtype=torch.float16)
+    for row in (0, 2**17 - 45, n - 1):
+        assert torch.equal(raw(out[row]), raw(fastseed.rand(keys[row], length, dtype=out.dtype)))
+
+
+# ---------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize("op", ["derive_keys", "derive_seeds"])
+@pytest.mark.parametrize("n", [0, 1, 5, 511, 512, 513, 5000])
+@pytest.mark.parametrize("start", [0, 7, 2**32 - 300, 5 << 40 | 2**32 - 1])
+def test_keys_of_the_operators_are_those_of_the_cpu(op, n, start):
+    """By value and from the device's memory, across 2**32, at aligned and other addresses."""
+    tail = (2,) if op == "derive_keys" else ()
+    here = torch.zeros(n, *tail, dtype=torch.uint64)
+    words = SCOPE.view(torch.int64).tolist()
+    getattr(OPS, op)(here, *words, NAME, PLACE, start)
+    for shift in (0, 1):
+        for kind in ("value", "memory"):
+            memory = torch.full((here.numel() + 4,), 7, dtype=torch.int64, device=DEVICE)
+            out = memory[shift : shift + here.numel()].view(torch.uint64).view(n, *tail)
+            if kind == "value":
+                getattr(OPS, op)(out, *words, NAME, PLACE, start)
+            else:
+                getattr(OPS, f"{op}_at")(out, SCOPE.to(DEVICE), NAME, PLACE, start)
+            assert torch.equal(raw(out), raw(here)), (shift, kind)
+            assert (memory[:shift] == 7).all() and (memory[shift + here.numel() :] == 7).all()
+
+
+def test_derive_keys_writes_in_place_and_allocates_nothing():
+    s = fastseed.Seeder(42, rank=3, world_size=8)
+    out = torch.zeros(100_000, 2, dtype=torch.uint64, device=DEVICE)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    assert s.derive_keys(100_000, name="x", task=1, out=out) is out
+    assert torch.cuda.max_memory_allocated() == held
+    assert torch.equal(out.cpu(), s.derive_keys(100_000, name="x", task=1))
+
+
+# ---------------------------------------------------------------- devices, streams, fills
+
+
+def test_draws_leave_the_current_device_as_it_was():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    current = torch.cuda.current_device()
+    other = torch.device("cuda", (current + 1) % torch.cuda.device_count())
+    keys = keys_of(40)
+    bank = fastseed.StreamBank(40, device=other)
+    bank.reseed_from_seeds(range(40))
+    twin = fastseed.StreamBank(40)
+    twin.reseed_from_seeds(range(40))
+    filled = fastseed.normal_(torch.empty(999, device=other), 12345)
+    for there, here in (
+        (fastseed.randn(keys.to(other), (99,)), fastseed.randn(keys, (99,))),
+        (bank.rand(99), twin.rand(99)),
+        (filled, fastseed.normal_(torch.empty(999), 12345)),
+    ):
+        assert there.device == other and torch.equal(raw(there), raw(here))
+    assert torch.cuda.current_device() == current
+    with pytest.raises(ValueError, match="must be on device"):
+        fastseed.rand(keys.to(other), 3, out=torch.empty(40, 3, device=f"cuda:{current}"))
+
+
+def test_banks_work_on_the_current_stream():
+    bank = fastseed.StreamBank(64, device=DEVICE, name="b")
+    twin = fastseed.StreamBank(64, name="b")
+    out = torch.empty(64, 4096, device=DEVICE)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+        bank.keys.view(torch.int64).fill_(-1)  # not before the sleep is over; what follows, after
+        bank.reseed_from_seeds(range(64))
+        bank.randn(4096, out=out)
+    side.synchronize()
+    twin.reseed_from_seeds(range(64))
+    assert torch.equal(raw(out), raw(twin.randn(4096)))
+    assert torch.equal(raw(bank.positions), raw(twin.positions))
+
+
+@pytest.mark.parametrize("place", ["cpu", DEVICE])
+def test_fills_of_strided_tensors_with_keys_of_any_device(place):
+    key = keys_of(1)[0].to(place)
+    for dtype in (torch.float16, torch.float64):
+        there = torch.zeros(9, 50, 20, dtype=dtype, device=DEVICE)
+        here = torch.zeros(9, 50, 20, dtype=dtype)
+        for tensor in (there, here):
+            fastseed.normal_(tensor.permute(2, 0, 1)[::3], key, position=10**6)
+        assert torch.equal(raw(there), raw(here)) and (here != 0).any()
+
+
+# ---------------------------------------------------------------- cuRAND
+
+
+def test_a_curand_kernel_goes_on_at_a_banks_positions(tmp_path):
+    """curand_init(lo, hi, position) on the device gives the words that the bank draws next."""
+    nvcc, include = shutil.which("nvcc"), curand_include()
+    if nvcc is None or include is None:
+        pytest.skip("needs nvcc and curand_kernel.h")
+    library = tmp_path / "curand_words.so"
+    major, minor = torch.cuda.get_device_capability()
+    flags = ["-shared", f"-arch=sm_{major}{minor}", "-Xcompiler", f"-fPIC,-idirafter,{include}"]
+    source = Path(__file__).with_name("curand_words.cu")
+    subprocess.run([nvcc, *flags, source, "-o", library], check=True)
+    bank = fastseed.StreamBank(1000, device=DEVICE)
+    bank.reseed_from_seeds(range(1000))
+    bank.randn(5, rows=torch.arange(0, 1000, 3, device=DEVICE))
+    bank.randint(0, 10**12, (3,))
+    out = torch.zeros(1000, 50, dtype=torch.int32, device=DEVICE)
+    call = ctypes.CDLL(str(library)).curand_words
+    call.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    stream = torch.cuda.current_stream().cuda_stream
+    pointers = (bank.keys.data_ptr(), bank.positions.data_ptr(), out.data_ptr())
+    assert call(*pointers, 1000, 50, stream) == 0
+    assert torch.equal(raw(out), raw(bank.bits(50)))
