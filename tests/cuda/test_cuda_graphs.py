@@ -26,6 +26,7 @@ def _seeder():
 def test_replays_draw_anew_and_follow_reseeds():
     bank, twin = bank_on("cuda"), bank_on("cpu")
     bank.randn(*SHAPE)  # what a first call sets up is no part of the graph
+    bank.randint(0, 100, (3,))
     bank.reseed(1, 0)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
