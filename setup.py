@@ -90,7 +90,7 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     generators = CppExtension(
         "fastseed._generators",
         [
-            *sources(*(f"csrc/torch/{f}.cpp" for f in ("generators", "process", "python_calls"))),
+            *(path for path in sources("csrc/torch/*.cpp") if "/ops" not in path),
             *cpu,
         ],
         extra_compile_args={"cxx": flags},

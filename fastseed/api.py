@@ -26,7 +26,8 @@ R = TypeVar("R")
 _seeder: Seeder | None = None
 
 
-def _current(function: str) -> Seeder:
+def current(function: str) -> Seeder:
+    """The process-wide seeder; RuntimeError, naming ``function``, before :func:`init`."""
     if _seeder is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.init(...) first")
     return _seeder
@@ -64,12 +65,12 @@ def init(
 
 def get_master_seed() -> int:
     """The master seed in use, in [0, 2**64): the one given, or the one drawn."""
-    return _current("get_master_seed").master_seed
+    return current("get_master_seed").master_seed
 
 
 def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     """Reseed every generator of this process: see :meth:`Seeder.reseed`."""
-    (_seeder or _current("reseed")).reseed(task, epoch, step)
+    (_seeder or current("reseed")).reseed(task, epoch, step)
 
 
 def _of_the_process(
@@ -79,7 +80,7 @@ def _of_the_process(
     name = name or method.__name__
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        return method(_seeder or _current(name), *args, **kwargs)
+        return method(_seeder or current(name), *args, **kwargs)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = method.__doc__
@@ -106,7 +107,7 @@ def load_state_dict(state: dict[str, Any]) -> None:
         TypeError, ValueError: the state is foreign, truncated or of another version or scheme; no
             generator has changed.
     """
-    seeder = _current("load_state_dict")
+    seeder = current("load_state_dict")
     try:
         seeder.load_state_dict(state)
     finally:  # also where a callable failed and all else is done

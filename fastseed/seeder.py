@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _ops, checkpoint, distributed, legacy, streams
+from . import _ops, distributed, legacy, states, streams
 from ._eager import eager
 from .accelerators import KNOWN, AcceleratorSink, compiled_types
 from .errors import reseed_error
@@ -104,6 +104,16 @@ class Seeder(LookUps):
     def scope(self) -> Coordinates | None:
         """Where the last ``reseed`` put this process; None before the first one."""
         return None if self._at is None else Coordinates(*self._at)
+
+    @property
+    def data_rank(self) -> int:
+        """Which share of the data is this process's, in [0, ``data_world_size``)."""
+        return self.rank
+
+    @property
+    def data_world_size(self) -> int:
+        """Into how many shares the data is cut."""
+        return self.world_size
 
     def _prepare(self) -> None:
         """What is made anew in each process."""
@@ -298,13 +308,13 @@ class Seeder(LookUps):
     # ------------------------------------------------------------------ state
 
     def state_dict(self, *, rng: bool = False) -> dict[str, Any]:
-        """Coordinates, and with ``rng`` exact states: see :mod:`fastseed.checkpoint`."""
-        return checkpoint.state_dict(self, rng=rng)
+        """Coordinates, and with ``rng`` exact states: see :mod:`fastseed.states`."""
+        return states.state_dict(self, rng=rng)
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go where ``state`` was; see :func:`fastseed.load_state_dict` for the errors."""
-        checkpoint.load_state_dict(self, state)
+        states.load_state_dict(self, state)
 
     def exact_sinks(self) -> Iterator[tuple[str, Sink | Bulk]]:
         """Every generator that there is in this process, by stream name."""

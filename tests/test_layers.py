@@ -23,13 +23,24 @@ LEVELS = (
     ("numpy_sinks", "pool", "accelerators", "shards", "bank_checks"),
     ("fills", "bank"),
     ("process", "registry"),
-    ("lookups", "checkpoint"),
+    ("lookups", "states"),
     ("seeder",),
     ("api",),
-    ("pyt",),
+    ("pyt", "checkpoint", "data", "integrations"),
     ("__init__",),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+# The same within a folder; what it imports from outside counts as the folder itself.
+INSIDE = {
+    "data": (("order",), ("sampler",), ("__init__",)),
+    "integrations": (("__init__",),),
+}
+INSIDE_LEVEL = {
+    (folder, name): level
+    for folder, levels in INSIDE.items()
+    for level, names in enumerate(levels)
+    for name in names
+}
 LIBRARIES = {"torch", "numpy"}  # of others: all that a module may import at its top
 LONGEST = 420  # lines of a source file: "about 400"
 
@@ -45,8 +56,16 @@ def relative(path: Path) -> str:
 # ---------------------------------------------------------------- Python
 
 
-def imports(tree: ast.AST):
-    """(module of the package, or None; the name of a library, or None) for each import."""
+def dotted(path: Path) -> str:
+    """A module's name inside the package: ``pool``, ``data.sampler``, ``data.__init__``."""
+    return str(path.relative_to(PACKAGE).with_suffix("")).replace("/", ".")
+
+
+def imports(tree: ast.AST, folder: str = ""):
+    """(module of the package, or None; the name of a library, or None) for each import.
+
+    Modules of ``folder``, a folder of the package that the file lies in, are ``folder.module``.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -58,14 +77,16 @@ def imports(tree: ast.AST):
                 yield None, module.split(".")[0]
                 continue
             inner = module if node.level else module.partition(".")[2]
-            if inner:
+            if folder and node.level == 1:
+                inner = f"{folder}.{inner}" if inner else folder
+            if inner and inner != folder:
                 yield inner, None
             else:  # from . import a, b: modules, or names of the package itself
+                here = f"{folder}." if inner == folder and folder else ""
                 for alias in node.names:
-                    yield (
-                        (alias.name if (PACKAGE / f"{alias.name}.py").exists() else "__init__"),
-                        None,
-                    )
+                    path = PACKAGE / here.replace(".", "/") / alias.name
+                    found = path.with_suffix(".py").exists() or path.is_dir()
+                    yield here + (alias.name if found else "__init__"), None
 
 
 def top_level(tree: ast.Module):
@@ -80,19 +101,27 @@ def top_level(tree: ast.Module):
 
 
 def test_every_module_has_a_level():
-    found = {str(p.relative_to(PACKAGE).with_suffix("")).replace("/", ".") for p in MODULES}
-    assert found <= set(LEVEL)
+    for path in MODULES:
+        folder, _, name = dotted(path).rpartition(".")
+        assert (folder or name) in LEVEL, path
+        assert not folder or (folder, name) in INSIDE_LEVEL, path
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_python_imports_go_down(path):
-    level = LEVEL[path.stem]
-    for module, _ in imports(ast.parse(path.read_text())):
-        if module is not None:
-            assert LEVEL[module.split(".")[0]] < level, f"{path.name} imports {module}"
+    folder, _, name = dotted(path).rpartition(".")
+    level = LEVEL[folder or name]
+    for module, _ in imports(ast.parse(path.read_text()), folder):
+        if module is None:
+            continue
+        root, _, rest = module.partition(".")
+        if folder and root == folder:
+            assert INSIDE_LEVEL[folder, rest] < INSIDE_LEVEL[folder, name], f"imports {module}"
+        else:
+            assert LEVEL[root] < level, f"{path.name} imports {module}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_heavy_libraries_are_imported_where_they_are_needed(path):
     allowed = LIBRARIES | set(sys.stdlib_module_names)
     for node in top_level(ast.parse(path.read_text())):
@@ -106,6 +135,8 @@ def test_the_check_of_imports_finds_what_it_should():
     assert list(imports(tree)) == [
         ("_ops", None), ("__init__", None), (None, "pandas"), ("pool", None),
     ]  # fmt: skip
+    tree = ast.parse("from .. import api\nfrom . import order\nfrom .order import x\n")
+    assert list(imports(tree, "data")) == [("api", None), ("data.order", None), ("data.order", None)]
     inside = ast.parse("def f():\n    import pandas\n")
     assert not any(isinstance(node, ast.Import) for node in top_level(inside))
 

@@ -216,7 +216,7 @@ PYBIND11_MODULE(_generators, m) {
       });
 
   m.attr("TORCH_VERSION") = TORCH_VERSION;
-  m.attr("INTERFACE") = 2;  // see fastseed/_native.py
+  m.attr("INTERFACE") = 3;  // see fastseed/_native.py
   m.def("simd_path", &simd_path);
   m.def("choose_simd_path", &set_simd_path);
 }
