@@ -6,29 +6,13 @@
 #include <vector>
 
 #include "cpu_generator.h"
+#include "process_memory.h"
 #include "python_calls.h"
 
 namespace fastseed {
 namespace {
 
 constexpr uint64_t kMaxAddress = UINTPTR_MAX;
-
-// _random.Random behind its object header.
-struct PythonState {
-  int index;
-  uint32_t words[kMtWords];
-};
-
-// NumPy's MT19937, at bit_generator.ctypes.state_address.
-struct NumpyState {
-  uint32_t words[kMtWords];
-  int position;
-};
-
-template <class T>
-T* at_address(uint64_t address) {
-  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
-}
 
 void write_python(uint64_t address, Key key) {
   static const std::vector<uint32_t> base = [] {

@@ -31,5 +31,6 @@ PyObject* wrong_call(const char* function);
 // Add the functions to the module; false with a Python error set.
 bool add_derivation_calls(PyObject* module);
 bool add_process_calls(PyObject* module);
+bool add_state_calls(PyObject* module);
 
 }  // namespace fastseed
