@@ -181,6 +181,7 @@ PYBIND11_MODULE(_generators, m) {
   if (!add_derivation_calls(m.ptr()) || !add_process_calls(m.ptr()) || !add_state_calls(m.ptr())) {
     throw py::error_already_set();
   }
+  add_fork_calls(m.ptr());
 
   m.def("reseed", [](const at::Generator& gen, uint64_t lo, uint64_t hi) {
     py::gil_scoped_release release;

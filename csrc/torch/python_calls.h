@@ -31,6 +31,9 @@ PyObject* wrong_call(const char* function);
 // Add the functions to the module; false with a Python error set.
 bool add_derivation_calls(PyObject* module);
 bool add_process_calls(PyObject* module);
+
+// The same for the calls around a fork; throws.
+void add_fork_calls(PyObject* module);
 bool add_state_calls(PyObject* module);
 
 }  // namespace fastseed
