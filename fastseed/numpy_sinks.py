@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from . import _native, _ops
-from .sinks import LOW64, MT_WORDS, check_mt_words, pack, unpack
+from .sinks import LOW64, MT_WORDS, PackedMT, pack, unpack
 
 
 def _rebuild(bit_generator: Any, key: int) -> None:
@@ -29,13 +29,13 @@ def _rebuild(bit_generator: Any, key: int) -> None:
 class _NumpyState:
     """The exact state of a NumPy generator of any kind, packed (never pickled).
 
-    The name of the bit generator in 16 bytes; then an MT19937's words, position, flag and cached
-    Gaussian, or what another one's ``state`` holds, as JSON filled up with spaces: its size does
-    not depend on what it holds, as distributed checkpoints need it.
+    The name of the bit generator in 16 bytes; then a packed MT19937, or what another one's
+    ``state`` holds, as JSON filled up with spaces: its size does not depend on what it holds, as
+    distributed checkpoints need it.
     """
 
     _NAME = 16
-    _MT = struct.Struct(f"<{MT_WORDS}Iiid")
+    _MT = PackedMT()
     _JSON = 1024
 
     def _target(self) -> Any:
@@ -56,8 +56,8 @@ class _NumpyState:
         name = self._name(held["bit_generator"])
         if held["bit_generator"] == "MT19937":
             inner = held["state"]
-            cached = held.get("has_gauss", 0), held.get("gauss", 0.0)
-            return pack(name + self._MT.pack(*inner["key"].tolist(), inner["pos"], *cached))
+            gauss = held.get("gauss", 0.0) if held.get("has_gauss", 0) else None
+            return pack(name + self._MT.pack(inner["key"], inner["pos"], (), gauss))
         text = json.dumps(held, default=_plain).encode()
         return pack(name + text.ljust(-(-len(text) // self._JSON) * self._JSON))
 
@@ -71,15 +71,13 @@ class _NumpyState:
         return self._parse_mt(body) if here == "MT19937" else self._parse_json(body)
 
     def _parse_mt(self, data: bytes) -> dict[str, Any]:
-        if len(data) != self._MT.size:
-            raise ValueError(f"it must hold {self._MT.size} bytes, got {len(data)}")
-        *words, position, has_gauss, gauss = self._MT.unpack(data)
-        key = np.array(words, dtype=np.uint32)
-        check_mt_words(key, position)
-        if has_gauss not in (0, 1):
-            raise ValueError(f"its has_gauss must be 0 or 1, got {has_gauss}")
-        inner = {"key": key, "pos": position}
-        return {"bit_generator": "MT19937", "state": inner, "has_gauss": has_gauss, "gauss": gauss}
+        key, position, (gauss,) = self._MT.unpack(data)
+        return {
+            "bit_generator": "MT19937",
+            "state": {"key": key, "pos": position},
+            "has_gauss": int(gauss is not None),
+            "gauss": 0.0 if gauss is None else gauss,
+        }
 
     def _parse_json(self, data: bytes) -> dict[str, Any]:
         target = type(self._target())
@@ -109,6 +107,9 @@ class _NumpyState:
         self._set(self._parse(state))
 
 
+_GAUSS_AFTER = 8  # from the flag to the Gaussian: an int and what aligns a double
+
+
 def _plain(value: Any) -> Any:
     """What JSON has no word for in a bit generator's state: NumPy's arrays and integers."""
     return value.tolist()
@@ -123,10 +124,11 @@ def _with_arrays(value: Any) -> Any:
 
 @functools.cache
 def _cached_gauss_offset() -> int | None:
-    """Where a RandomState keeps the flag that a Gaussian is cached, which is only ever read.
+    """Where a RandomState keeps the flag that a Gaussian is cached, eight bytes before that one.
 
     Found by trying: on a scratch instance, setting the flag through the public state changes one
-    byte of it and no other. None where that is not so.
+    byte of it and no other, the Gaussian is seen where it should be, and both can be set there.
+    None where that is not so.
     """
     if sys.implementation.name != "cpython":
         return None
@@ -141,7 +143,14 @@ def _cached_gauss_offset() -> int | None:
     if not repeats or len(changed) != 1 or changed[0] % 4 != 0:
         return None
     offset = int(changed[0])
-    return offset if (seen[0][offset], seen[1][offset]) == (0, 1) else None
+    if (seen[0][offset], seen[1][offset]) != (0, 1) or offset + 16 > len(held):
+        return None
+    if struct.unpack_from("=d", held, offset + _GAUSS_AFTER) != (0.5,):
+        return None
+    ctypes.c_int.from_address(id(scratch) + offset).value = 1
+    ctypes.c_double.from_address(id(scratch) + offset + _GAUSS_AFTER).value = -1.25
+    took = scratch.get_state(legacy=False)
+    return offset if (took["has_gauss"], took["gauss"]) == (1, -1.25) else None
 
 
 class NumpyLegacySink(_NumpyState):
@@ -159,12 +168,14 @@ class NumpyLegacySink(_NumpyState):
         self.address: int | None = None  # of its words; None if they cannot be written in place
         self.lock: Any = None  # which NumPy itself takes for each draw
         self.cached = 0  # the address of the flag that a Gaussian is cached; 0 if not known
+        self.gauss = 0  # and of the Gaussian
         # The hidden instance behind the module's functions, which others may have wrapped.
         source: Any = np.random.mtrand._rand if generator is None else generator
         self._normal = cast(Any, source.standard_normal)
         owner, offset = self._normal.__self__, _cached_gauss_offset()
         if offset is not None and type(owner) is np.random.RandomState:
             self.cached = id(owner) + offset
+            self.gauss = self.cached + _GAUSS_AFTER
 
     def _target(self) -> Any:
         if self._generator is None:

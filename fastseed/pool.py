@@ -130,7 +130,7 @@ class GeneratorPool:
 
     def split_states(self, states: torch.Tensor) -> list[torch.Tensor]:
         """The members' parts of what :meth:`states` gave; ValueError if they do not fit."""
-        sizes = [g.get_state().numel() for g in self._generators]
+        sizes = [TorchSink(g).size() for g in self._generators]
         if states.numel() != sum(sizes):
             raise ValueError(f"it must be {sum(sizes)} bytes, got {states.numel()}")
         parts = list(torch.split(states, sizes))

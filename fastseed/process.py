@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
+import torch
 
 from . import _native, _ops, streams
 from .numpy_sinks import NumpyLegacySink
@@ -69,3 +71,38 @@ class ProcessGenerators:
             except Exception as error:
                 failures[name] = error
         return failures
+
+    def _in_place(self) -> tuple[int, int, int, int] | None:
+        """Where the two that are not torch's can be read and written; None if not all of it can."""
+        numpy = self._numpy
+        if _get_bit_generator() is not numpy.seen:
+            numpy.look()
+        if self._python.address is None or numpy.address is None or not numpy.cached:
+            return None
+        return self._python.address, numpy.address, numpy.cached, numpy.gauss
+
+    def states(self) -> Sequence[torch.Tensor]:
+        """The exact states of :attr:`sinks`, in their order."""
+        at = self._in_place()
+        if at is not None:
+            with self._numpy.lock:
+                packed = _native.generators.pack_process(*at, self._python.gauss)
+            if packed is not None:
+                return cast(Sequence[torch.Tensor], packed)
+        return [cast(torch.Tensor, sink.state()) for sink in self.sinks.values()]
+
+    def takes(self, states: Sequence[Any]) -> bool:
+        """Whether :meth:`load` puts ``states`` back in one call; else ask each sink's ``check``."""
+        return self._in_place() is not None and bool(_native.generators.check_process(*states))
+
+    def load(self, states: Sequence[Any]) -> None:
+        """Put back what :meth:`states` gave; checked before."""
+        at = self._in_place()
+        if at is not None:
+            with self._numpy.lock:
+                done = _native.generators.unpack_process(*at, *states)
+            if done is not None:
+                (self._python.gauss,) = done
+                return
+        for sink, state in zip(self.sinks.values(), states, strict=True):
+            sink.load(state)

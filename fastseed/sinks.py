@@ -8,6 +8,7 @@ them knows where keys come from (see :mod:`fastseed.streams`).
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 import struct
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from . import _native, _ops
@@ -50,12 +52,52 @@ def unpack(state: torch.Tensor) -> bytes:
     return state.contiguous().cpu().numpy().tobytes()
 
 
-def check_mt_words(words: np.ndarray[Any, Any], position: int) -> None:
-    """An all-zero MT19937 state draws zeros for ever; only the top bit of word 0 counts."""
-    if not 0 <= position <= MT_WORDS:
-        raise ValueError(f"its position must be in [0, {MT_WORDS}], got {position}")
-    if not (words[1:].any() or words[0] & 0x80000000):
-        raise ValueError("its MT19937 words must not be all zero")
+class PackedMT:
+    """A packed MT19937: its words, position and flags of what is cached, then what is cached.
+
+    Little-endian, the same on every machine; ``csrc/torch/states.cpp`` writes the same.
+
+    Args:
+        cached: what may be cached, as codes of :mod:`struct`; bit i of the flags says whether
+            the i-th of them is, which is zero otherwise.
+        extra: what follows the flags otherwise.
+    """
+
+    HEAD = struct.Struct(f"<{4 * MT_WORDS}sHH")
+
+    def __init__(self, cached: str = "d", extra: str = "") -> None:
+        self._cached, self._extra = len(cached), len(extra)
+        self._tail = struct.Struct(f"<{extra}{cached}")
+        self.size = self.HEAD.size + self._tail.size
+
+    def pack(self, words: Any, position: int, extra: tuple[int, ...], *cached: Any) -> bytes:
+        """``words`` as 624 integers; ``cached`` with None for what is not."""
+        flags = sum((value is not None) << i for i, value in enumerate(cached))
+        held = (0.0 if value is None else value for value in cached)
+        data = np.asarray(words).astype("<u4").tobytes()
+        return self.HEAD.pack(data, position, flags) + self._tail.pack(*extra, *held)
+
+    def unpack(self, data: bytes) -> tuple[npt.NDArray[np.uint32], int, tuple[Any, ...]]:
+        """Words, position, and what was packed behind them; ValueError if it is damaged."""
+        if len(data) != self.size:
+            raise ValueError(f"it must hold {self.size} bytes, got {len(data)}")
+        raw, position, flags = self.HEAD.unpack_from(data)
+        words = np.frombuffer(raw, "<u4").astype(np.uint32)
+        if position > MT_WORDS:
+            raise ValueError(f"its position must be in [0, {MT_WORDS}], got {position}")
+        # It would draw zeros for ever. Of word 0, the recurrence reads the top bit alone.
+        if not (words[1:].any() or words[0] & 0x80000000):
+            raise ValueError("its MT19937 words must not be all zero")
+        if flags >= 1 << self._cached:
+            raise ValueError(f"its flags must be below {1 << self._cached}, got {flags}")
+        tail = list(self._tail.unpack_from(data, self.HEAD.size))
+        for i in range(self._cached):
+            if not flags >> i & 1:
+                at = self._extra + i
+                if tail[at] != 0 or math.copysign(1, tail[at]) < 0:
+                    raise ValueError(f"what is not cached must be 0, got {tail[at]}")
+                tail[at] = None
+        return words, position, tuple(tail)
 
 
 class PythonSink:
@@ -65,7 +107,7 @@ class PythonSink:
     the memory of the instance was seen to hold what ``getstate`` says.
     """
 
-    _FORMAT = struct.Struct(f"<{MT_WORDS}Iii?d")  # words, position, version, is a Gaussian cached?
+    _FORMAT = PackedMT()
 
     def __init__(self, generator: random.Random | None = None) -> None:
         # The hidden instance behind the module's functions, which others may have wrapped.
@@ -103,24 +145,27 @@ class PythonSink:
         """After the words were written in place: empty the cached Gaussian."""
         self._generator.gauss_next = None  # type: ignore[attr-defined]
 
+    @property
+    def gauss(self) -> float | None:
+        """The cached Gaussian."""
+        return self._generator.gauss_next  # type: ignore[attr-defined,no-any-return]
+
+    @gauss.setter
+    def gauss(self, value: float | None) -> None:
+        self._generator.gauss_next = value  # type: ignore[attr-defined]
+
     def state(self) -> torch.Tensor:
         """Words, position, and the cached Gaussian."""
         version, words, gauss = self._generator.getstate()
-        return pack(
-            self._FORMAT.pack(
-                *words[:-1], words[-1], version, gauss is not None, 0.0 if gauss is None else gauss
+        if version != 3:
+            raise RuntimeError(
+                f"fastseed.state_dict: Python's random must have states of version 3, got {version}"
             )
-        )
+        return pack(self._FORMAT.pack(words[:-1], words[-1], (), gauss))
 
     def _parse(self, state: torch.Tensor) -> tuple[Any, ...]:
-        data = unpack(state)
-        if len(data) != self._FORMAT.size:
-            raise ValueError(f"it must be {self._FORMAT.size} bytes, got {len(data)}")
-        *words, position, version, has_gauss, gauss = self._FORMAT.unpack(data)
-        if version != 3:
-            raise ValueError(f"its version must be 3, got {version}")
-        check_mt_words(np.array(words, dtype=np.uint32), position)
-        return version, (*words, position), gauss if has_gauss else None
+        words, position, (gauss,) = self._FORMAT.unpack(unpack(state))
+        return 3, (*words.tolist(), position), gauss
 
     def check(self, state: torch.Tensor) -> None:
         """See :class:`Sink`."""
@@ -138,10 +183,12 @@ class TorchSink:
     other devices that seed, at offset 0. The generator's mutex is held while it is written.
     """
 
-    # What Generator.get_state() of a CPU generator begins with: the seed, left and seeded (int32),
-    # next, then 624 words in 64 bits each. The rest holds cached normals, zero when there are none.
-    _WORDS_AT, _SIZE = 24, 5056
-    _FLAGS_AT = 5040, 5052  # that a double, a float normal is cached
+    # Generator.get_state() of a CPU generator: the seed, left and seeded (int32), next, 624 words
+    # in 64 bits each; a cached normal between two doubles that torch no longer uses, and whether
+    # there is one; a cached float normal, and whether there is one.
+    _TORCH = struct.Struct(f"=QiiQ{8 * MT_WORDS}sdddi4xfB3x")
+    _SIZE = _TORCH.size
+    _FORMAT = PackedMT("df", "Q")
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         self._generator = torch.default_generator if generator is None else generator
@@ -168,34 +215,62 @@ class TorchSink:
         return state
 
     def state(self) -> torch.Tensor:
-        """What :meth:`torch.Generator.get_state` gives."""
-        return self._generator.get_state()
+        """Packed where it is torch's own CPU generator; else what ``get_state`` gives."""
+        whole = self._generator.get_state()
+        if not self._is_mt19937():
+            return whole
+        held = self._TORCH.unpack(unpack(whole))
+        seed, left, seeded, after, words, _, normal, _, cached, float_normal, float_cached = held
+        # Fresh from a seed, or one of 624 words after another: all that torch itself writes.
+        if seeded != 1 or left != self._left(after):
+            raise RuntimeError(
+                "fastseed.state_dict: a torch CPU generator must hold a state that torch made, "
+                f"got one with {left} words left after {after}"
+            )
+        packed = self._FORMAT.pack(
+            np.frombuffer(words, np.uint64),
+            after,
+            (seed,),
+            normal if cached else None,
+            float_normal if float_cached else None,
+        )
+        return pack(packed)
+
+    def size(self) -> int:
+        """The bytes of :meth:`state`."""
+        return self._FORMAT.size if self._is_mt19937() else self._generator.get_state().numel()
+
+    @staticmethod
+    def _left(after: int) -> int:
+        """How many words torch counts as left when the next one is number ``after``."""
+        return 1 if after == 0 else MT_WORDS + 1 - after
+
+    def _parse(self, state: torch.Tensor) -> bytes:
+        """What ``set_state`` takes."""
+        data = unpack(state)
+        if self._is_mt19937():
+            words, after, (seed, normal, float_normal) = self._FORMAT.unpack(data)
+            return self._TORCH.pack(
+                *(seed, self._left(after), 1, after, words.astype(np.uint64).tobytes()),
+                *(0.0, normal or 0.0, 0.0, normal is not None),
+                *(float_normal or 0.0, float_normal is not None),
+            )
+        size = self._generator.get_state().numel()
+        if len(data) != size:
+            raise ValueError(f"it must hold {size} bytes, got {len(data)}")
+        if self._generator.device.type == "cuda" and size == 16:
+            (offset,) = struct.unpack_from("=q", data, 8)
+            if offset < 0 or offset % 4 != 0:
+                raise ValueError(f"its offset must be a multiple of 4, got {offset}")
+        return data
 
     def check(self, state: torch.Tensor) -> None:
         """See :class:`Sink`. torch itself takes an all-zero state, and then draws zeros."""
-        size = self._generator.get_state().numel()
-        if state.numel() != size:
-            raise ValueError(f"it must be {size} bytes, got {state.numel()}")
-        if self._generator.device.type == "cuda" and size == 16:
-            (offset,) = struct.unpack_from("=q", unpack(state), 8)
-            if offset < 0 or offset % 4 != 0:
-                raise ValueError(f"its offset must be a multiple of 4, got {offset}")
-        if self._is_mt19937():
-            data = unpack(state)
-            flags = struct.unpack_from("=i", data, self._FLAGS_AT[0])[0], data[self._FLAGS_AT[1]]
-            if not {*flags} <= {0, 1}:
-                raise ValueError(f"its flags of cached normals must be 0 or 1, got {flags}")
-            _, left, seeded, after = struct.unpack_from("=QiiQ", data)
-            words = np.frombuffer(data, np.uint64, MT_WORDS, self._WORDS_AT)
-            # Fresh from a seed, or one of 624 words after another: all that torch itself writes.
-            in_place = (left, after) == (1, 0) or (1 <= left <= MT_WORDS and left + after == 625)
-            if seeded != 1 or not in_place or (words >> np.uint64(32)).any():
-                raise ValueError("it must be the state of a torch CPU generator")
-            check_mt_words(words.astype(np.uint32), after)
+        self._parse(state)
 
     def load(self, state: torch.Tensor) -> None:
         """See :class:`Sink`. A copy, because torch (2.13) crashes on a view with an offset."""
-        self._generator.set_state(pack(unpack(state)))
+        self._generator.set_state(pack(self._parse(state)))
 
 
 class CallableSink:

@@ -1,24 +1,25 @@
 """The state of a seeder, without pickle.
 
 A state is a flat dict of ints, strings and uint8 tensors, which ``torch.load(weights_only=True)``
-and ``torch.distributed.checkpoint`` take as it is. It always holds the coordinates: enough to
-resume at the beginning of a scope. With ``rng=True`` it also holds, under ``rng.<rank>.<stream>``,
-the exact state of every generator that can show one, to resume anywhere. The keys are the same at
-any time and differ between ranks where the values do, so that a distributed checkpoint neither
-misses one nor takes another rank's.
+takes as it is (other formats: :mod:`fastseed.checkpoint`). It always holds the coordinates: enough
+to resume at the beginning of a scope. With ``rng=True`` it also holds, under
+``rng.<rank>.<stream>``, the exact state of every generator that can show one, to resume anywhere.
+The keys are the same at any time and differ between ranks where the values do, so that states of
+several ranks can be put together and each finds its own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
 
 from . import _ops, streams
 from .errors import ReseedError
-from .registry import Bulk
+from .process import ProcessGenerators
+from .registry import Bulk, Registry
 from .sinks import Sink
 
 logger = logging.getLogger("fastseed")
@@ -35,7 +36,10 @@ _RANGES = {
     "epoch": streams.MAX_EPOCH,
     "step": streams.MAX_STEP,
 }
-_SCOPE = ("task", "epoch", "step")  # zeros where `reseeded` is 0: before the first reseed
+_LOWEST = {"world_size": 1}
+_BEFORE = streams.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
+_EXPECTED = {"format": FORMAT, "version": VERSION, "derivation": _ops.DERIVATION_VERSION}
+_KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 _ALWAYS = ("python", "numpy", "torch.cpu")
 
 
@@ -46,6 +50,8 @@ class Resumable(Protocol):
     rank: int
     world_size: int
     scheme: str
+    _process: ProcessGenerators
+    _registry: Registry
 
     @property
     def scope(self) -> streams.Coordinates | None:
@@ -63,6 +69,8 @@ class Resumable(Protocol):
 
 def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
     """The state of ``seeder``; callables have none, and are named in a log line if ``rng``."""
+    at = seeder.scope
+    task, epoch, step = at or _BEFORE
     state: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -70,17 +78,25 @@ def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
         "scheme": seeder.scheme,
         "master_seed": seeder.master_seed,
         "world_size": seeder.world_size,
-        "reseeded": int(seeder.scope is not None),
-        **(seeder.scope or streams.Coordinates(0, 0, 0))._asdict(),
+        "reseeded": int(at is not None),
+        "task": task,
+        "epoch": epoch,
+        "step": step,
     }
     if rng:
+        prefix = f"{_RNG}{seeder.rank}."
+        three = seeder._process
+        for name, held in zip(three.sinks, three.states(), strict=True):
+            state[prefix + name] = held
         stateless = []
         for name, sink in seeder.exact_sinks():
-            held = sink.states() if isinstance(sink, Bulk) else sink.state()
-            if held is None:
+            if name in three.sinks:
+                continue
+            exact = sink.states() if isinstance(sink, Bulk) else sink.state()
+            if exact is None:
                 stateless.append(name)
             else:
-                state[f"{_RNG}{seeder.rank}.{name}"] = held
+                state[prefix + name] = exact
         if stateless:
             logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
     return state
@@ -89,22 +105,15 @@ def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
 def load_state_dict(seeder: Resumable, state: Any) -> None:
     """Put ``seeder`` where ``state`` was, after checking all of it.
 
-    Exact states are put back where this rank wrote them; a generator without one, or any on
-    another rank, gets the state it had at the beginning of the scope, and a log line says so.
+    Exact states are put back where this rank wrote them, and those of a generator that all ranks
+    share on any rank. What has none gets the state it had at the beginning of the scope, and a log
+    line says so: never another rank's.
     """
     at = _check(seeder, state)
-    prefix = f"{_RNG}{seeder.rank}."
-    exact = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
-    own = bool(exact) or not any(k.startswith(_RNG) for k in state)
     sinks = dict(seeder.exact_sinks())
+    exact, ranks = _own(seeder, state)
     if exact:
-        _check_exact(prefix, exact, sinks)
-    elif not own:
-        logger.warning(
-            "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
-            "generators are set to the beginning of the scope",
-            seeder.rank,
-        )
+        _check_exact(seeder, exact, sinks)
     before = seeder.master_seed, seeder.scope
     seeder.move_to(int(state["master_seed"]), at)
     failed: ReseedError | None = None
@@ -117,17 +126,91 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
         except BaseException:  # refused before anything was set
             seeder.move_to(*before)
             raise
-    for name, held in exact.items():
-        sink = sinks[name]
-        if isinstance(sink, Bulk):
-            sink.load_states(held)
-        else:
-            sink.load(held)
-    fresh = sorted(set(sinks) - set(exact)) if exact else []
-    if fresh:
-        logger.info("fastseed.load_state_dict: set to the beginning of the scope: %s", fresh)
+    _put_back(seeder._process, exact, sinks)
+    if ranks:
+        _tell(seeder, int(state["world_size"]), exact, sinks)
     if failed is not None:
         raise failed
+
+
+def _own(seeder: Resumable, state: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The exact states that this rank takes, by stream name; whether there are any rank's."""
+    prefix = f"{_RNG}{seeder.rank}."
+    cut = len(prefix)
+    exact = {}
+    others = []
+    for key, held in state.items():
+        if key.startswith(prefix):
+            exact[key[cut:]] = held
+        elif key.startswith(_RNG):
+            others.append(key)
+    if exact and seeder.rank >= state["world_size"]:
+        _split(prefix + next(iter(exact)), int(state["world_size"]))
+    if others:
+        _add_shared(seeder, state, others, exact)
+    return exact, bool(exact or others)
+
+
+def _add_shared(
+    seeder: Resumable, state: dict[str, Any], others: list[str], exact: dict[str, Any]
+) -> None:
+    """The states of generators that all ranks share, from the lowest rank that has them."""
+    found: dict[str, tuple[int, str]] = {}
+    for key in others:
+        rank, name = _split(key, int(state["world_size"]))
+        if not _is_bytes(state[key]):
+            raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
+        entry = seeder._registry.find(name) if name not in exact else None
+        if entry is not None and entry.shared:
+            found[name] = min(found.get(name, (rank, key)), (rank, key))
+    exact.update((name, state[key]) for name, (_, key) in found.items())
+
+
+def _split(key: str, world_size: int) -> tuple[int, str]:
+    """Rank and stream name of ``rng.<rank>.<stream>``."""
+    rank, _, name = key[len(_RNG) :].partition(".")
+    known = rank.isascii() and rank.isdecimal() and len(rank) <= 8 and str(int(rank)) == rank
+    if not (known and name and int(rank) < world_size):
+        raise _refuse(
+            f"state must hold exact states as 'rng.<rank below {world_size}>.<name>'", key
+        )
+    return int(rank), name
+
+
+def _put_back(three: ProcessGenerators, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
+    rest = set(exact)
+    if rest.issuperset(_ALWAYS):
+        three.load([exact[name] for name in _ALWAYS])
+        rest.difference_update(_ALWAYS)
+    for name in rest:
+        sink = sinks[name]
+        if isinstance(sink, Bulk):
+            sink.load_states(exact[name])
+        else:
+            sink.load(exact[name])
+
+
+def _tell(seeder: Resumable, saved: int, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
+    """What of a state with exact ones was not put back."""
+    here = seeder.world_size
+    if saved > here and seeder.rank == 0:
+        logger.warning(
+            "fastseed.load_state_dict: the exact states of %s are dropped: there were %d ranks and "
+            "now there are %d",
+            f"rank {here}" if saved == here + 1 else f"ranks {here} to {saved - 1}",
+            saved,
+            here,
+        )
+    fresh = sorted(set(sinks) - set(exact))
+    if "python" in fresh:
+        logger.warning(
+            "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
+            "generators are set to the beginning of the scope: %s",
+            seeder.rank,
+            fresh,
+        )
+    elif fresh:
+        logger.info("fastseed.load_state_dict: set to the beginning of the scope: %s", fresh)
 
 
 def _refuse(what: str, value: Any) -> ValueError:
@@ -141,45 +224,59 @@ def _check(seeder: Resumable, state: Any) -> streams.Coordinates | None:
             "fastseed.load_state_dict: state must be a dict from state_dict(), "
             f"got {streams.describe(state)} of type {type(state).__name__}"
         )
-    if state.get("format") != FORMAT:
-        raise _refuse(f"state['format'] must be {FORMAT!r}", state.get("format"))
-    expected = (
-        ("version", VERSION),
-        ("derivation", _ops.DERIVATION_VERSION),
-        ("scheme", seeder.scheme),
-    )
-    for field, value in expected:
-        if type(state.get(field)) is not type(value) or state[field] != value:
-            raise _refuse(f"state[{field!r}] must be {value!r}", state.get(field))
-    missing = {"master_seed", "world_size", "reseeded", *_SCOPE} - set(state)
+    for field, value in _EXPECTED.items():
+        _check_field(state, field, value)
+    _check_field(state, "scheme", seeder.scheme)
+    missing = _RANGES.keys() - state.keys()
     if missing:
         absent = f"state must hold {', '.join(sorted(missing))}"
         raise _refuse(absent, sorted(map(str, state)))
     for field, top in _RANGES.items():
-        if field in state:
-            low = 1 if field == "world_size" else 0
-            streams.check_int("load_state_dict", f"state[{field!r}]", state[field], low, top)
-    known = {"format", "version", "derivation", "scheme", *_RANGES}
-    for field in state:
-        if field not in known and not (isinstance(field, str) and field.startswith(_RNG)):
+        value = state[field]
+        if type(value) is not int or not _LOWEST.get(field, 0) <= value <= top:
+            low = _LOWEST.get(field, 0)
+            streams.check_int("load_state_dict", f"state[{field!r}]", value, low, top)
+    for field in state.keys() - _KNOWN:
+        if not (isinstance(field, str) and field.startswith(_RNG)):
             raise _refuse("state must hold nothing but what state_dict() wrote", field)
-    if not state["reseeded"]:
-        return None
-    return streams.Coordinates(*(int(state[field]) for field in _SCOPE))
+    at = streams.Coordinates(int(state["task"]), int(state["epoch"]), int(state["step"]))
+    if state["reseeded"]:
+        return at
+    if at != _BEFORE:
+        raise _refuse("state must hold zeros for task, epoch and step before a reseed", at)
+    return None
 
 
-def _check_exact(prefix: str, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
-    if exact and not exact.keys() >= set(_ALWAYS):
+def _check_field(state: dict[Any, Any], field: str, value: Any) -> None:
+    held = state.get(field)
+    if type(held) is type(value) and held == value:
+        return
+    newer = field in ("version", "derivation") and type(held) is int and held > value
+    needs = "; a newer fastseed wrote it, load it with that one" if newer else ""
+    raise _refuse(f"state[{field!r}] must be {value!r}{needs}", held)
+
+
+def _is_bytes(held: Any) -> bool:
+    return isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1
+
+
+def _check_exact(seeder: Resumable, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
+    three = [exact[name] for name in _ALWAYS if name in exact]
+    if 0 < len(three) < len(_ALWAYS):
         raise _refuse(f"state must hold exact states of all of {_ALWAYS}", sorted(exact))
-    for name, held in exact.items():
-        where = f"state['{prefix}{name}']"
+    names: Iterable[str] = exact
+    if three and seeder._process.takes(three):  # in one call; what is wrong is said below
+        names = exact.keys() - set(_ALWAYS)
+    for name in names:
+        where = f"state['{_RNG}{seeder.rank}.{name}']"
         if name not in sinks and name.startswith("torch."):
             raise _refuse(f"{where} needs its accelerator to be initialised first", sorted(sinks))
         if name not in sinks:
             raise _refuse(
                 f"{where} belongs to a generator that must be registered first", sorted(sinks)
             )
-        if not isinstance(held, torch.Tensor) or held.dtype != torch.uint8 or held.dim() != 1:
+        held = exact[name]
+        if not _is_bytes(held):
             raise _refuse(f"{where} must be a 1-D uint8 tensor", held)
         sink = sinks[name]
         try:

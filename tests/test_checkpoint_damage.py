@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 
-import numpy as np
 import pytest
 import torch
 from jobs import draws, everything, start
@@ -31,14 +30,24 @@ def refused(job, state, error, says):
     ("change", "error", "says"),
     [
         ({"format": "other"}, ValueError, "state['format'] must be 'fastseed', got 'other'"),
-        ({"version": 2}, ValueError, "state['version'] must be 1, got 2"),
+        (
+            {"version": 2},
+            ValueError,
+            "must be 1; a newer fastseed wrote it, load it with that",
+        ),
+        ({"version": 0}, ValueError, "state['version'] must be 1, got 0"),
         ({"version": None}, ValueError, "state['version'] must be 1, got None"),
-        ({"derivation": 2}, ValueError, "state['derivation'] must be 1, got 2"),
+        (
+            {"derivation": 2},
+            ValueError,
+            "must be 1; a newer fastseed wrote it",
+        ),
         ({"scheme": "fwr13y"}, ValueError, "state['scheme'] must be 'philox-v1', got 'fwr13y'"),
         ({"master_seed": -1}, ValueError, "state['master_seed'] must be in [0, "),
         ({"master_seed": 2**64}, ValueError, "state['master_seed'] must be in [0, "),
         ({"master_seed": "42"}, TypeError, "state['master_seed'] must be an integer, got '42'"),
         ({"master_seed": 42.0}, TypeError, "state['master_seed'] must be an integer, got 42.0"),
+        ({"reseeded": 0}, ValueError, "state must hold zeros for task, epoch and step before a"),
         ({"reseeded": 2}, ValueError, "state['reseeded'] must be in [0, 1], got 2"),
         ({"version": True}, ValueError, "state['version'] must be 1, got True"),
         ({"world_size": 0}, ValueError, "state['world_size'] must be in [1, 16777215], got 0"),
@@ -69,6 +78,24 @@ def test_half_a_scope_is_refused(job):
 @pytest.mark.parametrize("state", [None, [], "state", {}, {"epoch": 3, "model": {}}])
 def test_foreign_objects_are_refused(job, state):
     refused(job, state, (TypeError, ValueError), "state")
+
+
+@pytest.mark.parametrize(
+    "key", ["rng.", "rng.x.python", "rng.8.python", "rng.04.python", "rng.4", "rng.4.", "rng.²"]
+)
+def test_keys_that_no_rank_writes_are_refused(job, key):
+    state = {**fastseed.state_dict(), key: torch.zeros(9, dtype=torch.uint8)}
+    refused(job, state, ValueError, "state must hold exact states as 'rng.<rank below 8>.<name>'")
+
+
+def test_states_of_a_rank_that_the_job_did_not_have_are_refused(job):
+    state = {**fastseed.state_dict(rng=True), "world_size": 3}
+    refused(job, state, ValueError, "'rng.<rank below 3>.<name>', got 'rng.3.python'")
+
+
+def test_other_ranks_states_must_be_bytes(job):
+    state = {**fastseed.state_dict(rng=True), "rng.4.python": [1, 2]}
+    refused(job, state, ValueError, "state['rng.4.python'] must be a 1-D uint8 tensor, got [1, 2]")
 
 
 @pytest.mark.parametrize("name", ["python", "numpy", "torch.cpu"])
@@ -131,86 +158,78 @@ def test_damaged_states_are_refused_and_change_nothing(job, name):
         refused(job, {**state, **change}, (ValueError, TypeError), says)
 
 
-def words_at(name, state):
-    """A copy of a state, and its 624 words as an array that writes into the copy."""
-    data = state[f"rng.3.{name}"].clone()
-    array = data.numpy()
-    if name in ("python", "own"):
-        return data, array[: 4 * 624].view(np.uint32)
-    member = 5056 if name == "pool" else 0
-    return data, array[member + 24 : member + 24 + 8 * 624].view(np.uint64)
+SIZES = {"python": 2508, "own": 2508, "numpy": 2524, "old": 2524, "torch.cpu": 2520, "one": 2520}
+BEFORE = {"numpy": 16, "old": 16, "pool": 2520}  # bytes before the words that are changed here
 
 
-@pytest.mark.parametrize("name", ["python", "own", "torch.cpu", "one", "pool"])
+def test_sizes_of_packed_states(job):
+    """All three in 7.6 KB, with 24 bytes of coordinates."""
+    state = fastseed.state_dict(rng=True)
+    assert {name: len(state[f"rng.3.{name}"]) for name in SIZES} == SIZES
+    assert len(state["rng.3.pool"]) == 3 * 2520
+    assert 24 + sum(SIZES[name] for name in ("python", "numpy", "torch.cpu")) <= 7600
+
+
+def change_bytes(state, name, at, kind, *values):
+    """An MT19937's state with values written over it, at an offset from its words."""
+    data = bytearray(state[f"rng.3.{name}"].numpy().tobytes())
+    struct.pack_into(f"<{kind}", data, BEFORE.get(name, 0) + at, *values)
+    return {**state, f"rng.3.{name}": torch.frombuffer(data, dtype=torch.uint8)}
+
+
+MT_NAMES = [*SIZES, "pool"]
+
+
+@pytest.mark.parametrize("name", MT_NAMES)
 def test_all_zero_words_are_refused(job, name):
     """They would draw zeros for ever. Only the top bit of word 0 belongs to the state."""
     state = fastseed.state_dict(rng=True)
     draws(job)
-    data, words = words_at(name, state)
     for first in (0, 1, 0x7FFFFFFF):
-        words[:] = 0
-        words[0] = first
-        refused(job, {**state, f"rng.3.{name}": data}, ValueError, "must not be all zero")
-    words[0] = 0x80000000
-    fastseed.load_state_dict({**state, f"rng.3.{name}": data})
+        zeros = change_bytes(state, name, 0, "624I", first, *[0] * 623)
+        refused(job, zeros, ValueError, "must not be all zero")
+    fastseed.load_state_dict(change_bytes(state, name, 0, "624I", 2**31, *[0] * 623))
 
 
 @pytest.mark.parametrize(
-    "head",
+    ("at", "kind", "value", "says"),
     [
-        (0, 1, 0),  # left: nothing, which torch would count down from
-        (625, 1, 0),
-        (624, 1, 624),  # the position runs past the words before the next block is made
-        (2, 1, 624),
-        (1, 0, 0),  # never seeded
-        (1, 1, 625),
-        (1, 1, 2**40),
+        (2496, "H", 625, "position must be in [0, 624], got 625"),
+        (2496, "H", 65535, "position must be in [0, 624], got 65535"),
+        (2498, "H", 4, "its flags must be below"),
+        (2498, "H", 65535, "its flags must be below"),
+        (2498, "H", 0, "what is not cached must be 0, got"),
     ],
 )
-@pytest.mark.parametrize("name", ["torch.cpu", "pool"])
-def test_impossible_positions_of_torch_are_refused(job, name, head):
+@pytest.mark.parametrize("name", MT_NAMES)
+def test_impossible_positions_and_flags_are_refused(job, name, at, kind, value, says):
+    torch.randn(())
     state = fastseed.state_dict(rng=True)
-    data = state[f"rng.3.{name}"].clone()
-    at = 5056 + 8 if name == "pool" else 8
-    packed = torch.frombuffer(bytearray(struct.pack("=iiQ", *head)), dtype=torch.uint8)
-    data[at : at + 16] = packed
-    refused(job, {**state, f"rng.3.{name}": data}, ValueError, f"state['rng.3.{name}']")
+    assert state[f"rng.3.{name}"][BEFORE.get(name, 0) + 2498] != 0  # something is cached
+    draws(job)
+    refused(job, change_bytes(state, name, at, kind, value), ValueError, says)
 
 
-NUMPY_NAME = 16  # bytes of the bit generator's name, before the MT19937's words
+@pytest.mark.parametrize("name", MT_NAMES)
+def test_every_possible_position_is_taken(job, name):
+    state = fastseed.state_dict(rng=True)
+    for position in (0, 1, 2, 623, 624):
+        changed = change_bytes(state, name, 2496, "H", position)
+        fastseed.load_state_dict(changed)
+        again = fastseed.state_dict(rng=True)
+        assert all(torch.equal(again[k], v) for k, v in changed.items() if k.startswith("rng."))
 
 
-def change_bytes(state, name, at, kind, *values):
-    """A NumPy state with values written over it at an offset."""
-    data = bytearray(state[f"rng.3.{name}"].tolist())
-    struct.pack_into(f"<{kind}", data, at, *values)
-    return {**state, f"rng.3.{name}": torch.frombuffer(data, dtype=torch.uint8)}
-
-
-POSITION = NUMPY_NAME + 4 * 624
-
-
-@pytest.mark.parametrize(
-    ("at", "kind", "values", "says"),
-    [
-        (0, "16s", [b"PCG64"], "its bit generator must be MT19937"),
-        (0, "16s", [b""], "its bit generator must be MT19937"),
-        (0, "16s", [b"MT19937x"], "its bit generator must be MT19937"),
-        (POSITION, "i", [-1], "position must be in [0, 624], got -1"),
-        (POSITION, "i", [625], "position must be in [0, 624], got 625"),
-        (POSITION, "i", [2**31 - 1], "position must be in [0, 624], got 2147483647"),
-        (POSITION + 4, "i", [2], "has_gauss must be 0 or 1, got 2"),
-        (POSITION + 4, "i", [-1], "has_gauss must be 0 or 1, got -1"),
-        (NUMPY_NAME, "624I", [0] * 624, "must not be all zero"),
-        (NUMPY_NAME, "624I", [1] + [0] * 623, "must not be all zero"),
-        (NUMPY_NAME, "624I", [0x7FFFFFFF] + [0] * 623, "must not be all zero"),
-    ],
-)
 @pytest.mark.parametrize("name", ["numpy", "old"])
-def test_damaged_numpy_states_are_refused(job, name, at, kind, values, says):
+@pytest.mark.parametrize("kind", [b"PCG64", b"", b"MT19937x"])
+def test_states_of_another_bit_generator_are_refused(job, name, kind):
     state = fastseed.state_dict(rng=True)
     draws(job)
-    refused(job, change_bytes(state, name, at, kind, *values), ValueError, says)
+    says = "its bit generator must be MT19937"
+    refused(job, change_bytes(state, name, -16, "16s", kind), ValueError, says)
+
+
+NUMPY_NAME = 16  # bytes of the bit generator's name, before what it holds
 
 
 def change_json(state, name, path, value):
