@@ -41,6 +41,7 @@ def init(
     rank: int | None = None,
     world_size: int | None = None,
     scheme: str = "philox-v1",
+    fork: str | None = None,
 ) -> None:
     """Start the process-wide :class:`Seeder` (see there for the arguments and errors).
 
@@ -48,9 +49,17 @@ def init(
     registrations. Logs one line, at level INFO, on rank 0.
     """
     global _seeder
-    seeder = Seeder(master_seed, ngpus, local_rank, rank=rank, world_size=world_size, scheme=scheme)
+    seeder = Seeder(
+        master_seed,
+        ngpus,
+        local_rank,
+        rank=rank,
+        world_size=world_size,
+        scheme=scheme,
+        fork=fork,
+    )
     _seeder = seeder
-    streams.set_origin(streams.Origin(seeder.master_seed, seeder.rank, scheme))
+    streams.set_origin(streams.Origin(seeder.stream_master, seeder.rank, scheme))
     if seeder.rank == 0:
         logger.info(
             "fastseed: master seed %d, rank %d of %d, scheme %s, backend %s%s",
@@ -111,7 +120,7 @@ def load_state_dict(state: dict[str, Any]) -> None:
     try:
         seeder.load_state_dict(state)
     finally:  # also where a callable failed and all else is done
-        streams.set_origin(streams.Origin(seeder.master_seed, seeder.rank, seeder.scheme))
+        streams.set_origin(streams.Origin(seeder.stream_master, seeder.rank, seeder.scheme))
 
 
 def build_info() -> dict[str, Any]:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _ops, distributed, legacy, states, streams
+from . import _ops, distributed, legacy, process_fork, states, streams
 from ._eager import eager
 from .accelerators import KNOWN, AcceleratorSink, compiled_types
 from .errors import reseed_error
@@ -47,7 +47,7 @@ class _Seen:
         return False
 
 
-class Seeder(LookUps):
+class Seeder(process_fork.Forks, LookUps):
     """Reseeds every random generator of this process as a function of where the job is.
 
     Args:
@@ -59,6 +59,10 @@ class Seeder(LookUps):
         world_size: the number of ranks. Rank and size that are not given are taken from
             torch.distributed, the launcher's environment or Horovod, else 0 of 1.
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the predecessor's seeds bit for bit.
+        fork: what a child of ``os.fork`` draws: None or ``"inherit"``: what its parent draws
+            (Python's :mod:`random` alone seeds itself there, from the operating system);
+            ``"reseed"``: streams of its own, decided by the order of forking within a scope
+            (:mod:`fastseed.process_fork` has the rule). Look-ups stay the job's.
 
     Where a process group exists this is a collective call: every rank has to make it.
 
@@ -76,11 +80,14 @@ class Seeder(LookUps):
         rank: int | None = None,
         world_size: int | None = None,
         scheme: str = "philox-v1",
+        fork: str | None = None,
     ) -> None:
         if scheme not in streams.SCHEMES:
             raise ValueError(
                 f"fastseed.init: scheme must be one of {streams.SCHEMES}, got {scheme!r}"
             )
+        self.fork_mode = process_fork.check_mode(fork, scheme)
+        self._line = process_fork.Line() if fork == "reseed" else None
         problem: Exception | None = None
         if master_seed is not None:
             try:
@@ -126,7 +133,8 @@ class Seeder(LookUps):
         self._accelerators = [AcceleratorSink(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(sink.kind for sink in self._accelerators)))
         own = (*self._process.sinks, *(f"torch.{kind}" for kind in devices))
-        self._registry = Registry(own)
+        self._registry = Registry((*own, process_fork.STREAM))
+        process_fork.watch(self)
 
     def __repr__(self) -> str:
         parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
@@ -138,7 +146,10 @@ class Seeder(LookUps):
         if self.left_out:
             parts.append(f"left_out={list(self.left_out)}")
         if os.getpid() != self._pid:
-            parts.append(f"forked from process {self._pid}, whose coordinates it has")
+            own = (
+                "" if self._line is None else f", with streams of master seed {self.stream_master}"
+            )
+            parts.append(f"forked from process {self._pid}, whose coordinates it has{own}")
         return f"Seeder({', '.join(parts)})"
 
     # ------------------------------------------------------------------ pickling (spawn)
@@ -153,6 +164,8 @@ class Seeder(LookUps):
             "scheme": self.scheme,
             "scope": self._at,
             "left_out": names,
+            "fork": self.fork_mode,
+            "forks": None if self._line is None else self._line.forks,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -160,6 +173,8 @@ class Seeder(LookUps):
         self.rank, self.world_size = state["rank"], state["world_size"]
         self.scheme, self.left_out = state["scheme"], state["left_out"]
         self._at = state["scope"]
+        self.fork_mode, forks = state["fork"], state["forks"]
+        self._line = None if forks is None else process_fork.Line(forks)
         self._prepare()
         if self.left_out:
             logger.warning(
@@ -199,22 +214,22 @@ class Seeder(LookUps):
             accelerator.refuse_capture("reseed")
         scope, failures = None, None
         if self._scheme_is_ours:
-            scope = self._process.reseed_in_place(self.master_seed, task, epoch, step, self.rank)
+            scope = self._process.reseed_in_place(self.stream_master, task, epoch, step, self.rank)
         if scope is None:
             task, epoch, step = at = streams.check_coordinates("reseed", task, epoch, step)
-            scope = _ops.scope_key(self.master_seed, *at)
+            scope = _ops.scope_key(self.stream_master, *at)
             if self._scheme_is_ours:
                 failures = self._process.reseed(scope, self.rank)
             else:
                 failures = self._reseed_legacy(at)
         if self._scheme_is_ours and (self._accelerators or self._registry):
-            failures = {**(failures or {}), **self._reseed_others(scope)}
+            failures = {**(failures or {}), **self._reseed_others(scope, (task, epoch, step))}
         if failures:
             raise reseed_error(failures)
         self._at = task, epoch, step
         return scope[0]
 
-    def _reseed_others(self, scope: _ops.Scope) -> dict[str, Exception]:
+    def _reseed_others(self, scope: _ops.Scope, at: tuple[int, int, int]) -> dict[str, Exception]:
         """Accelerators and what users registered; what those raised that failed, by name."""
         failures: dict[str, Exception] = {}
         for accelerator in self._accelerators:
@@ -228,7 +243,7 @@ class Seeder(LookUps):
             for entry in self._registry:
                 try:
                     place = SHARED if entry.shared else self.rank
-                    entry.reseed(Stream(scope, entry.name_id, place))
+                    entry.reseed(Stream(self._scope_of(place, scope, at), entry.name_id, place))
                 except Exception as error:
                     failures[entry.name] = error
         finally:

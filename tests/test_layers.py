@@ -23,7 +23,7 @@ LEVELS = (
     ("numpy_sinks", "pool", "accelerators", "shards", "bank_checks"),
     ("fills", "bank"),
     ("process", "registry"),
-    ("lookups", "states"),
+    ("lookups", "states", "process_fork"),
     ("seeder",),
     ("api",),
     ("pyt", "checkpoint", "data", "integrations"),
