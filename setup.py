@@ -75,13 +75,13 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     flags = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3"])]
     nvcc = ["-O3", "-fmad=false", "--expt-relaxed-constexpr", "-Xcompiler", "-fvisibility=hidden"]
     cpu = sources("csrc/kernels/cpu*.cpp")
-    draws = sources("csrc/kernels/draws*.cpp")
+    loops = sources("csrc/kernels/*.cpp")
     ops = [path for path in sources("csrc/torch/ops*.cpp") if not path.endswith("_cuda.cpp")]
     headers = sources("csrc/**/*.h", "csrc/**/*.cuh")
     cuda = cuda_sources()
     kernels = (CUDAExtension if cuda else CppExtension)(
         "fastseed._kernels",
-        [*ops, *cpu, *draws, *cuda],
+        [*ops, *loops, *cuda],
         define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
         extra_compile_args={"cxx": flags, "nvcc": nvcc},
         depends=headers,
