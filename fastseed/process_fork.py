@@ -275,7 +275,7 @@ def _generators() -> tuple[list[torch.Generator], list[Any]]:
             if isinstance(generator, torch.Generator):
                 torches.append(generator)
             elif isinstance(entry.sink, GeneratorPool):
-                torches.extend(entry.sink)
+                torches.extend(entry.sink._generators)
             elif isinstance(generator, (np.random.Generator, np.random.RandomState)):
                 found: Any = getattr(generator, "bit_generator", None)
                 found = generator._bit_generator if found is None else found  # type: ignore[union-attr]
