@@ -21,10 +21,11 @@ LEVELS = (
     ("distributions",),
     ("sinks", "distributed", "draws"),
     ("numpy_sinks", "pool", "accelerators", "shards", "bank_checks"),
+    ("checkpoint_files", "checkpoint_ranks"),
     ("fills", "bank"),
     ("process", "registry"),
     ("lookups", "states", "process_fork"),
-    ("seeder",),
+    ("seeder", "checkpoint_format"),
     ("api",),
     ("pyt", "checkpoint", "data", "integrations"),
     ("__init__",),
@@ -32,7 +33,14 @@ LEVELS = (
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 # The same within a folder; what it imports from outside counts as the folder itself.
 INSIDE = {
-    "data": (("order",), ("sampler",), ("__init__",)),
+    "data": (
+        ("order", "shared"),
+        ("job",),
+        ("discovery",),
+        ("samples",),
+        ("sampler", "workers"),
+        ("__init__",),
+    ),
     "integrations": (("__init__",),),
 }
 INSIDE_LEVEL = {

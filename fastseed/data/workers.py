@@ -1,0 +1,161 @@
+"""Streams of their own for the generators in DataLoader workers, in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from .. import api, streams
+from . import job, shared
+from .job import Job
+from .shared import Fixed, Place, ScopeCell, Wrapper
+
+_active: WorkerSetup | None = None  # of this process, if it is a worker
+
+
+class WorkerSetup:
+    """A ``worker_init_fn`` for a loader whose iterations are announced in a cell.
+
+    In worker ``k`` it gives Python's, NumPy's and torch's CPU generator, registered generators and
+    those that the data set holds their streams of worker field ``k + 1``, at the cell's task and
+    epoch (and as step the position where the iteration began).
+
+    Args:
+        cell: written by the main process before each iteration.
+        user_init: the user's own ``worker_init_fn``. It runs after ours, once in the life of a
+            worker.
+    """
+
+    def __init__(
+        self, cell: ScopeCell | Fixed, user_init: Callable[[int], Any] | None = None
+    ) -> None:
+        self.cell, self.user_init = cell, user_init
+        self._job: Job | None = None
+        self._worker_id = 0
+        self._done = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        owner = self._job or Job.of(api.current("worker_init_fn"), "worker_init_fn")
+        return {"cell": self.cell, "user_init": self.user_init, "job": owner}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["cell"], state["user_init"])  # type: ignore[misc]
+        self._job = state["job"]
+
+    def __call__(self, worker_id: int) -> None:
+        """What DataLoader calls in each worker."""
+        global _active
+        self._worker_id = worker_id
+        self._job = self._job or Job.of(api.current("worker_init_fn"), "worker_init_fn")
+        job.keep(self._job)
+        _active = self
+        self.catch_up()
+        if self.user_init is not None:
+            self.user_init(worker_id)
+
+    def catch_up(self) -> None:
+        """Reseed this process if an iteration began since it last was."""
+        if self.cell.generation == self._done or self._job is None:
+            return
+        place = self.cell.read()
+        shared.stay(place)
+        self._done = place.generation
+        info = get_worker_info()
+        dataset = None if info is None else info.dataset
+        _reseed(self._job, place, self._worker_id, dataset)
+
+
+def _reseed(owner: Job, place: Place, worker_id: int, dataset: Any) -> None:
+    owner.reseed_worker(place, worker_id)
+
+
+class _Following(Wrapper):
+    """Passes everything on to a data set, as if it were that."""
+
+    def __init__(self, dataset: Any, cell: ScopeCell) -> None:
+        self.__dict__.update(dataset=dataset, cell=cell)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return follow, (self.dataset, self.cell)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["dataset"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.dataset, name, value)  # users' worker_init_fn cut their data set so
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.dataset, name)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __repr__(self) -> str:
+        return repr(self.dataset)
+
+
+class _FollowingMap(_Following):
+    def __getitem__(self, index: Any) -> Any:
+        if _active is not None:
+            _active.catch_up()
+            return self.dataset[index]
+        with shared.at(self.cell.read()):
+            return self.dataset[index]
+
+    def __getitems__(self, indices: Any) -> Any:
+        if _active is not None:
+            _active.catch_up()
+            return _fetch(self.dataset, indices)
+        with shared.at(self.cell.read()):
+            return _fetch(self.dataset, indices)
+
+
+class _FollowingIterable(_Following):
+    def __iter__(self) -> Iterator[Any]:
+        if _active is not None:
+            _active.catch_up()
+        return iter(self.dataset)
+
+
+def _fetch(dataset: Any, indices: Any) -> Any:
+    """A batch as torch fetches it."""
+    batched = getattr(dataset, "__getitems__", None)
+    return batched(indices) if batched else [dataset[index] for index in indices]
+
+
+def follow(dataset: Any, cell: ScopeCell) -> Any:
+    """``dataset``, but what it draws is of the iteration that ``cell`` tells of.
+
+    In a persistent worker a new iteration reseeds all generators before its first sample. In the
+    main process nothing is reseeded. Attributes are the data set's own.
+    """
+    if isinstance(dataset, IterableDataset):
+        return _FollowingIterable(dataset, cell)
+    return _FollowingMap(dataset, cell)
+
+
+class _WorkerInit:
+    """``worker_init_fn``, which takes the coordinates with it when it is pickled."""
+
+    def __call__(self, worker_id: int) -> None:
+        """In a worker that was forked, of a process where ``reseed`` was called."""
+        _plain_setup()(streams.check_int("worker_init_fn", "worker_id", worker_id, 0, 2**24 - 2))
+
+    def __reduce__(self) -> Any:
+        return (_sent, (_plain_setup(),)) if job.spawning() else "worker_init_fn"
+
+
+def _plain_setup() -> WorkerSetup:
+    scope = api.current("worker_init_fn").scope
+    if scope is None:
+        raise RuntimeError("fastseed.worker_init_fn: call fastseed.reseed(task, epoch) first")
+    return WorkerSetup(Fixed(Place(scope.task, scope.epoch, 0, 1)))
+
+
+def _sent(setup: WorkerSetup) -> WorkerSetup:
+    return setup
+
+
+worker_init_fn = _WorkerInit()
