@@ -158,7 +158,12 @@ class Forks:
         origin = streams._origin
         if origin is not None and origin[:2] == (before, self.rank):
             streams.set_origin(origin._replace(master_seed=self.stream_master))
-        self._inside = None  # a thread that is not here, or this one in its parent
+        if self._inside == threading.get_ident():
+            raise RuntimeError(  # which would call it again, and so fork for ever
+                "a generator forked while it was being reseeded: its child has to call "
+                "fastseed.reseed itself"
+            )
+        self._inside = None  # a thread that is not here
         for accelerator in self._accelerators:
             _free_initialization(accelerator)
         try:
@@ -312,7 +317,7 @@ def _give_locks_back(child: bool) -> None:
         missed += _native.generators.after_fork()
     if missed and child:
         logger.warning(
-            "fastseed: a fork found %d generators that were being drawn from for a minute; they "
-            "are usable in this child, but in no state that can be reproduced",
+            "fastseed: the locks of %d generators were not given back before this process was "
+            "forked: they are new ones, in front of states that nothing reproduces",
             missed,
         )
