@@ -10,6 +10,7 @@
 Importing compiles nothing, touches no GPU and changes no generator.
 """
 
+from . import checkpoint
 from .api import (
     __version__,
     build_info,
@@ -48,6 +49,7 @@ __all__ = [
     "bits",
     "bits_",
     "build_info",
+    "checkpoint",
     "derive_keys",
     "derive_seeds",
     "exponential",

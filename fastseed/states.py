@@ -27,8 +27,8 @@ logger = logging.getLogger("fastseed")
 FORMAT = "fastseed"
 VERSION = 1
 
-_RNG = "rng."
-_RANGES = {
+RNG = "rng."
+RANGES = {
     "master_seed": streams.MAX_MASTER,
     "world_size": streams.MAX_RANK + 1,
     "reseeded": 1,
@@ -39,7 +39,7 @@ _RANGES = {
 _LOWEST = {"world_size": 1}
 _BEFORE = streams.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
 _EXPECTED = {"format": FORMAT, "version": VERSION, "derivation": _ops.DERIVATION_VERSION}
-_KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
+_KNOWN = frozenset({*_EXPECTED, "scheme", *RANGES})
 _ALWAYS = ("python", "numpy", "torch.cpu")
 
 
@@ -84,7 +84,7 @@ def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
         "step": step,
     }
     if rng:
-        prefix = f"{_RNG}{seeder.rank}."
+        prefix = f"{RNG}{seeder.rank}."
         three = seeder._process
         for name, held in zip(three.sinks, three.states(), strict=True):
             state[prefix + name] = held
@@ -109,7 +109,7 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
     share on any rank. What has none gets the state it had at the beginning of the scope, and a log
     line says so: never another rank's.
     """
-    at = _check(seeder, state)
+    at = check(state, seeder.scheme)
     sinks = dict(seeder.exact_sinks())
     exact, ranks = _own(seeder, state)
     if exact:
@@ -135,17 +135,17 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
 
 def _own(seeder: Resumable, state: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """The exact states that this rank takes, by stream name; whether there are any rank's."""
-    prefix = f"{_RNG}{seeder.rank}."
+    prefix = f"{RNG}{seeder.rank}."
     cut = len(prefix)
     exact = {}
     others = []
     for key, held in state.items():
         if key.startswith(prefix):
             exact[key[cut:]] = held
-        elif key.startswith(_RNG):
+        elif key.startswith(RNG):
             others.append(key)
     if exact and seeder.rank >= state["world_size"]:
-        _split(prefix + next(iter(exact)), int(state["world_size"]))
+        split_key("load_state_dict", prefix + next(iter(exact)), int(state["world_size"]))
     if others:
         _add_shared(seeder, state, others, exact)
     return exact, bool(exact or others)
@@ -157,8 +157,8 @@ def _add_shared(
     """The states of generators that all ranks share, from the lowest rank that has them."""
     found: dict[str, tuple[int, str]] = {}
     for key in others:
-        rank, name = _split(key, int(state["world_size"]))
-        if not _is_bytes(state[key]):
+        rank, name = split_key("load_state_dict", key, int(state["world_size"]))
+        if not is_bytes(state[key]):
             raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
         entry = seeder._registry.find(name) if name not in exact else None
         if entry is not None and entry.shared:
@@ -166,9 +166,9 @@ def _add_shared(
     exact.update((name, state[key]) for name, (_, key) in found.items())
 
 
-def _split(key: str, world_size: int) -> tuple[int, str]:
+def split_key(function: str, key: str, world_size: int) -> tuple[int, str]:
     """Rank and stream name of ``rng.<rank>.<stream>``."""
-    rank, _, name = key[len(_RNG) :].partition(".")
+    rank, _, name = key[len(RNG) :].partition(".")
     known = rank.isascii() and rank.isdecimal() and len(rank) <= 8 and str(int(rank)) == rank
     if not (known and name and int(rank) < world_size):
         raise _refuse(
@@ -217,7 +217,7 @@ def _refuse(what: str, value: Any) -> ValueError:
     return ValueError(f"fastseed.load_state_dict: {what}, got {streams.describe(value)}")
 
 
-def _check(seeder: Resumable, state: Any) -> streams.Coordinates | None:
+def check(state: Any, scheme: str) -> streams.Coordinates | None:
     """Everything but the exact states; the coordinates it holds."""
     if not isinstance(state, dict):
         raise TypeError(
@@ -226,18 +226,18 @@ def _check(seeder: Resumable, state: Any) -> streams.Coordinates | None:
         )
     for field, value in _EXPECTED.items():
         _check_field(state, field, value)
-    _check_field(state, "scheme", seeder.scheme)
-    missing = _RANGES.keys() - state.keys()
+    _check_field(state, "scheme", scheme)
+    missing = RANGES.keys() - state.keys()
     if missing:
         absent = f"state must hold {', '.join(sorted(missing))}"
         raise _refuse(absent, sorted(map(str, state)))
-    for field, top in _RANGES.items():
+    for field, top in RANGES.items():
         value = state[field]
         if type(value) is not int or not _LOWEST.get(field, 0) <= value <= top:
             low = _LOWEST.get(field, 0)
             streams.check_int("load_state_dict", f"state[{field!r}]", value, low, top)
     for field in state.keys() - _KNOWN:
-        if not (isinstance(field, str) and field.startswith(_RNG)):
+        if not (isinstance(field, str) and field.startswith(RNG)):
             raise _refuse("state must hold nothing but what state_dict() wrote", field)
     at = streams.Coordinates(int(state["task"]), int(state["epoch"]), int(state["step"]))
     if state["reseeded"]:
@@ -256,7 +256,8 @@ def _check_field(state: dict[Any, Any], field: str, value: Any) -> None:
     raise _refuse(f"state[{field!r}] must be {value!r}{needs}", held)
 
 
-def _is_bytes(held: Any) -> bool:
+def is_bytes(held: Any) -> bool:
+    """Whether it has the form of an exact state."""
     return isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1
 
 
@@ -268,15 +269,15 @@ def _check_exact(seeder: Resumable, exact: dict[str, Any], sinks: dict[str, Any]
     if three and seeder._process.takes(three):  # in one call; what is wrong is said below
         names = exact.keys() - set(_ALWAYS)
     for name in names:
-        where = f"state['{_RNG}{seeder.rank}.{name}']"
+        where = f"state['{RNG}{seeder.rank}.{name}']"
         if name not in sinks and name.startswith("torch."):
-            raise _refuse(f"{where} needs its accelerator to be initialised first", sorted(sinks))
+            raise _refuse(f"{where} {_absent(name)}", sorted(sinks))
         if name not in sinks:
             raise _refuse(
                 f"{where} belongs to a generator that must be registered first", sorted(sinks)
             )
         held = exact[name]
-        if not _is_bytes(held):
+        if not is_bytes(held):
             raise _refuse(f"{where} must be a 1-D uint8 tensor", held)
         sink = sinks[name]
         try:
@@ -286,3 +287,15 @@ def _check_exact(seeder: Resumable, exact: dict[str, Any], sinks: dict[str, Any]
                 sink.check(held)
         except ValueError as error:
             raise ValueError(f"fastseed.load_state_dict: {where} is damaged: {error}") from error
+
+
+def _absent(name: str) -> str:
+    """Why there is no generator of an accelerator."""
+    module = getattr(torch, name.removeprefix("torch."), None)
+    there = getattr(module, "is_available", lambda: False)()
+    return (
+        "needs its accelerator to be initialised first"
+        if there
+        else "belongs to an accelerator that this process does not have; load the state with that "
+        "one, or save one of coordinates alone"
+    )

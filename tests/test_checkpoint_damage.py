@@ -110,7 +110,7 @@ def test_states_of_absent_accelerators_are_refused(job):
         **fastseed.state_dict(rng=True),
         "rng.3.torch.cuda": torch.zeros(16, dtype=torch.uint8),
     }
-    refused(job, state, ValueError, "needs its accelerator to be initialised first")
+    refused(job, state, ValueError, "belongs to an accelerator that this process does not have")
 
 
 def test_a_legacy_state_with_a_step_moves_nothing():
