@@ -6,11 +6,12 @@ import io
 import logging
 import multiprocessing.context
 import multiprocessing.reduction
+import operator
 import pickle
 from collections.abc import Iterable
 from typing import Any
 
-from .. import _ops, api, streams
+from .. import _ops, streams
 from ..accelerators import KNOWN
 from ..bank import StreamBank
 from ..errors import reseed_error
@@ -46,6 +47,16 @@ class Job:
                 f"fastseed.{function}: scheme must be 'philox-v1', got {seeder.scheme!r}"
             )
         return cls(seeder.master_seed, seeder.data_rank, tuple(seeder._registry))
+
+    def is_of(self, seeder: Seeder) -> bool:
+        """Whether nothing that a job holds has changed since it was made of this seeder."""
+        entries = tuple(seeder._registry)
+        return (
+            self.master_seed == seeder.master_seed
+            and self.rank == seeder.data_rank
+            and len(self.entries) == len(entries)
+            and all(map(operator.is_, self.entries, entries))
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         kept, left_out = [], []
@@ -109,9 +120,9 @@ def keep(job: Job) -> None:
     _job = job
 
 
-def current(function: str) -> Job:
-    """The job that this process works for; RuntimeError, naming ``function``, if not known."""
-    return _job or Job.of(api.current(function), function)
+def kept() -> Job | None:
+    """What :func:`keep` was told; None in the main process."""
+    return _job
 
 
 def spawning() -> bool:

@@ -9,6 +9,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from .. import api, streams
 from . import job, shared
+from .discovery import found_in
 from .job import Job
 from .shared import Fixed, Place, ScopeCell, Wrapper
 
@@ -60,15 +61,12 @@ class WorkerSetup:
         if self.cell.generation == self._done or self._job is None:
             return
         place = self.cell.read()
-        shared.stay(place)
+        if isinstance(self.cell, ScopeCell):  # else it may be the place of an epoch long ago
+            shared.stay(place)
         self._done = place.generation
         info = get_worker_info()
-        dataset = None if info is None else info.dataset
-        _reseed(self._job, place, self._worker_id, dataset)
-
-
-def _reseed(owner: Job, place: Place, worker_id: int, dataset: Any) -> None:
-    owner.reseed_worker(place, worker_id)
+        found = () if info is None else found_in(info.dataset, self._job.entries)
+        self._job.reseed_worker(place, self._worker_id, found)
 
 
 class _Following(Wrapper):
@@ -76,6 +74,10 @@ class _Following(Wrapper):
 
     def __init__(self, dataset: Any, cell: ScopeCell) -> None:
         self.__dict__.update(dataset=dataset, cell=cell)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # for isinstance
+        return type(self.dataset)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return follow, (self.dataset, self.cell)
