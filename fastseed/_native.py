@@ -31,7 +31,7 @@ def _register_fakes() -> None:
     def writes_out(*_: Any) -> None:
         return None
 
-    for op in ("derive_keys", "derive_seeds", "advise_huge_pages"):
+    for op in ("derive_keys", "derive_seeds", "advise_huge_pages", "digest"):
         torch.library.register_fake(f"fastseed::{op}", writes_out)
 
 

@@ -122,13 +122,23 @@ def of_dtensor(function: str, tensor: Any) -> tuple[torch.Tensor, list[Piece]]:
         ValueError: a placement is neither Replicate nor Shard, or the local shard has not the
             shape that mesh and placements say.
     """
+    check_numel(function, tensor.shape)
+    local, indices = runs_of_dtensor(function, tensor)
+    return local, pieces(tensor.shape, indices) if local.numel() else []
+
+
+def runs_of_dtensor(function: str, tensor: Any) -> tuple[torch.Tensor, list[list[Run]]]:
+    """(the local shard of a ``DTensor``, the indices that it holds along each dimension).
+
+    Raises:
+        ValueError: see :func:`of_dtensor`.
+    """
     mesh, placements = tensor.device_mesh, tuple(tensor.placements)
     dims = [_sharded_dim(function, p, placements) for p in placements]
-    check_numel(function, tensor.shape)
     local: torch.Tensor = tensor.to_local()
     coordinate = mesh.get_coordinate()
     if coordinate is None or local.numel() == 0:  # outside the mesh, or an empty shard
-        return local, []
+        return local, [[] for _ in tensor.shape]
     spec_order = getattr(tensor._spec, "shard_order", None)
     indices = []
     for dim, size in enumerate(tensor.shape):
@@ -146,7 +156,7 @@ def of_dtensor(function: str, tensor: Any) -> tuple[torch.Tensor, list[Piece]]:
                 f"at {tuple(coordinate)} of a mesh {tuple(mesh.shape)}"
             )
         indices.append(found)
-    return local, pieces(tensor.shape, indices)
+    return local, indices
 
 
 def _sharded_dim(function: str, placement: Any, placements: Any) -> int | None:

@@ -14,19 +14,21 @@ PACKAGE, NATIVE = ROOT / "fastseed", ROOT / "csrc"
 
 # From the bottom to the top. A module imports from lower lines alone; a new one gets a place here.
 LEVELS = (
-    ("_reference", "_native", "_eager", "errors", "legacy"),
-    ("_reference_draws",),
+    ("_reference", "_native", "_eager", "errors", "legacy", "seen"),
+    ("_reference_draws", "_reference_digest"),
     ("_ops", "_draw_ops"),
     ("streams",),
     ("distributions",),
-    ("sinks", "distributed", "draws"),
+    ("sinks", "distributed", "draws", "mesh", "followers"),
     ("numpy_sinks", "pool", "accelerators", "shards", "bank_checks"),
     ("checkpoint_files", "checkpoint_ranks"),
-    ("fills", "bank"),
-    ("process", "registry"),
-    ("lookups", "states", "process_fork"),
+    ("fills", "bank", "digest_parts"),
+    ("process", "registry", "digest_ranks"),
+    ("lookups", "states", "process_fork", "named", "digest"),
+    ("named_states",),
     ("seeder", "checkpoint_format"),
     ("api",),
+    ("agreement",),
     ("pyt", "checkpoint", "data", "integrations"),
     ("__init__",),
 )

@@ -25,11 +25,12 @@ struct Block {
 };
 
 // 128 bits of output for (key, counter). Total, stateless, endian-free.
+template <int kRounds = kPhiloxRounds>
 FS_HD Block philox4x32(uint64_t key, Block counter) {
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
   Block c = counter;
-  for (int round = 0; round < kPhiloxRounds; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     // Written as one 64-bit product: a single wide multiply on every target.
     const uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * c.w[0];
     const uint64_t p1 = static_cast<uint64_t>(kPhiloxM1) * c.w[2];

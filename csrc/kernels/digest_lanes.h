@@ -1,0 +1,102 @@
+// The digest loop over SIMD lanes, one group a 64-bit lane, written once for every vector type.
+//
+// As in cpu_lanes.h a word sits in the low half of its lane, and what is in the upper half does no
+// harm: the multiply does not read it. The including file defines FS_LANES and the vector type.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "../core/digest.h"
+#include "digest.h"
+
+namespace fastseed {
+namespace {
+
+template <class V>
+struct Words {
+  typename V::Type c0, c1, c2, c3;
+};
+
+// kLanes * kSideBySide groups; k0 holds the low words of their keys and moves past them. `counted`
+// has the bits of the lanes' words that are added.
+template <class V, int kSideBySide>
+FS_LANES void digest_lanes(const uint8_t* bytes, typename V::Type& k0,
+                           const typename V::Type (&k1)[kDigestRounds], typename V::Type counted,
+                           typename V::Type (&sums)[4]) {
+  using T = typename V::Type;
+  const T m0 = V::set(kPhiloxM0), m1 = V::set(kPhiloxM1);
+  const T w0 = V::set(kPhiloxW0), step = V::set(V::kLanes);
+  Words<V> x[kSideBySide];
+  T k[kSideBySide];
+  _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
+    V::load(bytes + 16 * V::kLanes * g, &x[g].c0, &x[g].c2);
+    x[g].c1 = V::upper(x[g].c0);
+    x[g].c3 = V::upper(x[g].c2);
+    k[g] = k0;
+    k0 = V::add(k0, step);
+  }
+  _Pragma("GCC unroll 16") for (int r = 0; r < kDigestRounds; ++r) {
+    _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
+      const T p0 = V::mul(m0, x[g].c0), p1 = V::mul(m1, x[g].c2);
+      x[g].c0 = V::exor3(V::upper(p1), x[g].c1, k[g]);
+      x[g].c2 = V::exor3(V::upper(p0), x[g].c3, k1[r]);
+      x[g].c1 = p1;
+      x[g].c3 = p0;
+      k[g] = V::add(k[g], w0);
+    }
+  }
+  _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
+    sums[0] = V::add(sums[0], V::both(x[g].c0, counted));
+    sums[1] = V::add(sums[1], V::both(x[g].c1, counted));
+    sums[2] = V::add(sums[2], V::both(x[g].c2, counted));
+    sums[3] = V::add(sums[3], V::both(x[g].c3, counted));
+  }
+}
+
+// Groups whose keys share their upper 32 bits.
+template <class V>
+FS_LANES void digest_segment(uint64_t key, const uint8_t* bytes, int64_t groups, uint64_t* total) {
+  using T = typename V::Type;
+  T k1[kDigestRounds];
+  for (int r = 0; r < kDigestRounds; ++r) {
+    k1[r] = V::set(static_cast<uint32_t>(key >> 32) + static_cast<uint32_t>(r) * kPhiloxW1);
+  }
+  T k0 = V::add(V::set(static_cast<uint32_t>(key)), V::order());
+  T sums[4] = {V::set(0), V::set(0), V::set(0), V::set(0)};
+  constexpr int64_t kStride = V::kLanes * V::kSideBySide;
+  int64_t i = 0;
+  const T words = V::set(0xffffffffu);
+  for (; i + kStride <= groups; i += kStride) {
+    digest_lanes<V, V::kSideBySide>(bytes + 16 * i, k0, k1, words, sums);
+  }
+  for (; i + V::kLanes <= groups; i += V::kLanes) {
+    digest_lanes<V, 1>(bytes + 16 * i, k0, k1, words, sums);
+  }
+  if (i < groups) {
+    uint8_t part[16 * V::kLanes] = {};
+    std::memcpy(part, bytes + 16 * i, static_cast<size_t>(16 * (groups - i)));
+    const T counted = V::both(words, V::below(static_cast<uint32_t>(groups - i)));
+    digest_lanes<V, 1>(part, k0, k1, counted, sums);
+  }
+  WordSums folded;
+  for (int k = 0; k < 4; ++k) {
+    folded.w[k] = V::total(sums[k]);
+  }
+  fold_sums(folded, total);
+}
+
+template <class V>
+FS_LANES void digest_range(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
+                           uint64_t* total) {
+  for (int64_t at = 0; at < groups;) {
+    const uint64_t first = key + place + static_cast<uint64_t>(at);
+    const uint64_t to_boundary = (uint64_t{1} << 32) - (first & 0xffffffffu);
+    const uint64_t rest = static_cast<uint64_t>(groups - at);
+    const int64_t count = static_cast<int64_t>(rest < to_boundary ? rest : to_boundary);
+    digest_segment<V>(first, bytes + 16 * at, count, total);
+    at += count;
+  }
+}
+
+}  // namespace
+}  // namespace fastseed

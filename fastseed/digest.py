@@ -1,0 +1,232 @@
+"""128 bits that stand for every bit of a tensor, a module, an optimizer or a tree of them.
+
+A tensor's digest is a sum over its groups of 16 bytes, each run through a keyed block function with
+its place in the tensor (docs/digest.md). So it depends on every bit, its position, the dtype and
+the shape; not on device, memory layout or threads; and the digests of a tensor's parts add up to
+the whole's. It is made to find differences, not to withstand someone who constructs equal ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from . import _reference_digest, digest_parts, digest_ranks
+from .streams import describe
+
+MODULUS = _reference_digest.MODULUS
+GROUP = _reference_digest.GROUP
+_NAME = digest_parts.NAME
+
+
+class Leaf(NamedTuple):
+    """What one tensor, array or plain value of a tree comes to."""
+
+    value: int
+    """128 bits."""
+    dtype: str
+    """``float32`` and so on; ``int``, ``str``, … for what is no tensor."""
+    shape: tuple[int, ...]
+
+    @property
+    def hex(self) -> str:
+        """The value as 32 hexadecimal digits."""
+        return f"{self.value:032x}"
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What a whole tree comes to, and each of its leaves by name.
+
+    Attributes:
+        value: 128 bits.
+        table: the leaves' digests by name, such as ``layers.0.weight``; a single tensor's name is
+            empty.
+    """
+
+    value: int
+    table: Mapping[str, Leaf]
+
+    @property
+    def hex(self) -> str:
+        """The value as 32 hexadecimal digits."""
+        return f"{self.value:032x}"
+
+    def __str__(self) -> str:
+        return self.hex
+
+
+class Difference(NamedTuple):
+    """A leaf in which two trees differ; one of the sides is None where it has no such leaf."""
+
+    name: str
+    a: Leaf | None
+    b: Leaf | None
+
+    def __str__(self) -> str:
+        sides = (
+            "absent" if s is None else f"{s.dtype}{list(s.shape)} {s.hex[:12]}"
+            for s in (self.a, self.b)
+        )
+        return f"{self.name or '(the tensor)'}: {' | '.join(sides)}"
+
+
+def digest(obj: Any) -> Digest:
+    """The digest of a tensor, module, optimizer, state dict, or tree of dicts, lists and tuples.
+
+    Args:
+        obj: its leaves are tensors of any strided or sparse layout and device, NumPy arrays, and
+            plain values (None, bool, int, float, complex, str, bytes). Of a module: parameters and
+            buffers; of an optimizer or anything else with ``state_dict()``: what that gives. The
+            order of a dict's keys is no matter.
+
+    Returns:
+        A :class:`Digest`: the same on every device, for every layout in memory and thread count.
+
+    Raises:
+        TypeError: a leaf is none of these, or a tensor has no data (``meta``).
+
+    A ``DTensor``'s digest is that of the whole tensor: each rank digests its shard and sums are
+    exchanged, never data beyond single groups. So it is a collective of the tensor's mesh.
+    """
+    leaves = dict(_leaves("", obj, set()))
+    tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
+    sums = digest_ranks.sums_of(tensors)
+    table = {
+        name: _of_tensor(leaf, sums[name]) if name in sums else _plain(name, leaf)
+        for name, leaf in leaves.items()
+    }
+    return Digest(_whole(table), table)
+
+
+def compare(a: Any, b: Any, *, limit: int | None = None) -> list[Difference]:
+    """The leaves in which two trees, or two :class:`Digest`, differ, in the order of ``a``.
+
+    Args:
+        a: anything that :func:`digest` takes, or a :class:`Digest`; ``b`` likewise.
+        b: see above.
+        limit: stop after so many; None: all of them.
+    """
+    left, right = (x if isinstance(x, Digest) else digest(x) for x in (a, b))
+    found = []
+    for name in (*left.table, *(n for n in right.table if n not in left.table)):
+        difference = Difference(name, left.table.get(name), right.table.get(name))
+        if difference.a != difference.b:
+            found.append(difference)
+            if limit is not None and len(found) >= limit:
+                break
+    return found
+
+
+# ---------------------------------------------------------------- trees
+
+
+def _leaves(name: str, obj: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
+    """Every leaf of a tree with its name."""
+    if isinstance(obj, torch.nn.Module):
+        yield from _named(name, obj.named_parameters(remove_duplicate=False), above)
+        yield from _named(name, obj.named_buffers(remove_duplicate=False), above)
+    elif isinstance(obj, (torch.Tensor, np.ndarray, np.generic, str, bytes, int, float, complex)):
+        yield name, torch.from_numpy(obj) if _is_plain_array(obj) else obj
+    elif obj is None:
+        yield name, obj
+    elif isinstance(obj, (Mapping, list, tuple)):
+        if id(obj) in above:
+            raise TypeError(f"fastseed.digest: obj must be a tree, but {name!r} holds itself")
+        items = obj.items() if isinstance(obj, Mapping) else enumerate(obj)
+        if not obj:
+            yield name, f"an empty {_kind(obj)}"
+        yield from _named(name, items, above | {id(obj)})
+    elif callable(getattr(obj, "state_dict", None)):
+        yield from _leaves(name, obj.state_dict(), above)
+    else:
+        raise TypeError(
+            "fastseed.digest: obj must be made of tensors, arrays, plain values, dicts, lists and "
+            f"tuples, got {describe(obj)} of type {type(obj).__name__} at {name!r}"
+        )
+
+
+def _named(
+    name: str, items: Iterable[tuple[Any, Any]], above: set[int]
+) -> Iterator[tuple[str, Any]]:
+    seen: dict[str, Any] = {}
+    for key, value in items:
+        inner = f"{name}.{key}" if name else str(key)
+        if seen.setdefault(inner, key) is not key and seen[inner] != key:
+            inner += f" ({type(key).__name__})"  # 1 and "1" are two keys
+        yield from _leaves(inner, value, above)
+
+
+def _kind(obj: Any) -> str:
+    return "dict" if isinstance(obj, Mapping) else "list" if isinstance(obj, list) else "tuple"
+
+
+def _is_plain_array(obj: Any) -> bool:
+    """Whether torch takes a NumPy array as it is."""
+    return (
+        isinstance(obj, np.ndarray)
+        and obj.dtype.kind in "biufc"
+        and obj.dtype.isnative
+        and obj.itemsize <= 16
+        and obj.dtype not in (np.longdouble, np.clongdouble)
+        and all(s >= 0 for s in obj.strides)
+        and obj.flags.writeable
+    )
+
+
+def _of_tensor(tensor: torch.Tensor, total: int) -> Leaf:
+    dtype, shape = digest_parts.dtype_name(tensor), tuple(tensor.shape)
+    _, header = digest_parts.header_of(dtype, shape)
+    return Leaf((header + total) % MODULUS, dtype, shape)
+
+
+def _plain(name: str, leaf: Any) -> Leaf:
+    """A leaf that is no tensor."""
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        array = np.asarray(leaf)
+        if array.dtype.kind not in "biufcSU":
+            raise TypeError(
+                "fastseed.digest: obj must hold arrays of numbers or text, "
+                f"got dtype {array.dtype} at {name!r}"
+            )
+        return _of_array(array)
+    kind = "NoneType" if leaf is None else type(leaf).__name__
+    if isinstance(leaf, float):
+        data = struct.pack("<d", leaf)
+    elif isinstance(leaf, complex):
+        data = struct.pack("<dd", leaf.real, leaf.imag)
+    elif isinstance(leaf, bytes):
+        data = leaf
+    else:
+        data = str(leaf).encode("utf-8", "surrogatepass")
+    sha = hashlib.sha256(_NAME + b"\0value\0" + kind.encode() + b"\0" + data)
+    return Leaf(int.from_bytes(sha.digest()[:16], "little"), kind, ())
+
+
+def _of_array(array: np.ndarray[Any, Any]) -> Leaf:
+    """An array that torch would not take as it is."""
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    bytes_ = np.frombuffer(np.ascontiguousarray(little).tobytes(), np.uint8)
+    dtype = array.dtype.newbyteorder("=").name
+    row = array.shape[-1] * array.itemsize if array.ndim else array.itemsize
+    key, header = digest_parts.header_of(dtype, array.shape)
+    total = 0
+    if bytes_.size:
+        rows = bytes_.reshape(-1, row)
+        total = _reference_digest.digest_rows(key, rows, 0, -(-row // GROUP))
+    return Leaf((header + total) % MODULUS, dtype, array.shape)
+
+
+def _whole(table: Mapping[str, Leaf]) -> int:
+    """One value for all leaves, whatever the order of their names."""
+    sha = hashlib.sha256(_NAME + b"\0tree\0")
+    for name in sorted(table):
+        text = name.encode("utf-8", "surrogatepass")
+        sha.update(struct.pack("<Q", len(text)) + text + table[name].value.to_bytes(16, "little"))
+    return int.from_bytes(sha.digest()[:16], "little")

@@ -1,0 +1,237 @@
+"""Tensors as rows of bytes, whole or in parts, and the sums of their groups.
+
+A group is 16 bytes of a row of the last dimension; its place is counted over the whole tensor. A
+part whose edges cut a group cannot digest it alone: it keeps those bytes as *fragments*, which are
+put together when parts are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from . import _native, _reference_digest, shards
+
+NAME = b"fastseed digest 1"
+GROUP = _reference_digest.GROUP
+MODULUS = _reference_digest.MODULUS
+
+
+class Rows(NamedTuple):
+    """Rows of bytes that begin at a group and end at one, or where the tensor's row ends."""
+
+    bytes: torch.Tensor
+    """uint8, (rows, bytes of a row); a row's bytes lie one after another."""
+    place: int
+    """Of the first group of the first row."""
+    place_stride: int
+    """From one row's first group to the next one's."""
+
+
+class Fragment(NamedTuple):
+    """Some bytes of one group, the others zero."""
+
+    place: int
+    mask: int
+    """Bit k: byte k is there."""
+    bytes: bytes
+    """16 of them."""
+
+
+@dataclass
+class Part:
+    """What a part of a tensor contributes to the whole's digest."""
+
+    total: int = 0
+    fragments: list[Fragment] = field(default_factory=list)
+
+
+def header_of(dtype: str, shape: Iterable[int]) -> tuple[int, int]:
+    """(key of a tensor's groups, what its sum begins with): functions of dtype and shape."""
+    text = f"\0tensor\0{dtype}\0{','.join(map(str, shape))}"
+    sha = hashlib.sha256(NAME + text.encode()).digest()
+    return int.from_bytes(sha[16:24], "little"), int.from_bytes(sha[:16], "little")
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """A tensor's dtype as tables show it."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def key_of(tensor: torch.Tensor) -> int:
+    """The key of a tensor's groups."""
+    return header_of(dtype_name(tensor), tensor.shape)[0]
+
+
+def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
+    """What this process holds of each tensor; all that is on one device in one call."""
+    parts = {name: Part() for name in tensors}
+    owners: list[Part] = []
+    keys: list[int] = []
+    rows: list[Rows] = []
+    for name, tensor in tensors.items():
+        _check(name, tensor)
+        local, boxes = _boxes(tensor)
+        found, parts[name].fragments = _cut(_plain(local), boxes, tensor.shape)
+        rows += found
+        keys += [key_of(tensor)] * len(found)
+        owners += [parts[name]] * len(found)
+    for part, total in zip(owners, sum_rows(keys, rows), strict=True):
+        part.total = (part.total + total) % MODULUS
+    return parts
+
+
+def part_of(tensor: torch.Tensor, shape: Sequence[int], offsets: Sequence[int]) -> Part:
+    """What a box of a tensor of ``shape`` that begins at ``offsets`` contributes."""
+    _check("", tensor)
+    boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
+    rows, fragments = _cut(_plain(tensor), boxes, shape)
+    key = header_of(dtype_name(tensor), shape)[0]
+    return Part(sum(sum_rows([key] * len(rows), rows)) % MODULUS, fragments)
+
+
+def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
+    """The sum of the groups that fragments make up, and the fragments that are left over.
+
+    A row's last group may have fewer bytes: it is told by the mask of its fragments' last one,
+    which the part that holds the row's end has filled up with zeros.
+    """
+    groups: dict[int, tuple[int, int]] = {}
+    for place, mask, data in fragments:
+        had, held = groups.get(place, (0, 0))
+        groups[place] = had | mask, held | int.from_bytes(data, "little")
+    whole = [place for place, (mask, _) in groups.items() if mask == (1 << GROUP) - 1]
+    words = b"".join(groups[place][1].to_bytes(GROUP, "little") for place in whole)
+    total = 0
+    if whole:
+        as_words = np.frombuffer(words, "<u4").reshape(-1, 4)
+        total = _reference_digest.digest_groups(key, np.array(whole, np.uint64), as_words)
+    left = [
+        Fragment(place, mask, data.to_bytes(GROUP, "little"))
+        for place, (mask, data) in groups.items()
+        if mask != (1 << GROUP) - 1
+    ]
+    return total, left
+
+
+# ---------------------------------------------------------------- tensors to rows
+
+
+def _check(name: str, tensor: torch.Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError(
+            f"fastseed.digest: obj must hold dense tensors, got layout {tensor.layout} and dtype "
+            f"{tensor.dtype} at {name!r}"
+        )
+    if tensor.device.type == "meta":
+        raise TypeError(f"fastseed.digest: obj must hold tensors with data, got meta at {name!r}")
+
+
+def _boxes(tensor: torch.Tensor) -> tuple[torch.Tensor, list[list[shards.Run]]]:
+    """(the local tensor, the runs of indices that it holds along each dimension)."""
+    if shards.is_dtensor(tensor):
+        with torch.no_grad():
+            return shards.runs_of_dtensor("digest", tensor)
+    return tensor, [[(0, size)] for size in tensor.shape]
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Without gradients, and with the bits that arithmetic sees."""
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def _cut(
+    local: torch.Tensor, boxes: list[list[shards.Run]], shape: Sequence[int]
+) -> tuple[list[Rows], list[Fragment]]:
+    """The rows of a local tensor that holds these indices of a tensor of ``shape``."""
+    if local.numel() == 0:
+        return [], []
+    size = local.element_size()
+    length = (shape[-1] if shape else 1) * size  # bytes of a whole row
+    groups = -(-length // GROUP)
+    table = _bytes(local.reshape(-1, local.shape[-1]) if local.dim() else local.reshape(1, 1))
+    rows: list[Rows] = []
+    fragments: list[Fragment] = []
+    at = 0
+    for first, count in _row_runs(boxes[:-1], shape[:-1]):
+        left = 0
+        for column, width in boxes[-1] if boxes else [(0, 1)]:
+            part = table[at : at + count, left : left + width * size]
+            begin, end = column * size, (column + width) * size
+            inner = -(-begin // GROUP) * GROUP, end if end == length else end // GROUP * GROUP
+            if inner[0] < inner[1]:
+                middle = part[:, inner[0] - begin : inner[1] - begin]
+                rows.append(Rows(middle, first * groups + inner[0] // GROUP, groups))
+            for low, high in ((begin, min(inner[0], end)), (max(inner), end)):
+                if low < high:
+                    edge = part[:, low - begin : high - begin].cpu().numpy()
+                    fragments += _fragments(edge, first, groups, low, high, length)
+            left += width * size
+        at += count
+    return rows, fragments
+
+
+def _fragments(
+    edge: np.ndarray[Any, Any], row: int, groups: int, low: int, high: int, length: int
+) -> list[Fragment]:
+    """Bytes [low, high) of consecutive rows, all of one group of each."""
+    shift = low % GROUP
+    upto = GROUP if high == length else shift + high - low  # beyond a row's end there are zeros
+    mask = (1 << upto) - (1 << shift)
+    place = low // GROUP
+    padded = (bytes(shift) + line.tobytes() for line in edge)
+    return [
+        Fragment((row + i) * groups + place, mask, data.ljust(GROUP, b"\0"))
+        for i, data in enumerate(padded)
+    ]
+
+
+def _row_runs(boxes: list[list[shards.Run]], shape: Sequence[int]) -> list[shards.Run]:
+    """Runs of consecutive rows, a row being an index of all dimensions but the last."""
+    runs, whole = [(0, 1)], 1
+    for dim in reversed(range(len(shape))):
+        if runs == [(0, whole)]:
+            runs = [(first * whole, count * whole) for first, count in boxes[dim]]
+        else:
+            runs = [
+                (index * whole + first, count)
+                for start, many in boxes[dim]
+                for index in range(start, start + many)
+                for first, count in runs
+            ]
+        whole *= shape[dim]
+    return runs
+
+
+def _bytes(rows: torch.Tensor) -> torch.Tensor:
+    """A matrix as bytes, its rows' bytes one after another; a copy only where it has to be."""
+    if rows.shape[1] == 1 and rows.stride(1) != 1:  # a stride that is never taken
+        rows = rows.as_strided(rows.shape, (rows.stride(0), 1))
+    if rows.stride(1) != 1:
+        rows = rows.contiguous()
+    return rows.view(torch.uint8)
+
+
+# ---------------------------------------------------------------- rows to sums
+
+
+def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
+    """The sums modulo 2**128 of the groups of many rows, in one call."""
+    held = [r.bytes.cpu() for r in rows]  # alive until the sums are there
+    if _native.kernels is None:
+        return [
+            _reference_digest.digest_rows(key, data.numpy(), r.place, r.place_stride)
+            for key, data, r in zip(keys, held, rows, strict=True)
+        ]
+    plan = np.zeros((len(rows), 7), np.uint64)
+    for line, key, data, r in zip(plan, keys, held, rows, strict=True):
+        count, length = data.shape
+        line[:] = key, data.data_ptr(), length, count, data.stride(0), r.place, r.place_stride
+    sums = torch.zeros((len(rows), 2), dtype=torch.uint64)
+    _native.kernels.digest(sums, torch.from_numpy(plan.view(np.int64)))
+    return [int(low) | int(high) << 64 for low, high in sums.numpy()]
