@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
-from . import _draw_ops, _native, _ops, streams
+from . import _draw_ops, _native, _ops, named, streams
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
@@ -40,6 +40,8 @@ def init(
     *,
     rank: int | None = None,
     world_size: int | None = None,
+    mesh: Any = None,
+    varies: Any = None,
     scheme: str = "philox-v1",
     fork: str | None = None,
 ) -> None:
@@ -55,17 +57,20 @@ def init(
         local_rank,
         rank=rank,
         world_size=world_size,
+        mesh=mesh,
+        varies=varies,
         scheme=scheme,
         fork=fork,
     )
     _seeder = seeder
-    streams.set_origin(streams.Origin(seeder.stream_master, seeder.rank, scheme))
+    streams.set_origin(streams.Origin(seeder.stream_master, seeder.place, scheme))
     if seeder.rank == 0:
         logger.info(
-            "fastseed: master seed %d, rank %d of %d, scheme %s, backend %s%s",
+            "fastseed: master seed %d, rank %d of %d, %sscheme %s, backend %s%s",
             seeder.master_seed,
             seeder.rank,
             seeder.world_size,
+            f"mesh ({seeder.mesh}), " if seeder.mesh else "",
             scheme,
             _ops.backend,
             f" ({_ops.simd()})" if _ops.simd() else f" ({_native.missing})",
@@ -109,6 +114,18 @@ scope = _of_the_process(Seeder.scope_at, "scope")
 state_dict = _of_the_process(Seeder.state_dict)
 
 
+def fork(name: str, *, index: int | None = None, varies: Any = None) -> named.Fork:
+    # Not a method of the seeder that is current now: a decorator is made before there is one.
+    return named.Fork(_current_fork, name, index, varies)
+
+
+def _current_fork() -> Seeder:
+    return _seeder or current("fork")
+
+
+fork.__doc__ = Seeder.fork.__doc__
+
+
 def load_state_dict(state: dict[str, Any]) -> None:
     """Take the master seed and coordinates of ``state`` and set every generator.
 
@@ -120,7 +137,7 @@ def load_state_dict(state: dict[str, Any]) -> None:
     try:
         seeder.load_state_dict(state)
     finally:  # also where a callable failed and all else is done
-        streams.set_origin(streams.Origin(seeder.stream_master, seeder.rank, seeder.scheme))
+        streams.set_origin(streams.Origin(seeder.stream_master, seeder.place, seeder.scheme))
 
 
 def build_info() -> dict[str, Any]:

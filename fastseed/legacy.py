@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,3 +35,24 @@ def reseed_libraries(value: int) -> Iterable[tuple[str, Callable[[], object]]]:
     yield "torch", lambda: torch.manual_seed(value)
     yield "numpy", lambda: np.random.seed(value)
     yield "python", lambda: random.seed(value)
+
+
+def reseed(
+    master: int, ngpus: int, rank: int, task: int, epoch: int, entries: Iterable[Any]
+) -> dict[str, Exception]:
+    """The libraries and the registered functions; what those raised that failed, by name."""
+    calls = list(reseed_libraries(seed(master, ngpus, rank, task, epoch)))
+    for shared in (False, True):  # the predecessor's order
+        value = seed(master, ngpus, rank, task, epoch, shared=shared)
+        calls += [(e.name, _call(e.generator, value)) for e in entries if e.shared is shared]
+    failures: dict[str, Exception] = {}
+    for name, call in calls:
+        try:
+            call()
+        except Exception as error:
+            failures[name] = error
+    return failures
+
+
+def _call(function: Callable[[int], object], value: int) -> Callable[[], object]:
+    return lambda: function(value)

@@ -10,8 +10,9 @@ import torch
 
 from . import _draw_ops, _native, _ops, draws, streams
 from ._eager import eager
+from .mesh import Places
 from .registry import Registry
-from .streams import SHARED, Stream
+from .streams import Stream
 
 # Both look-ups in native code, where there is any; they return None rather than raise.
 _fast_key: Callable[..., int | None] = getattr(_native.generators, "key", lambda *_: None)
@@ -25,6 +26,8 @@ class LookUps:
     rank: int
     scheme: str
     _registry: Registry
+    _places: Places
+    _streams: dict[str, Any]
 
     def key(
         self,
@@ -44,8 +47,9 @@ class LookUps:
             task: see :meth:`reseed`, as for ``epoch`` and ``step``.
             epoch: see above.
             step: see above.
-            rank: [0, 2**24 - 1), or ``fastseed.SHARED``. None: this rank, or ``SHARED`` where
-                ``name`` is registered as shared.
+            rank: [0, 2**24 - 1), or ``fastseed.SHARED``; with a mesh the place along what the
+                stream varies along. None: what ``name`` has here: this rank, ``SHARED`` where it
+                is shared, or its place in the mesh.
             worker: the worker field, [0, 2**24): 0 is the main process, k + 1 DataLoader worker k.
             index: [0, 2**40), the member of a bulk group.
 
@@ -95,9 +99,12 @@ class LookUps:
         return stream.key(index, worker) & ((1 << bits) - 1)
 
     def _own_rank(self, name: str) -> int:
-        """The rank of a stream where none is given: SHARED if it is registered as shared."""
+        """The rank of a stream where none is given: what it varies along, SHARED for nothing."""
         entry = self._registry.find(name)
-        return SHARED if entry is not None and entry.shared else self.rank
+        if entry is not None and entry.place is not None:
+            return entry.place
+        stream = self._streams.get(name.rpartition("/")[0]) if self._streams else None
+        return self._places.of(name) if stream is None else stream.place
 
     def _stream(
         self, function: str, name: str, task: int, epoch: int, step: int, rank: int | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -64,8 +64,13 @@ class ProcessGenerators:
 
     def reseed(self, scope: _ops.Scope, rank: int) -> dict[str, Exception]:
         """One after another; what those raised that failed, by stream name."""
+        return self.reseed_each(dict.fromkeys(self.sinks, (scope, rank)))
+
+    def reseed_each(self, places: Mapping[str, tuple[_ops.Scope, int]]) -> dict[str, Exception]:
+        """The same, where each has a scope and rank field of its own."""
         failures: dict[str, Exception] = {}
         for name, sink in self.sinks.items():
+            scope, rank = places[name]
             try:
                 sink.reseed(_ops.stream_key(scope, self._ids[name], rank, 0, 0))
             except Exception as error:

@@ -113,7 +113,7 @@ class Forks:
     """What a seeder knows of forks. Its generators follow ``line``, its look-ups do not."""
 
     master_seed: int
-    rank: int
+    place: int  # the rank field of this rank's own streams
     scheme: str
     fork_mode: str | None
     _at: tuple[int, int, int] | None
@@ -130,7 +130,7 @@ class Forks:
     @property
     def stream_master(self) -> int:
         """The master seed of this process's own streams: the job's, but in a forked child."""
-        return self.master_seed if self._line is None else self._master_at(self.rank)
+        return self.master_seed if self._line is None else self._master_at(self.place)
 
     def _master_at(self, place: int) -> int:
         """The same for streams of another rank field."""
@@ -140,7 +140,7 @@ class Forks:
 
     def _scope_of(self, place: int, own: _ops.Scope, at: tuple[int, int, int]) -> _ops.Scope:
         """The scope of streams of rank field ``place``, where ``own`` is that of this rank's."""
-        if self._line is None or place == self.rank or not self._line.forks:
+        if self._line is None or place == self.place or not self._line.forks:
             return own
         return _ops.scope_key(self._master_at(place), *at)
 
@@ -156,7 +156,7 @@ class Forks:
         before, held = self.stream_master, self._at
         self._line = self._line.child(fork)
         origin = streams._origin
-        if origin is not None and origin[:2] == (before, self.rank):
+        if origin is not None and origin[:2] == (before, self.place):
             streams.set_origin(origin._replace(master_seed=self.stream_master))
         if self._inside == threading.get_ident():
             raise RuntimeError(  # which would call it again, and so fork for ever

@@ -11,6 +11,8 @@ import torch
 
 from . import streams
 from .bank import StreamBank
+from .followers import Follower, is_follower
+from .mesh import Places
 from .numpy_sinks import NumpyLegacySink, NumpySink
 from .pool import GeneratorPool
 from .sinks import BITS, CallableSink, PythonSink, Sink, TorchSink
@@ -27,6 +29,8 @@ class Registration(NamedTuple):
     generator: Any
     sink: Sink | Bulk
     shared: bool
+    place: int | None = None
+    """Its rank field in the main process; None: the rank, or SHARED."""
 
     def reseed(self, stream: streams.Stream) -> None:
         """Give the generator, or each member of a pool or bank, its key of ``stream``."""
@@ -50,12 +54,15 @@ def sink_for(generator: Any, bits: int = 31) -> Sink | Bulk:
         return PythonSink(generator)
     if isinstance(generator, (list, tuple)) and generator:
         return GeneratorPool(generator)
+    if is_follower(generator):
+        return Follower(generator)
     if callable(generator):
         return CallableSink(generator, bits)
     raise TypeError(
         "fastseed.register_generator: gen must be a callable, torch.Generator, "
         "numpy.random.Generator, numpy.random.RandomState, random.Random, GeneratorPool, "
-        f"StreamBank or non-empty list of torch.Generator, got {streams.describe(generator)} "
+        "StreamBank, non-empty list of torch.Generator, or something with set_scope or set_epoch, "
+        f"got {streams.describe(generator)} "
         f"of type {type(generator).__name__}"
     )
 
@@ -63,7 +70,8 @@ def sink_for(generator: Any, bits: int = 31) -> Sink | Bulk:
 class Registry:
     """Registrations in order, under names whose ids all differ."""
 
-    def __init__(self, reserved: tuple[str, ...]) -> None:
+    def __init__(self, reserved: tuple[str, ...], places: Places) -> None:
+        self._places = places
         self._names = {streams.name_id(name): name for name in reserved}
         self._entries: list[Registration] = []
         self._unnamed = 0
@@ -74,7 +82,9 @@ class Registry:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, generator: Any, shared: bool, name: str | None, bits: int) -> Registration:
+    def add(
+        self, generator: Any, shared: bool, name: str | None, bits: int, varies: Any = None
+    ) -> Registration:
         """Register; nothing has changed when this raises."""
         if not isinstance(shared, (bool, np.bool_)):
             raise TypeError(
@@ -95,17 +105,28 @@ class Registry:
         elif name is None:
             name = generator.name
         name = streams.check_name("register_generator", name)
-        name_id = streams.name_id(name)
-        if name_id in self._names:
-            raise ValueError(
-                "fastseed.register_generator: name must have an id of its own, "
-                f"got {name!r}, whose id {name_id:08x} is that of {self._names[name_id]!r}"
-            )
-        entry = Registration(name, name_id, generator, sink, bool(shared))
+        name_id = self._free_id("register_generator", name)
+        shared = bool(shared) or (isinstance(sink, Follower) and sink.shared)
+        place = self._places.of_registered(name, shared, varies)
+        entry = Registration(name, name_id, generator, sink, place == streams.SHARED, place)
         self._unnamed += unnamed
         self._names[name_id] = name
         self._entries.append(entry)
         return entry
+
+    def _free_id(self, function: str, name: str) -> int:
+        name_id = streams.name_id(name)
+        if name_id in self._names:
+            raise ValueError(
+                f"fastseed.{function}: name must have an id of its own, "
+                f"got {name!r}, whose id {name_id:08x} is that of {self._names[name_id]!r}"
+            )
+        return name_id
+
+    def reserve(self, function: str, names: tuple[str, ...]) -> None:
+        """Keep these names, all of them or none, from being registered; ValueError if one is."""
+        ids = [self._free_id(function, name) for name in names]
+        self._names.update(zip(ids, names, strict=True))
 
     def remove(self, generator: Any) -> None:
         """Forget the first registration of this very generator, or of an equal callable."""

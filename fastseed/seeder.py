@@ -2,52 +2,34 @@
 
 from __future__ import annotations
 
-import array
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from . import _ops, distributed, legacy, process_fork, states, streams
+from . import _ops, distributed, legacy, mesh, named_states, process_fork, states, streams
 from ._eager import eager
 from .accelerators import KNOWN, AcceleratorSink, compiled_types
 from .errors import reseed_error
+from .followers import Follower
 from .lookups import LookUps
+from .mesh import Mesh, Places
+from .named import Forking
 from .pool import GeneratorPool
 from .process import ProcessGenerators
-from .registry import Bulk, Registration, Registry
+from .registry import Bulk, Registry
+from .seen import Seen
 from .sinks import Sink
 from .streams import SHARED, Coordinates, Stream
+from .switching import refuse_inside
 
 logger = logging.getLogger("fastseed")
 
 _SEED_BITS = 63  # of a master seed that was not given: it fits the signed integers it may end in
 
 
-class _Seen:
-    """Which scopes this process has been in, in 256 KiB however long it runs.
-
-    A table of scope keys, each in the slot that its low bits name. A new one evicts another now
-    and then, and that scope's repetition then goes unnoticed; a false alarm needs two equal 64-bit
-    keys.
-    """
-
-    _SLOTS = 1 << 15
-
-    def __init__(self) -> None:
-        self._keys = array.array("Q", bytes(8 * self._SLOTS))
-
-    def add(self, key: int) -> bool:
-        """Remember; whether it was there already."""
-        slot = key & (self._SLOTS - 1)
-        if self._keys[slot] == key:
-            return True
-        self._keys[slot] = key
-        return False
-
-
-class Seeder(process_fork.Forks, LookUps):
+class Seeder(process_fork.Forks, Forking, LookUps):
     """Reseeds every random generator of this process as a function of where the job is.
 
     Args:
@@ -58,6 +40,11 @@ class Seeder(process_fork.Forks, LookUps):
         rank: this process's global rank; believed, as is ``world_size``.
         world_size: the number of ranks. Rank and size that are not given are taken from
             torch.distributed, the launcher's environment or Horovod, else 0 of 1.
+        mesh: where this rank is in a mesh that holds all ranks: a ``DeviceMesh`` with names, or
+            ``{"dp": (rank, size), "tp": (rank, size)}``, the last dimension fastest.
+        varies: along which dimensions of it streams vary: a tuple for all that are built in or
+            registered, a dict by stream name, or a preset of :mod:`fastseed.mesh`. Streams that
+            are told nothing vary along all; along none, ``()``, all ranks share them.
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the predecessor's seeds bit for bit.
         fork: what a child of ``os.fork`` draws: None or ``"inherit"``: what its parent draws
             (Python's :mod:`random` alone seeds itself there, from the operating system);
@@ -69,6 +56,7 @@ class Seeder(process_fork.Forks, LookUps):
     Raises:
         TypeError, ValueError: for an argument that is out of its range, or master seeds that
             differ between ranks.
+        RuntimeError: ``varies`` has ranks share a stream that have not agreed on a master seed.
     """
 
     def __init__(
@@ -79,6 +67,8 @@ class Seeder(process_fork.Forks, LookUps):
         *,
         rank: int | None = None,
         world_size: int | None = None,
+        mesh: Any = None,
+        varies: Any = None,
         scheme: str = "philox-v1",
         fork: str | None = None,
     ) -> None:
@@ -88,21 +78,23 @@ class Seeder(process_fork.Forks, LookUps):
             )
         self.fork_mode = process_fork.check_mode(fork, scheme)
         self._line = process_fork.Line() if fork == "reseed" else None
+        legacy_scheme = scheme == "fwr13y"
+        place = distributed.locate(ngpus, local_rank, rank, world_size, correct=not legacy_scheme)
         problem: Exception | None = None
-        if master_seed is not None:
-            try:
+        try:
+            found, place = _in_mesh(mesh, varies, place, scheme)
+            if master_seed is not None:
                 master_seed = streams.check_int(
                     "init", "master_seed", master_seed, 0, streams.MAX_MASTER
                 )
-            except (TypeError, ValueError) as error:
-                problem = error  # the other ranks have to hear of it
-        legacy_scheme = scheme == "fwr13y"
-        place = distributed.locate(ngpus, local_rank, rank, world_size, correct=not legacy_scheme)
+        except (TypeError, ValueError) as error:
+            problem = error  # the other ranks have to hear of it
         bits = legacy.MASTER_BITS if legacy_scheme else _SEED_BITS
         self.master_seed, self._agreed = distributed.agree_on_master(
             master_seed, place.world_size, bits, problem
         )
         self.rank, self.world_size, self.scheme = place.rank, place.world_size, scheme
+        self._mesh, self._varies = found, varies
         self._at: tuple[int, int, int] | None = None
         self.left_out: tuple[str, ...] = ()
         self._prepare()
@@ -115,30 +107,43 @@ class Seeder(process_fork.Forks, LookUps):
     @property
     def data_rank(self) -> int:
         """Which share of the data is this process's, in [0, ``data_world_size``)."""
-        return self.rank
+        return self.rank if self._mesh is None else self._mesh.data[0]
 
     @property
     def data_world_size(self) -> int:
-        """Into how many shares the data is cut."""
-        return self.world_size
+        """Into how many shares the data is cut: with a mesh, by its dimensions named ``dp...``."""
+        return self.world_size if self._mesh is None else self._mesh.data[1]
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """Where this rank is in the mesh that ``init`` was given."""
+        return self._mesh
 
     def _prepare(self) -> None:
         """What is made anew in each process."""
         self._scheme_is_ours = self.scheme == "philox-v1"
+        self._places = Places(self.rank, self._mesh, self._varies, self._agreed)
+        self.place = self._places.default  # the rank field of streams that were told nothing
+        self._streams, self._resumed = {}, {}
         self._pid = os.getpid()
-        self._seen = _Seen()
+        self._seen = Seen()
         self._repeats = 0
         self._inside: int | None = None  # the thread that is reseeding what users registered
         self._process = ProcessGenerators()
+        self._fields = {name: self._places.of(name) for name in self._process.sinks}
+        alike = len(set(self._fields.values())) == 1
+        self._common = self._fields["torch.cpu"] if alike else None  # of all three
         self._accelerators = [AcceleratorSink(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(sink.kind for sink in self._accelerators)))
         own = (*self._process.sinks, *(f"torch.{kind}" for kind in devices))
-        self._registry = Registry((*own, process_fork.STREAM))
+        self._registry = Registry((*own, process_fork.STREAM, named_states.MESH), self._places)
         process_fork.watch(self)
 
     def __repr__(self) -> str:
         parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
         parts += [f"world_size={self.world_size}", f"scheme={self.scheme!r}"]
+        if self._mesh is not None:
+            parts.append(f"mesh=({self._mesh})")
         if self.scope is not None:
             parts.append("task={}, epoch={}, step={}".format(*self.scope))
         if self._registry:
@@ -161,6 +166,8 @@ class Seeder(process_fork.Forks, LookUps):
             "agreed": self._agreed,
             "rank": self.rank,
             "world_size": self.world_size,
+            "mesh": self._mesh,
+            "varies": self._varies,
             "scheme": self.scheme,
             "scope": self._at,
             "left_out": names,
@@ -172,6 +179,7 @@ class Seeder(process_fork.Forks, LookUps):
         self.master_seed, self._agreed = state["master_seed"], state["agreed"]
         self.rank, self.world_size = state["rank"], state["world_size"]
         self.scheme, self.left_out = state["scheme"], state["left_out"]
+        self._mesh, self._varies = state["mesh"], state["varies"]
         self._at = state["scope"]
         self.fork_mode, forks = state["fork"], state["forks"]
         self._line = None if forks is None else process_fork.Line(forks)
@@ -210,18 +218,24 @@ class Seeder(process_fork.Forks, LookUps):
                 "fastseed.reseed: must not be called by a generator that it is reseeding; "
                 "let the function take its seed and return"
             )
+        refuse_inside("reseed")
         for accelerator in self._accelerators:
             accelerator.refuse_capture("reseed")
         scope, failures = None, None
-        if self._scheme_is_ours:
-            scope = self._process.reseed_in_place(self.stream_master, task, epoch, step, self.rank)
+        if self._scheme_is_ours and self._common is not None:
+            master = self._master_at(self._common)
+            scope = self._process.reseed_in_place(master, task, epoch, step, self._common)
         if scope is None:
             task, epoch, step = at = streams.check_coordinates("reseed", task, epoch, step)
             scope = _ops.scope_key(self.stream_master, *at)
             if self._scheme_is_ours:
-                failures = self._process.reseed(scope, self.rank)
+                failures = self._process.reseed_each(
+                    {name: (self._scope_of(f, scope, at), f) for name, f in self._fields.items()}
+                )
             else:
                 failures = self._reseed_legacy(at)
+        if self._streams or self._resumed:
+            self._begin_streams_anew()
         if self._scheme_is_ours and (self._accelerators or self._registry):
             failures = {**(failures or {}), **self._reseed_others(scope, (task, epoch, step))}
         if failures:
@@ -232,17 +246,24 @@ class Seeder(process_fork.Forks, LookUps):
     def _reseed_others(self, scope: _ops.Scope, at: tuple[int, int, int]) -> dict[str, Exception]:
         """Accelerators and what users registered; what those raised that failed, by name."""
         failures: dict[str, Exception] = {}
+        if self._line is not None and self._common != self.place:
+            scope = _ops.scope_key(self.stream_master, *at)
         for accelerator in self._accelerators:
             try:
+                place = self._places.of(accelerator.name)
                 name_id = streams.name_id(accelerator.name)
-                accelerator.reseed_members(Stream(scope, name_id, self.rank))
+                own = self._scope_of(place, scope, at)
+                accelerator.reseed_members(Stream(own, name_id, place))
             except Exception as error:
                 failures[accelerator.name] = error
         self._inside = threading.get_ident()
         try:
             for entry in self._registry:
                 try:
-                    place = SHARED if entry.shared else self.rank
+                    if isinstance(entry.sink, Follower):
+                        entry.sink.follow(at[0], at[1], self._follower_key(entry.name_id, at))
+                        continue
+                    place = self._places.rank if entry.place is None else entry.place
                     entry.reseed(Stream(self._scope_of(place, scope, at), entry.name_id, place))
                 except Exception as error:
                     failures[entry.name] = error
@@ -250,28 +271,18 @@ class Seeder(process_fork.Forks, LookUps):
             self._inside = None
         return failures
 
-    def _legacy_seed(self, at: Coordinates, shared: bool) -> int:
+    def _follower_key(self, name_id: int, at: tuple[int, int, int]) -> int:
+        """Step 0, and the job's even in a forked child: the order of an epoch is one for all."""
+        scope = _ops.scope_key(self.master_seed, at[0], at[1], 0)
+        return Stream(scope, name_id, SHARED).key()
+
+    def _reseed_legacy(self, at: Coordinates) -> dict[str, Exception]:
         if at.step != 0:
             raise ValueError(
                 f"fastseed.reseed: step must be 0 under scheme 'fwr13y', got {at.step}"
             )
-        return legacy.seed(
-            self.master_seed, self.world_size, self.rank, at.task, at.epoch, shared=shared
-        )
-
-    def _reseed_legacy(self, at: Coordinates) -> dict[str, Exception]:
-        own = self._legacy_seed(at, shared=False)
-        failures: dict[str, Exception] = {}
-        calls: list[tuple[str, Callable[[], object]]] = list(legacy.reseed_libraries(own))
-        for shared in (False, True):  # the predecessor's order
-            value = self._legacy_seed(at, shared)
-            calls += [(e.name, _call(e, value)) for e in self._registry if e.shared is shared]
-        for name, call in calls:
-            try:
-                call()
-            except Exception as error:
-                failures[name] = error
-        return failures
+        job = self.master_seed, self.world_size, self.rank
+        return legacy.reseed(*job, at.task, at.epoch, self._registry)
 
     def _warn_repeated(self) -> None:
         self._repeats += 1
@@ -286,21 +297,31 @@ class Seeder(process_fork.Forks, LookUps):
     # ------------------------------------------------------------------ registration
 
     def register_generator(
-        self, gen: Any, shared: bool = False, *, name: str | None = None, bits: int = 31
+        self,
+        gen: Any,
+        shared: bool = False,
+        *,
+        name: str | None = None,
+        bits: int = 31,
+        varies: Any = None,
     ) -> None:
         """Let ``reseed`` set one more generator, from the next call on.
 
         Args:
             gen: a callable ``f(seed: int)``, :class:`torch.Generator`,
                 :class:`numpy.random.Generator` or ``RandomState``, :class:`random.Random`,
-                :class:`GeneratorPool`, :class:`StreamBank` or list of torch generators. Held
-                strongly.
+                :class:`GeneratorPool`, :class:`StreamBank` or list of torch generators; or what is
+                told where the job is (:mod:`fastseed.followers`): a ``DistributedSampler``, or
+                anything with ``set_scope`` or ``set_epoch``. Held strongly.
             shared: the same on all ranks, instead of one stream a rank.
             name: the stream's name; ``generator/<k>`` (a pool or bank: its own) unless given.
             bits: how many of the key's lowest bits a callable gets: 31, 32, 63, 64 or 128.
+            varies: the dimensions of the mesh along which it varies; ``()`` is ``shared``. None:
+                what ``varies`` of ``init`` says.
 
         Raises:
-            TypeError, ValueError: an argument is none of these, or the name's id is taken.
+            TypeError, ValueError: an argument is none of these, the name's id is taken, or
+                ``shared``, ``varies`` and what ``init`` was told contradict each other.
             RuntimeError: ``shared`` while the ranks have not agreed on a master seed.
         """
         if shared and not self._agreed:
@@ -314,7 +335,7 @@ class Seeder(process_fork.Forks, LookUps):
                 "fastseed.register_generator: gen must be a callable under scheme 'fwr13y', "
                 f"got {streams.describe(gen)} of type {type(gen).__name__}"
             )
-        self._registry.add(gen, shared, name, bits)
+        self._registry.add(gen, shared, name, bits, varies)
 
     def unregister_generator(self, gen: Any) -> None:
         """Forget a registered generator; ValueError if it is not registered."""
@@ -324,12 +345,20 @@ class Seeder(process_fork.Forks, LookUps):
 
     def state_dict(self, *, rng: bool = False) -> dict[str, Any]:
         """Coordinates, and with ``rng`` exact states: see :mod:`fastseed.states`."""
-        return states.state_dict(self, rng=rng)
+        if not rng:
+            return states.state_dict(self)
+        refuse_inside("state_dict")
+        return states.state_dict(self, rng=True) | named_states.save(self)
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go where ``state`` was; see :func:`fastseed.load_state_dict` for the errors."""
-        states.load_state_dict(self, state)
+        refuse_inside("load_state_dict")
+        state, resumed = named_states.split(self, state)
+        try:
+            states.load_state_dict(self, state)
+        finally:
+            named_states.resume(self, resumed)
 
     def exact_sinks(self) -> Iterator[tuple[str, Sink | Bulk]]:
         """Every generator that there is in this process, by stream name."""
@@ -346,5 +375,19 @@ class Seeder(process_fork.Forks, LookUps):
         self.master_seed, self._at = master_seed, at
 
 
-def _call(entry: Registration, value: int) -> Callable[[], object]:
-    return lambda: entry.generator(value)
+def _in_mesh(
+    given: Any, varies: Any, place: distributed.Place, scheme: str
+) -> tuple[Mesh | None, distributed.Place]:
+    """The argument ``mesh``, checked with ``varies``; the rank, and how many there are."""
+    if scheme == "fwr13y" and not (given is None and varies is None):
+        raise ValueError(
+            "fastseed.init: mesh and varies must be None under scheme 'fwr13y', "
+            f"got {streams.describe(given)} and {streams.describe(varies)}"
+        )
+    found = None if given is None else mesh.read(given)
+    if found is not None and place.source == "default":
+        place = distributed.Place(*found.along(found.names), "mesh")
+    if found is not None:
+        mesh.check_world(found, place.world_size)
+    Places(place.rank, found, varies, agreed=True)
+    return found, place

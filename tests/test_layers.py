@@ -23,7 +23,7 @@ LEVELS = (
     ("numpy_sinks", "pool", "accelerators", "shards", "bank_checks"),
     ("checkpoint_files", "checkpoint_ranks"),
     ("fills", "bank", "digest_parts"),
-    ("process", "registry", "digest_ranks"),
+    ("process", "registry", "digest_ranks", "switching"),
     ("lookups", "states", "process_fork", "named", "digest"),
     ("named_states",),
     ("seeder", "checkpoint_format"),
