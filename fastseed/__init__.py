@@ -11,6 +11,7 @@ Importing compiles nothing, touches no GPU and changes no generator.
 """
 
 from . import checkpoint
+from .agreement import verify_agreement
 from .api import (
     __version__,
     build_info,
@@ -70,4 +71,5 @@ __all__ = [
     "state_dict",
     "uniform_",
     "unregister_generator",
+    "verify_agreement",
 ]
