@@ -221,11 +221,11 @@ class Stateful:
         seeder = api.current("checkpoint.Stateful.state_dict")
         if self._source is None:
             return to_tensors(seeder.state_dict(rng=self._rng))
-        return {
-            key: torch.zeros(size, dtype=torch.uint8, device="cpu")
-            for key, size in self._saved_sizes().items()
-            if key in (_JOB_KEY, f"{_RANK_KEY}{seeder.rank}" if self._rng else None)
-        }
+        sizes = self._saved_sizes()
+        keys, own = [_JOB_KEY], f"{_RANK_KEY}{seeder.rank}"
+        if self._rng:  # a new rank finds in rank 0's what all ranks share
+            keys += [key for key in (own if own in sizes else f"{_RANK_KEY}0",) if key in sizes]
+        return {key: torch.zeros(sizes[key], dtype=torch.uint8, device="cpu") for key in keys}
 
     def _saved_sizes(self) -> dict[str, int]:
         from torch.distributed.checkpoint.filesystem import FileSystemReader

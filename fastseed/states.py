@@ -178,10 +178,10 @@ def split_key(function: str, key: str, world_size: int) -> tuple[int, str]:
 
 
 def _put_back(three: ProcessGenerators, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
-    rest = set(exact)
-    if rest.issuperset(_ALWAYS):
+    rest = list(exact)
+    if exact.keys() >= set(_ALWAYS):
         three.load([exact[name] for name in _ALWAYS])
-        rest.difference_update(_ALWAYS)
+        rest = [name for name in exact if name not in _ALWAYS]
     for name in rest:
         sink = sinks[name]
         if isinstance(sink, Bulk):
@@ -267,7 +267,7 @@ def _check_exact(seeder: Resumable, exact: dict[str, Any], sinks: dict[str, Any]
         raise _refuse(f"state must hold exact states of all of {_ALWAYS}", sorted(exact))
     names: Iterable[str] = exact
     if three and seeder._process.takes(three):  # in one call; what is wrong is said below
-        names = exact.keys() - set(_ALWAYS)
+        names = [name for name in exact if name not in _ALWAYS]
     for name in names:
         where = f"state['{RNG}{seeder.rank}.{name}']"
         if name not in sinks and name.startswith("torch."):

@@ -12,9 +12,9 @@ import fastseed
 from fastseed import GeneratorPool
 
 
-def start():
+def start(rank=3, world_size=8):
     """A job in the middle of epoch 7; its registered generators by name."""
-    fastseed.init(42, rank=3, world_size=8)
+    fastseed.init(42, rank=rank, world_size=world_size)
     generators = {
         "new": np.random.default_rng(1),
         "old": np.random.RandomState(1),
