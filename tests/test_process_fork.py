@@ -176,6 +176,17 @@ def test_children_are_the_same_without_native_code(reseeded):
     assert list(all_children(found)) == list(all_children(reseeded))
 
 
+@needs_fork
+def test_workers_of_a_loader_draw_what_they_always_do():
+    """They are forked children too, but told apart by their number: as without, and as spawned."""
+    found = run_script("forked_workers.py", "reseed", "fork")
+    assert found == run_script("forked_workers.py", "none", "fork")
+    spawned = run_script("forked_workers.py", "reseed", "spawn")
+    assert spawned == {"workers 0": found["workers 0"]}
+    drawn = [number for items in found.values() for item in items for number in item]
+    assert len(set(drawn)) == len(drawn) == 3 * 8 * 4
+
+
 # ---------------------------------------------------------------- the seeder
 
 
