@@ -158,7 +158,7 @@ def refuse_inside(function: str) -> None:
 
 def _outer(stream: NamedStream | None, before: int) -> int | None:
     """The latest frame below ``before`` that this stream runs in."""
-    if stream is None:
+    if stream is None or before == 0:
         return None
     return next((i for i in reversed(range(before)) if _frames[i].stream is stream), None)
 

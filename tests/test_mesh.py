@@ -1,0 +1,379 @@
+"""Which ranks share a stream, on every mesh of eight; what ``mesh`` and ``varies`` take."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import logging
+import math
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+from support import needs_native, scramble, seeder, snapshot
+
+import fastseed
+from fastseed import SHARED, GeneratorPool, mesh
+
+NAMES = ("dp", "tp", "pp")
+SHAPES = [s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8]
+SUBSETS = [s for n in range(4) for s in itertools.combinations(NAMES, n)]
+
+
+def ranks_of(shape, names=NAMES):
+    """The mesh of each rank, row by row."""
+    for ranks in itertools.product(*map(range, shape)):
+        yield dict(zip(names, zip(ranks, shape, strict=True), strict=True))
+
+
+def of_rank(rank, where, world=8, **more):
+    return seeder(rank=rank, world_size=world, mesh=where, **more)
+
+
+def shared_by(values):
+    """The sets of ranks with equal values."""
+    groups = {}
+    for rank, value in enumerate(values):
+        groups.setdefault(value, set()).add(rank)
+    return sorted(map(sorted, groups.values()))
+
+
+def expected_groups(meshes, along):
+    return shared_by([tuple(m[name][0] for name in along) for m in meshes])
+
+
+# ---------------------------------------------------------------- exactly the ranks that should
+
+
+def test_there_are_ten_meshes():
+    assert len(SHAPES) == 10
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_mesh_of_eight_ranks(shape):
+    """Built-in, registered and forked streams, along every set of dimensions: real draws."""
+    meshes = list(ranks_of(shape))
+    for along in SUBSETS:
+        drawn = {name: [] for name in ("python", "numpy", "torch", "seed", "pool", "fork", "key")}
+        for rank, where in enumerate(meshes):
+            s = of_rank(rank, where, varies=along)
+            seeds, pool = [], GeneratorPool([torch.Generator(), torch.Generator()])
+            s.register_generator(seeds.append, name="seed")
+            s.register_generator(pool, varies=along)
+            s.reseed(1, 7)
+            drawn["python"].append(random.random())
+            drawn["numpy"].append(np.random.random())
+            drawn["torch"].append(torch.rand(()).item())
+            drawn["seed"].append(seeds[0])
+            drawn["pool"].append(torch.rand((), generator=pool[1]).item())
+            with s.fork("f", varies=along):
+                drawn["fork"].append(torch.rand(()).item())
+            drawn["key"].append(s.key("anything", task=1, epoch=7))
+        groups = expected_groups(meshes, along)
+        for name, values in drawn.items():
+            assert shared_by(values) == groups, (along, name)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("along", SUBSETS, ids=str)
+def test_built_in_streams_that_vary_along_different_dimensions(shape, along):
+    meshes = list(ranks_of(shape))
+    other = tuple(name for name in NAMES if name not in along)
+    drawn = []
+    for rank, where in enumerate(meshes):
+        of_rank(rank, where, varies={"numpy": along, "python": other}).reseed(1, 7)
+        drawn.append((np.random.random(), random.random(), torch.rand(()).item()))
+    numpy, python, torchs = zip(*drawn, strict=True)
+    assert shared_by(numpy) == expected_groups(meshes, along)
+    assert shared_by(python) == expected_groups(meshes, other)
+    assert shared_by(torchs) == [[rank] for rank in range(8)]
+
+
+def test_rank_field_is_the_mixed_radix_index_in_the_order_of_the_mesh():
+    for order in itertools.permutations(("a", "b", "c")):
+        sizes = {"a": 2, "b": 3, "c": 4}
+        for rank, places in enumerate(itertools.product(*(range(sizes[n]) for n in order))):
+            where = {n: (p, sizes[n]) for n, p in zip(order, places, strict=True)}
+            s = of_rank(rank, where, 24, varies=["c", "a"])  # its own order does not matter
+            (f, _), (m, n) = (where[name] for name in order if name != "b")
+            assert s.place == f * n + m
+            assert s._places.of_fork("x", None) == rank
+            assert s.key("numpy", task=1) == s.key("numpy", task=1, rank=f * n + m)
+
+
+def test_a_mesh_of_all_ranks_in_order_changes_nothing():
+    for rank, where in enumerate(ranks_of((2, 2, 2))):
+        of_rank(rank, where).reseed(1, 7, 3)
+        with_mesh = snapshot()
+        seeder(rank=rank, world_size=8).reseed(1, 7, 3)
+        assert with_mesh == snapshot()
+
+
+def test_what_varies_along_nothing_is_shared():
+    where = {"dp": (1, 2), "tp": (1, 2)}
+    s = of_rank(3, where, 4, varies=())
+    assert s.key("numpy", task=1) == s.key("numpy", task=1, rank=SHARED)
+    seeds = [], []
+    s.register_generator(seeds[0].append, shared=True, name="a")
+    s.register_generator(seeds[1].append, varies=(), name="b")
+    assert [entry.shared for entry in s._registry] == [True, True]
+    s.reseed(1)
+    assert seeds[0] == [s.key("a", task=1, rank=SHARED) % 2**31]
+    assert seeds[1] == [s.key("b", task=1, rank=SHARED) % 2**31]
+    alone = seeder(varies=())
+    alone.reseed(1)
+    assert alone.key("python", task=1) == s.key("python", task=1)
+
+
+@pytest.mark.parametrize("varies", [None, ("dp",), {"numpy": ("tp",)}])
+def test_look_ups_and_generators_agree(varies):
+    scramble()
+    s = of_rank(5, {"dp": (1, 2), "pp": (0, 2), "tp": (1, 2)}, varies=varies)
+    s.reseed(3, 4, 5)
+    for name, draw in (("python", random), ("numpy", None), ("torch.cpu", None)):
+        key = s.key(name, task=3, epoch=4, step=5)
+        if name == "python":
+            assert draw.getstate() == random.Random(key).getstate()
+        elif name == "torch.cpu":
+            assert torch.initial_seed() == key % 2**64
+            assert s.seed(name, task=3, epoch=4, step=5) == key % 2**64
+        else:
+            from fastseed import _reference
+
+            assert (np.random.get_state()[1] == _reference.mt19937_state(key)).all()
+        lo, hi = s.derive_keys(1, name=name, task=3, epoch=4, step=5)[0].tolist()
+        assert lo | hi << 64 == key
+
+
+@needs_native
+def test_streams_that_vary_alike_are_set_in_one_call(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("step by step")
+
+    s = of_rank(2, {"dp": (1, 2), "tp": (0, 2)}, 4, varies=("dp",))
+    monkeypatch.setattr(s._process, "reseed_each", refuse)
+    s.reseed(1)
+
+
+# ---------------------------------------------------------------- data
+
+
+@pytest.mark.parametrize(
+    ("where", "share"),
+    [
+        ({"dp": (1, 4), "tp": (1, 2)}, (1, 4)),
+        ({"pp": (1, 2), "dp_replicate": (1, 2), "dp_shard": (0, 2)}, (2, 4)),
+        ({"tp": (3, 4)}, (0, 1)),
+    ],
+)
+def test_the_data_are_cut_along_data_parallel_dimensions(where, share):
+    s = of_rank(3, where, math.prod(size for _, size in where.values()))
+    assert (s.data_rank, s.data_world_size) == share
+
+
+def test_without_a_mesh_each_rank_has_its_share():
+    s = seeder(rank=3, world_size=8)
+    assert (s.data_rank, s.data_world_size, s.mesh) == (3, 8, None)
+
+
+# ---------------------------------------------------------------- presets
+
+PRESETS = {  # the mesh has the dimensions dp, tp, pp, cp, ep: what each preset's streams vary along
+    "data_parallel": {"python": "dp tp pp cp ep"},
+    "tensor_parallel": {"python": "dp pp cp ep", "tensor-parallel": "dp tp pp cp ep"},
+    "pipeline": {"python": "dp tp pp cp ep", "pipeline": "dp tp cp ep"},
+    "context": {"python": "dp tp pp cp ep", "context": "dp tp pp ep"},
+    "expert": {"python": "dp tp pp cp", "expert": "dp tp pp cp ep"},
+}
+
+
+@pytest.mark.parametrize("preset", mesh.PRESETS)
+def test_presets_do_what_they_say(preset):
+    names = ("dp", "tp", "pp", "cp", "ep")
+    meshes = list(ranks_of((2,) * 5, names))
+    drawn = {}
+    for rank, where in enumerate(meshes):
+        s = of_rank(rank, where, 32, varies=mesh.PRESETS[preset]())
+        s.reseed(1)
+        for stream in PRESETS[preset]:
+            if stream == "python":
+                drawn.setdefault(stream, []).append(random.random())
+                continue
+            with s.fork(stream):
+                drawn.setdefault(stream, []).append(torch.rand(()).item())
+    for stream, along in PRESETS[preset].items():
+        assert shared_by(drawn[stream]) == expected_groups(meshes, along.split()), stream
+
+
+def test_presets_take_other_names_and_join():
+    both = mesh.tensor_parallel("model") | mesh.expert("experts")
+    assert both.same == ("model", "experts")
+    where = {"data": (1, 2), "model": (1, 2), "experts": (1, 2)}
+    s = of_rank(7, where, varies=both)
+    assert s.place == 1
+    assert s._places.of_fork("tensor-parallel", None) == s._places.of_fork("expert", None) == 7
+    with pytest.raises(TypeError):
+        both | ("dp",)
+
+
+# ---------------------------------------------------------------- what is refused
+
+HERE = {"dp": (1, 2), "tp": (0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "says"),
+    [
+        ({"mesh": 3}, TypeError, "mesh must be a DeviceMesh or a dict of"),
+        ({"mesh": {}}, ValueError, "mesh must have at least one dimension"),
+        ({"mesh": {3: (0, 4)}}, TypeError, "mesh must name its dimensions with strings"),
+        ({"mesh": {"dp": 3}}, TypeError, r"mesh\['dp'\] must be \(rank, size\)"),
+        ({"mesh": {"dp": (0, 4, 1)}}, TypeError, r"mesh\['dp'\] must be \(rank, size\)"),
+        ({"mesh": {"dp": (0.0, 4)}}, TypeError, r"mesh\['dp'\]\[0\] must be an integer"),
+        ({"mesh": {"dp": (4, 4)}}, ValueError, r"mesh\['dp'\]\[0\] must be in \[0, 3\], got 4"),
+        ({"mesh": {"dp": (-1, 4)}}, ValueError, r"mesh\['dp'\]\[0\] must be in \[0, 3\], got -1"),
+        ({"mesh": {"dp": (0, 0)}}, ValueError, r"mesh\['dp'\]\[1\] must be in \[1"),
+        ({"mesh": {"a": (0, 2**12), "b": (0, 2**12)}}, ValueError, "at most 16777215 ranks"),
+        ({"mesh": {"dp": (0, 3)}}, ValueError, "mesh must hold the 4 ranks of the job, got 3 = 3"),
+        ({"varies": "dp"}, TypeError, r"varies must be a tuple .*: \('dp',\), got 'dp'"),
+        ({"varies": 3}, TypeError, "varies must be a tuple of names"),
+        ({"varies": ("dp", "sp")}, ValueError, r"which has \('dp', 'tp'\), got 'sp'"),
+        ({"varies": {"numpy": ("x",)}}, ValueError, r"varies\['numpy'\] must hold dimensions"),
+        ({"varies": {3: ("dp",)}}, TypeError, "name must be a string"),
+        ({"varies": mesh.pipeline()}, ValueError, r"varies.inside\['pipeline'\] must hold dim"),
+        ({"varies": mesh.tensor_parallel("t")}, ValueError, "varies.same must hold dimensions"),
+        ({"mesh": None, "varies": ("dp",)}, ValueError, "the mesh, and init was given none"),
+        ({"mesh": None, "varies": mesh.tensor_parallel()}, ValueError, "come with a mesh"),
+        ({"scheme": "fwr13y"}, ValueError, "mesh and varies must be None under scheme 'fwr13y'"),
+    ],
+)
+def test_arguments_are_checked(more, error, says):
+    with pytest.raises(error, match=rf"fastseed\.init: .*{says}"):
+        seeder(**{"rank": 2, "world_size": 4, "mesh": HERE, **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"varies": ("sp",)}, "varies must hold dimensions of the mesh"),
+        ({"shared": True, "varies": ("dp",)}, r"varies must not contradict .* got \('dp',\) and"),
+        ({"varies": ("tp",), "name": "known"}, "varies must not contradict what else was said"),
+        ({"shared": True, "name": "known"}, "shared must not contradict what else was said"),
+    ],
+)
+def test_registrations_are_checked(more, says):
+    s = of_rank(2, HERE, 4, varies={"known": ("dp",)})
+    with pytest.raises(ValueError, match=rf"fastseed\.register_generator: .*{says}"):
+        s.register_generator(print, **more)
+    assert len(s._registry) == 0
+    s.register_generator(print, shared=True, varies=())
+    s.register_generator(repr, name="known", varies=("dp",))
+    assert [entry.place for entry in s._registry] == [SHARED, 1]
+
+
+def test_streams_are_shared_only_by_ranks_that_agree_on_a_master_seed():
+    for varies in (("dp",), {"numpy": ()}, mesh.tensor_parallel()):
+        with pytest.raises(RuntimeError, match="ranks cannot share a stream here: master_seed was"):
+            seeder(None, rank=2, world_size=4, mesh=HERE, varies=varies)
+    s = seeder(None, rank=2, world_size=4, mesh=HERE)
+    for more in ({"varies": ("dp",)}, {"shared": True}):
+        with pytest.raises(RuntimeError, match=r"fastseed\.register_generator: .*master_seed was"):
+            s.register_generator(print, **more)
+    s.register_generator(print, varies=("tp", "dp"))  # all ranks differ
+    s.reseed(1)
+    with (
+        pytest.raises(RuntimeError, match=r"fastseed\.fork: ranks cannot share"),
+        s.fork("x", varies=()),
+    ):
+        pass
+
+
+def test_the_mesh_says_the_rank_where_nobody_else_does():
+    s = fastseed.Seeder(42, mesh={"dp": (1, 3), "tp": (1, 2)})
+    assert (s.rank, s.world_size) == (3, 6)
+
+
+# ---------------------------------------------------------------- what it carries
+
+
+def test_repr_and_log_line(caplog):
+    with caplog.at_level(logging.INFO):
+        fastseed.init(42, mesh={"dp": (0, 2), "tp": (0, 2)})
+    assert "rank 0 of 4, mesh (dp 0/2, tp 0/2), scheme" in caplog.text
+    assert "mesh=(dp 0/2, tp 0/2)" in repr(fastseed.api._seeder)
+
+
+def test_pickling_keeps_the_place():
+    s = of_rank(2, HERE, 4, varies=mesh.tensor_parallel())
+    s.reseed(1, 2)
+    twin = pickle.loads(pickle.dumps(s))
+    assert (twin.mesh, twin.place, twin.data_rank) == (s.mesh, 1, 1)
+    twin.restore(1, 2, 0)
+    assert torch.rand(()) == (s.restore(1, 2, 0), torch.rand(()))[1]
+
+
+def test_pools_and_banks_on_their_own_follow_the_default():
+    fastseed.init(42, rank=2, world_size=4, mesh=HERE, varies=("dp",))
+    pool = GeneratorPool([torch.Generator()])
+    pool.reseed(1, 2)
+    assert pool[0].initial_seed() == fastseed.seed("pool", task=1, epoch=2, rank=1)
+    fastseed.load_state_dict(fastseed.state_dict())
+    pool.reseed(1, 2)
+    assert pool[0].initial_seed() == fastseed.seed("pool", task=1, epoch=2, rank=1)
+
+
+def through_torch(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+
+
+def test_exact_states_go_on_in_the_same_mesh():
+    s = of_rank(2, HERE, 4, varies=("dp",))
+    s.reseed(1, 2)
+    torch.rand(3)
+    held, after = through_torch(s.state_dict(rng=True)), torch.rand(3)
+    other = of_rank(2, HERE, 4, varies=("dp",))
+    other.load_state_dict(held)
+    assert torch.rand(3).equal(after)
+
+
+@pytest.mark.parametrize(
+    ("where", "varies"),
+    [
+        ({"dp": (2, 4)}, None),
+        ({"tp": (1, 2), "dp": (0, 2)}, ("dp",)),
+        (HERE, None),
+        (None, None),
+    ],
+)
+def test_on_another_mesh_only_coordinates_carry_over(where, varies, caplog):
+    """Ranks that shared a stream would otherwise go on drawing the same."""
+    s = of_rank(2, HERE, 4, varies=("dp",))
+    common = torch.Generator()
+    s.register_generator(common, shared=True, name="common")
+    s.reseed(1, 2)
+    torch.rand(3), torch.rand(3, generator=common)
+    held, after = s.state_dict(rng=True), torch.rand(3, generator=common)
+    other = of_rank(2, where, 4, varies=varies)
+    other.register_generator(common, shared=True, name="common")
+    other.load_state_dict(held)
+    assert "the exact states of rank 2 are dropped" in caplog.text
+    assert tuple(other.scope) == (1, 2, 0)
+    assert torch.initial_seed() == other.seed("torch.cpu", task=1, epoch=2)
+    fresh = torch.rand(3)
+    other.restore(1, 2, 0)
+    assert fresh.equal(torch.rand(3))
+    other.load_state_dict(held)
+    assert torch.rand(3, generator=common).equal(after)  # what all share is all's everywhere
+
+
+def test_exact_states_without_a_mesh_are_not_taken_into_one(caplog):
+    s = seeder(rank=2, world_size=4)
+    s.reseed(1, 2)
+    held = s.state_dict(rng=True)
+    assert not any("process.mesh" in key for key in held)
+    of_rank(2, HERE, 4).load_state_dict(held)
+    assert "are dropped: they are of mesh () and this is mesh (dp 1/2, tp 0/2" in caplog.text
