@@ -19,6 +19,7 @@ from . import api, states, streams
 from . import checkpoint_files as files
 from . import checkpoint_format as form
 from . import checkpoint_ranks as ranks
+from .agreement import verify_agreement
 from .api import load_state_dict, state_dict
 from .seeder import Seeder
 
@@ -30,6 +31,7 @@ __all__ = [
     "save",
     "state_dict",
     "to_tensors",
+    "verify_agreement",
 ]
 
 _RANK = re.compile(r"\{rank(?::0(\d)d)?\}")
