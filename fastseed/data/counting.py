@@ -25,23 +25,30 @@ class Order(NamedTuple):
     n: int
     drop_last: bool
     of_data_set: bool  # an iterable one has its own
+    whole: bool  # an epoch ends at n; not so with a user's sampler of batches
+
+    def ends_at(self, position: int) -> bool:
+        """Whether nothing comes after this position, as far as is known."""
+        return self.whole and self.n != UNKNOWN and position >= self.n
 
 
 def order_of(loader: Any) -> Order:
     """The order that a loader's samples come in."""
     dataset, drop_last = loader.dataset, bool(loader.drop_last)
     if loader._dataset_kind == 1:
-        return Order(type(dataset).__name__, _length(dataset), drop_last, True)
+        return Order(type(dataset).__name__, _length(dataset), drop_last, True, True)
     samplers = chain(loader._index_sampler)
     drop_last = drop_last or any(getattr(s, "drop_last", False) is True for s in samplers)
+    whole = loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
     for sampler in samplers:
         if isinstance(sampler, ShuffleSampler):
-            name = f"{sampler.name}" if sampler.shuffle else "in order"
-            return Order(name, sampler.n, drop_last, False)
+            name = sampler.name if sampler.shuffle else "in order"
+            return Order(name, sampler.n, drop_last, False, whole)
         if hasattr(sampler, "num_replicas"):
-            n = _length(getattr(sampler, "dataset", None))
-            return Order(type(sampler).__name__, n, drop_last, False)
-    return Order(type(samplers[-1]).__name__, _length(samplers[-1]), drop_last, False)
+            n = _length(getattr(sampler, "dataset", dataset))
+            return Order(type(sampler).__name__, n, drop_last, False, whole)
+    n = _length(samplers[-1] if whole else dataset)
+    return Order(type(samplers[-1]).__name__, n, drop_last, False, whole)
 
 
 def shares_of(loader: Any, seeder: Seeder) -> int:
@@ -94,6 +101,8 @@ class Counted(Run):
     def open(self) -> Any:
         """See :class:`Run`: from the plan's position on."""
         sampler, start = self.index_sampler, self.plan.start
+        if start and self.order.ends_at(start):
+            return ()
         if self.order.of_data_set:
             return sampler
         if self._inner is not None and self._stateful is not None:
@@ -120,8 +129,8 @@ class Counted(Run):
         """See :class:`Run`."""
         self._handed_out += 1
         self._end += _size(batch) * self.shares
-        if self.order.n != UNKNOWN:
-            self._end = min(self._end, self.order.n)  # ranks that repeat samples end with the rest
+        if self.order.ends_at(self._end):
+            self._end = self.order.n  # ranks that repeat samples end with the rest
         inner = None if self._stateful is None else self._stateful.state_dict()
         self._ends.append((self._end, inner))
 

@@ -184,7 +184,6 @@ def let_go(iterator: Any) -> None:
     data set is told by its ``__iter__``, which comes after all that; and how many answers it still
     owes is not known.)
     """
-    if not getattr(iterator._dataset, "__iter__", None) or iterator._dataset_kind == 0:
-        while iterator._tasks_outstanding > 0:
-            iterator._get_data()
-            iterator._tasks_outstanding -= 1
+    while iterator._dataset_kind == 0 and iterator._tasks_outstanding > 0:
+        iterator._get_data()
+        iterator._tasks_outstanding -= 1

@@ -92,6 +92,11 @@ class Loader(DataLoader[Any]):
         scope = seeder.scope
         if scope is None:
             raise RuntimeError("fastseed.loader: call fastseed.reseed(task, epoch) first")
+        if seeder.scheme != "philox-v1":
+            raise ValueError(
+                f"fastseed.loader: scheme must be 'philox-v1', got {seeder.scheme!r}; "
+                "the predecessor's has no streams for workers"
+            )
         chosen = self._listeners.chosen() if self._epoch is None else self._epoch
         return scope.task, scope.epoch if chosen is None else chosen
 

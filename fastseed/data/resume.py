@@ -181,7 +181,7 @@ class ResumableLoader(Loader):
                 "with init and reseed, or call restart() to forget it".format(*there, *here)
             )
         anywhere = order.of_data_set or can_seek_in(self._index_sampler)
-        if position % shares and position < order.n and not anywhere:
+        if position % shares and not anywhere and not order.ends_at(position):
             raise RuntimeError(
                 f"fastseed.ResumableLoader: position must be a multiple of the {shares} ranks that "
                 f"{order.name} serves, got {position}; go on with as many ranks as before, or use "
@@ -193,7 +193,7 @@ class ResumableLoader(Loader):
 
     def _is_over(self, position: int, order: Order, shares: int) -> bool:
         """Whether this loader has no batch for what is left of an epoch."""
-        if order.n == UNKNOWN:
+        if order.n == UNKNOWN or not order.whole:
             return False
         left = max(order.n - position, 0)
         of_this_rank = left // shares if self._ranks_drop() else -(-left // shares)
@@ -232,15 +232,17 @@ class ResumableLoader(Loader):
         if set(state) != expected:
             fields = ", ".join(sorted(expected))
             raise _refuse(f"state must hold {fields}", sorted(map(str, state)))
+        kept = dict(state)
         for field, (low, high) in _RANGES.items():
-            name = f"state[{field!r}]"
-            streams.check_int("ResumableLoader.load_state_dict", name, state[field], low, high)
+            kept[field] = streams.check_int(
+                "ResumableLoader.load_state_dict", f"state[{field!r}]", state[field], low, high
+            )
         order = order_of(self)
         here = {"order": order.name, "n": order.n, "drop_last": int(order.drop_last)}
         for field, value in here.items():
-            if type(state[field]) is not type(value) or state[field] != value:
+            if type(kept[field]) is not type(value) or kept[field] != value:
                 raise _refuse(f"state[{field!r}] must be {value!r}, this loader's", state[field])
-        return dict(state)
+        return kept
 
     def _sampler_keeps_state(self) -> bool:
         return self._dataset_kind == 0 and stateful(self._index_sampler) is not None
