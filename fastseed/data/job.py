@@ -11,14 +11,17 @@ import pickle
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from .. import _ops, streams
 from ..accelerators import KNOWN
 from ..bank import StreamBank
 from ..errors import reseed_error
+from ..followers import Follower
 from ..process import ProcessGenerators
 from ..registry import Registration, sink_for
 from ..seeder import Seeder
-from ..sinks import CallableSink
+from ..sinks import CallableSink, pack
 from ..streams import SHARED, Stream
 from .shared import Place
 
@@ -46,11 +49,11 @@ class Job:
             raise ValueError(
                 f"fastseed.{function}: scheme must be 'philox-v1', got {seeder.scheme!r}"
             )
-        return cls(seeder.master_seed, seeder.data_rank, tuple(seeder._registry))
+        return cls(seeder.master_seed, seeder.data_rank, _generators(seeder))
 
     def is_of(self, seeder: Seeder) -> bool:
         """Whether nothing that a job holds has changed since it was made of this seeder."""
-        entries = tuple(seeder._registry)
+        entries = _generators(seeder)
         return (
             self.master_seed == seeder.master_seed
             and self.rank == seeder.data_rank
@@ -100,6 +103,11 @@ class Job:
             raise reseed_error(failures)
 
 
+def _generators(seeder: Seeder) -> tuple[Registration, ...]:
+    """What is registered, without samplers and data sets that are told the epoch."""
+    return tuple(e for e in seeder._registry if not isinstance(e.sink, Follower))
+
+
 _process: ProcessGenerators | None = None
 
 
@@ -145,6 +153,21 @@ def _own(generator: Any) -> Any:
 
 def _bits(entry: Registration) -> int:
     return entry.sink._mask.bit_length() if isinstance(entry.sink, CallableSink) else 31
+
+
+def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
+    return _rebuild_generator, (str(generator.device), generator.get_state().numpy().tobytes())
+
+
+def _rebuild_generator(device: str, state: bytes) -> torch.Generator:
+    generator = torch.Generator(device)
+    generator.set_state(pack(state))
+    return generator
+
+
+# torch (2.10 to 2.13) sends a generator's state as a tensor in shared memory which is gone before
+# the spawned process looks for it: it dies of that.
+multiprocessing.reduction.ForkingPickler.register(torch.Generator, _reduce_generator)
 
 
 class _Nowhere(io.RawIOBase):

@@ -13,6 +13,8 @@ from .discovery import found_in
 from .job import Job
 from .shared import Fixed, Place, ScopeCell, Wrapper
 
+_END = object()
+
 _active: WorkerSetup | None = None  # of this process, if it is a worker
 
 
@@ -118,7 +120,19 @@ class _FollowingIterable(_Following):
     def __iter__(self) -> Iterator[Any]:
         if _active is not None:
             _active.catch_up()
-        return iter(self.dataset)
+            return iter(self.dataset)
+        return self._told()
+
+    def _told(self) -> Iterator[Any]:
+        place = self.cell.read()
+        with shared.at(place):
+            samples = iter(self.dataset)
+        while True:
+            with shared.at(place):
+                sample = next(samples, _END)
+            if sample is _END:
+                return
+            yield sample
 
 
 def _fetch(dataset: Any, indices: Any) -> Any:
