@@ -1,0 +1,199 @@
+"""One rank of a job of four or eight: what it draws on several real meshes.
+
+``mesh_ranks.py FOLDER`` writes to ``FOLDER/<rank>.json``, for each mesh and each way to vary, what
+every kind of stream draws, and what wrapping a model and torch's own DTensor do to that.
+"""
+
+import json
+import logging
+import os
+import random
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, _random, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+import fastseed
+from fastseed import mesh, named
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+NAMES = ("dp", "tp", "pp")
+SHAPES = {4: [(4, 1, 1), (2, 2, 1), (1, 2, 2)], 8: [(2, 2, 2), (2, 4, 1), (8, 1, 1), (1, 2, 4)]}
+VARIES = {
+    "nothing said": None,
+    "dp": ("dp",),
+    "pp dp": ("pp", "dp"),
+    "none": (),
+    "tensor-parallel": mesh.tensor_parallel(),
+}
+
+warnings.simplefilter("ignore")
+logging.disable(logging.WARNING)
+
+
+def draws():
+    """A number of each kind of stream."""
+    seeds = []
+    fastseed.register_generator(seeds.append)
+    fastseed.reseed(1, 7)
+    found = {
+        "python": random.random(),
+        "numpy": np.random.random(),
+        "torch": torch.rand(()).item(),
+        "registered": seeds[0],
+        "key": str(fastseed.key("torch.cpu", task=1, epoch=7)),
+    }
+    with fastseed.api.fork("tensor-parallel"):
+        found["forked"] = torch.rand(()).item()
+    return found
+
+
+def on_meshes():
+    for shape in SHAPES[WORLD]:
+        where = init_device_mesh("cpu", shape, mesh_dim_names=NAMES)
+        for name, varies in VARIES.items():
+            fastseed.init(42, mesh=where, varies=varies)
+            s = fastseed.api._seeder
+            yield {
+                "shape": shape,
+                "varies": name,
+                "place": where.get_coordinate(),
+                "draws": draws(),
+                "data": [s.data_rank, s.data_world_size],
+            }
+
+
+def backwards():
+    """A mesh in which ranks stand in another order: places count, not ranks."""
+    where = DeviceMesh("cpu", torch.arange(WORLD).flip(0).view(2, -1), mesh_dim_names=("a", "b"))
+    fastseed.init(42, mesh=where)
+    return [fastseed.api._seeder.rank, fastseed.api._seeder.place]
+
+
+def refused():
+    """What init says of meshes that are none, on this rank; all ranks go on."""
+    line = init_device_mesh("cpu", (WORLD,))
+    both = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
+    other = {"dp": (RANK, WORLD)} if RANK else {"dp": (WORLD, WORLD)}  # wrong on rank 0 alone
+    found = []
+    for where in (line, both["dp"], other):
+        try:
+            fastseed.init(42, mesh=where)
+            found.append("nothing")
+        except ValueError as error:
+            found.append(str(error))
+    return found
+
+
+def state():
+    return torch.get_rng_state().tolist()
+
+
+def wrapped():
+    """Seeds, draws and initialisation before and after a model is wrapped."""
+    where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
+    fastseed.init(42, mesh=where, varies=mesh.tensor_parallel())
+
+    def seen(model):
+        fastseed.reseed(0)
+        begin = state()
+        with fastseed.api.fork("parameters", varies=()):
+            key = fastseed.key("parameters/torch.cpu", task=0)
+            for i, (_, parameter) in enumerate(sorted(model.named_parameters())):
+                fastseed.normal_(parameter, key + i)
+        whole = [getattr(p, "full_tensor", lambda p=p: p)() for p in model.parameters()]
+        return (
+            [t.detach().tolist() for t in whole],
+            begin,
+            state(),
+            torch.rand(3).tolist(),
+            str(key),
+        )
+
+    alone = seen(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 6)))
+    model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 6))
+    fastseed.reseed(0)
+    begin = state()
+    parallelize_module(model, where["tp"], {"0": ColwiseParallel()})
+    fully_shard(model, mesh=where["dp"])
+    wrapping_draws = state() != begin
+    return {"same": seen(model) == alone, "wrapping draws": wrapping_draws}
+
+
+def tracker():
+    """What torch's DTensor does to the generators that reseed set, on a mesh of CPUs."""
+    where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
+    fastseed.init(42, mesh=where)
+    fastseed.reseed(1, 7)
+    begin = state()
+    try:
+        _random.manual_seed(1, where)
+        seeded = state() == begin
+    except Exception as error:  # as DTensor's tracker refuses CPUs where it is made
+        seeded = type(error).__name__
+    found = {"manual_seed leaves ours": seeded, "tracker": [_random._rng_tracker is None]}
+    for placements in ([Replicate(), Replicate()], [Shard(0), Replicate()]):
+        fastseed.api._seeder.restore(1, 7, 0)
+        tensor = distribute_tensor(torch.zeros(8, 2), where, placements, src_data_rank=None)
+        nn.init.uniform_(tensor)
+        after = state()
+        fastseed.api._seeder.restore(1, 7, 0)
+        local = torch.rand(tensor.to_local().shape)
+        found[type(placements[0]).__name__] = [tensor.to_local().equal(local), after == state()]
+        found["tracker"].append(_random._rng_tracker is None)
+    fastseed.api._seeder.restore(1, 7, 0)
+    with fastseed.api.fork("parameters", varies=()):
+        common = nn.init.uniform_(distribute_tensor(torch.zeros(4), where, [Replicate()] * 2))
+    found["drawn in common"] = common.to_local().tolist()
+    found["state"] = state() == begin
+    return found
+
+
+def checkpointed():
+    """Dropout in a parallel region under activation checkpointing; the two masks of each rank."""
+    where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
+    fastseed.init(42, mesh=where, varies=mesh.tensor_parallel())
+    fastseed.reseed(1, 7)
+    masks = []
+
+    def region(x):
+        masks.append([nn.functional.dropout(torch.ones(16)).tolist()])
+        with fastseed.api.fork("tensor-parallel"):
+            masks[-1].append(nn.functional.dropout(torch.ones(16)).tolist())
+        return x * torch.tensor(masks[-1]).sum()
+
+    y = torch.utils.checkpoint.checkpoint(
+        region,
+        torch.ones(1, requires_grad=True),
+        use_reentrant=False,
+        context_fn=named.fork_contexts,
+    )
+    (y * y).sum().backward()
+    return masks
+
+
+def main():
+    dist.init_process_group("gloo")
+    found = {
+        "meshes": list(on_meshes()),
+        "backwards": backwards(),
+        "refused": refused(),
+        "wrapped": wrapped(),
+        "tracker": tracker(),
+        "checkpointed": checkpointed(),
+    }
+    Path(sys.argv[1], f"{RANK}.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # threads of gloo may abort an interpreter that ends in good order
+
+
+main()

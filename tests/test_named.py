@@ -1,0 +1,533 @@
+"""``fork(name)``: torch's default generators on another stream, and back exactly as they were."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+from support import holds_key, run_python, scramble, seeder, snapshot
+
+import fastseed
+from fastseed import named, switching
+from fastseed.accelerators import AcceleratorSink
+
+AT = {"task": 1, "epoch": 7, "step": 3}
+
+
+@pytest.fixture
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(*AT.values())
+    yield fastseed.api._seeder
+    assert switching._frames == [] and switching._layers == []
+
+
+@pytest.fixture(params=["copied natively", "copied in Python"])
+def copies(request, monkeypatch):
+    """Both ways to copy a generator."""
+    if request.param == "copied in Python":
+        monkeypatch.setattr(switching, "_copy", switching._copy_in_python)
+
+
+def draw(n=2):
+    return torch.rand(n).tolist()
+
+
+def forked(name="a", n=2, **more):
+    with fastseed.api.fork(name, **more):
+        return draw(n)
+
+
+# ---------------------------------------------------------------- there and back
+
+
+def test_generators_come_back_exactly_as_they_were(job, copies):
+    scramble()  # in mid-state, with Gaussians cached
+    before = snapshot()
+    for index in (None, 5):
+        with fastseed.api.fork("a", index=index):
+            torch.randn(7), torch.randn((), dtype=torch.float64)
+            assert snapshot()[2] != before[2]
+            assert snapshot()[:2] == before[:2]  # Python's and NumPy's stay
+        assert snapshot() == before
+
+
+def test_generators_come_back_after_an_error(job, copies):
+    before = snapshot()
+    with pytest.raises(KeyError), fastseed.api.fork("a"), fastseed.api.fork("b", index=1):
+        draw()
+        raise KeyError
+    assert snapshot() == before
+
+
+@pytest.mark.parametrize("index", [None, 0, 5, named.MAX_INDEX])
+def test_a_fork_begins_with_the_key_of_its_stream(job, index):
+    member = 0 if index is None else index + 1 << 8
+    with fastseed.api.fork("a", index=index):
+        assert holds_key(torch.default_generator, job.key("a/torch.cpu", **AT, index=member))
+
+
+def test_continuing_forks_go_on_and_begin_anew_at_each_reseed(job, copies):
+    whole = forked(n=6)
+    job.restore(*AT.values())
+    assert forked() + forked() + forked() == whole
+    job.restore(*AT.values())
+    assert forked() == whole[:2]
+    job.restore(1, 8, 0)
+    assert forked() != whole[:2]
+
+
+def test_cached_gaussians_go_along(job, copies):
+    """16 or more normals are made otherwise, so the odd ones come one by one."""
+    with fastseed.api.fork("a"):
+        whole = torch.randn(6)
+    job.restore(*AT.values())
+    parts = []
+    for _ in range(2):
+        torch.randn(5)
+        with fastseed.api.fork("a"):
+            parts.append(torch.randn(3))
+    assert torch.cat(parts).equal(whole)
+
+
+def test_numbered_forks_draw_the_same_whenever_they_are_entered(job):
+    layers = [forked(index=i) for i in range(4)]
+    assert len({tuple(values) for values in layers}) == 4
+    forked(), draw()
+    assert [forked(index=i) for i in reversed(range(4))] == layers[::-1]
+    assert forked() not in layers
+    assert forked("b", index=0) not in layers
+    assert [forked(index=np.int64(i)) for i in range(4)] == layers
+
+
+def test_streams_do_not_depend_on_what_is_drawn_elsewhere(job):
+    a, b = forked("a", 4), forked("b", 4)
+    job.restore(*AT.values())
+    found = {"a": [], "b": []}
+    for name in "abba":
+        found[name] += forked(name)
+        draw(3)
+    assert found == {"a": a, "b": b}
+
+
+# ---------------------------------------------------------------- nesting
+
+
+def test_forks_nest(job, copies):
+    a, b, base = forked("a", 6), forked("b", 4), draw(4)
+    job.restore(*AT.values())
+    found = {"base": draw(), "a": [], "b": []}
+    with fastseed.api.fork("a"):
+        found["a"] += draw()
+        with fastseed.api.fork("b"):
+            found["b"] += draw()
+            with fastseed.api.fork("a"):  # in itself, with another between
+                found["a"] += draw()
+            found["b"] += draw()
+        found["a"] += draw()
+    found["base"] += draw()
+    assert found == {"base": base, "a": a, "b": b}
+
+
+def test_a_stream_inside_itself_goes_on(job, copies):
+    whole = forked(n=8)
+    job.restore(*AT.values())
+    found = []
+    with fastseed.api.fork("a"):
+        found += draw()
+        with fastseed.api.fork("a"):
+            found += draw()
+            with fastseed.api.fork("a", index=3):
+                inner = draw()
+        found += draw()
+    assert found + forked() == whole
+    assert inner == forked(index=3)
+
+
+def test_one_object_may_be_entered_many_times(job):
+    whole = forked(n=6)
+    job.restore(*AT.values())
+    switch, found = fastseed.api.fork("a"), []
+    with switch:
+        found += draw()
+        with switch:
+            found += draw()
+    with switch:
+        assert found + draw() == whole
+
+
+def test_a_decorator_is_made_before_init(monkeypatch):
+    monkeypatch.setattr(fastseed.api, "_seeder", None)
+
+    @fastseed.api.fork("a")
+    def goes_on():
+        return draw()
+
+    @fastseed.api.fork("a", index=2)
+    def repeats(depth=0):
+        return repeats(depth - 1) if depth else draw()
+
+    with pytest.raises(RuntimeError, match=r"fastseed\.fork: call fastseed.init"):
+        goes_on()
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1)
+    assert goes_on() + goes_on() == (fastseed.reseed(1), forked(n=4))[1]
+    assert repeats() == repeats(3) == forked(index=2)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("names", ["abc", "aab", "aba"])
+def test_forks_that_overlap_are_each_put_back(job, order, names):
+    """As those of several threads may: whoever leaves last puts the generators back."""
+    base = snapshot()
+    whole = {name: forked(name, 2 * names.count(name) + 2) for name in set(names)}
+    job.restore(*AT.values())
+    switches = [fastseed.api.fork(name) for name in names]
+    drawn = {name: [] for name in names}
+    for name, switch in zip(names, switches, strict=True):
+        switch.__enter__()
+        drawn[name] += draw()
+    for i in order:
+        switches[i].__exit__()
+    assert snapshot() == base
+    for name in set(names):
+        assert drawn[name] + forked(name) == whole[name], name
+
+
+def test_threads(job):
+    """Draws of several threads are in no order, but every fork is put back."""
+    before = snapshot()
+    stop = threading.Event()
+
+    def work(name):
+        while not stop.is_set():
+            forked(name), forked(name, index=1)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abab"]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        forked("c")
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    assert snapshot() == before
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"name": 3}, TypeError, "name must be a string"),
+        ({"name": ""}, ValueError, "name must not be empty"),
+        ({"name": "a", "index": -1}, ValueError, r"index must be in \[0, 4294967294\], got -1"),
+        ({"name": "a", "index": 2**32 - 1}, ValueError, "index must be in"),
+        ({"name": "a", "index": True}, TypeError, "index must be an integer"),
+    ],
+)
+def test_arguments_are_checked(arguments, error, says):
+    with pytest.raises(error, match=rf"fastseed\.fork: {says}"):
+        fastseed.api.fork(**arguments)
+
+
+def enter(s, *arguments, **more):
+    with s.fork(*arguments, **more):
+        pass
+
+
+def test_moments_are_checked(job):
+    before = snapshot()
+    with pytest.raises(RuntimeError, match=r"fastseed\.fork: call fastseed.reseed"):
+        enter(seeder(), "a")
+    legacy = seeder(scheme="fwr13y")
+    legacy.restore(1, 0, 0)
+    with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
+        enter(legacy, "a")
+    job.restore(*AT.values())
+    assert snapshot() == before
+    refused = {
+        "reseed": lambda: fastseed.reseed(1, 9),
+        "state_dict": lambda: fastseed.state_dict(rng=True),
+        "load_state_dict": lambda: fastseed.load_state_dict(held),
+    }
+    held = fastseed.state_dict()
+    with fastseed.api.fork("a"):
+        inside = snapshot()
+        for function, call in refused.items():
+            with pytest.raises(RuntimeError, match=rf"{function}: must not be called inside fork"):
+                call()
+        assert snapshot() == inside
+        assert fastseed.state_dict() == held
+    assert snapshot() == before
+
+
+def test_names_have_ids_of_their_own(job):
+    job.register_generator(print, name="a/torch.cpu")
+    with pytest.raises(ValueError, match=r"fastseed\.fork: name must have an id of its own"):
+        enter(job, "a")
+    enter(job, "b")
+    with pytest.raises(ValueError, match=r"name must have an id of its own, got 'b/torch\.cpu'"):
+        job.register_generator(print, name="b/torch.cpu")
+
+
+# ---------------------------------------------------------------- meshes
+
+HERE = {"dp": (1, 2), "tp": (1, 2)}
+
+
+def test_a_named_stream_varies_as_it_was_told():
+    s = seeder(rank=3, world_size=4, mesh=HERE, varies={"told": ("tp",), "numpy": ("dp",)})
+    s.reseed(1)
+    for name, more, place in (("own", {}, 3), ("told", {}, 1), ("said", {"varies": ("dp",)}, 1)):
+        with s.fork(name, **more):
+            key = s.key(f"{name}/torch.cpu", task=1, rank=place)
+            assert holds_key(torch.default_generator, key)
+            assert key == s.key(f"{name}/torch.cpu", task=1)
+    enter(s, "said", varies=("dp",))
+    with pytest.raises(ValueError, match="varies must be what it was when 'said' was first used"):
+        enter(s, "said", varies=("tp", "dp"))
+    with pytest.raises(ValueError, match="varies must not contradict what else was said of 'told'"):
+        enter(s, "told", varies=("dp",))
+    with pytest.raises(ValueError, match=r"varies must hold dimensions of the mesh, which has"):
+        enter(s, "new", varies=("pp",))
+    assert torch.initial_seed() == s.seed("torch.cpu", task=1)
+
+
+# ---------------------------------------------------------------- states
+
+
+def test_named_streams_are_in_exact_states(job):
+    forked(n=5), torch.randn(3)
+    held, after = fastseed.state_dict(rng=True), forked(n=5)
+    assert held["rng.0.a/torch.cpu"].dtype == torch.uint8
+    forked(n=3), forked("b")
+    fastseed.load_state_dict(held)
+    assert forked(n=5) == after
+    fastseed.init(1, rank=0, world_size=1)  # another process, that has not used the name yet
+    fastseed.load_state_dict(held)
+    assert fastseed.state_dict(rng=True).keys() == held.keys()
+    assert forked(n=5) == after
+    fastseed.load_state_dict(fastseed.state_dict())
+    assert forked(n=5) != after  # coordinates alone: the beginning of the scope
+
+
+@pytest.mark.parametrize(
+    "damage", [torch.zeros(2520, dtype=torch.uint8), torch.zeros(3, dtype=torch.uint8), 3]
+)
+def test_damaged_states_of_named_streams_are_refused(job, damage):
+    forked()
+    held = fastseed.state_dict(rng=True)
+    held["rng.0.a/torch.cpu"] = damage
+    before = snapshot()
+    with pytest.raises(ValueError, match=r"state\['rng\.0\.a/torch\.cpu'\] (is damaged|must be)"):
+        fastseed.load_state_dict(held)
+    assert snapshot() == before
+
+
+def test_a_spawned_process_begins_named_streams_anew(job):
+    first = forked()
+    twin = pickle.loads(pickle.dumps(job))
+    with twin.fork("a"):
+        assert draw() == first
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
+@pytest.mark.parametrize("mode", ["inherit", "reseed"])
+def test_a_child_that_was_forked_inside_a_fork_can_reseed(mode):
+    """It leaves its parent's forks behind, as a DataLoader's worker has to."""
+    fastseed.init(42, rank=0, world_size=1, fork=mode)
+    fastseed.reseed(1)
+    reading, writing = os.pipe()
+    with fastseed.api.fork("a"):
+        child = os.fork()
+        if child == 0:
+            try:
+                fastseed.reseed(1, 9)
+                right = torch.initial_seed() == fastseed.api._seeder.seed(
+                    "torch.cpu", task=1, epoch=9
+                )
+                os.write(writing, b"own" if not right else b"job")
+            finally:
+                os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == {"inherit": b"job", "reseed": b"own"}[mode]
+    os.waitpid(child, 0)
+
+
+# ---------------------------------------------------------------- accelerators
+
+
+class Device:
+    """A default generator, as that of a counter-based device: its state is a seed and an offset."""
+
+    def __init__(self):
+        self.seed, self.offset = 1, 0
+
+    def manual_seed(self, seed):
+        self.seed, self.offset = seed, 0
+
+    def get_state(self):
+        return torch.tensor([self.seed - 2**63, self.offset])
+
+    def set_state(self, state):
+        self.seed, self.offset = int(state[0]) + 2**63, int(state[1])
+
+
+class Accelerator(AcceleratorSink):
+    """Two devices that exist only once they are initialised."""
+
+    in_one_call = False
+
+    def __init__(self):
+        super().__init__("xpu")
+        self.devices, self.on, self.queued = [Device(), Device()], False, None
+
+    def ready(self):
+        return self.on
+
+    def _default_generators(self):
+        return self.devices
+
+    def _current_device(self):
+        return 0
+
+    def _queue(self):
+        self.queued = self._apply_waiting
+
+    def initialise(self):
+        self.on = True
+        self.queued()
+
+    def state(self):
+        return [(d.seed, d.offset) for d in self.devices]
+
+
+@pytest.fixture
+def accelerator(job):
+    found = Accelerator()
+    job._accelerators.append(found)
+    job.restore(*AT.values())
+    return found
+
+
+def seeds(job, name, index=None, **more):
+    number = 0 if index is None else index + 1 << 8
+    return [(job.seed(name, **AT, index=number + i, **more), 0) for i in range(2)]
+
+
+@pytest.mark.parametrize("index", [None, 4])
+def test_devices_go_along(job, accelerator, index):
+    accelerator.initialise()
+    accelerator.devices[1].offset = 8
+    before = accelerator.state()
+    with fastseed.api.fork("a", index=index):
+        assert accelerator.state() == seeds(job, "a/torch.xpu", index)
+        accelerator.devices[0].offset = 12
+    assert accelerator.state() == before
+    with fastseed.api.fork("a", index=index):
+        assert accelerator.devices[0].offset == (12 if index is None else 0)
+    assert accelerator.state() == before
+
+
+@pytest.mark.parametrize("index", [None, 4])
+def test_devices_are_not_initialised(job, accelerator, index):
+    """But one that is initialised inside is on the stream, and comes back."""
+    with fastseed.api.fork("a", index=index):
+        assert not accelerator.on
+    accelerator.on = True
+    accelerator.queued()
+    assert accelerator.state() == seeds(job, "torch.xpu")
+
+
+def test_devices_that_are_initialised_inside(job, accelerator):
+    with fastseed.api.fork("a"):
+        accelerator.initialise()
+        assert accelerator.state() == seeds(job, "a/torch.xpu")
+        accelerator.devices[0].offset = 12
+    assert accelerator.state() == seeds(job, "torch.xpu")
+    with fastseed.api.fork("a"):
+        assert accelerator.devices[0].offset == 12
+
+
+def test_a_capture_is_refused(job, accelerator, monkeypatch):
+    def refuse(function):
+        raise RuntimeError(f"fastseed.{function}: a graph is being captured")
+
+    before = snapshot()
+    monkeypatch.setattr(accelerator, "refuse_capture", refuse)
+    with pytest.raises(RuntimeError, match=r"fastseed\.fork: a graph is being captured"):
+        enter(job, "a")
+    assert snapshot() == before
+
+
+def test_devices_that_fail_leave_the_cpu_as_it_was(job, accelerator, monkeypatch):
+    accelerator.initialise()
+    before, states = snapshot(), accelerator.state()
+
+    def fail(stream):
+        accelerator.devices[0].manual_seed(3)
+        raise OSError("lost")
+
+    monkeypatch.setattr(accelerator, "reseed_members", fail)
+    with pytest.raises(OSError, match="lost"):
+        enter(job, "a")
+    assert snapshot() == before and accelerator.state() == states
+
+
+# ---------------------------------------------------------------- torch.compile
+
+
+def test_compiled_regions_break_at_a_fork():
+    printed = run_python(
+        "-c",
+        """
+import torch, fastseed
+fastseed.init(42, rank=0, world_size=1)
+
+def region(x):
+    x = x * 2
+    with fastseed.api.fork("a"):
+        x = x + torch.rand(3)
+    with fastseed.api.fork("a", index=2):
+        x = x + torch.rand(3)
+    return x + torch.rand(3)
+
+found = []
+for call in (region, torch.compile(region, backend="eager")):
+    for _ in range(2):
+        fastseed.api._seeder.restore(1, 2, 0)
+        found.append((call(torch.ones(3)), torch.rand(2)))
+assert all(a.equal(b) for values in found for a, b in zip(values, found[0]))
+
+def whole(x):
+    with fastseed.api.fork("a"):
+        return x + torch.rand(3)
+
+try:
+    torch.compile(whole, backend="eager", fullgraph=True)(torch.ones(3))
+except Exception as error:
+    print(type(error).__name__)
+""",
+    )
+    assert printed.split() == ["Unsupported"]
+
+
+def test_forks_log_nothing(job, caplog):
+    with caplog.at_level(logging.DEBUG):
+        forked(), forked(index=1)
+    assert caplog.records == []
+
+
+def test_random_and_numpy_are_not_touched(job):
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    forked(), forked(index=1)
+    assert before == (random.getstate(), np.random.get_state()[1].tolist())
