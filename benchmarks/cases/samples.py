@@ -1,0 +1,145 @@
+"""What it costs to give each sample a randomness of its own, in a worker's loop over a batch."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+import fastseed
+from fastseed import _reference
+from fastseed.data import per_sample, shared
+from fastseed.data.shared import Place
+
+from ..case import Case, Contest, Side, expect
+
+MASTER, BATCH = 42, 64
+AT = Place(1, 7, 0, 1)
+INDICES = list(range(1000, 1000 + BATCH))
+
+BY_HAND = """\
+for i in indices:
+    random.seed(i); np.random.seed(i); torch.manual_seed(i)
+    dataset[i]
+"""
+AND_BACK = f"""\
+held = random.getstate(), np.random.get_state(), torch.get_rng_state()
+{BY_HAND}
+random.setstate(held[0]); np.random.set_state(held[1]); torch.set_rng_state(held[2])
+"""
+NEW_TORCH = "for i in indices: torch.Generator().manual_seed(i)"
+NEW_NUMPY = "for i in indices: np.random.default_rng((42, 1, 7, i))"
+
+
+class Nothing:
+    """Draws nothing: what is left is the cost of seeding."""
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Given(Nothing):
+    """Takes a generator, and does nothing with it."""
+
+    def take(self, index: int, rng: Any) -> Any:
+        return rng
+
+
+def _key(name: str, index: int) -> int:
+    scope = _reference.scope_key(MASTER, AT.task, AT.epoch, 0)
+    name_id = _reference.name_id(name)
+    return _reference.stream_key(scope, name_id, 0, 0, index, _reference.DOMAIN_SAMPLE)
+
+
+@contextmanager
+def _in_a_worker() -> Iterator[None]:
+    """As a worker of our loader: nothing is put back after a batch."""
+    info = torch.utils.data._utils.worker
+    before = info._worker_info
+    info._worker_info = info.WorkerInfo(id=0, num_workers=1, seed=0, dataset=None)
+    try:
+        with shared.at(AT):
+            yield
+    finally:
+        info._worker_info = before
+
+
+@contextmanager
+def _in_the_main_process() -> Iterator[None]:
+    with shared.at(AT):
+        yield
+
+
+class _Check(Nothing):
+    """Looks at the three generators when the sample is fetched."""
+
+    def __getitem__(self, index: int) -> int:
+        expect(random.getstate() == random.Random(_key("python", index)).getstate(), "Python's")
+        words = np.random.get_state()[1]
+        expect(np.array_equal(words, _reference.mt19937_state(_key("numpy", index))), "NumPy's")
+        expect(torch.initial_seed() == _key("torch.cpu", index) & (2**64 - 1), "torch's")
+        return index
+
+
+def _check_globals(contest: Contest) -> None:
+    fetched = contest.ours.run(data=per_sample(_Check()))
+    expect(fetched == INDICES, "the samples")
+    for side in contest.peers:
+        side.run()
+
+
+def _names() -> dict[str, Any]:
+    return {"random": random, "np": np, "torch": torch, "indices": INDICES, "dataset": Nothing()}
+
+
+def globals_against_by_hand(main: bool) -> Contest:
+    """The three global generators; in the main process they also come back after a batch."""
+    fastseed.init(MASTER, 1, 0)
+    names = {"data": per_sample(Nothing()), "indices": INDICES}
+    ours = Side("fastseed.data.per_sample", "data.__getitems__(indices)", names)
+    peer = Side("by hand", AND_BACK if main else BY_HAND, _names())
+    context = _in_the_main_process if main else _in_a_worker
+    return Contest(ours, (peer,), _check_globals, context=context)
+
+
+def generator_against_new(kind: str) -> Contest:
+    """A generator of the sample's own, against one that the data set would make for itself."""
+    fastseed.init(MASTER, 1, 0)
+    data = per_sample(Given(), generator=kind, method="take")
+    ours = Side(
+        f"per_sample(generator={kind!r})",
+        "data.__getitems__(indices)",
+        {"data": data, "indices": INDICES},
+    )
+    statement = {"torch": NEW_TORCH, "numpy": NEW_NUMPY}[kind]
+    peer = Side("a new generator by hand", statement, _names())
+
+    def check(contest: Contest) -> None:
+        for index, rng in zip(INDICES, contest.ours.run(), strict=True):
+            key = _key("sample", index)
+            if kind == "torch":
+                expect(rng.initial_seed() == key & (2**64 - 1), "torch's seed")
+            else:
+                expected = np.random.default_rng(key).bit_generator.state
+                expect(rng.bit_generator.state == expected, "NumPy's state")
+        contest.peers[0].run()
+
+    return Contest(ours, (peer,), check, context=_in_a_worker)
+
+
+def cases() -> list[Case]:
+    """The rows of this module: each for a batch of 64 samples."""
+    name = f"per_sample/cpu/{BATCH}"
+    worker, main = (functools.partial(globals_against_by_hand, m) for m in (False, True))
+    torch_own, numpy_own = (functools.partial(generator_against_new, k) for k in ("torch", "numpy"))
+    return [
+        Case(f"{name}-worker", "three seed calls a sample by hand", 5, worker),
+        Case(f"{name}-main", "three seed calls a sample, and back", 5, main),
+        Case(f"{name}-torch-generator", "torch.Generator().manual_seed", None, torch_own),
+        Case(f"{name}-numpy-generator", "numpy.random.default_rng", None, numpy_own),
+    ]
