@@ -6,6 +6,7 @@ import itertools
 import os
 import pickle
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -40,7 +41,8 @@ def all_children(found):
     yield from (nested["own"], nested["first"], nested["second"]["own"], nested["second"]["first"])
     yield from (found["later"]["4"], found["later"]["5"])
     yield from (found["forkpty"], found["Process"], found["from a thread"])
-    yield found["after a subprocess"]
+    yield from (found["after a subprocess"], found["after a prepared subprocess"])
+    yield found["inside of a block"]
 
 
 # ---------------------------------------------------------------- what the rule is
@@ -51,6 +53,13 @@ def test_rule_gives_known_answers():
     assert master_of_child(42, 3, (Fork(AT, 1),)) == 0x22CA2A9250F5831B
     assert master_of_child(42, 3, (Fork(AT, 1), Fork((2, 7, 9), 2))) == 0xEE7B2A3A41DD2FA3
     assert master_of_child(42, SHARED, (Fork((0, 0, 0), 1),)) == 0xB5C7B4AE9BADE6DC
+
+
+def test_documentation_has_the_known_answers():
+    text = (Path(__file__).resolve().parent.parent / "docs" / "processes.md").read_text("utf-8")
+    for seed in ("22ca2a9250f5831b", "ee7b2a3a41dd2fa3", "b5c7b4ae9bade6dc"):
+        assert f"`{seed}`" in text
+    assert f"{master_of_child(42, 3, (Fork(AT, 1),)):x}" == "22ca2a9250f5831b"
 
 
 def test_rule_is_the_seed_of_a_stream():
@@ -130,6 +139,21 @@ def test_children_are_those_of_a_job_with_the_master_seed_of_the_rule(reseeded):
     shared.register_generator(seen.append, True, name="common")
     shared.reseed(*AT)
     assert first[COMMON] == seen[1]
+
+
+@needs_fork
+@pytest.mark.parametrize(
+    ("case", "at", "number"),
+    [
+        ("after a subprocess", (3, 0, 0), 1),  # which runs no handlers
+        ("after a prepared subprocess", (3, 0, 0), 3),
+        ("inside of a block", (3, 2, 0), 1),
+    ],
+)
+def test_what_counts_as_a_fork(reseeded, case, at, number):
+    own = seeder(master_of_child(42, 3, (Fork(at, number),)), rank=3, world_size=8)
+    own.reseed(*at)
+    assert reseeded[case][2] == torch.randint(2**60, ()).item()
 
 
 @needs_fork

@@ -141,6 +141,12 @@ process.join(60)
 fastseed.reseed(3, 0)
 subprocess.run([sys.executable, "-c", ""], check=True, timeout=60)
 found["after a subprocess"] = child(draws)
+subprocess.run([sys.executable, "-c", ""], check=True, timeout=60, preexec_fn=lambda: None)
+found["after a prepared subprocess"] = child(draws)
+
+fastseed.reseed(3, 2)
+with fastseed.api.current("fork").fork("block"):
+    found["inside of a block"] = child(draws)
 
 fastseed.reseed(3, 1)
 answers = {}

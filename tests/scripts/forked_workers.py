@@ -1,7 +1,7 @@
 """What DataLoader workers draw, as JSON: ``forked_workers.py MODE START_METHOD``.
 
-MODE is what ``init(fork=...)`` gets: ``none`` or ``reseed``. With ``spawn``, whose processes are slow
-to start, it is the first epoch alone.
+MODE is what ``init(fork=...)`` gets: ``none`` or ``reseed``. With ``spawn``, whose processes start
+slowly, it is the first epoch alone.
 """
 
 import json
