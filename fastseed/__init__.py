@@ -10,13 +10,14 @@
 Importing compiles nothing, touches no GPU and changes no generator.
 """
 
-from . import checkpoint
+from . import checkpoint, mesh
 from .agreement import verify_agreement
 from .api import (
     __version__,
     build_info,
     derive_keys,
     derive_seeds,
+    fork,
     get_master_seed,
     init,
     key,
@@ -32,6 +33,7 @@ from .bank import StreamBank
 from .draws import bernoulli, bits, exponential, rand, randint, randn
 from .errors import ReseedError
 from .fills import bernoulli_, bits_, exponential_, normal_, randint_, uniform_
+from .named import fork_contexts, recomputed
 from .pool import GeneratorPool
 from .seeder import Seeder
 from .shards import Shard
@@ -55,15 +57,19 @@ __all__ = [
     "derive_seeds",
     "exponential",
     "exponential_",
+    "fork",
+    "fork_contexts",
     "get_master_seed",
     "init",
     "key",
     "load_state_dict",
+    "mesh",
     "normal_",
     "rand",
     "randint",
     "randint_",
     "randn",
+    "recomputed",
     "register_generator",
     "reseed",
     "scope",
