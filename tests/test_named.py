@@ -40,7 +40,7 @@ def draw(n=2):
 
 
 def forked(name="a", n=2, **more):
-    with fastseed.api.fork(name, **more):
+    with fastseed.fork(name, **more):
         return draw(n)
 
 
@@ -51,7 +51,7 @@ def test_generators_come_back_exactly_as_they_were(job, copies):
     scramble()  # in mid-state, with Gaussians cached
     before = snapshot()
     for index in (None, 5):
-        with fastseed.api.fork("a", index=index):
+        with fastseed.fork("a", index=index):
             torch.randn(7), torch.randn((), dtype=torch.float64)
             assert snapshot()[2] != before[2]
             assert snapshot()[:2] == before[:2]  # Python's and NumPy's stay
@@ -60,7 +60,7 @@ def test_generators_come_back_exactly_as_they_were(job, copies):
 
 def test_generators_come_back_after_an_error(job, copies):
     before = snapshot()
-    with pytest.raises(KeyError), fastseed.api.fork("a"), fastseed.api.fork("b", index=1):
+    with pytest.raises(KeyError), fastseed.fork("a"), fastseed.fork("b", index=1):
         draw()
         raise KeyError
     assert snapshot() == before
@@ -69,7 +69,7 @@ def test_generators_come_back_after_an_error(job, copies):
 @pytest.mark.parametrize("index", [None, 0, 5, named.MAX_INDEX])
 def test_a_fork_begins_with_the_key_of_its_stream(job, index):
     member = 0 if index is None else index + 1 << 8
-    with fastseed.api.fork("a", index=index):
+    with fastseed.fork("a", index=index):
         assert holds_key(torch.default_generator, job.key("a/torch.cpu", **AT, index=member))
 
 
@@ -85,13 +85,13 @@ def test_continuing_forks_go_on_and_begin_anew_at_each_reseed(job, copies):
 
 def test_cached_gaussians_go_along(job, copies):
     """16 or more normals are made otherwise, so the odd ones come one by one."""
-    with fastseed.api.fork("a"):
+    with fastseed.fork("a"):
         whole = torch.randn(6)
     job.restore(*AT.values())
     parts = []
     for _ in range(2):
         torch.randn(5)
-        with fastseed.api.fork("a"):
+        with fastseed.fork("a"):
             parts.append(torch.randn(3))
     assert torch.cat(parts).equal(whole)
 
@@ -123,11 +123,11 @@ def test_forks_nest(job, copies):
     a, b, base = forked("a", 6), forked("b", 4), draw(4)
     job.restore(*AT.values())
     found = {"base": draw(), "a": [], "b": []}
-    with fastseed.api.fork("a"):
+    with fastseed.fork("a"):
         found["a"] += draw()
-        with fastseed.api.fork("b"):
+        with fastseed.fork("b"):
             found["b"] += draw()
-            with fastseed.api.fork("a"):  # in itself, with another between
+            with fastseed.fork("a"):  # in itself, with another between
                 found["a"] += draw()
             found["b"] += draw()
         found["a"] += draw()
@@ -139,11 +139,11 @@ def test_a_stream_inside_itself_goes_on(job, copies):
     whole = forked(n=8)
     job.restore(*AT.values())
     found = []
-    with fastseed.api.fork("a"):
+    with fastseed.fork("a"):
         found += draw()
-        with fastseed.api.fork("a"):
+        with fastseed.fork("a"):
             found += draw()
-            with fastseed.api.fork("a", index=3):
+            with fastseed.fork("a", index=3):
                 inner = draw()
         found += draw()
     assert found + forked() == whole
@@ -153,7 +153,7 @@ def test_a_stream_inside_itself_goes_on(job, copies):
 def test_one_object_may_be_entered_many_times(job):
     whole = forked(n=6)
     job.restore(*AT.values())
-    switch, found = fastseed.api.fork("a"), []
+    switch, found = fastseed.fork("a"), []
     with switch:
         found += draw()
         with switch:
@@ -165,11 +165,11 @@ def test_one_object_may_be_entered_many_times(job):
 def test_a_decorator_is_made_before_init(monkeypatch):
     monkeypatch.setattr(fastseed.api, "_seeder", None)
 
-    @fastseed.api.fork("a")
+    @fastseed.fork("a")
     def goes_on():
         return draw()
 
-    @fastseed.api.fork("a", index=2)
+    @fastseed.fork("a", index=2)
     def repeats(depth=0):
         return repeats(depth - 1) if depth else draw()
 
@@ -188,7 +188,7 @@ def test_forks_that_overlap_are_each_put_back(job, order, names):
     base = snapshot()
     whole = {name: forked(name, 2 * names.count(name) + 2) for name in set(names)}
     job.restore(*AT.values())
-    switches = [fastseed.api.fork(name) for name in names]
+    switches = [fastseed.fork(name) for name in names]
     drawn = {name: [] for name in names}
     for name, switch in zip(names, switches, strict=True):
         switch.__enter__()
@@ -235,7 +235,7 @@ def test_threads(job):
 )
 def test_arguments_are_checked(arguments, error, says):
     with pytest.raises(error, match=rf"fastseed\.fork: {says}"):
-        fastseed.api.fork(**arguments)
+        fastseed.fork(**arguments)
 
 
 def enter(s, *arguments, **more):
@@ -259,7 +259,7 @@ def test_moments_are_checked(job):
         "load_state_dict": lambda: fastseed.load_state_dict(held),
     }
     held = fastseed.state_dict()
-    with fastseed.api.fork("a"):
+    with fastseed.fork("a"):
         inside = snapshot()
         for function, call in refused.items():
             with pytest.raises(RuntimeError, match=rf"{function}: must not be called inside fork"):
@@ -346,7 +346,7 @@ def test_a_child_that_was_forked_inside_a_fork_can_reseed(mode):
     fastseed.init(42, rank=0, world_size=1, fork=mode)
     fastseed.reseed(1)
     reading, writing = os.pipe()
-    with fastseed.api.fork("a"):
+    with fastseed.fork("a"):
         child = os.fork()
         if child == 0:
             try:
@@ -429,11 +429,11 @@ def test_devices_go_along(job, accelerator, index):
     accelerator.initialise()
     accelerator.devices[1].offset = 8
     before = accelerator.state()
-    with fastseed.api.fork("a", index=index):
+    with fastseed.fork("a", index=index):
         assert accelerator.state() == seeds(job, "a/torch.xpu", index)
         accelerator.devices[0].offset = 12
     assert accelerator.state() == before
-    with fastseed.api.fork("a", index=index):
+    with fastseed.fork("a", index=index):
         assert accelerator.devices[0].offset == (12 if index is None else 0)
     assert accelerator.state() == before
 
@@ -441,7 +441,7 @@ def test_devices_go_along(job, accelerator, index):
 @pytest.mark.parametrize("index", [None, 4])
 def test_devices_are_not_initialised(job, accelerator, index):
     """But one that is initialised inside is on the stream, and comes back."""
-    with fastseed.api.fork("a", index=index):
+    with fastseed.fork("a", index=index):
         assert not accelerator.on
     accelerator.on = True
     accelerator.queued()
@@ -449,12 +449,12 @@ def test_devices_are_not_initialised(job, accelerator, index):
 
 
 def test_devices_that_are_initialised_inside(job, accelerator):
-    with fastseed.api.fork("a"):
+    with fastseed.fork("a"):
         accelerator.initialise()
         assert accelerator.state() == seeds(job, "a/torch.xpu")
         accelerator.devices[0].offset = 12
     assert accelerator.state() == seeds(job, "torch.xpu")
-    with fastseed.api.fork("a"):
+    with fastseed.fork("a"):
         assert accelerator.devices[0].offset == 12
 
 
@@ -495,9 +495,9 @@ fastseed.init(42, rank=0, world_size=1)
 
 def region(x):
     x = x * 2
-    with fastseed.api.fork("a"):
+    with fastseed.fork("a"):
         x = x + torch.rand(3)
-    with fastseed.api.fork("a", index=2):
+    with fastseed.fork("a", index=2):
         x = x + torch.rand(3)
     return x + torch.rand(3)
 
@@ -509,7 +509,7 @@ for call in (region, torch.compile(region, backend="eager")):
 assert all(a.equal(b) for values in found for a, b in zip(values, found[0]))
 
 def whole(x):
-    with fastseed.api.fork("a"):
+    with fastseed.fork("a"):
         return x + torch.rand(3)
 
 try:

@@ -35,7 +35,7 @@ class Model:
     def layer(self, x, i):
         masks = []
         for part in range(2):
-            with fastseed.api.fork("inside", index=2 * i + part if self.index else None):
+            with fastseed.fork("inside", index=2 * i + part if self.index else None):
                 masks.append(dropout(torch.ones_like(x)))
         masks.append(dropout(torch.ones_like(x)))
         self.masks[i].append(torch.stack(masks).detach())
@@ -52,7 +52,7 @@ class Model:
             h = call(self.layer, h, i)
         ends = [torch.rand(3)]
         h.square().sum().backward()
-        with fastseed.api.fork("inside"):
+        with fastseed.fork("inside"):
             ends.append(torch.rand(3))
         ends.append(torch.rand(3))
         gradients = [x.grad, *(w.grad.clone() for w in self.weights)]
@@ -123,7 +123,7 @@ def test_checkpoints_inside_of_checkpoints(weights):
 
     def nested(f, *arguments):
         def outer(*inner):
-            with fastseed.api.fork("other"):
+            with fastseed.fork("other"):
                 torch.rand(1)
             return WITH_CONTEXTS(f, *inner)
 
@@ -154,7 +154,7 @@ def test_forks_around_a_checkpoint(weights):
     model, base = Model(weights, index=False), snapshot()
 
     def around(f, *arguments):
-        with fastseed.api.fork("around"):
+        with fastseed.fork("around"):
             return WITH_CONTEXTS(f, *arguments)
 
     gradients, _ = Model(weights, index=False).run(
@@ -166,7 +166,7 @@ def test_forks_around_a_checkpoint(weights):
 
 
 def _around(f, *arguments):
-    with fastseed.api.fork("around"):
+    with fastseed.fork("around"):
         return f(*arguments)
 
 
@@ -184,7 +184,7 @@ def test_an_error_in_a_checkpointed_function_leaves_nothing_behind(weights):
     before = snapshot()
 
     def fail(x):
-        with fastseed.api.fork("inside"):
+        with fastseed.fork("inside"):
             torch.rand(1)
             raise KeyError
 

@@ -51,7 +51,7 @@ def draws():
         "registered": seeds[0],
         "key": str(fastseed.key("torch.cpu", task=1, epoch=7)),
     }
-    with fastseed.api.fork("tensor-parallel"):
+    with fastseed.fork("tensor-parallel"):
         found["forked"] = torch.rand(()).item()
     return found
 
@@ -105,7 +105,7 @@ def wrapped():
     def seen(model):
         fastseed.reseed(0)
         begin = state()
-        with fastseed.api.fork("parameters", varies=()):
+        with fastseed.fork("parameters", varies=()):
             key = fastseed.key("parameters/torch.cpu", task=0)
             for i, (_, parameter) in enumerate(sorted(model.named_parameters())):
                 fastseed.normal_(parameter, key + i)
@@ -150,7 +150,7 @@ def tracker():
         found[type(placements[0]).__name__] = [tensor.to_local().equal(local), after == state()]
         found["tracker"].append(_random._rng_tracker is None)
     fastseed.api._seeder.restore(1, 7, 0)
-    with fastseed.api.fork("parameters", varies=()):
+    with fastseed.fork("parameters", varies=()):
         common = nn.init.uniform_(distribute_tensor(torch.zeros(4), where, [Replicate()] * 2))
     found["drawn in common"] = common.to_local().tolist()
     found["state"] = state() == begin
@@ -166,7 +166,7 @@ def checkpointed():
 
     def region(x):
         masks.append([nn.functional.dropout(torch.ones(16)).tolist()])
-        with fastseed.api.fork("tensor-parallel"):
+        with fastseed.fork("tensor-parallel"):
             masks[-1].append(nn.functional.dropout(torch.ones(16)).tolist())
         return x * torch.tensor(masks[-1]).sum()
 
