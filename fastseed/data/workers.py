@@ -153,7 +153,30 @@ def follow(dataset: Any, cell: ScopeCell) -> Any:
 
 
 class _WorkerInit:
-    """``worker_init_fn``, which takes the coordinates with it when it is pickled."""
+    """``worker_init_fn`` for a DataLoader that is not one of ours.
+
+        DataLoader(dataset, num_workers=4, worker_init_fn=fastseed.data.worker_init_fn)
+
+    In worker ``k`` Python's, NumPy's and torch's CPU generator, registered generators and those
+    that the data set holds (see :mod:`fastseed.data.discovery`) get their streams of worker field
+    ``k + 1``, at the task and epoch of the last ``reseed`` before the workers were started:
+
+    - under ``fork`` the worker has all that from its parent;
+    - under ``spawn`` and ``forkserver`` a plain function would arrive as its mere name and know
+      nothing. This is an object: in the pickle that starts a worker it takes master seed, rank,
+      task, epoch and the registered generators along. Those that cannot be pickled (lambdas, say)
+      are left out, and a warning names them. One that the data set holds too is still one object.
+      That needs this object itself: a function of yours that calls it has to live with ``fork``.
+
+    Workers that outlive an epoch (``persistent_workers``) go on in their streams; nothing tells
+    them of the next ``reseed``. :func:`fastseed.data.loader` does, and also takes a
+    ``worker_init_fn`` of the user's, which runs after ours.
+
+    Raises:
+        RuntimeError: before ``init`` or ``reseed``; DataLoader passes it on.
+        ValueError: under the predecessor's scheme, which has no keys.
+        ReseedError: some generators failed; all others are reseeded.
+    """
 
     def __call__(self, worker_id: int) -> None:
         """In a worker that was forked, of a process where ``reseed`` was called."""
