@@ -1,0 +1,174 @@
+"""Data sets and runs for the tests of loaders: module level, so that spawned workers find them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+import fastseed
+
+
+def draw() -> tuple[int, int, int]:
+    """A number of each global generator."""
+    return (
+        random.getrandbits(62),
+        int(np.random.randint(2**62)),
+        int(torch.randint(2**62, ()).item()),
+    )
+
+
+class Indexed(Dataset):
+    """Sample i is i and what the three generators gave: its augmentation, as it were."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int):
+        return (int(i), *draw())
+
+
+class Plain(Indexed):
+    """Sample i is i: nothing is drawn."""
+
+    def __getitem__(self, i: int):
+        return int(i)
+
+
+class Failing(Indexed):
+    """A few samples cannot be read."""
+
+    def __init__(self, n: int, bad: tuple[int, ...]) -> None:
+        super().__init__(n)
+        self.bad = bad
+
+    def __getitem__(self, i: int):
+        if i in self.bad:
+            raise KeyError(f"sample {i} cannot be read")
+        return int(i)
+
+
+class Numbers(IterableDataset):
+    """0 … n-1, the same in every worker: it can not seek."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self):
+        return iter(range(self.n))
+
+    def __len__(self) -> int:
+        return self.n
+
+
+class Seeking(Numbers):
+    """One that can be entered anywhere; it counts the samples that were read, in this process."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.at = 0
+        self.read = 0
+
+    def seek(self, position: int) -> None:
+        self.at = position
+
+    def __iter__(self):
+        first, self.at = self.at, 0
+        for i in range(first, self.n):
+            self.read += 1
+            yield i
+
+
+class Stateful(Numbers):
+    """One that keeps its own state."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.next = 0
+
+    def __iter__(self):
+        while self.next < self.n:
+            self.next += 1
+            yield self.next - 1
+        self.next = 0
+
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state) -> None:
+        self.next = state["next"]
+
+
+class Epochal:
+    """A source of numbers that begins elsewhere in each epoch; called with a position."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.shift = n, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.shift = 1000 * epoch
+
+    def __call__(self, position: int):
+        return (self.shift + i for i in range(position, self.n))
+
+
+class Remembering:
+    """A sampler that keeps its own state: 0 … n-1, backwards."""
+
+    def __init__(self, n: int) -> None:
+        self.n = self.left = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self):
+        while self.left:
+            self.left -= 1
+            yield self.left
+        self.left = self.n
+
+    def state_dict(self):
+        return {"left": self.left}
+
+    def load_state_dict(self, state) -> None:
+        self.left = state["left"]
+
+
+def same(batch):
+    """A collate function that changes nothing; not a lambda, so that spawned workers get it."""
+    return batch
+
+
+def worker_draw(batch):
+    """Collate: the samples, and which worker had them."""
+    info = get_worker_info()
+    return [-1 if info is None else info.id, *batch]
+
+
+def start(epoch: int = 0, master_seed: int = 42, rank: int = 0, world_size: int = 1) -> None:
+    """A job at the beginning of an epoch."""
+    fastseed.init(master_seed, rank=rank, world_size=world_size)
+    fastseed.reseed(1, epoch)
+
+
+def flat(batches):
+    """The samples of batches, one after another."""
+    return [sample for batch in batches for sample in batch]
+
+
+def dealt(batches_of_ranks):
+    """The samples in their global order, of ranks that took turns."""
+    order = []
+    for batches in zip(*batches_of_ranks, strict=True):
+        for turn in range(max(map(len, batches))):
+            order += [batch[turn] for batch in batches if turn < len(batch)]
+    return order
+
+
+def users_worker_init(worker_id: int) -> None:
+    """A worker_init_fn that does nothing."""
