@@ -1,4 +1,4 @@
-"""The operators of the draws: ``torch.ops.fastseed.draw_uniform`` and the others.
+"""The operators of the draws and the shuffle: ``torch.ops.fastseed.draw_uniform`` and the others.
 
 Native code brings them with it. Without it they are defined here, with the same schemas, on the CPU
 and in NumPy. All write into their first argument(s) and return nothing; arguments are trusted.
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from . import _native, _reference
+from . import _native, _reference, _reference_shuffle
 from . import _reference_draws as draws
 
 _DRAW = "Tensor(a!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, int offset"
@@ -32,6 +32,7 @@ SCHEMAS = {
     "reseed_streams": f"{_RESEED}, int key, int tweak, {_PLACED}",
     "reseed_streams_at": f"{_RESEED}, Tensor scope, {_PLACED}",
     "reseed_streams_from": f"{_RESEED}, Tensor seeds, Tensor? indices, int name_id",
+    "shuffle": "Tensor(a!) out, int lo, int hi, int n, int start, int stride",
 }
 """What follows the name of each operator, up to ``) -> ()``."""
 
@@ -159,6 +160,11 @@ def _reseed_from(
     positions.zero_()
 
 
+def _shuffle(out: torch.Tensor, lo: int, hi: int, n: int, start: int, stride: int) -> None:
+    key = lo & _LOW64 | (hi & _LOW64) << 64
+    out.numpy()[:] = _reference_shuffle.indices(key, n, start, stride, len(out))
+
+
 IMPLEMENTATIONS: dict[str, Callable[..., None]] = {
     "draw_bits": _bits,
     "draw_uniform": _of_reals(draws.uniform, 3),
@@ -171,6 +177,7 @@ IMPLEMENTATIONS: dict[str, Callable[..., None]] = {
     "reseed_streams": _reseed,
     "reseed_streams_at": _reseed_at,
     "reseed_streams_from": _reseed_from,
+    "shuffle": _shuffle,
 }
 """The operators in NumPy, by name."""
 

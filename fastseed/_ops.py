@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import torch
 
-from . import _native, _reference
+from . import _native, _reference, _reference_shuffle
 from ._reference import (
     DERIVATION_VERSION,
     DOMAIN_SAMPLE,
+    DOMAIN_SHUFFLE,
     DOMAIN_STREAM,
     SHARED_RANK,
     U32,
@@ -24,6 +25,7 @@ from ._reference import (
 __all__ = [
     "DERIVATION_VERSION",
     "DOMAIN_SAMPLE",
+    "DOMAIN_SHUFFLE",
     "DOMAIN_STREAM",
     "SHARED_RANK",
     "U32",
@@ -35,10 +37,14 @@ __all__ = [
     "empty_like_keys",
     "fill_keys",
     "fill_seeds",
+    "fill_shuffle",
     "mt19937_state",
     "name_id",
     "scope_key",
     "set_simd",
+    "shuffle_index",
+    "shuffle_key",
+    "shuffle_position",
     "simd",
     "simd_paths",
     "stream_key",
@@ -98,9 +104,12 @@ def fill_seeds(
     )
 
 
-def empty_like_keys(*shape: int) -> torch.Tensor:
-    """A fresh uint64 tensor on the CPU; a large one is given huge pages where there are any."""
-    out = torch.empty(shape, dtype=torch.uint64, device="cpu")
+def empty_like_keys(*shape: int, dtype: torch.dtype = torch.uint64) -> torch.Tensor:
+    """A fresh tensor on the CPU; a large one is given huge pages where there are any.
+
+    Its dtype is uint64, or another of 8 bytes.
+    """
+    out = torch.empty(shape, dtype=dtype, device="cpu")
     if _native.kernels is not None and out.numel() * 8 >= _HUGE:
         _native.kernels.advise_huge_pages(out)
     return out
@@ -124,6 +133,32 @@ def derive_seeds(
     fill_seeds(out, scope, name, rank, start, domain)
     array: U64 = out.numpy()
     return array
+
+
+def shuffle_key(scope: Scope, name: int, n: int) -> int:
+    """The 128-bit key of the order of ``n`` numbers; step 0 of the scope's epoch is meant."""
+    return stream_key(scope, name, 0, 0, n, DOMAIN_SHUFFLE)
+
+
+def fill_shuffle(out: torch.Tensor, key: int, n: int, start: int, stride: int) -> None:
+    """Write the numbers at positions ``start``, ``start + stride``, ... into ``out``, (count,)."""
+    if _native.kernels is None:
+        out.numpy()[:] = _reference_shuffle.indices(key, n, start, stride, len(out))
+        return
+    lo, hi = _signed(key & (1 << 64) - 1), _signed(key >> 64)
+    _native.kernels.shuffle(out, lo, hi, n, start, stride)
+
+
+def shuffle_index(key: int, n: int, i: int) -> int:
+    """See :func:`fastseed._reference_shuffle.index`."""
+    if _native.kernels is None:
+        return _reference_shuffle.index(key, n, i)
+    out = torch.empty(1, dtype=torch.int64, device="cpu")
+    fill_shuffle(out, key, n, i, 1)
+    return int(out.item())
+
+
+shuffle_position = _reference_shuffle.position
 
 
 def simd_paths() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ PACKAGE, NATIVE = ROOT / "fastseed", ROOT / "csrc"
 # From the bottom to the top. A module imports from lower lines alone; a new one gets a place here.
 LEVELS = (
     ("_reference", "_native", "_eager", "errors", "legacy", "seen"),
-    ("_reference_draws", "_reference_digest"),
+    ("_reference_draws", "_reference_digest", "_reference_shuffle"),
     ("_ops", "_draw_ops"),
     ("streams",),
     ("distributions",),

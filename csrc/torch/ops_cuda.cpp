@@ -8,6 +8,7 @@
 
 #include "../kernels/cuda.h"
 #include "draw_ops.h"
+#include "shuffle_args.h"
 
 namespace fastseed {
 namespace {
@@ -130,6 +131,12 @@ void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tens
                           longs_of(positions), device.stream());
 }
 
+void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start, int64_t stride) {
+  const ShuffleJob job = shuffle_job(out, lo, hi, n, start, stride);
+  const OnDevice device(out);
+  launch_shuffle_cuda(job.shuffle, job.at, job.out, device.stream());
+}
+
 }  // namespace
 }  // namespace fastseed
 
@@ -143,4 +150,5 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   m.impl("reseed_streams", TORCH_BOX(&fastseed::reseed_streams));
   m.impl("reseed_streams_at", TORCH_BOX(&fastseed::reseed_streams_at));
   m.impl("reseed_streams_from", TORCH_BOX(&fastseed::reseed_streams_from));
+  m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
 }
