@@ -14,8 +14,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
 from .. import streams
-from . import shared
-from .shared import Place, ScopeCell, Wrapper
+from .shared import ScopeCell, Wrapper
 from .workers import follow
 
 
@@ -140,9 +139,8 @@ class Dealt(Wrapper, IterableDataset[Any]):
         elif hasattr(source, "set_epoch"):
             source.set_epoch(place.epoch)
         info = get_worker_info()
-        if info is None:
-            return _there(place, self._mine(place.start, 0, 1))
-        return self._mine(place.start, info.id, info.num_workers)
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        return self._mine(place.start, worker, workers)
 
     def _mine(self, start: int, worker: int, workers: int) -> Iterator[Any]:
         """The samples of this rank in batch ``worker`` and every ``workers``-th from there."""
@@ -180,17 +178,6 @@ class Dealt(Wrapper, IterableDataset[Any]):
             return own, seen == block
 
         return read
-
-
-def _there(place: Place, samples: Iterator[Any]) -> Iterator[Any]:
-    """``samples`` in the main process, whose seeder may be elsewhere when they are read."""
-    nothing = object()
-    while True:
-        with shared.at(place):
-            sample = next(samples, nothing)
-        if sample is nothing:
-            return
-        yield sample
 
 
 class FollowingPipe(IterDataPipe[Any]):
