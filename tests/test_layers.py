@@ -18,7 +18,7 @@ LEVELS = (
     ("_reference_draws", "_reference_digest", "_reference_shuffle"),
     ("_ops", "_draw_ops"),
     ("streams",),
-    ("distributions",),
+    ("distributions", "environment"),
     ("sinks", "distributed", "draws", "mesh", "followers"),
     ("numpy_sinks", "pool", "accelerators", "shards", "bank_checks"),
     ("checkpoint_files", "checkpoint_ranks"),
@@ -31,6 +31,8 @@ LEVELS = (
     ("agreement",),
     ("pyt", "checkpoint", "data", "integrations"),
     ("__init__",),
+    ("cli",),
+    ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 # The same within a folder; what it imports from outside counts as the folder itself.
@@ -47,6 +49,21 @@ INSIDE = {
         ("__init__",),
     ),
     "integrations": (("__init__",),),
+    "environment": (
+        ("names", "commands", "elf", "document"),
+        ("secrets",),
+        ("folder", "git", "ranks"),
+        ("software", "machine", "gpu", "libraries", "shell", "variables", "torch_state"),
+        ("compare",),
+        ("capturing",),
+        ("__init__",),
+    ),
+    "cli": (
+        ("exits",),
+        ("output",),
+        ("env", "completion"),
+        ("__init__",),
+    ),
 }
 INSIDE_LEVEL = {
     (folder, name): level
