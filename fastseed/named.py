@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -150,9 +151,9 @@ class Forking:
         Raises:
             TypeError, ValueError: an argument is none, the name's id is taken, the dimensions are
                 not those of earlier calls, or the scheme is the predecessor's.
-            RuntimeError: when the block is entered: before the first ``reseed``, or while a CUDA
-                graph is captured. Inside of it: ``reseed``, ``load_state_dict`` and
-                ``state_dict(rng=True)``.
+            RuntimeError: when the block is entered: before the first ``reseed``, while a CUDA graph
+                is captured, or in a DataLoader worker. Inside of it: ``reseed``,
+                ``load_state_dict`` and ``state_dict(rng=True)``.
         """
         return Fork(lambda: self, name, index, varies)
 
@@ -162,6 +163,12 @@ class Forking:
             raise ValueError(f"fastseed.fork: scheme must be 'philox-v1', got {self.scheme!r}")
         if at is None:
             raise RuntimeError("fastseed.fork: call fastseed.reseed(task, epoch) first")
+        workers = sys.modules.get("torch.utils.data._utils.worker")
+        if workers is not None and workers._worker_info is not None:
+            raise RuntimeError(
+                "fastseed.fork: must not be entered in a DataLoader worker, where each would draw "
+                "the same; its generators have streams of their own already"
+            )
         for accelerator in self._accelerators:
             accelerator.refuse_capture("fork")
         stream = self._streams.get(name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import itertools
 import logging
 import math
+import os
 import pickle
 import random
 
@@ -155,6 +157,47 @@ def test_streams_that_vary_alike_are_set_in_one_call(monkeypatch):
     s = of_rank(2, {"dp": (1, 2), "tp": (0, 2)}, 4, varies=("dp",))
     monkeypatch.setattr(s._process, "reseed_each", refuse)
     s.reseed(1)
+
+
+# ---------------------------------------------------------------- forked children
+
+
+def drawn_in_a_child(rank, where):
+    """What a child of ``os.fork`` draws that has streams of its own."""
+    varies = {"numpy": ("tp",), "python": (), "torch.cpu": ("dp",), "seed": ("tp",)}
+    fastseed.init(42, rank=rank, world_size=4, mesh=where, varies=varies, fork="reseed")
+    seeds = []
+    fastseed.register_generator(seeds.append, name="seed")
+    fastseed.reseed(1, 7)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with fastseed.fork("f", varies=("dp",)):
+                named = torch.rand(()).item()
+            own = [random.random(), np.random.random(), torch.rand(()).item(), seeds[-1], named]
+            os.write(writing, repr(own).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        found = ast.literal_eval(pipe.read().decode())
+    os.waitpid(child, 0)
+    with fastseed.fork("f", varies=("dp",)):
+        named = torch.rand(()).item()
+    ours = [random.random(), np.random.random(), torch.rand(()).item(), seeds[-1], named]
+    assert not set(found) & set(ours)
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
+def test_forked_children_share_what_their_parents_share():
+    meshes = list(ranks_of((2, 2), ("dp", "tp")))
+    drawn = [drawn_in_a_child(rank, where) for rank, where in enumerate(meshes)]
+    for values, along in zip(
+        zip(*drawn, strict=True), ((), ("tp",), ("dp",), ("tp",), ("dp",)), strict=True
+    ):
+        assert shared_by(values) == expected_groups(meshes, along)
 
 
 # ---------------------------------------------------------------- data

@@ -269,6 +269,27 @@ def test_moments_are_checked(job):
     assert snapshot() == before
 
 
+class Forking(torch.utils.data.Dataset):
+    """A data set whose samples are drawn in a fork."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return forked("a")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
+def test_workers_are_refused_a_fork(job):
+    """They would all draw the same."""
+    loader = torch.utils.data.DataLoader(
+        Forking(), num_workers=1, multiprocessing_context="fork", timeout=60
+    )
+    with pytest.raises(RuntimeError, match=r"fastseed\.fork: must not be entered in a DataLoader"):
+        list(loader)
+    assert len(list(torch.utils.data.DataLoader(Forking()))) == 2
+
+
 def test_names_have_ids_of_their_own(job):
     job.register_generator(print, name="a/torch.cpu")
     with pytest.raises(ValueError, match=r"fastseed\.fork: name must have an id of its own"):
