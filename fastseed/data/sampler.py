@@ -104,7 +104,7 @@ class ShuffleSampler(Sampler[int]):
         self.name = streams.check_name("ShuffleSampler", name)
         self.task: int | None = None
         self.epoch: int | None = None
-        self._seek = 0
+        self._seek: int | None = None
         self._loaded: dict[str, int] | None = None
         self._latest: tuple[int, int, int, _Progress] | None = None  # master, task, epoch
 
@@ -185,7 +185,7 @@ class ShuffleSampler(Sampler[int]):
         """
         master = api.current("ShuffleSampler").master_seed
         rank, world_size = self._share("ShuffleSampler")
-        loaded, first = self._loaded, self._seek
+        loaded, first = self._loaded, self._seek or 0
         if loaded is not None and self.epoch is None and api.current("").scope is None:
             task, epoch = loaded["task"], loaded["epoch"]
         else:
@@ -196,7 +196,7 @@ class ShuffleSampler(Sampler[int]):
         key = self._key("ShuffleSampler", task, epoch)
         plan = _Plan(key, self.n, first + rank, world_size, taken)
         progress = _Progress(first, plan)
-        self._seek, self._loaded = 0, None
+        self._seek, self._loaded = None, None
         self._latest = master, task, epoch, progress
         return _yield(plan, progress)
 
@@ -266,10 +266,10 @@ class ShuffleSampler(Sampler[int]):
         if self._loaded is not None:
             return dict(self._loaded)
         function = "ShuffleSampler.state_dict"
-        if self._latest is None or self._seek:
+        if self._latest is None or self._seek is not None:
             master = api.current(function).master_seed
             task, epoch = self._scope(function, None, None)
-            position = self._seek
+            position = self._seek or 0
         else:
             master, task, epoch, progress = self._latest
             position = progress.position()
@@ -300,7 +300,7 @@ class ShuffleSampler(Sampler[int]):
         for field, limit in zip(_STATE[len(here) :], most, strict=True):
             streams.check_int(function, f"state[{field!r}]", state[field], 0, limit)
         self._loaded = {field: int(state[field]) for field in _STATE}
-        self._seek = 0
+        self._seek = None
 
 
 def _yield(plan: _Plan, progress: _Progress) -> Iterator[int]:

@@ -1,0 +1,88 @@
+"""The shuffle without torch: the core, every CPU path, and the CUDA kernel as a host runs it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+import test_cuda
+from test_core import HERE, KERNELS, SANITIZE, build, run
+
+SHUFFLE = HERE.parent / "data" / "shuffle.txt"
+FOLDER = KERNELS[0].parent
+SOURCES = (*KERNELS, *sorted(FOLDER.glob("shuffle*.cpp")))
+MAIN = (HERE / "test_shuffle.cpp",)
+CUDA = (HERE / "test_cuda_shuffle.cu", FOLDER / "cuda_shuffle.cu")
+
+
+def rows() -> list[str]:
+    lines = SHUFFLE.read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def assert_passes(done: subprocess.CompletedProcess[str], least: int) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.fullmatch(r"(\d+) rows, (\d+) checks passed(?: on:((?: \w+)+))?\n", done.stdout)
+    assert found, done.stdout
+    assert int(found[1]) == len(rows()) and int(found[2]) > least
+    assert done.stderr == ""
+
+
+def build_cuda(folder, *flags: str):
+    """The program of the CUDA kernel with the shim in place of CUDA's header."""
+    program = folder / "test_cuda_shuffle"
+    done = test_cuda.run(
+        test_cuda.compiler(), *test_cuda.STRICT, *flags, "-x", "c++", *CUDA, "-o", program
+    )
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("shuffle"), "-O2", main=MAIN, kernels=SOURCES)
+
+
+def test_shuffle_gives_known_answers_on_every_path(program):
+    assert_passes(run(program, SHUFFLE), 100_000)
+
+
+@pytest.mark.slow
+def test_shuffle_is_clean_under_sanitizers(tmp_path):
+    sanitized = build(tmp_path, *SANITIZE, main=MAIN, kernels=SOURCES)
+    assert_passes(run(sanitized, SHUFFLE, ASAN_OPTIONS="detect_leaks=0"), 100_000)
+
+
+def test_cuda_shuffle_gives_known_answers_and_is_clean(tmp_path):
+    assert_passes(test_cuda.run(build_cuda(tmp_path, *SANITIZE), SHUFFLE), 5_000)
+
+
+def damaged() -> list[str]:
+    """An order and a digest, each with a wrong end, without its last column, and with one more."""
+    texts = []
+    for kind in ("order", "digest"):
+        row = [line for line in rows() if line.startswith(kind)][-1]
+        wrong = row[:-1] + ("0" if row[-1] != "0" else "1")
+        texts += [wrong, row.rsplit(" ", 1)[0], row + " 0"]
+    return [*texts, "another 1 2", "# nothing"]
+
+
+def test_shuffle_fails_on_a_wrong_answer(program, tmp_path):
+    cuda = build_cuda(tmp_path, "-O1")
+    for text in damaged():
+        file = tmp_path / "shuffle.txt"
+        file.write_text(text + "\n", "utf-8")
+        for test in (program, cuda):
+            done = run(test, file)
+            assert done.returncode == 1, text
+            assert "FAILED" in done.stderr
+
+
+@pytest.mark.slow
+def test_shuffle_compiles_for_arm(tmp_path):
+    from test_core import STRICT, arm_compiler
+
+    for source in sorted(FOLDER.glob("shuffle*.cpp")):
+        done = run(*arm_compiler(), *STRICT, "-O2", "-c", source, "-o", tmp_path / "shuffle.o")
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,162 @@
+"""Make (or check) ``shuffle.txt``, the known answers of the shuffle, version 1.
+
+    python make_shuffle_vectors.py           write shuffle.txt, refusing to change a frozen row
+    python make_shuffle_vectors.py --check   exit 1 if the file on disk is not what this makes
+
+Written from ``docs/derivation.md`` alone, in plain Python integers: for proof and not for use. It
+takes Philox and the keys from ``make_vectors.py`` beside it and imports nothing of fastseed. Each
+order that it walks through to the end must be a bijection before anything is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+from make_vectors import U24, U32, U64, block, digest_of, key_at, name_id, scope_of
+
+HERE = Path(__file__).resolve().parent
+VECTORS, DIGESTS = HERE / "shuffle.txt", HERE / "shuffle.sha256"
+SHUFFLE = 5
+
+HEADER = """\
+# Known answers of the fastseed shuffle, version 1. Made by make_shuffle_vectors.py; never edited.
+# Decimal integers. The numbers at positions start + k * stride, 0 <= k < count, of the order of n:
+# order   master task epoch name n start stride count  count numbers
+# digest  master task epoch name n start stride count  sha256 (numbers as little-endian 64 bits)
+"""
+
+Where = tuple[int, int, int, str]
+
+
+# --- the shuffle ------------------------------------------------------------------------------
+
+
+def ceil_sqrt(n: int) -> int:
+    """The least s with s * s >= n, by halving an interval."""
+    low, high = 0, 1 << 25
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if middle * middle >= n else (middle + 1, high)
+    return low
+
+
+class Order:
+    """The order of n numbers at one point of a job."""
+
+    def __init__(self, where: Where, n: int) -> None:
+        master, task, epoch, name = where
+        self.n = n
+        scope = scope_of(master, task, epoch, 0)
+        self.lo, self.hi = key_at(scope, name_id(name), 0, n, SHUFFLE)
+        side = ceil_sqrt(n)
+        self.rows = max(4, side if side % 2 == 0 else side + 1)
+        self.columns = max(4, (n + self.rows - 1) // self.rows)
+        self.rounds = 24 if n <= 65536 else 12
+
+    def move(self, r: int, v: int, m: int) -> int:
+        words = block(self.lo, v, SHUFFLE << 24 | r, self.hi & U32, self.hi >> 32)
+        return ((words[0] + (words[1] << 32)) * m) >> 64
+
+    def once(self, cell: int) -> int:
+        row, column = cell // self.columns, cell % self.columns
+        for r in range(self.rounds):
+            if r % 2 == 0:
+                row = (row + self.move(r, column, self.rows)) % self.rows
+            else:
+                column = (column + self.move(r, row, self.columns)) % self.columns
+        return row * self.columns + column
+
+    def at(self, i: int) -> int:
+        if self.n == 1:
+            return 0
+        j = self.once(i)
+        while j >= self.n:
+            j = self.once(j)
+        return j
+
+
+def numbers(where: Where, n: int, start: int, stride: int, count: int) -> list[int]:
+    order = Order(where, n)
+    found = [order.at(start + k * stride) for k in range(count)]
+    if count == n and sorted(found) != list(range(n)):
+        raise SystemExit(f"make_shuffle_vectors: not a bijection: {where} {n}")
+    return found
+
+
+def order_row(where: Where, *part: int) -> str:
+    values = " ".join(map(str, numbers(where, *part)))
+    return f"order {' '.join(map(str, (*where, *part)))} {values}"
+
+
+def digest_row(where: Where, *part: int) -> str:
+    data = b"".join(j.to_bytes(8, "little") for j in numbers(where, *part))
+    return f"digest {' '.join(map(str, (*where, *part)))} {hashlib.sha256(data).hexdigest()}"
+
+
+# --- which rows -------------------------------------------------------------------------------
+
+SIZES = (1, 2, 3, 5, 16, 17, 100, 1000, 65536, 65537, 10**6 + 3, 10**9, 2**48)
+PLACES: tuple[Where, ...] = (
+    (42, 1, 7, "shuffle"),
+    (0, 0, 0, "shuffle"),
+    (U64, U24, U32, "shuffle"),
+    (42, 1, 7, "validation"),
+    (0x0123456789ABCDEF, 3, 1000, "зерно"),
+)
+
+
+def all_rows() -> list[str]:
+    """Every row, in the order of the file. Append below; never insert, never change."""
+    rows = []
+    for where in PLACES:
+        for n in SIZES:
+            if n <= 17:
+                rows.append(order_row(where, n, 0, 1, n))
+                continue
+            rows.append(order_row(where, n, 0, 1, 19))
+            rows.append(order_row(where, n, n - 11, 1, 11))
+            rows.append(order_row(where, n, 3, n // 13, 13))
+    place = PLACES[0]
+    # whole orders, sizes that fill their rectangle and sizes that do not, walks of many rounds
+    for n in (4, 6, 7, 18, 100, 101, 144, 145, 1000, 1009):
+        rows.append(digest_row(place, n, 0, 1, n))
+    for n in (65535, 65536, 65537, 65538, 256 * 257 + 1, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1,
+              2**48):  # fmt: skip
+        rows.append(digest_row(place, n, n // 2, 1, 411))
+        rows.append(digest_row(place, n, 1, 37, 411))
+    return rows
+
+
+# --- writing and checking ---------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    rows = all_rows()
+    text = HEADER + "".join(row + "\n" for row in rows)
+    frozen = DIGESTS.read_text("utf-8").split() if DIGESTS.exists() else []
+    for count, digest in zip(frozen[::2], frozen[1::2], strict=True):
+        if digest_of(rows[: int(count)]) != digest:
+            print(f"make_shuffle_vectors: a row among the first {count}, frozen, would change")
+            return 1
+    if arguments == ["--check"]:
+        if not VECTORS.exists() or VECTORS.read_bytes() != text.encode("utf-8"):
+            print("make_shuffle_vectors: shuffle.txt is not what this program makes")
+            return 1
+        print(f"{len(rows)} rows as made")
+        return 0
+    if arguments:
+        print(__doc__)
+        return 2
+    VECTORS.write_bytes(text.encode("utf-8"))
+    line = f"{len(rows)} {digest_of(rows)}\n"
+    if line.split() != frozen[-2:]:
+        with DIGESTS.open("a", encoding="utf-8") as out:
+            out.write(line)
+    print(f"{len(rows)} rows written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
