@@ -14,6 +14,7 @@ ADDRESSES = 4  # wide multiplies of a loop that are addresses
 # has to hold. The first that fits.
 REGISTERS = (
     (r"Derive|ReseedFrom", 32),
+    (r"ShufflePositions", 40),
     (r"(OneLine|ManyLines)<Uniform<", 32),
     (r"(OneLine|ManyLines)<Bernoulli<unsigned char>", 48),
     (r"(OneLine|ManyLines)<Bernoulli<", 32),
@@ -29,12 +30,16 @@ WORK = (
     (r"DeriveKeys<.*, true>", 2, 3),
     (r"DeriveKeys<.*, false>", 2, 2),
     (r"ReseedFrom", 2, 1),
+    (r"ShufflePositions", 4, 1),  # two positions, two rounds: the loop of rounds is inside
     (r"(OneLine|ManyLines)<RandInt<long, unsigned int>", 2, 4),
     (r"(OneLine|ManyLines)<Bernoulli<double>", 2, 4),
     (r"(OneLine|ManyLines)<\w+<(Half|BFloat16)", 2, 1),
     (r"(OneLine|ManyLines)<\w+<unsigned char", 4, 1),
     (r"(OneLine|ManyLines)<", 2, 2),
 )
+# Wide multiplies that are neither Philox's nor addresses. The shuffle: two for each block, which bring
+# it into its range, and for each of two positions those of a division and of the result.
+OTHERS = ((r"ShufflePositions", 2 * 4 + 2 * 6),)
 # Values that may be a factor of a fused multiply-add, because the product is exact: powers of two,
 # and the upper part of ln 2 (9 bits, times a number below 33), once and doubled.
 LN2_HIGH = {0x3F318000, 0x3FB18000}
@@ -86,7 +91,8 @@ def check_main_loop(kernel: Kernel) -> list[str]:
         return wrong
     if each > PER_BLOCK:
         wrong.append(f"{each:g} products a Philox block, more than {PER_BLOCK}")
-    if all_of_them > PER_BLOCK * blocks + ADDRESSES:
+    others = _first(OTHERS, kernel.name)
+    if all_of_them > PER_BLOCK * blocks + ADDRESSES + (0 if others is None else others[1]):
         wrong.append(f"{all_of_them} wide multiplies in the main loop, for {blocks} blocks")
     return wrong
 
