@@ -37,8 +37,8 @@ WORK = (
     (r"(OneLine|ManyLines)<\w+<unsigned char", 4, 1),
     (r"(OneLine|ManyLines)<", 2, 2),
 )
-# Wide multiplies that are neither Philox's nor addresses. The shuffle: two for each block, which bring
-# it into its range, and for each of two positions those of a division and of the result.
+# Wide multiplies that are neither Philox's nor addresses. The shuffle: two for each block, which
+# bring it into its range, and for each of two positions those of a division and of the result.
 OTHERS = ((r"ShufflePositions", 2 * 4 + 2 * 6),)
 # Values that may be a factor of a fused multiply-add, because the product is exact: powers of two,
 # and the upper part of ln 2 (9 bits, times a number below 33), once and doubled.
