@@ -1,14 +1,16 @@
 """Show that a seeded job repeats to the last bit, however it is run, and an unseeded one does not.
 
-``train_digits.py`` trains five times on two ranks:
+``train_digits.py`` trains on two ranks, with workers that load and vary the images:
 
-    (a)       with a seed, under torchrun
-    (b)       with the same seed, stopped half-way and resumed by new processes
-    (c)       with the same seed, its ranks started by hand
+    (a)       with a seed, under torchrun, 2 workers a rank
+    (b)       with the same seed, stopped in mid-epoch; new processes go on, 3 workers a rank
+    (c)       with the same seed, its ranks started by hand, without workers
     (d1) (d2) without a seed, once started in either way
+    (e)       (b), resumed on one rank with three workers
 
 A table, a chart and a JSON file say what came out. The exit status is 0 only if (a), (b) and (c)
-end with bit-identical parameters on every rank, and (d1) and (d2) with others.
+end with bit-identical parameters on every rank, (e) trained on the very samples of (a), each once,
+in the same order and with the same augmentation, and (d1) and (d2) came out otherwise.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 HERE = Path(__file__).resolve().parent
 RANKS = 2
+BATCH = 32  # a rank's; one rank alone takes twice as many at a step
+STEPS_PER_EPOCH = 22  # of 1,437 images, without the last few
 
 
 @dataclass(frozen=True)
@@ -39,60 +43,85 @@ class Launch:
     folder: Path
     launcher: Callable[[Path, list[str], int], list[Command]]
     epochs: int
+    workers: int
     arguments: list[str]
+    ranks: int = RANKS
 
     def commands(self) -> list[Command]:
-        ours = ["--epochs", str(self.epochs), "--metrics", str(self.folder)]
-        return self.launcher(HERE / "train_digits.py", [*self.arguments, *ours], RANKS)
+        ours = ["--epochs", str(self.epochs), "--workers", str(self.workers)]
+        ours += ["--batch-size", str(BATCH * RANKS // self.ranks)]
+        ours += ["--metrics", str(self.folder), "--samples", str(self.folder)]
+        return self.launcher(HERE / "train_digits.py", [*self.arguments, *ours], self.ranks)
 
     def epochs_done(self) -> int:
         """Read off the first rank's metrics while it trains."""
         return sum(file.read_text().count('"epoch",') for file in rank_files(self.folder)[:1])
 
 
-def plan(out: Path, args: argparse.Namespace) -> dict[str, tuple[str, list[Launch]]]:
-    """By name: how the run is described, and its launches one after the other."""
+@dataclass(frozen=True)
+class Plan:
+    """How a run is described, the folder that it goes on from, and its launches in turn."""
+
+    how: str
+    launches: list[Launch]
+    after: Path | None = None
+
+
+def stop_of(epochs: int) -> tuple[int, int]:
+    """Epoch and step at which (b) is stopped: the middle of the middle one."""
+    return epochs // 2, STEPS_PER_EPOCH // 2
+
+
+def plan(out: Path, args: argparse.Namespace) -> dict[str, Plan]:
+    """The runs by name, in the order in which they take place."""
     epochs = args.epochs
     usual = by_hand if args.quick else with_torchrun  # torchrun takes two seconds to start
     seeded = ["--seed", str(args.seed)]
     checkpoint = str(out / "b.pt")
-    save, resume = ["--checkpoint", checkpoint], ["--resume", checkpoint]
+    epoch, step = stop_of(epochs)
+    steps = epoch * STEPS_PER_EPOCH + step
+    stop, resume = (
+        ["--checkpoint", checkpoint, "--stop-after", str(steps)],
+        ["--resume", checkpoint],
+    )
     return {
-        "a": ("torchrun", [Launch(out / "a", with_torchrun, epochs, seeded)]),
-        "b": (
+        "a": Plan("torchrun", [Launch(out / "a", with_torchrun, epochs, 2, seeded)]),
+        "b": Plan(
             "resumed",
             [
-                Launch(out / "b1", usual, epochs // 2, [*seeded, *save]),
-                Launch(out / "b2", usual, epochs, resume),
+                Launch(out / "b1", usual, epochs, 2, [*seeded, *stop]),
+                Launch(out / "b2", usual, epochs, 3, resume),
             ],
         ),
-        "c": ("by hand", [Launch(out / "c", by_hand, epochs, seeded)]),
-        "d1": ("no seed", [Launch(out / "d1", usual, epochs, [])]),
-        "d2": ("no seed", [Launch(out / "d2", by_hand, epochs, [])]),
+        "c": Plan("by hand", [Launch(out / "c", by_hand, epochs, 0, seeded)]),
+        "d1": Plan("no seed", [Launch(out / "d1", usual, epochs, 0, [])]),
+        "d2": Plan("no seed", [Launch(out / "d2", by_hand, epochs, 0, [])]),
+        "e": Plan("1 rank", [Launch(out / "e", by_hand, epochs, 3, resume, 1)], after=out / "b1"),
     }
 
 
-def train(name: str, how: str, launches: list[Launch], progress: Progress) -> Run:
+def train(name: str, run: Plan, progress: Progress) -> Run:
     """Run the launches of one run, with a bar that follows its epochs."""
-    bar = progress.add_task(f"({name}) {how}", total=launches[-1].epochs)
+    bar = progress.add_task(f"({name}) {run.how}", total=run.launches[-1].epochs)
     seconds = 0.0
-    done = 0
-    for launch in launches:
+    done = stop_of(run.launches[-1].epochs)[0] if run.after else 0
+    for launch in run.launches:
         launch.folder.mkdir(parents=True)
 
         def tick(launch: Launch = launch, done: int = done) -> None:
             progress.update(bar, completed=done + launch.epochs_done())
 
-        output = launch.folder / "output.txt"
-        timeout = 120 + 2 * launch.epochs
+        output = launch.folder / "output.log"
+        timeout = 120 + 4 * launch.epochs
         seconds += run_job(launch.commands(), output, timeout, tick)
         done += launch.epochs_done()
-    return read_run(name, how, [launch.folder for launch in launches], seconds)
+    folders = [launch.folder for launch in run.launches]
+    return read_run(name, run.how, [*([run.after] if run.after else []), *folders], seconds)
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train five times; three must agree to the bit.")
-    parser.add_argument("--epochs", type=int, default=40, help="of each run (default: 40)")
+    parser = argparse.ArgumentParser(description="Train six times; four must agree.")
+    parser.add_argument("--epochs", type=int, default=30, help="of each run (default: 30)")
     parser.add_argument("--seed", type=int, default=20260, help="master seed of (a), (b) and (c)")
     parser.add_argument("--out", type=Path, default=HERE.parent / "demo-output")
     parser.add_argument(
@@ -119,13 +148,13 @@ def main() -> int:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
     progress.disable = not console.is_terminal
-    console.print(f"Training a digits classifier five times, {args.epochs} epochs, {RANKS} ranks")
+    console.print(f"Training a digits classifier six times, {args.epochs} epochs, {RANKS} ranks")
     try:
         with progress:
-            for name, (how, launches) in plan(folder, args).items():
-                runs[name] = train(name, how, launches, progress)
+            for name, run in plan(folder, args).items():
+                runs[name] = train(name, run, progress)
                 if not console.is_terminal:
-                    console.print(f"({name}) {how}: {runs[name].seconds:.0f} s")
+                    console.print(f"({name}) {run.how}: {runs[name].seconds:.0f} s")
     except JobFailed as failure:
         console.print(f"VERDICT: a training job failed.\n{failure}", markup=False, style="red")
         return 2
@@ -137,6 +166,7 @@ def main() -> int:
         seed=args.seed,
         epochs=args.epochs,
         ranks=RANKS,
+        stop=stop_of(args.epochs),
         least_accuracy=0.9 if args.epochs >= 30 else 0.5,  # guessing would be right about 10%
     )
     everything = list(runs.values())

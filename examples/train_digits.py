@@ -1,13 +1,15 @@
 """Train a small convolutional network on scikit-learn's handwritten digits, repeatably.
 
-    torchrun --nproc-per-node 2 train_digits.py --seed 1234 --checkpoint digits.pt
+    torchrun --nproc-per-node 2 train_digits.py --seed 1234 --workers 2 --checkpoint digits.pt
     torchrun --nproc-per-node 2 train_digits.py --resume digits.pt --epochs 40
     python train_digits.py                        # alone; the seed is drawn and printed
 
 Random numbers come from everywhere at once, as they do in real scripts: initialisation, dropout,
-shuffling, and augmentation that draws from ``random``, ``numpy.random`` and ``torch``. The lines
-with ``seeder`` in them are all it takes to make every one of those a function of the master seed,
-the epoch and the rank. A resumed job therefore restores weights and the seed, and no generator.
+shuffling, and augmentation in worker processes that draws from ``random``, ``numpy.random`` and
+``torch``. The lines with ``seeder`` in them are all it takes to make every one of those a function
+of the master seed, the epoch, the step and, for a sample, its index. A resumed job therefore
+restores weights, the seed and how far the loader was, and no generator; it may go on in mid-epoch
+with other ranks and workers (``--stop-after`` ends one there).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import Dataset
 from tqdm import tqdm
 
 import fastseed as seeder
@@ -47,9 +49,9 @@ class Digits(Dataset):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
         image = self.images[index]
-        return (vary(image) if self.train else image), self.labels[index]
+        return int(index), (vary(image) if self.train else image), self.labels[index]
 
 
 def vary(image: torch.Tensor) -> torch.Tensor:
@@ -81,10 +83,17 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=20, help="epochs in all (default: 20)")
     parser.add_argument("--batch-size", type=int, default=32, help="images per rank and step")
     parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--workers", type=int, default=0, help="loader processes of each rank")
     parser.add_argument("--checkpoint", type=Path, help="file to write after every epoch")
+    parser.add_argument(
+        "--stop-after", type=int, metavar="STEPS", help="write it and end after so many steps"
+    )
     parser.add_argument("--resume", type=Path, help="checkpoint to go on from, seed included")
     parser.add_argument("--metrics", type=Path, help="folder for one file of JSON lines per rank")
+    parser.add_argument("--samples", type=Path, help="folder for a log of every sample, per rank")
     args = parser.parse_args()
+    if args.stop_after and not args.checkpoint:
+        parser.error("--stop-after needs a --checkpoint to write")
     if args.resume and args.seed is not None:
         parser.error("--resume takes the seed from the checkpoint; leave out --seed")
     return args
@@ -123,27 +132,22 @@ def settle_buckets(parallel: nn.Module, images: torch.Tensor) -> None:
     parallel.zero_grad()
 
 
-def train_epoch(model, optimizer, loader, device) -> float:
-    """One pass over this rank's share of the images; the mean loss over all ranks."""
+def train_step(model, optimizer, images, labels, device) -> None:
     model.train()
-    total = torch.zeros((), device=device)
-    for images, labels in loader:
-        loss = nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total += loss.detach()
-    if dist.is_initialized():
-        dist.all_reduce(total)
-        total /= dist.get_world_size()
-    return total.item() / len(loader)
+    loss = nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, data: Digits, device: torch.device) -> float:
+def evaluate(model: nn.Module, data: Digits, device: torch.device) -> tuple[float, float]:
+    """Mean loss and accuracy on the held-out images."""
     model.eval()
-    guesses = model(data.images.to(device)).argmax(dim=1).cpu()
-    return (guesses == data.labels).double().mean().item()
+    labels = data.labels.to(device)
+    outputs = model(data.images.to(device))
+    right = (outputs.argmax(dim=1) == labels).double().mean()
+    return nn.functional.cross_entropy(outputs, labels).item(), right.item()
 
 
 def digest(model: nn.Module) -> str:
@@ -176,6 +180,23 @@ class Metrics:
             print(json.dumps({"event": event, **fields}), file=self.file, flush=True)
 
 
+class SampleLog:
+    """A line for each sample that was trained on: epoch, place in its order, index, SHA-256."""
+
+    def __init__(self, folder: Path | None, rank: int) -> None:
+        self.file = None
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.file = (folder / f"rank{rank}.txt").open("w", encoding="utf-8")
+
+    def write(self, epoch, place, stride, indices: torch.Tensor, images: torch.Tensor) -> None:
+        if self.file:
+            for k, (index, image) in enumerate(zip(indices.tolist(), images, strict=True)):
+                sha = hashlib.sha256(image.numpy().tobytes()).hexdigest()
+                print(epoch, place + k * stride, index, sha[:16], file=self.file)
+            self.file.flush()
+
+
 def main() -> None:
     args = parse_args()
     rank, world_size, device = join_job()
@@ -191,48 +212,64 @@ def main() -> None:
 
     model = build_model().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
-    start_epoch = 0
+    train_set, held_out = Digits(train=True), Digits(train=False)
+    loader = seeder.data.ResumableLoader(
+        seeder.data.per_sample(train_set),
+        batch_size=args.batch_size,
+        shuffle=True,
+        drop_last=True,  # equal batches: the same ones, cut among however many ranks
+        num_workers=args.workers,
+        persistent_workers=args.workers > 0,
+    )
+    first_epoch, step = 0, 0
     if checkpoint:
         model.load_state_dict(checkpoint["model"])
         optimizer.load_state_dict(checkpoint["optimizer"])
-        start_epoch = checkpoint["epochs_done"]
-    train_set, held_out = Digits(train=True), Digits(train=False)
+        loader.load_state_dict(checkpoint["loader"])
+        first_epoch, step = checkpoint["epoch"], checkpoint["step"]
     parallel = DistributedDataParallel(model) if dist.is_initialized() else model
     settle_buckets(parallel, train_set.images[: args.batch_size].to(device))
 
-    sampler = DistributedSampler(
-        train_set,
-        num_replicas=world_size,
-        rank=rank,
-        # The ranks share one shuffle and cut it into parts, so its seed is a shared one.
-        seed=seeder.seed("sampler", task=TRAINING, rank=seeder.SHARED) & 0x7FFFFFFF,
-    )
-    loader = DataLoader(train_set, batch_size=args.batch_size, sampler=sampler)
+    def save(epoch: int, step: int) -> None:
+        if rank == 0 and args.checkpoint:
+            state = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "loader": loader.state_dict(),
+                "epoch": epoch,
+                "step": step,
+                "master_seed": args.seed,
+            }
+            save_checkpoint(args.checkpoint, state)
 
-    metrics = Metrics(args.metrics, rank)
-    metrics.write("start", master_seed=args.seed, world_size=world_size, start_epoch=start_epoch)
+    metrics, samples = Metrics(args.metrics, rank), SampleLog(args.samples, rank)
+    metrics.write("start", master_seed=args.seed, ranks=world_size, epoch=first_epoch, step=step)
     if rank == 0:
         print(f"master seed {args.seed}, {world_size} rank(s) on {device.type}", flush=True)
     begin = time.perf_counter()
 
+    steps, stopped = 0, False
     # disable=None: no bar where standard error is not a terminal.
-    epochs = range(start_epoch, args.epochs)
-    for epoch in tqdm(epochs, desc="epochs", disable=None if rank == 0 else True):
-        seeder.reseed(TRAINING, epoch)
-        sampler.set_epoch(epoch)
-        loss = train_epoch(parallel, optimizer, loader, device)
-        right = accuracy(model, held_out, device)
+    bar = tqdm(range(first_epoch, args.epochs), desc="epochs", disable=None if rank == 0 else True)
+    for epoch in bar:
+        seeder.reseed(TRAINING, epoch, step)
+        for indices, images, labels in loader:
+            place = step * args.batch_size * world_size + rank  # ranks take turns
+            samples.write(epoch, place, world_size, indices, images)
+            train_step(parallel, optimizer, images, labels, device)
+            step, steps = step + 1, steps + 1
+            if stopped := steps == args.stop_after:
+                break
+            seeder.reseed(TRAINING, epoch, step)
+        if stopped:
+            save(epoch, step)
+            break
+        step = 0
+        loss, right = evaluate(model, held_out, device)
         metrics.write("epoch", epoch=epoch, loss=loss, accuracy=right)
         if rank == 0:
-            tqdm.write(f"epoch {epoch:3d}  loss {loss:.4f}  held-out accuracy {right:.1%}")
-            if args.checkpoint:
-                state = {
-                    "model": model.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "epochs_done": epoch + 1,
-                    "master_seed": args.seed,
-                }
-                save_checkpoint(args.checkpoint, state)
+            tqdm.write(f"epoch {epoch:3d}  held-out loss {loss:.4f}  accuracy {right:.1%}")
+        save(epoch + 1, 0)
 
     metrics.write("end", sha256=digest(model), seconds=time.perf_counter() - begin)
     if dist.is_initialized():

@@ -10,7 +10,7 @@
 Importing compiles nothing, touches no GPU and changes no generator.
 """
 
-from . import checkpoint, mesh
+from . import checkpoint, data, digest, mesh
 from .agreement import verify_agreement
 from .api import (
     __version__,
@@ -53,8 +53,10 @@ __all__ = [
     "bits_",
     "build_info",
     "checkpoint",
+    "data",
     "derive_keys",
     "derive_seeds",
+    "digest",
     "exponential",
     "exponential_",
     "fork",

@@ -19,18 +19,20 @@ sys.path.insert(0, str(EXAMPLES))
 from demolib.launch import Command, JobFailed, members, run_job  # noqa: E402
 from demolib.results import Run, verdict  # noqa: E402
 
-EXPECTED = {"seed": 5, "epochs": 2, "ranks": 2, "least_accuracy": 0.9}
+EXPECTED = {"seed": 5, "epochs": 2, "ranks": 2, "stop": (1, 11), "least_accuracy": 0.9}
 
 
-def crafted(name: str, seed: int, digest: str, *, loss: float = 0.25) -> Run:
+def crafted(name: str, seed: int, digest: str, *, loss: float = 0.25, ranks: int = 2) -> Run:
     return Run(
         name=name,
         how="crafted",
+        ranks=ranks,
         master_seeds=(seed, seed),
-        digests=(digest, digest),
+        digests=(digest,) * ranks,
         losses={0: 1.5, 1: loss},
         accuracy=0.95,
-        resumed_at=1 if name == "b" else None,
+        samples=f"samples of {seed}",
+        resumed_at=(1, 11) if name in ("b", "e") else None,
         seconds=1.0,
     )
 
@@ -39,7 +41,9 @@ def crafted(name: str, seed: int, digest: str, *, loss: float = 0.25) -> Run:
 def good() -> dict[str, Run]:
     """Results of which every claim holds."""
     seeded = [crafted(name, 5, "aa") for name in "abc"]
-    runs = [*seeded, crafted("d1", 6, "bb"), crafted("d2", 7, "cc")]
+    unseeded = [crafted("d1", 6, "bb"), crafted("d2", 7, "cc")]
+    # On one rank gradients are added in another order: the samples agree, the last bits do not.
+    runs = [*seeded, *unseeded, crafted("e", 5, "ee", loss=0.26, ranks=1)]
     return {run.name: run for run in runs}
 
 
@@ -64,7 +68,13 @@ def test_verdict_passes_good_results(good):
         ("a", {"digests": ("aa",)}, "on 2 ranks"),
         ("a", {"digests": ()}, "on 2 ranks"),
         ("c", {"master_seeds": (5, 6)}, "used the seed they were given"),
-        ("b", {"resumed_at": None}, "was stopped, and resumed"),
+        ("e", {"master_seeds": (6,)}, "used the seed they were given"),
+        ("b", {"resumed_at": None}, "were stopped in mid-epoch"),
+        ("e", {"resumed_at": (1, 0)}, "were stopped in mid-epoch"),
+        ("e", {"samples": "others"}, "trained on the samples of (a)"),
+        ("b", {"samples": "others"}, "trained on the samples of (a)"),
+        ("e", {"ranks": 2}, "(e) ended on one"),
+        ("d1", {"samples": "samples of 5"}, "three different seeds"),
         ("d1", {"master_seeds": (6, 8)}, "agreed on a drawn one"),
         ("d2", {"master_seeds": (6, 6)}, "three different seeds"),
         ("d2", {"digests": ("bb", "bb")}, "three different seeds"),
@@ -77,7 +87,7 @@ def test_verdict_fails_changed_results(good, name, change, claim):
     assert any(claim in failed for failed in failures(good))
 
 
-@pytest.mark.parametrize("name", ["a", "b", "c", "d1", "d2"])
+@pytest.mark.parametrize("name", ["a", "b", "c", "d1", "d2", "e"])
 def test_verdict_fails_absent_run(good, name):
     del good[name]
     assert failures(good)
@@ -162,7 +172,10 @@ def test_demo_writes_results(demo):
     results = json.loads((out / "results.json").read_text())
     assert results["repeatable"] is True
     assert all(check["holds"] for check in results["checks"])
-    a, b, c, d1, d2 = results["runs"]
+    a, b, c, d1, d2, e = results["runs"]
+    assert a["samples"] == b["samples"] == c["samples"] == e["samples"]
+    assert b["resumed_at"] == e["resumed_at"] == [2, 11]
+    assert e["ranks"] == 1 and len(e["digests"]) == 1
     assert a["digests"] == b["digests"] == c["digests"]
     assert len(a["digests"]) == 2 and len(a["digests"][0]) == 64
     assert a["losses"] == b["losses"] == c["losses"]
