@@ -104,7 +104,9 @@ class StreamBank:
 
     # torch (2.13) pickles uint64 tensors in a form that it cannot read.
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_keys": self._keys.view(torch.int64)}
+        # Copies: on its way to a process a tensor is moved into shared memory, the original too.
+        keys, positions = self._keys.view(torch.int64).clone(), self._positions.clone()
+        return {**self.__dict__, "_keys": keys, "_positions": positions}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

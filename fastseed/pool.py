@@ -59,6 +59,9 @@ class GeneratorPool:
         if _native.generators is not None:
             self._native = _native.generators.Pool(self._generators)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GeneratorPool, (self._generators, self.name)
+
     def __len__(self) -> int:
         return len(self._generators)
 
