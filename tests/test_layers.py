@@ -29,7 +29,8 @@ LEVELS = (
     ("seeder", "checkpoint_format"),
     ("api",),
     ("agreement",),
-    ("pyt", "checkpoint", "data", "integrations"),
+    ("pyt", "checkpoint", "data"),
+    ("integrations",),
     ("__init__",),
     ("cli",),
     ("__main__",),
@@ -48,7 +49,11 @@ INSIDE = {
         ("resume",),
         ("__init__",),
     ),
-    "integrations": (("__init__",),),
+    "integrations": (
+        ("job",),
+        ("__init__",),
+        ("lightning", "accelerate", "transformers"),
+    ),
     "environment": (
         ("names", "commands", "elf", "document"),
         ("secrets",),
