@@ -1,11 +1,14 @@
 // The CUDA kernel of the shuffle against the core and the known answers, without torch.
 //
 //   test_cuda_shuffle shuffle.txt     prints "N rows, M checks passed", or what fails
+//
+// A program of its own, and so in a folder of its own: those beside test_cuda.cu are linked with
+// it.
 #include <cinttypes>
 #include <stdexcept>
 
-#include "cuda_checks.h"
-#include "shuffle_rows.h"
+#include "../cuda_checks.h"
+#include "../shuffle_rows.h"
 
 namespace {
 
