@@ -11,7 +11,7 @@ from typing import Any
 from . import _ops, distributed, legacy, mesh, named_states, process_fork, states, streams
 from ._eager import eager
 from .accelerators import KNOWN, AcceleratorSink, compiled_types
-from .errors import reseed_error
+from .errors import ReseedError, reseed_error
 from .followers import Follower
 from .lookups import LookUps
 from .mesh import Mesh, Places
@@ -357,8 +357,10 @@ class Seeder(process_fork.Forks, Forking, LookUps):
         state, resumed = named_states.split(self, state)
         try:
             states.load_state_dict(self, state)
-        finally:
+        except ReseedError:  # all but what failed was put back
             named_states.resume(self, resumed)
+            raise
+        named_states.resume(self, resumed)
 
     def exact_sinks(self) -> Iterator[tuple[str, Sink | Bulk]]:
         """Every generator that there is in this process, by stream name."""

@@ -353,6 +353,24 @@ def test_damaged_states_of_named_streams_are_refused(job, damage):
     assert snapshot() == before
 
 
+def test_a_refused_state_leaves_named_streams_where_they_are(job):
+    forked()
+    held, after = fastseed.state_dict(rng=True), forked()
+    held["rng.0.python"] = torch.zeros_like(held["rng.0.python"])
+    with pytest.raises(ValueError, match=r"state\['rng\.0\.python'\] is damaged"):
+        fastseed.load_state_dict(held)
+    assert forked() != after
+
+
+def test_a_callable_that_fails_leaves_named_streams_where_the_state_had_them(job):
+    forked()
+    held, after = fastseed.state_dict(rng=True), forked()
+    fastseed.register_generator(lambda seed: 1 / 0, name="fails")
+    with pytest.raises(fastseed.ReseedError, match="fails: ZeroDivisionError"):
+        fastseed.load_state_dict(held)
+    assert forked() == after
+
+
 def test_a_spawned_process_begins_named_streams_anew(job):
     first = forked()
     twin = pickle.loads(pickle.dumps(job))
