@@ -20,11 +20,13 @@ locks of the global generators, and of the registered ones, across the fork.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -68,7 +70,7 @@ class Line:
     def __init__(self, forks: tuple[Fork, ...] = ()) -> None:
         self.forks = forks
         self._masters: dict[tuple[int, int], int] = {}
-        self._children: dict[Coordinates, int] = {}
+        self._children: OrderedDict[Coordinates, itertools.count[int]] = OrderedDict()
 
     def master(self, master_seed: int, place: int) -> int:
         """The master seed in use for streams of rank field ``place``; the job's without forks."""
@@ -83,11 +85,15 @@ class Line:
         return found
 
     def next(self, at: Coordinates) -> Fork:
-        """Count one more child of this process at ``at``."""
-        number = self._children.pop(at, 0) + 1
-        self._children[at] = number  # now the youngest
-        if len(self._children) > _MANY:
-            del self._children[next(iter(self._children))]
+        """Count one more child of this process at ``at``.
+
+        Without a lock, which a signal handler that forks would wait for: each step is whole.
+        """
+        number = next(self._children.setdefault(at, itertools.count(1)))
+        with contextlib.suppress(KeyError):  # another thread came first
+            self._children.move_to_end(at)
+            if len(self._children) > _MANY:
+                self._children.popitem(last=False)
         return Fork(at, number)
 
     def child(self, fork: Fork) -> Line:
@@ -203,17 +209,21 @@ _seeders: list[weakref.ref[Forks]] = []  # in the order in which they were made
 _installed = False
 
 
-class _Pending(threading.local):
-    """What the forking thread has to do after the fork; the child's only thread is a copy of it."""
+class _Work:
+    """What the forking thread has to do after one fork; the child's only thread is a copy of it."""
 
     def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Nothing is to be done."""
         self.forks: list[tuple[Forks, Fork]] = []
         self.held: list[Any] = []
         self.missed: list[Any] = []
+        self.armed = False  # whether native code holds torch's locks
+
+
+class _Pending(threading.local):
+    """Of each fork that this thread is in: handlers of others, and of signals, may fork too."""
+
+    def __init__(self) -> None:
+        self.works: list[_Work] = []
 
 
 _pending = _Pending()
@@ -237,28 +247,35 @@ def _watched() -> Iterator[Forks]:
 
 
 def _before() -> None:
-    _pending.begin()
+    work = _Work()
+    _pending.works.append(work)
     with _reported("before a fork"):
         for seeder in _watched():
             fork = seeder._next_fork()
             if fork is not None:
-                _pending.forks.append((seeder, fork))
+                work.forks.append((seeder, fork))
     with _reported("before a fork"):
-        _take_locks()
+        _take_locks(work)
 
 
 def _in_parent() -> None:
+    work = _done()
     with _reported("after a fork"):
-        _give_locks_back(child=False)
+        _give_locks_back(work, child=False)
 
 
 def _in_child() -> None:
+    work = _done()
     with _reported("in a forked child"):
-        _give_locks_back(child=True)
-    for seeder, fork in _pending.forks:
+        _give_locks_back(work, child=True)
+    for seeder, fork in work.forks:
         with _reported("in a forked child, whose generators are now partly its parent's"):
             seeder._become(fork)
-    _pending.begin()
+
+
+def _done() -> _Work:
+    """Of the innermost fork; nothing where these handlers were installed during it."""
+    return _pending.works.pop() if _pending.works else _Work()
 
 
 @contextlib.contextmanager
@@ -290,30 +307,30 @@ def _generators() -> tuple[list[torch.Generator], list[Any]]:
     return torches, [locks[key] for key in sorted(locks)]  # one order for all threads that fork
 
 
-def _take_locks() -> None:
+def _take_locks(work: _Work) -> None:
     """NumPy's first, as ``reseed`` takes them. torch's are taken inside of the fork itself."""
     torches, locks = _generators()
     until = time.monotonic() + SETTLE
     for lock in locks:
         # It is reentrant: what this thread, or another handler, draws meanwhile is let through.
         taken = lock.acquire(timeout=max(0.0, until - time.monotonic()))
-        (_pending.held if taken else _pending.missed).append(lock)
+        (work.held if taken else work.missed).append(lock)
     if _native.generators is not None:
         _native.generators.before_fork(torches, SETTLE, PATIENCE)
+        work.armed = True
         return
     for generator in (*torches, torch.default_generator):
         generator.get_state()  # waits, with the GIL, until no thread draws from it
 
 
-def _give_locks_back(child: bool) -> None:
-    missed = len(_pending.missed)
+def _give_locks_back(work: _Work, child: bool) -> None:
+    missed = len(work.missed)
     if child:
-        for lock in _pending.missed:
+        for lock in work.missed:
             lock._at_fork_reinit()
-    for lock in reversed(_pending.held):
+    for lock in reversed(work.held):
         lock.release()
-    _pending.held, _pending.missed = [], []
-    if _native.generators is not None:
+    if work.armed:
         missed += _native.generators.after_fork()
     if missed and child:
         logger.warning(

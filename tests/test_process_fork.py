@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import sys
+import threading
 import weakref
 from pathlib import Path
 
@@ -83,6 +85,28 @@ def test_children_are_counted_in_each_scope():
     assert [line.next(at).number for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
     child = line.child(Fork(AT, 2))
     assert child.forks == (Fork(AT, 2),) and child.next(AT).number == 1
+
+
+def test_threads_that_fork_at_once_count_each_child_once():
+    """Two children of one number would draw the same."""
+    line, numbers, together = Line(), [], threading.Barrier(4)
+
+    def fork_many():
+        together.wait()
+        for _ in range(20_000):
+            numbers.append(line.next(AT).number)
+
+    threads = [threading.Thread(target=fork_many) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(numbers) == list(range(1, 80_001))
 
 
 def test_counts_of_children_do_not_grow_for_ever():

@@ -56,6 +56,15 @@ def test_handlers_of_others_and_locks_of_our_own_thread():
     assert found["free"] == 1 and found["said"] == []
 
 
+@needs_native
+def test_handlers_that_fork_leave_no_lock_behind():
+    found = run("nested")
+    assert None not in found["children"], "a child hung"
+    assert len({*found["children"], found["parent"]}) == 5
+    assert found["free"] == 1, "a thread of the parent waits for NumPy's lock for ever"
+    assert found["said"] == []
+
+
 def test_generators_that_fail_or_fork_in_a_child():
     found = run("failing")
     (said,), behind, torch_seed, scope = found["failed"]

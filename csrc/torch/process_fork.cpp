@@ -36,8 +36,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kPause = std::chrono::microseconds(50);
 constexpr auto kTurn = std::chrono::milliseconds(5);  // as long as CPython's own switch interval
 
-// What the next fork() of this thread has to hold; nothing but between Python's handlers before
-// and after it, so that a fork() of other code is none of our business.
+// What a fork() of this thread has to hold.
 struct Fork {
   std::vector<at::Generator> generators;  // each once, in the order that pools take them too
   std::vector<bool> held;
@@ -49,9 +48,16 @@ struct Fork {
   }
 };
 
-std::unique_ptr<Fork>& armed() {
-  static thread_local std::unique_ptr<Fork> fork;
-  return fork;
+// The forks that this thread is in, the next fork() last: between Python's handlers before and
+// after one, those of other libraries may fork as well. Empty otherwise, so that a fork() of other
+// code is none of our business.
+std::vector<std::unique_ptr<Fork>>& armed() {
+  static thread_local std::vector<std::unique_ptr<Fork>> forks;
+  return forks;
+}
+
+Fork* next_fork() {
+  return armed().empty() ? nullptr : armed().back().get();
 }
 
 Clock::duration seconds(double value) {
@@ -71,7 +77,7 @@ bool all_free(const Fork& fork) {
 #ifdef FS_HAS_FORK
 
 void in_front() {
-  Fork* fork = armed().get();
+  Fork* fork = next_fork();
   if (fork == nullptr) {
     return;
   }
@@ -97,15 +103,15 @@ void give_back(Fork& fork) {
 }
 
 void in_parent() {
-  if (armed() != nullptr) {
-    give_back(*armed());
+  if (Fork* fork = next_fork()) {
+    give_back(*fork);
   }
 }
 
 // A mutex that we did not get has no owner here: it is made anew, and the words behind it, which
 // may be half written, are drawn from no further than their end.
 void in_child() {
-  Fork* fork = armed().get();
+  Fork* fork = next_fork();
   if (fork == nullptr) {
     return;
   }
@@ -169,14 +175,18 @@ bool before_fork(const std::vector<at::Generator>& generators, double settle, do
       std::this_thread::sleep_for(kPause);
     }
   }
-  armed() = std::move(fork);
+  armed().push_back(std::move(fork));
   return free;
 }
 
 // In both processes: how many mutexes had to be left to others (and, in a child, were made anew).
 int64_t after_fork() {
-  const std::unique_ptr<Fork> fork = std::move(armed());
-  return fork == nullptr ? 0 : fork->missed;
+  if (armed().empty()) {
+    return 0;
+  }
+  const std::unique_ptr<Fork> fork = std::move(armed().back());
+  armed().pop_back();
+  return fork->missed;
 }
 
 }  // namespace

@@ -174,6 +174,26 @@ def reentrant():
     return {"child": child, "orders": orders, "free": len(free), "said": said}
 
 
+def nested():
+    """A handler of another library forks itself, when NumPy's lock has been taken."""
+    inside, children = [], []
+
+    def fork_too():
+        if not inside:
+            inside.append(1)
+            children.append(in_child(lambda: (draw(), torch.initial_seed())[1]))
+
+    os.register_at_fork(before=fork_too)
+    start("reseed")
+    everyone_draws()
+    children += [in_child(lambda: (draw(), torch.initial_seed())[1]) for _ in range(3)]
+    free = []
+    thread = threading.Thread(target=lambda: free.append(draw()), daemon=True)
+    thread.start()
+    thread.join(20)
+    return {"children": children, "parent": torch.initial_seed(), "free": len(free), "said": said}
+
+
 def failing():
     """A registered function that fails in children; and one that forks as it is reseeded."""
     start("reseed")
@@ -202,6 +222,7 @@ CASES = {
     "two threads": two_threads,
     "taken": taken,
     "reentrant": reentrant,
+    "nested": nested,
     "failing": failing,
 }
 print(json.dumps(CASES[sys.argv[1]]()), flush=True)
