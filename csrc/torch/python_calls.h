@@ -4,6 +4,8 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <exception>
+#include <new>
 
 #include "../core/derive.h"
 
@@ -11,10 +13,26 @@ namespace fastseed {
 
 using PythonCall = PyObject* (*)(PyObject* module, PyObject* const* args, Py_ssize_t n);
 
+// The interpreter's C code must not see C++ exceptions (no memory for a tensor).
+template <PythonCall kCall>
+PyObject* without_exceptions(PyObject* module, PyObject* const* args, Py_ssize_t n) {
+  try {
+    return kCall(module, args, n);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    if (PyErr_Occurred() == nullptr) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return nullptr;
+  }
+}
+
 template <PythonCall kCall>
 PyMethodDef python_call(const char* name) {
   // By way of a function without arguments, as CPython's own casts do.
-  return PyMethodDef{name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(kCall)),
+  const PythonCall call = without_exceptions<kCall>;
+  return PyMethodDef{name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),
                      METH_FASTCALL, nullptr};
 }
 
