@@ -22,6 +22,7 @@ from . import _ops, api, streams
 _PREFIX = "fastseed.verify_agreement"
 _GRACE = 10.0  # seconds for a verdict that another rank is about to give
 _FINE: dict[str, Any] = {"differ": []}
+_OWN = ("rank", "place")  # in which no two ranks may be the same
 _NAMED = 16  # ranks, at most, in one part of a message
 
 _ADVICE = {
@@ -36,8 +37,9 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
 
     Compared are the version of fastseed and of the derivation, the scheme, the master seed, the
     world size, the scope, the sizes of the mesh, along what streams vary, what forked children do,
-    and the names of what is registered (and whether it is shared). Every rank of the group has to
-    make the call, as often as the others; no generator changes. Without a process group it returns
+    and the names of what is registered (and whether it is shared); and no two ranks may have told
+    ``init`` that they are the same one. Every rank of the group has to make the call, as often as
+    the others; no generator changes. Without a process group it returns
     at once, as it does on a rank that is not in ``group``.
 
     Args:
@@ -91,7 +93,8 @@ def _check_timeout(timeout: Any) -> float:
 
 
 def _describe(seeder: Any) -> dict[str, Any]:
-    """What has to be the same on all ranks, in JSON's types."""
+    """What has to be the same on all ranks (or, ``_OWN``, to differ), in JSON's types."""
+    mesh = getattr(seeder, "_mesh", None)
     return {
         "version": api.__version__,
         "derivation": _ops.DERIVATION_VERSION,
@@ -99,12 +102,14 @@ def _describe(seeder: Any) -> dict[str, Any]:
         "master_seed": seeder.master_seed,
         "world_size": seeder.world_size,
         "scope": None if seeder.scope is None else seeder.scope._asdict(),
-        "mesh": _mesh_sizes(getattr(seeder, "_mesh", None)),
-        "varies": repr(getattr(seeder, "_varies", None)),
+        "mesh": _mesh_sizes(mesh),
+        "varies": seeder._places.told(),
         "fork": seeder.fork_mode or "inherit",
         "registered": sorted(
             f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder._registry
         ),
+        "rank": seeder.rank,
+        "place": None if mesh is None else list(mesh.ranks),
     }
 
 
@@ -192,7 +197,7 @@ class _Meeting:
             self._publish({"missing": absent, "seconds": seconds})
         else:
             records = [json.loads(text) for text in self.store.multi_get(keys)]
-            self._publish({"differ": compare(self.ranks, records)})
+            self._publish({"differ": compare(self.ranks, records) + coincide(self.ranks, records)})
 
     def _publish(self, verdict: dict[str, Any]) -> None:
         """The first verdict counts."""
@@ -229,7 +234,8 @@ def compare(ranks: Sequence[int], records: Sequence[dict[str, Any]]) -> list[str
     The value of most ranks (of equally many: the lowest rank's) stands first.
     """
     found = []
-    for field in dict.fromkeys(name for record in records for name in record):
+    fields = dict.fromkeys(name for record in records for name in record)
+    for field in (name for name in fields if name not in _OWN):
         holders: dict[str, list[int]] = {}
         for rank, record in zip(ranks, records, strict=True):
             holders.setdefault(json.dumps(record.get(field), sort_keys=True), []).append(rank)
@@ -242,6 +248,26 @@ def compare(ranks: Sequence[int], records: Sequence[dict[str, Any]]) -> list[str
             said.append(f"{_against(json.loads(text), json.loads(most))} on {_name(holders[text])}")
         hint = f" ({_ADVICE[field]})" if field in _ADVICE else ""
         found.append(f"{field} is {' but '.join((said[0], ', '.join(said[1:])))}{hint}")
+    return found
+
+
+def coincide(ranks: Sequence[int], records: Sequence[dict[str, Any]]) -> list[str]:
+    """Which ranks take themselves for the same one, and so draw the same; a sentence for each."""
+    found = []
+    for field in _OWN:
+        holders: dict[str, list[int]] = {}
+        for rank, record in zip(ranks, records, strict=True):
+            if record.get(field) is not None:
+                holders.setdefault(json.dumps(record[field]), []).append(rank)
+        twice = [(text, held) for text, held in holders.items() if len(held) > 1]
+        for text, held in twice[:_NAMED]:
+            what = f"each must be another rank to init, and rank {text}"
+            if field == "place":
+                what = f"each must have its own place in the mesh, and {text}"
+            found.append(f"{what} is told on {_name(held)}")
+        if found:
+            advice = "call init after init_process_group, or give it each rank's own rank= or mesh="
+            return [*found[:-1], f"{found[-1]} ({advice})"]
     return found
 
 

@@ -304,5 +304,9 @@ class Places:
         """All of it in words, which are equal where every stream has the same place."""
         if self.mesh is None and not self._named and self._along is None:
             return ""
+        return f"{self.mesh}; {self.told()}"
+
+    def told(self) -> str:
+        """What ``varies`` said, in words that are the same however it was written."""
         named = [f"{name}: {along}" for name, along in sorted(self._named.items())]
-        return "; ".join([str(self.mesh), f"varies along {self._along}", *named])
+        return "; ".join([f"varies along {self._along}", *named])

@@ -76,6 +76,21 @@ def test_what_differs_and_where_is_said_on_every_rank(ranks, case, usual, odd):
     assert told.count(" but ") == 1 + (2 if case == "two fields" else 1)
 
 
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("same rank", "each must be another rank to init, and rank 0 is told on ranks 0, 2 ("),
+        ("same place", "must have its own place in the mesh, and [0, 0] is told on ranks 0, 2 ("),
+        ("alone", "each must be another rank to init, and rank 0 is told on ranks 0, 1, 2, 3 ("),
+    ],
+)
+def test_ranks_that_take_themselves_for_the_same_one_are_told(ranks, case, says):
+    """They agree about everything else, and would draw the same."""
+    (told,) = {rank[case] for rank in ranks}
+    assert told.startswith(f"RuntimeError: {PREFIX}all ranks must agree, but each must ")
+    assert says + "call init after init_process_group, or give it each rank's own rank=" in told
+
+
 def test_rank_that_does_not_come_is_named_after_the_time_out(ranks):
     for late, absent in (("late", 2), ("first late", 0)):
         message = (
@@ -174,10 +189,21 @@ def records(n, **odd):
 
 
 def test_every_field_is_compared():
-    for field in records(1)[0]:
+    for field in set(records(1)[0]) - set(agreement._OWN):
         (told,) = agreement.compare([3, 5, 8], records(3, **{field: "another"}))
         assert told.startswith(f"{field} is ") and "on ranks 3, 5 but 'another' on rank 8" in told
     assert agreement.compare([3, 5, 8], records(3)) == []
+
+
+def test_dimensions_may_be_said_in_any_way():
+    """The order of a set is another one in each process."""
+    sizes = {"dp": (0, 2), "tp": (0, 2), "pp": (0, 2)}
+    ways = [("dp", "tp"), ["tp", "dp"], {"tp", "dp"}, frozenset({"dp", "tp"})]
+    ways += [{"numpy": w, "a": ("pp",)} for w in ways] + [{"a": ["pp"], "numpy": ways[1]}]
+    told = [
+        agreement._describe(seeder(world_size=8, mesh=sizes, varies=way))["varies"] for way in ways
+    ]
+    assert len(set(told[:4])) == len(set(told[4:])) == 1 and told[0] != told[4]
 
 
 def test_the_value_of_most_ranks_stands_first():

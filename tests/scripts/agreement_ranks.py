@@ -60,8 +60,8 @@ def write():
 class Mesh:
     """As much of a mesh as is compared."""
 
-    def __init__(self, **sizes):
-        self.names, self.sizes = tuple(sizes), tuple(sizes.values())
+    def __init__(self, *ranks, **sizes):
+        self.ranks, self.names, self.sizes = ranks, tuple(sizes), tuple(sizes.values())
 
 
 found["before init, without a group"] = met()
@@ -128,8 +128,17 @@ derivation = fastseed._ops.DERIVATION_VERSION
 fastseed._ops.DERIVATION_VERSION = 2 if RANK == ODD else 1
 found["derivation"] = met()[0]
 fastseed._ops.DERIVATION_VERSION = derivation
-api._seeder._mesh = Mesh(dp=2, tp=2) if RANK != ODD else Mesh(dp=4, tp=1)
+place = RANK // 2, RANK % 2
+api._seeder._mesh = Mesh(*place, dp=2, tp=2) if RANK != ODD else Mesh(RANK, 0, dp=4, tp=1)
 found["mesh"] = met()[0]
+start(rank=0)
+found["same rank"] = met()[0]
+start()
+api._seeder._mesh = Mesh(*(place if RANK != ODD else (0, 0)), dp=2, tp=2)
+found["same place"] = met()[0]
+start()
+api._seeder = fastseed.Seeder(42, rank=0, world_size=1)  # before there was a process group
+found["alone"] = met()[0]
 start()
 found["agree again"] = met()[0]
 
