@@ -149,8 +149,12 @@ def _open_locked(folder: str, prefix: str, mode: int) -> tuple[int, str]:
 
 
 def _take_permissions(fd: int, before: os.stat_result) -> None:
-    with contextlib.suppress(PermissionError):
-        os.fchown(fd, before.st_uid, before.st_gid)  # before the mode: it clears bits of that
+    # Before the mode, of which it clears bits. A member of the group may keep that, if nothing else.
+    try:
+        os.fchown(fd, before.st_uid, before.st_gid)
+    except PermissionError:
+        with contextlib.suppress(PermissionError):
+            os.fchown(fd, -1, before.st_gid)
     os.fchmod(fd, stat.S_IMODE(before.st_mode))
 
 

@@ -42,6 +42,7 @@ SMALLEST = FRAME.size + DIGEST
 
 _JOB = struct.Struct("<QQIIII16s")
 _ENTRY = struct.Struct("<IHQ")
+_LONGEST = 2**16 - 1  # bytes of a name
 _HEADER = FRAME.size + _JOB.size
 
 
@@ -57,6 +58,11 @@ def encode(state: dict[str, Any], writer: str) -> bytes:
                     f"got {streams.describe(held)}"
                 )
             named, data = name.encode(), held.contiguous().cpu().numpy().tobytes()
+            if len(named) > _LONGEST:
+                raise ValueError(
+                    f"fastseed.checkpoint: names must have at most {_LONGEST} bytes, "
+                    f"got {len(named)}: {streams.describe(name)}"
+                )
             entries += [_ENTRY.pack(rank, len(named), len(data)), named, data]
     body = b"".join(entries)
     length = _HEADER + len(body) + DIGEST

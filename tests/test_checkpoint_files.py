@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import stat
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from jobs import draws, everything, start
@@ -259,6 +261,29 @@ def test_permissions_are_kept(job, path, mode):
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_group_is_kept_by_a_member_who_is_not_the_owner():
+    with tempfile.TemporaryDirectory() as open_to_all:  # tmp_path is not
+        os.chmod(open_to_all, 0o777)
+        path = Path(open_to_all, "state")
+        path.write_bytes(b"old")
+        os.chown(path, 65530, 65531)
+        path.chmod(0o660)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgroups([65531])
+                os.setgid(65532)
+                os.setuid(65532)
+                checkpoint_files.replace("test", str(path), b"fastseed")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        found = path.stat()
+        assert path.read_bytes() == b"fastseed"
+        assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (65532, 65531, 0o660)
+
+
 def test_a_new_file_follows_the_umask(job, path):
     before = os.umask(0o027)
     try:
@@ -286,6 +311,15 @@ def test_long_names(job, path):
     long = path.parent / ("n" * 255)
     checkpoint.save(long)
     checkpoint.load(long)
+
+
+def test_names_that_are_too_long_are_refused(job, path):
+    checkpoint.save(path)
+    old = path.read_bytes()
+    fastseed.register_generator(random.Random(1), name="n" * 70_000)
+    with pytest.raises(ValueError, match=r"names must have at most 65535 bytes, got 70000: 'nnn"):
+        checkpoint.save(path)
+    assert path.read_bytes() == old
 
 
 def test_what_is_no_file_is_refused(job, path):
