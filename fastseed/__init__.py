@@ -10,7 +10,7 @@
 Importing compiles nothing, touches no GPU and changes no generator.
 """
 
-from . import checkpoint, data, digest, mesh
+from . import checkpoint, data, digest, environment, mesh
 from .agreement import verify_agreement
 from .api import (
     __version__,
@@ -56,6 +56,7 @@ __all__ = [
     "data",
     "derive_keys",
     "derive_seeds",
+    "environment",
     "digest",
     "exponential",
     "exponential_",

@@ -21,7 +21,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "completion",
         help="print the script that completes fastseed in a shell",
-        description='Print the completion script of a shell. Needs pip install "fastseed[completion]".',
+        description="Print a shell's completion script (needs the extra: fastseed[completion]).",
         epilog=INSTALL,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
