@@ -1,7 +1,8 @@
-"""``lightning_ranks.py PACKAGE FOLDER save|load``: a rank of a Lightning job under torchrun.
+"""``lightning_ranks.py PACKAGE FOLDER MODE...``: a rank of a Lightning job under torchrun.
 
 ``save`` writes a checkpoint in the middle of the second of two epochs and goes on; ``load`` goes on
-from it. Prints the samples that this rank saw, its dropout masks' digests and its parameters'.
+from it. Prints of each the samples that this rank saw, its dropout masks' digests and its
+parameters'.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ import torch
 
 import fastseed
 
-package, folder, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+package, folder, modes = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
 warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 lightning = importlib.import_module(package)
@@ -50,38 +51,37 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
-fastseed.init(42, rank=0, world_size=1)  # what a script knows before Lightning starts its ranks
-fastseed.reseed(0)
-model = Model()
-trainer = lightning.Trainer(
-    accelerator="cpu",
-    strategy="ddp" if os.environ["WORLD_SIZE"] != "1" else "auto",
-    devices=int(os.environ["WORLD_SIZE"]),
-    max_epochs=2,
-    logger=False,
-    enable_progress_bar=False,
-    enable_model_summary=False,
-    use_distributed_sampler=False,
-    callbacks=[
-        FastseedCallback(),
-        importlib.import_module(f"{package}.callbacks").ModelCheckpoint(
-            folder, filename="{step}", every_n_train_steps=6, save_top_k=-1
-        ),
-    ],
-)
-path = folder / "step=6.ckpt" if mode == "load" else None
-trainer.fit(model, ResumableLoader(Points(), batch_size=3, shuffle=True), ckpt_path=path)
-seeder = fastseed.api.current("test")
-parameters = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
-print(
-    json.dumps(
-        {
-            "rank": [seeder.rank, seeder.world_size],
-            "seen": model.seen,
-            "draws": model.draws,
-            "digest": hashlib.sha256(parameters).hexdigest(),
-        }
-    ),
-    flush=True,
-)
+def run(mode):
+    fastseed.init(42, rank=0, world_size=1)  # what a script knows before Lightning has its ranks
+    fastseed.reseed(0)
+    model = Model()
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        strategy="ddp" if os.environ["WORLD_SIZE"] != "1" else "auto",
+        devices=int(os.environ["WORLD_SIZE"]),
+        max_epochs=2,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        callbacks=[
+            FastseedCallback(),
+            importlib.import_module(f"{package}.callbacks").ModelCheckpoint(
+                folder, filename="{step}", every_n_train_steps=6, save_top_k=-1
+            ),
+        ],
+    )
+    path = folder / "step=6.ckpt" if mode == "load" else None
+    trainer.fit(model, ResumableLoader(Points(), batch_size=3, shuffle=True), ckpt_path=path)
+    seeder = fastseed.api.current("test")
+    held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+    return {
+        "rank": [seeder.rank, seeder.world_size],
+        "seen": model.seen,
+        "draws": model.draws,
+        "digest": hashlib.sha256(held).hexdigest(),
+    }
+
+
+print(json.dumps([run(mode) for mode in modes]), flush=True)
 os._exit(0)

@@ -1,0 +1,237 @@
+"""The Trainer callback against the real package: stopped and resumed runs, evaluation, tasks."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from rank_processes import run_ranks
+from torch.utils.data import Dataset
+
+import fastseed
+from fastseed.data.samples import per_sample
+from fastseed.integrations import Tasks
+from fastseed.integrations.transformers import FastseedCallback
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+N, BATCH, EPOCHS = 12, 3, 3
+STEPS = N // BATCH
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    transformers.logging.set_verbosity_error()
+
+
+class Points(Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        point = torch.rand(3) + np.random.rand() + random.random()
+        return {"index": torch.tensor(int(i)), "point": point.float()}
+
+
+class Model(torch.nn.Module):
+    """Dropout; what each step saw and drew is written down."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+        self.trained, self.evaluated = [], []
+
+    def forward(self, index, point):
+        seen = self.trained if self.training else self.evaluated
+        seen.append((index.tolist(), point.sum().item(), float(torch.rand(()))))
+        kept = torch.nn.functional.dropout(point, 0.5)
+        return {"loss": (self.layer(kept) ** 2).mean()}
+
+    def digest(self):
+        held = b"".join(p.detach().numpy().tobytes() for p in self.parameters())
+        return hashlib.sha256(held).hexdigest()
+
+
+def train(folder, *, resume=None, callback=None, evaluated=None, **options):
+    fastseed.init(42)
+    fastseed.reseed(0)
+    model = Model()
+    options = {"eval_strategy": "no", "save_strategy": "no", "max_grad_norm": 0.0, **options}
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=EPOCHS,
+        per_device_train_batch_size=BATCH,
+        per_device_eval_batch_size=6,
+        learning_rate=0.1,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        logging_strategy="no",
+        remove_unused_columns=False,
+        label_names=["index"],
+        **options,
+    )
+    trainer = transformers.Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=per_sample(Points()),
+        eval_dataset=evaluated if evaluated is not None else per_sample(Points()),
+        callbacks=[callback or FastseedCallback()],
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return model
+
+
+def test_a_run_repeats_and_evaluation_leaves_it_alone(tmp_path):
+    once = train(tmp_path)
+    assert len(once.trained) == STEPS * EPOCHS
+    two = {"one": per_sample(Points()), "two": per_sample(Points())}
+    for options in (
+        {},
+        {"eval_strategy": "epoch"},
+        {"eval_strategy": "steps", "eval_steps": 3},
+        {"eval_strategy": "steps", "eval_steps": 2, "evaluated": two},
+        {"eval_strategy": "epoch", "eval_on_start": True},
+        {"seed": 7},
+        {"save_strategy": "epoch"},
+    ):
+        other = train(tmp_path, **options)
+        assert other.trained == once.trained and other.digest() == once.digest(), options
+        assert bool(other.evaluated) == ("eval_strategy" in options)
+    draws = [entry[-1] for entry in train(tmp_path, eval_strategy="epoch").evaluated]
+    assert len(draws) == 2 * EPOCHS
+    assert len({*draws, *(entry[-1] for entry in once.trained)}) == len(draws) + len(once.trained)
+
+
+def test_without_the_callback_evaluation_changes_training(tmp_path):
+    """What it is for."""
+
+    def run(strategy):
+        model = train(tmp_path, callback=transformers.TrainerCallback(), eval_strategy=strategy)
+        return model.digest()
+
+    assert run("no") != run("epoch")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"save_strategy": "steps", "save_steps": 1},
+        {"save_strategy": "epoch"},
+        {"save_strategy": "epoch", "eval_strategy": "epoch"},
+        {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 1},
+        {"save_strategy": "steps", "save_steps": 1, "gradient_accumulation_steps": 2},
+    ],
+    ids=["steps", "epochs", "epochs evaluated", "steps evaluated", "accumulated"],
+)
+def test_a_run_that_goes_on_from_a_checkpoint_is_the_same_run(tmp_path, options):
+    whole = train(tmp_path, **options)
+    checkpoints = sorted(tmp_path.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
+    assert len(checkpoints) in (3, 6, 12)
+    rest = {k: v for k, v in options.items() if not k.startswith("save")}
+    each = options.get("gradient_accumulation_steps", 1)
+    for path in checkpoints:
+        step = each * int(path.name.split("-")[1])
+        model = train(tmp_path / "rest", resume=str(path), **rest)
+        assert model.trained == whole.trained[step:], path.name
+        assert model.digest() == whole.digest(), path.name
+
+
+def test_workers_are_told_the_epoch(tmp_path):
+    alone = train(tmp_path)
+    shared = train(tmp_path, dataloader_num_workers=2)
+    assert shared.trained == alone.trained and shared.digest() == alone.digest()
+
+
+def test_registered_generators_are_part_of_it(tmp_path, caplog):
+    own = np.random.default_rng()
+
+    class Drawing(FastseedCallback):
+        def on_train_begin(self, *arguments, **keywords):
+            super().on_train_begin(*arguments, **keywords)
+            if not list(fastseed.api._seeder._registry):
+                fastseed.register_generator(own, name="own")
+
+        def on_step_begin(self, *arguments, **keywords):
+            super().on_step_begin(*arguments, **keywords)
+            drawn.append(own.random())
+
+    drawn = []
+    train(tmp_path, callback=Drawing(), save_strategy="steps", save_steps=6)
+    whole, drawn = drawn, []
+    path = tmp_path / "checkpoint-6"
+    train(tmp_path, resume=str(path), callback=Drawing())
+    assert len(set(whole)) == STEPS * EPOCHS and drawn == whole[6:]
+
+
+def test_the_order_and_the_epochs_follow_the_master_seed(tmp_path):
+    found = train(tmp_path)
+
+    class Other(FastseedCallback):
+        def on_train_begin(self, *arguments, **keywords):
+            fastseed.init(43)
+            super().on_train_begin(*arguments, **keywords)
+
+    other = train(tmp_path, callback=Other())
+    orders = [[i for batch, _, _ in m.trained for i in batch] for m in (found, other)]
+    epochs = [order[k * N : k * N + N] for order in orders for k in range(EPOCHS)]
+    assert all(sorted(epoch) == list(range(N)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 2 * EPOCHS
+
+
+def test_tasks_and_steps(tmp_path):
+    places = []
+
+    class Looking(FastseedCallback):
+        def on_step_begin(self, *arguments, **keywords):
+            super().on_step_begin(*arguments, **keywords)
+            places.append(tuple(fastseed.api._seeder.scope))
+
+        def on_prediction_step(self, *arguments, **keywords):
+            super().on_prediction_step(*arguments, **keywords)
+            evaluations.append(tuple(fastseed.api._seeder.scope))
+
+    evaluations = []
+    tasks = Tasks(init=10, train=11, validate=12, test=13, predict=14)
+    looking = Looking(tasks=tasks, every_step=True)
+    train(tmp_path, callback=looking, eval_strategy="steps", eval_steps=2)
+    assert places == [(11, step // STEPS, step + 1) for step in range(STEPS * EPOCHS)]
+    assert evaluations == [(12, epoch, 0) for epoch in range(EPOCHS) for _ in range(4)]
+
+
+def test_wrong_arguments(tmp_path):
+    with pytest.raises(ValueError, match="master_seed must be in"):
+        FastseedCallback(-1)
+    with pytest.raises(TypeError, match=r"tasks must be a fastseed\.integrations\.Tasks"):
+        FastseedCallback(tasks=(0, 1))
+    with pytest.raises(ValueError, match=r"master_seed must be that of .*, 42, or left out, got 7"):
+        train(tmp_path, callback=FastseedCallback(7))
+
+
+def test_a_missing_file_is_said(tmp_path, caplog):
+    class Registering(FastseedCallback):
+        def on_train_begin(self, args, state, control, **keywords):
+            fastseed.register_generator(np.random.default_rng(), name="own")
+            super().on_train_begin(args, state, control, **keywords)
+
+    train(tmp_path, save_strategy="steps", save_steps=6)
+    path = tmp_path / "checkpoint-6"
+    (path / "fastseed-00000.state").unlink()
+    caplog.set_level(logging.WARNING, "fastseed")
+    train(tmp_path, resume=str(path), callback=Registering())
+    assert "there is no fastseed-00000.state" in caplog.text
+
+
+def test_two_ranks(tmp_path: Path):
+    whole, rest = zip(*run_ranks("trainer_ranks.py", 2, tmp_path), strict=True)
+    seen = [rank["seen"] for rank in whole]
+    assert sorted(seen[0][:6] + seen[1][:6]) == list(range(12))  # one order, dealt out
+    assert set(whole[0]["draws"]).isdisjoint(whole[1]["draws"])
+    for found, expected in zip(rest, whole, strict=True):
+        assert found["digest"] == expected["digest"]
+        assert found["draws"] == expected["draws"][3:] and len(found["draws"]) == 1
