@@ -11,6 +11,7 @@ Without a mesh each rank is its own place, and nothing here changes a bit.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -90,6 +91,9 @@ PRESETS = {
     "expert": expert,
 }
 """The functions that make presets, each with the name of its dimension as its argument."""
+
+STATE = "process.mesh"
+"""Stands for the mesh in exact states: nobody else may use the name."""
 
 DATA = "dp"
 """Dimensions whose names begin so cut the data: dp, dp_replicate, dp_shard."""
@@ -305,6 +309,11 @@ class Places:
         if self.mesh is None and not self._named and self._along is None:
             return ""
         return f"{self.mesh}; {self.told()}"
+
+    def alike(self, text: str) -> bool:
+        """Whether another rank with that :meth:`text` is in the same mesh, told the same."""
+        sizes, ours = (re.sub(r" \d+/", " ", t) for t in (text, self.text()))
+        return sizes == ours
 
     def told(self) -> str:
         """What ``varies`` said, in words that are the same however it was written."""

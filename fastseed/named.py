@@ -187,7 +187,9 @@ class Forking:
         kinds = (CPU, *(a.name for a in self._accelerators))
         self._registry.reserve("fork", tuple(f"{name}/{kind}" for kind in kinds))
         stream = self._streams[name] = NamedStream(name, place, self._accelerators)
-        stream.held = self._resumed.pop(name, None)
+        held = self._resumed.pop(name, None)
+        if held is not None and not (held.borrowed and place != streams.SHARED):
+            stream.held = held
         return stream
 
     def _begin_streams_anew(self) -> None:

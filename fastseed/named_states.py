@@ -1,8 +1,9 @@
 """What a seeder's exact state holds beside that of its generators: named streams, and its mesh.
 
 Under ``rng.<rank>.<name>/torch.cpu`` (and ``/torch.cuda``, …) where each stream of ``fork`` goes
-on, and under ``rng.<rank>.process.mesh``, where there is a mesh, its text: on another mesh other
-ranks share a stream, so exact states are then left out and only coordinates carry over.
+on; a new rank takes those that all ranks share from the lowest one. Under
+``rng.<rank>.process.mesh``, where there is a mesh, its text: on another mesh other ranks share a
+stream, so exact states are then left out and only coordinates carry over.
 """
 
 from __future__ import annotations
@@ -14,21 +15,19 @@ import torch
 
 from . import streams
 from .accelerators import AcceleratorSink
-from .sinks import TorchSink, pack, unpack
-from .states import RNG, is_bytes
+from .mesh import STATE as MESH
+from .sinks import TorchSink, pack
+from .states import RNG, is_bytes, mesh_of, split_key
 from .switching import CPU, State
 
 logger = logging.getLogger("fastseed")
-
-MESH = "process.mesh"
-"""Stands for the mesh in exact states: nobody else may use the name."""
 
 
 def save(seeder: Any) -> dict[str, torch.Tensor]:
     """The entries of an exact state."""
     prefix = f"{RNG}{seeder.rank}."
     entries = {}
-    held = dict(seeder._resumed)  # not entered again since
+    held = {n: s for n, s in seeder._resumed.items() if not s.borrowed}  # not entered again since
     held.update((s.name, s.held) for s in seeder._streams.values() if s.held is not None)
     for name, state in sorted(held.items()):
         entries[f"{prefix}{name}/{CPU}"] = TorchSink(state.cpu).state()
@@ -52,10 +51,10 @@ def split(seeder: Any, state: Any) -> tuple[Any, dict[str, State]]:
     prefix = f"{RNG}{seeder.rank}."
     own = {k[len(prefix) :]: k for k in state if isinstance(k, str) and k.startswith(prefix)}
     if not own:
-        return state, {}
+        return state, _of_the_lowest(seeder, state)
     rest = dict(state)
-    held = rest.pop(own.pop(MESH, ""), None)
-    text = "" if held is None else _text(held)
+    text = mesh_of(state, seeder.rank)
+    rest.pop(own.pop(MESH, ""), None)
     if text != seeder._places.text():
         logger.warning(
             "fastseed.load_state_dict: the exact states of rank %d are dropped: they are of "
@@ -69,6 +68,27 @@ def split(seeder: Any, state: Any) -> tuple[Any, dict[str, State]]:
             if entry is None or not entry.shared:
                 del rest[key]
         return rest, {}
+    return rest, _named(seeder, rest, prefix, own)
+
+
+def _of_the_lowest(seeder: Any, state: dict[Any, Any]) -> dict[str, State]:
+    """For a rank without states of its own: the lowest one's, for streams that all ranks share."""
+    keys = [k for k in state if isinstance(k, str) and k.startswith(RNG)]
+    if not keys or type(state.get("world_size")) is not int:
+        return {}
+    lowest = min(split_key("load_state_dict", key, state["world_size"])[0] for key in keys)
+    if not seeder._places.alike(mesh_of(state, lowest)):
+        return {}
+    prefix = f"{RNG}{lowest}."
+    own = {key[len(prefix) :]: key for key in keys if key.startswith(prefix)}
+    resumed = _named(seeder, dict(state), prefix, own)
+    for held in resumed.values():
+        held.borrowed = True
+    return resumed
+
+
+def _named(seeder: Any, rest: dict[str, Any], prefix: str, own: dict[str, str]) -> dict[str, State]:
+    """Takes the named streams among these keys out of ``rest``."""
     cpu = TorchSink(torch.Generator())
     resumed = {}
     for name, key in own.items():
@@ -80,7 +100,7 @@ def split(seeder: Any, state: Any) -> tuple[Any, dict[str, State]]:
         TorchSink(generator).load(rest.pop(key))
         devices = [_devices(a, rest, f"{prefix}{stream}/{a.name}") for a in seeder._accelerators]
         resumed[stream] = State(generator, devices)
-    return rest, resumed
+    return resumed
 
 
 def resume(seeder: Any, resumed: dict[str, State]) -> None:
@@ -89,12 +109,9 @@ def resume(seeder: Any, resumed: dict[str, State]) -> None:
         stream = seeder._streams.get(name)
         if stream is None:
             seeder._resumed[name] = state
-        else:
+        elif not (state.borrowed and stream.place != streams.SHARED):
+            state.borrowed = False
             stream.held = state
-
-
-def _text(held: Any) -> str:
-    return unpack(held).decode("utf-8", "replace") if is_bytes(held) else "?"
 
 
 def _check(key: str, sink: TorchSink, held: Any) -> None:

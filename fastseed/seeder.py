@@ -136,7 +136,7 @@ class Seeder(process_fork.Forks, Forking, LookUps):
         self._accelerators = [AcceleratorSink(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(sink.kind for sink in self._accelerators)))
         own = (*self._process.sinks, *(f"torch.{kind}" for kind in devices))
-        self._registry = Registry((*own, process_fork.STREAM, named_states.MESH), self._places)
+        self._registry = Registry((*own, process_fork.STREAM, mesh.STATE), self._places)
         process_fork.watch(self)
 
     def __repr__(self) -> str:

@@ -18,9 +18,11 @@ import torch
 
 from . import _ops, streams
 from .errors import ReseedError
+from .mesh import STATE as MESH
+from .mesh import Places
 from .process import ProcessGenerators
 from .registry import Bulk, Registry
-from .sinks import Sink
+from .sinks import Sink, unpack
 
 logger = logging.getLogger("fastseed")
 
@@ -52,6 +54,7 @@ class Resumable(Protocol):
     scheme: str
     _process: ProcessGenerators
     _registry: Registry
+    _places: Places
 
     @property
     def scope(self) -> streams.Coordinates | None:
@@ -105,7 +108,7 @@ def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
 def load_state_dict(seeder: Resumable, state: Any) -> None:
     """Put ``seeder`` where ``state`` was, after checking all of it.
 
-    Exact states are put back where this rank wrote them, and those of a generator that all ranks
+    Exact states are put back where this rank wrote them, and those of a stream that all ranks
     share on any rank. What has none gets the state it had at the beginning of the scope, and a log
     line says so: never another rank's.
     """
@@ -144,10 +147,13 @@ def _own(seeder: Resumable, state: dict[str, Any]) -> tuple[dict[str, Any], bool
             exact[key[cut:]] = held
         elif key.startswith(RNG):
             others.append(key)
+    three = exact.keys() & set(_ALWAYS)
     if exact and seeder.rank >= state["world_size"]:
         split_key("load_state_dict", prefix + next(iter(exact)), int(state["world_size"]))
     if others:
         _add_shared(seeder, state, others, exact)
+    if 0 < len(three) < len(_ALWAYS):
+        raise _refuse(f"state must hold exact states of all of {_ALWAYS}", sorted(exact))
     return exact, bool(exact or others)
 
 
@@ -155,15 +161,34 @@ def _add_shared(
     seeder: Resumable, state: dict[str, Any], others: list[str], exact: dict[str, Any]
 ) -> None:
     """The states of generators that all ranks share, from the lowest rank that has them."""
+    new = not exact
     found: dict[str, tuple[int, str]] = {}
     for key in others:
         rank, name = split_key("load_state_dict", key, int(state["world_size"]))
         if not is_bytes(state[key]):
             raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
         entry = seeder._registry.find(name) if name not in exact else None
-        if entry is not None and entry.shared:
+        built_in = new and (name in _ALWAYS or (name.startswith("torch.") and "/" not in name))
+        if (
+            entry.shared
+            if entry is not None
+            else built_in and _all_share(seeder, state, rank, name)
+        ):
             found[name] = min(found.get(name, (rank, key)), (rank, key))
     exact.update((name, state[key]) for name, (_, key) in found.items())
+
+
+def _all_share(seeder: Resumable, state: dict[str, Any], rank: int, name: str) -> bool:
+    """Whether a built-in stream is one for all ranks, here and where ``rank`` saved it."""
+    return seeder._places.of(name) == streams.SHARED and seeder._places.alike(mesh_of(state, rank))
+
+
+def mesh_of(state: dict[str, Any], rank: int) -> str:
+    """The text of the mesh that a rank's exact states are of; empty where there was none."""
+    held = state.get(f"{RNG}{rank}.{MESH}")
+    if held is None:
+        return ""
+    return unpack(held).decode("utf-8", "replace") if is_bytes(held) else "?"
 
 
 def split_key(function: str, key: str, world_size: int) -> tuple[int, str]:
@@ -202,7 +227,7 @@ def _tell(seeder: Resumable, saved: int, exact: dict[str, Any], sinks: dict[str,
             here,
         )
     fresh = sorted(set(sinks) - set(exact))
-    if "python" in fresh:
+    if set(fresh) & set(_ALWAYS):
         logger.warning(
             "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
             "generators are set to the beginning of the scope: %s",
@@ -263,10 +288,10 @@ def is_bytes(held: Any) -> bool:
 
 def _check_exact(seeder: Resumable, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
     three = [exact[name] for name in _ALWAYS if name in exact]
-    if 0 < len(three) < len(_ALWAYS):
-        raise _refuse(f"state must hold exact states of all of {_ALWAYS}", sorted(exact))
     names: Iterable[str] = exact
-    if three and seeder._process.takes(three):  # in one call; what is wrong is said below
+    if len(three) == len(_ALWAYS) and seeder._process.takes(
+        three
+    ):  # in one call; what is wrong is said below
         names = [name for name in exact if name not in _ALWAYS]
     for name in names:
         where = f"state['{RNG}{seeder.rank}.{name}']"

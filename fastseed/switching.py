@@ -45,10 +45,11 @@ Held: TypeAlias = "list[torch.Tensor] | Stream | None"
 class State:
     """What torch's default generators hold, or will."""
 
-    __slots__ = ("cpu", "devices")
+    __slots__ = ("borrowed", "cpu", "devices")
 
-    def __init__(self, cpu: torch.Generator, devices: list[Held]) -> None:
+    def __init__(self, cpu: torch.Generator, devices: list[Held], borrowed: bool = False) -> None:
         self.cpu, self.devices = cpu, devices
+        self.borrowed = borrowed  # another rank's: for a stream that all share, and no other
 
     @classmethod
     def now(cls, accelerators: list[AcceleratorSink]) -> State:

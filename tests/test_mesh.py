@@ -413,6 +413,77 @@ def test_on_another_mesh_only_coordinates_carry_over(where, varies, caplog):
     assert torch.rand(3, generator=common).equal(after)  # what all share is all's everywhere
 
 
+def saved_by_two(varies, where=None):
+    """Exact states of two ranks that have drawn, and what they draw next."""
+    states, after = {}, None
+    for rank in range(2):
+        s = seeder(rank=rank, world_size=2, varies=varies, mesh=where and where(rank))
+        s.reseed(1, 2)
+        torch.rand(3), np.random.random()
+        with s.fork("common", varies=()):
+            torch.rand(3)
+        with s.fork("own"):
+            torch.rand(3)
+        states.update(through_torch(s.state_dict(rng=True)))
+        after = [torch.rand(3).tolist(), np.random.random(), forked_by(s, varies=())]
+    return states, after
+
+
+def forked_by(s, name="common", **more):
+    with s.fork(name, **more):
+        return torch.rand(3).tolist()
+
+
+def test_a_new_rank_goes_on_with_what_all_ranks_share():
+    """They would no longer draw alike if it began the scope."""
+    states, after = saved_by_two(varies=())
+    fresh = seeder(rank=2, world_size=3)
+    fresh.reseed(1, 2)
+    expected = forked_by(fresh, "own")
+    for rank in range(4):
+        s = seeder(rank=rank, world_size=4, varies=())
+        s.load_state_dict(states)
+        again = s.state_dict(rng=True)
+        assert [torch.rand(3).tolist(), np.random.random(), forked_by(s, varies=())] == after
+        own = forked_by(s, "own")  # which each rank has for itself
+        assert rank < 2 or own == forked_by_itself(rank, "own")
+        if rank == 2:
+            assert own == expected
+            assert "rng.2.python" in again and "rng.2.own/torch.cpu" not in again
+
+
+def forked_by_itself(rank, name):
+    s = seeder(rank=rank, world_size=4, varies=())
+    s.reseed(1, 2)
+    return forked_by(s, name)
+
+
+def test_a_new_rank_takes_no_more_than_what_all_ranks_share(caplog):
+    """NumPy's alone, here; and nothing where the job or this rank says otherwise."""
+    states, after = saved_by_two(varies={"numpy": ()})
+    s = seeder(rank=2, world_size=3, varies={"numpy": ()})
+    s.load_state_dict(states)
+    assert "to the beginning of the scope: ['python', 'torch.cpu']" in caplog.text
+    assert np.random.random() == after[1]
+    assert torch.initial_seed() == s.seed("torch.cpu", task=1, epoch=2)
+    first = torch.rand(3)
+    for varies, held in ((None, states), ((), states), ((), saved_by_two(varies=None)[0])):
+        s = seeder(rank=2, world_size=3, varies=varies)
+        s.load_state_dict(held)
+        loaded = np.random.random(), torch.rand(3).tolist()
+        s.restore(1, 2, 0)
+        assert loaded == (np.random.random(), torch.rand(3).tolist())
+    assert not torch.equal(first, torch.tensor(loaded[1]))
+
+
+def test_the_states_of_one_rank_serve_all_that_share_them():
+    states, after = saved_by_two((), lambda rank: {"tp": (rank, 2)})
+    alone = {key: held for key, held in states.items() if not key.startswith("rng.1.")}
+    s = seeder(rank=1, world_size=2, varies=(), mesh={"tp": (1, 2)})
+    s.load_state_dict(alone)
+    assert [torch.rand(3).tolist(), np.random.random(), forked_by(s, varies=())] == after
+
+
 def test_exact_states_without_a_mesh_are_not_taken_into_one(caplog):
     s = seeder(rank=2, world_size=4)
     s.reseed(1, 2)
