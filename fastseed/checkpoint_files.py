@@ -149,7 +149,7 @@ def _open_locked(folder: str, prefix: str, mode: int) -> tuple[int, str]:
 
 
 def _take_permissions(fd: int, before: os.stat_result) -> None:
-    # Before the mode, of which it clears bits. A member of the group may keep that, if nothing else.
+    # Before the mode, of which it clears bits. A member of the group may still keep that.
     try:
         os.fchown(fd, before.st_uid, before.st_gid)
     except PermissionError:
