@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from . import _reference_digest, digest_parts, digest_ranks
 from .streams import describe
@@ -23,6 +24,22 @@ from .streams import describe
 MODULUS = _reference_digest.MODULUS
 GROUP = _reference_digest.GROUP
 _NAME = digest_parts.NAME
+
+_PLAIN = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device)
+_BY_ROW, _BY_COLUMN = ("crow_indices", "col_indices"), ("ccol_indices", "row_indices")
+_SPARSE = {  # what a sparse tensor of each layout is made of
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: (*_BY_ROW, "values"),
+    torch.sparse_bsr: (*_BY_ROW, "values"),
+    torch.sparse_csc: (*_BY_COLUMN, "values"),
+    torch.sparse_bsc: (*_BY_COLUMN, "values"),
+}
+
+
+class _Empty(NamedTuple):
+    """Stands for a dict, list or tuple without leaves."""
+
+    kind: str
 
 
 class Leaf(NamedTuple):
@@ -81,28 +98,72 @@ def digest(obj: Any) -> Digest:
     """The digest of a tensor, module, optimizer, state dict, or tree of dicts, lists and tuples.
 
     Args:
-        obj: its leaves are tensors of any strided or sparse layout and device, NumPy arrays, and
-            plain values (None, bool, int, float, complex, str, bytes). Of a module: parameters and
-            buffers; of an optimizer or anything else with ``state_dict()``: what that gives. The
-            order of a dict's keys is no matter.
+        obj: its leaves are tensors of any strided layout and device, NumPy arrays, and plain values
+            (None, bool, int, float, complex, str, bytes, torch's dtypes and devices). A sparse
+            tensor counts as a dict of its layout, size, indices and values, as they are stored. Of
+            a module: parameters and buffers; of an optimizer or anything else with
+            ``state_dict()``: what that gives. The order of a dict's keys is no matter.
 
     Returns:
         A :class:`Digest`: the same on every device, for every layout in memory and thread count.
 
     Raises:
         TypeError: a leaf is none of these, or a tensor has no data (``meta``).
+        ValueError: two leaves have one name, as with ``{"a.b": 1, "a": {"b": 2}}``.
+        RuntimeError: a rank holds a ``DTensor`` of a mesh that it is not in, or the ranks of a mesh
+            do not hold the same ones.
 
     A ``DTensor``'s digest is that of the whole tensor: each rank digests its shard and sums are
-    exchanged, never data beyond single groups. So it is a collective of the tensor's mesh.
+    exchanged, never data beyond single groups (but what is ``Partial`` is summed up first). So it
+    is a collective of the tensor's mesh, in which all its ranks must hold the same names.
     """
-    leaves = dict(_leaves("", obj, set()))
-    tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
-    sums = digest_ranks.sums_of(tensors)
-    table = {
-        name: _of_tensor(leaf, sums[name]) if name in sums else _plain(name, leaf)
-        for name, leaf in leaves.items()
-    }
+    table = table_of(_leaves("", obj, set()))
     return Digest(_whole(table), table)
+
+
+def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
+    """The digest of each leaf: a collective where there are DTensors among them."""
+    named: dict[str, Any] = {}
+    for name, leaf in leaves:
+        if name in named:
+            raise ValueError(
+                f"fastseed.digest: obj must have one leaf of each name, got two at {name!r}"
+            )
+        named[name] = leaf
+    tensors = {name: leaf for name, leaf in named.items() if isinstance(leaf, torch.Tensor)}
+    sums = digest_ranks.sums_of(tensors)
+    return {
+        name: _of_tensor(leaf, sums[name]) if name in sums else _plain(name, leaf)
+        for name, leaf in named.items()
+    }
+
+
+def assert_ranks_agree(module: Any, group: dist.ProcessGroup | None = None) -> None:
+    """Return if a module is the same, bit for bit, on all ranks; else raise, on every rank.
+
+    For what is replicated, as DDP does: parameters and buffers of one process are compared with
+    those of the others. Of a ``DTensor`` the whole counts, so its replicas are compared. Digests
+    travel, not data: 128 bits of each rank, and, where those differ, those of each tensor.
+
+    Args:
+        module: anything that :func:`digest` takes. Its tensors may differ in names and number.
+        group: the ranks to compare, all of which have to make the call; all ranks unless given.
+            Without torch.distributed, or with one rank, it returns at once.
+
+    Raises:
+        TypeError: ``group`` is no process group.
+        ValueError: this process is not in ``group``.
+        RuntimeError: ranks differ, or one of them could not digest its module: the message names
+            ranks and tensors. It is the same on all ranks.
+    """
+    size = digest_ranks.group_size(group)
+    if size <= 1:
+        return
+    try:
+        table, problem = {name: leaf.value for name, leaf in digest(module).table.items()}, ""
+    except (TypeError, ValueError, RuntimeError) as error:
+        table, problem = {}, str(error)
+    digest_ranks.agree(table, problem, group)
 
 
 def compare(a: Any, b: Any, *, limit: int | None = None) -> list[Difference]:
@@ -132,16 +193,16 @@ def _leaves(name: str, obj: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
     if isinstance(obj, torch.nn.Module):
         yield from _named(name, obj.named_parameters(remove_duplicate=False), above)
         yield from _named(name, obj.named_buffers(remove_duplicate=False), above)
-    elif isinstance(obj, (torch.Tensor, np.ndarray, np.generic, str, bytes, int, float, complex)):
+    elif isinstance(obj, torch.Tensor) and obj.layout in _SPARSE:
+        yield from _named(name, _sparse(obj), above)
+    elif isinstance(obj, (torch.Tensor, np.ndarray, np.generic, *_PLAIN)):
         yield name, torch.from_numpy(obj) if _is_plain_array(obj) else obj
-    elif obj is None:
-        yield name, obj
     elif isinstance(obj, (Mapping, list, tuple)):
         if id(obj) in above:
             raise TypeError(f"fastseed.digest: obj must be a tree, but {name!r} holds itself")
         items = obj.items() if isinstance(obj, Mapping) else enumerate(obj)
         if not obj:
-            yield name, f"an empty {_kind(obj)}"
+            yield name, _Empty(_kind(obj))
         yield from _named(name, items, above | {id(obj)})
     elif callable(getattr(obj, "state_dict", None)):
         yield from _leaves(name, obj.state_dict(), above)
@@ -155,12 +216,15 @@ def _leaves(name: str, obj: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
 def _named(
     name: str, items: Iterable[tuple[Any, Any]], above: set[int]
 ) -> Iterator[tuple[str, Any]]:
-    seen: dict[str, Any] = {}
     for key, value in items:
-        inner = f"{name}.{key}" if name else str(key)
-        if seen.setdefault(inner, key) is not key and seen[inner] != key:
-            inner += f" ({type(key).__name__})"  # 1 and "1" are two keys
-        yield from _leaves(inner, value, above)
+        yield from _leaves(f"{name}.{key}" if name else str(key), value, above)
+
+
+def _sparse(tensor: torch.Tensor) -> list[tuple[str, Any]]:
+    """What a sparse tensor is made of; duplicate indices are not added up."""
+    parts = _SPARSE[tensor.layout]
+    found = [(part.strip("_"), getattr(tensor.detach(), part)()) for part in parts]
+    return [("layout", str(tensor.layout)), ("size", tuple(tensor.shape)), *found]
 
 
 def _kind(obj: Any) -> str:
@@ -190,13 +254,14 @@ def _plain(name: str, leaf: Any) -> Leaf:
     """A leaf that is no tensor."""
     if isinstance(leaf, (np.ndarray, np.generic)):
         array = np.asarray(leaf)
-        if array.dtype.kind not in "biufcSU":
+        if array.dtype.kind not in "biufcSU" or array.dtype.char in "gG":  # long: has padding
             raise TypeError(
                 "fastseed.digest: obj must hold arrays of numbers or text, "
                 f"got dtype {array.dtype} at {name!r}"
             )
         return _of_array(array)
-    kind = "NoneType" if leaf is None else type(leaf).__name__
+    if isinstance(leaf, _Empty):
+        return _value(leaf.kind, b"")
     if isinstance(leaf, float):
         data = struct.pack("<d", leaf)
     elif isinstance(leaf, complex):
@@ -205,6 +270,10 @@ def _plain(name: str, leaf: Any) -> Leaf:
         data = leaf
     else:
         data = str(leaf).encode("utf-8", "surrogatepass")
+    return _value(type(leaf).__name__, data)
+
+
+def _value(kind: str, data: bytes) -> Leaf:
     sha = hashlib.sha256(_NAME + b"\0value\0" + kind.encode() + b"\0" + data)
     return Leaf(int.from_bytes(sha.digest()[:16], "little"), kind, ())
 

@@ -7,12 +7,15 @@ put together when parts are.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from . import _native, _reference_digest, shards
@@ -20,17 +23,32 @@ from . import _native, _reference_digest, shards
 NAME = b"fastseed digest 1"
 GROUP = _reference_digest.GROUP
 MODULUS = _reference_digest.MODULUS
+BIG_ENDIAN = sys.byteorder == "big"
+
+TILE = 1024
+"""Groups that a block of threads takes at a time (csrc/kernels/cuda_digest.cu)."""
 
 
 class Rows(NamedTuple):
     """Rows of bytes that begin at a group and end at one, or where the tensor's row ends."""
 
-    bytes: torch.Tensor
-    """uint8, (rows, bytes of a row); a row's bytes lie one after another."""
+    memory: torch.Tensor
+    """Any tensor whose first element is where the first row begins; it keeps the memory alive."""
+    length: int
+    """Bytes of a row, one after another."""
+    rows: int
+    stride: int
+    """Bytes from one row to the next."""
     place: int
     """Of the first group of the first row."""
     place_stride: int
     """From one row's first group to the next one's."""
+
+
+def rows_of(matrix: torch.Tensor, place: int, place_stride: int) -> Rows:
+    """The rows of a uint8 matrix whose rows' bytes lie one after another."""
+    count, length = matrix.shape
+    return Rows(matrix, length, count, matrix.stride(0), place, place_stride)
 
 
 class Fragment(NamedTuple):
@@ -51,7 +69,8 @@ class Part:
     fragments: list[Fragment] = field(default_factory=list)
 
 
-def header_of(dtype: str, shape: Iterable[int]) -> tuple[int, int]:
+@functools.lru_cache(maxsize=4096)
+def header_of(dtype: str, shape: tuple[int, ...]) -> tuple[int, int]:
     """(key of a tensor's groups, what its sum begins with): functions of dtype and shape."""
     text = f"\0tensor\0{dtype}\0{','.join(map(str, shape))}"
     sha = hashlib.sha256(NAME + text.encode()).digest()
@@ -60,12 +79,17 @@ def header_of(dtype: str, shape: Iterable[int]) -> tuple[int, int]:
 
 def dtype_name(tensor: torch.Tensor) -> str:
     """A tensor's dtype as tables show it."""
-    return str(tensor.dtype).removeprefix("torch.")
+    return _name_of(tensor.dtype)
+
+
+@functools.cache
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def key_of(tensor: torch.Tensor) -> int:
     """The key of a tensor's groups."""
-    return header_of(dtype_name(tensor), tensor.shape)[0]
+    return header_of(dtype_name(tensor), tuple(tensor.shape))[0]
 
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
@@ -75,9 +99,13 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     keys: list[int] = []
     rows: list[Rows] = []
     for name, tensor in tensors.items():
-        _check(name, tensor)
-        local, boxes = _boxes(tensor)
-        found, parts[name].fragments = _cut(_plain(local), boxes, tensor.shape)
+        simple = _simple(tensor)
+        if simple is None:
+            _check(name, tensor)
+            local, boxes = _boxes(tensor)
+            found, parts[name].fragments = _cut(_plain(local), boxes, tensor.shape)
+        else:
+            found = [simple]
         rows += found
         keys += [key_of(tensor)] * len(found)
         owners += [parts[name]] * len(found)
@@ -91,7 +119,7 @@ def part_of(tensor: torch.Tensor, shape: Sequence[int], offsets: Sequence[int]) 
     _check("", tensor)
     boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
     rows, fragments = _cut(_plain(tensor), boxes, shape)
-    key = header_of(dtype_name(tensor), shape)[0]
+    key = header_of(dtype_name(tensor), tuple(shape))[0]
     return Part(sum(sum_rows([key] * len(rows), rows)) % MODULUS, fragments)
 
 
@@ -142,7 +170,29 @@ def _boxes(tensor: torch.Tensor) -> tuple[torch.Tensor, list[list[shards.Run]]]:
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """Without gradients, and with the bits that arithmetic sees."""
-    return tensor.detach().resolve_conj().resolve_neg()
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return plain.clone() if plain._is_zerotensor() else plain  # zeros that have no memory
+
+
+def _simple(tensor: torch.Tensor) -> Rows | None:
+    """A whole tensor as it lies there; None for what needs more than a look."""
+    if (
+        type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+        or tensor.device.type not in ("cpu", "cuda")
+        or tensor.layout != torch.strided
+        or not tensor.is_contiguous()
+        or tensor.numel() == 0
+        or tensor.is_conj()
+        or tensor.is_neg()
+        or tensor._is_zerotensor()
+        or tensor.is_quantized
+        or BIG_ENDIAN
+    ):
+        return None
+    size = tensor.element_size()
+    length = tensor.shape[-1] * size if tensor.dim() else size
+    groups = -(-length // GROUP)
+    return Rows(tensor, length, tensor.numel() * size // length, length, 0, groups)
 
 
 def _cut(
@@ -166,7 +216,7 @@ def _cut(
             inner = -(-begin // GROUP) * GROUP, end if end == length else end // GROUP * GROUP
             if inner[0] < inner[1]:
                 middle = part[:, inner[0] - begin : inner[1] - begin]
-                rows.append(Rows(middle, first * groups + inner[0] // GROUP, groups))
+                rows.append(rows_of(middle, first * groups + inner[0] // GROUP, groups))
             for low, high in ((begin, min(inner[0], end)), (max(inner), end)):
                 if low < high:
                     edge = part[:, low - begin : high - begin].cpu().numpy()
@@ -214,24 +264,94 @@ def _bytes(rows: torch.Tensor) -> torch.Tensor:
         rows = rows.as_strided(rows.shape, (rows.stride(0), 1))
     if rows.stride(1) != 1:
         rows = rows.contiguous()
-    return rows.view(torch.uint8)
+    as_bytes = rows.view(torch.uint8)
+    return _swapped(as_bytes, rows) if BIG_ENDIAN else as_bytes
+
+
+def _swapped(as_bytes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """A copy with each number's bytes in the other order."""
+    size = rows.element_size() // (2 if rows.is_complex() else 1)
+    return as_bytes.reshape(as_bytes.shape[0], -1, size).flip(2).reshape(as_bytes.shape)
 
 
 # ---------------------------------------------------------------- rows to sums
 
 
 def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
-    """The sums modulo 2**128 of the groups of many rows, in one call."""
-    held = [r.bytes.cpu() for r in rows]  # alive until the sums are there
+    """The sums modulo 2**128 of the groups of many rows, in one call for each device."""
+    sums = [0] * len(rows)
+    by_device: dict[torch.device, list[int]] = {}
+    for i, r in enumerate(rows):
+        by_device.setdefault(r.memory.device, []).append(i)
+    for device, chosen in by_device.items():
+        if device.type == "cuda" and cuda_kernel() is not None:
+            found = _on_cuda(device, [keys[i] for i in chosen], [rows[i] for i in chosen])
+        else:
+            found = _on_cpu([keys[i] for i in chosen], [_here(rows[i]) for i in chosen])
+        for i, total in zip(chosen, found, strict=True):
+            sums[i] = total
+    return sums
+
+
+def cuda_kernel() -> Any:
+    """The operator for tensors on CUDA devices; None where it was not built."""
+    op = "fastseed::digest_tiles"
+    if _native.kernels is None or not hasattr(_native.kernels, "digest_tiles"):
+        return None
+    built = torch._C._dispatch_has_kernel_for_dispatch_key(op, "CUDA")
+    return _native.kernels.digest_tiles if built else None
+
+
+def _bytes_of(r: Rows) -> torch.Tensor:
+    """The bytes of rows as a matrix, where they are."""
+    memory = r.memory.detach()
+    flat = memory.reshape(1).view(torch.uint8) if memory.dim() == 0 else memory.view(torch.uint8)
+    return flat.as_strided((r.rows, r.length), (r.stride, 1))
+
+
+def _here(r: Rows) -> Rows:
+    """The rows in this process's own memory."""
+    if r.memory.device.type == "cpu":
+        return r
+    return rows_of(_bytes_of(r).cpu(), r.place, r.place_stride)
+
+
+def _plan(keys: list[int], rows: list[Rows], columns: int) -> npt.NDArray[np.uint64]:
+    plan = np.zeros((len(rows), columns), np.uint64)
+    if rows:
+        plan[:, :7] = np.array(
+            [
+                (key, r.memory.data_ptr(), r.length, r.rows, r.stride, r.place, r.place_stride)
+                for key, r in zip(keys, rows, strict=True)
+            ],
+            np.uint64,
+        )
+    return plan
+
+
+def _on_cpu(keys: list[int], rows: list[Rows]) -> list[int]:
     if _native.kernels is None:
         return [
-            _reference_digest.digest_rows(key, data.numpy(), r.place, r.place_stride)
-            for key, data, r in zip(keys, held, rows, strict=True)
+            _reference_digest.digest_rows(key, _bytes_of(r).numpy(), r.place, r.place_stride)
+            for key, r in zip(keys, rows, strict=True)
         ]
-    plan = np.zeros((len(rows), 7), np.uint64)
-    for line, key, data, r in zip(plan, keys, held, rows, strict=True):
-        count, length = data.shape
-        line[:] = key, data.data_ptr(), length, count, data.stride(0), r.place, r.place_stride
     sums = torch.zeros((len(rows), 2), dtype=torch.uint64)
-    _native.kernels.digest(sums, torch.from_numpy(plan.view(np.int64)))
-    return [int(low) | int(high) << 64 for low, high in sums.numpy()]
+    plan = torch.from_numpy(_plan(keys, rows, 7).view(np.int64))
+    _native.kernels.digest(sums, plan)
+    return _as_integers(sums)
+
+
+def _on_cuda(device: torch.device, keys: list[int], rows: list[Rows]) -> list[int]:
+    """One launch, for which the plan is copied to the device, and one copy back."""
+    plan = _plan(keys, rows, 8)
+    tiles = [-(-(-(-r.length // GROUP) * r.rows) // TILE) for r in rows]
+    ends = np.cumsum(tiles, dtype=np.uint64)
+    plan[1:, 7] = ends[:-1]
+    sums = torch.zeros((len(rows), 2), dtype=torch.uint64, device=device)
+    there = torch.from_numpy(plan.view(np.int64)).to(device)
+    cuda_kernel()(sums, there, int(ends[-1]))
+    return _as_integers(sums.cpu())
+
+
+def _as_integers(sums: torch.Tensor) -> list[int]:
+    return [low | high << 64 for low, high in sums.tolist()]

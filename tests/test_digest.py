@@ -102,7 +102,7 @@ def test_digest_on_every_path(path, row):
 @pytest.mark.parametrize("place", [0, 5, 2**32 - 20, 2**64 - 21, 2**33 - 3])
 def test_places_carry_into_the_upper_word(path, place):
     data = np.random.default_rng(3).integers(0, 256, (1, 16 * 50), dtype=np.uint8)
-    rows = digest_parts.Rows(torch.from_numpy(data), place, 50)
+    rows = digest_parts.rows_of(torch.from_numpy(data), place, 50)
     words = data.view("<u4").reshape(-1, 4).tolist()
     key = 0xFFFFFFFF_00000007
     expected = sum(block7((key + place + i) % 2**64, w) for i, w in enumerate(words)) % MODULUS
@@ -288,9 +288,10 @@ def test_compare_names_what_differs():
         ({"x": {1, 2}}, r"type set at 'x'"),
         (torch.empty(2, device="meta"), r"must hold tensors with data, got meta at ''"),
         (
-            [torch.eye(2).to_sparse()],
-            r"must hold dense tensors, got layout torch.sparse_coo.* at '0'",
+            [torch.eye(2).to_mkldnn()],
+            r"must hold dense tensors, got layout torch._mkldnn.* at '0'",
         ),
+        (np.array([np.longdouble(1)]), r"must hold arrays of numbers or text, got dtype"),
         (np.array([object()]), r"must hold arrays of numbers or text, got dtype object"),
     ],
 )
