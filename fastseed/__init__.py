@@ -10,7 +10,7 @@
 Importing compiles nothing, touches no GPU and changes no generator.
 """
 
-from . import checkpoint, data, digest, environment, mesh
+from . import audit, checkpoint, data, digest, doctor, environment, mesh
 from .agreement import verify_agreement
 from .api import (
     __version__,
@@ -47,6 +47,7 @@ __all__ = [
     "Shard",
     "StreamBank",
     "__version__",
+    "audit",
     "bernoulli",
     "bernoulli_",
     "bits",
@@ -57,6 +58,7 @@ __all__ = [
     "derive_keys",
     "derive_seeds",
     "digest",
+    "doctor",
     "environment",
     "exponential",
     "exponential_",

@@ -30,7 +30,8 @@ LEVELS = (
     ("api",),
     ("agreement",),
     ("pyt", "checkpoint", "data"),
-    ("integrations",),
+    ("integrations", "audit"),
+    ("doctor",),
     ("__init__",),
     ("cli",),
     ("__main__",),
@@ -67,7 +68,7 @@ INSIDE = {
     "cli": (
         ("exits",),
         ("output",),
-        ("env", "completion"),
+        ("env", "completion", "doctor"),
         ("__init__",),
     ),
 }

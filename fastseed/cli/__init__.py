@@ -21,6 +21,7 @@ from . import exits, output
 
 COMMANDS: tuple[str, ...] = (
     "env",
+    "doctor",
     "completion",
 )
 """The subcommands, in the order in which help shows them."""

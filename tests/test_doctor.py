@@ -1,0 +1,219 @@
+"""The doctor sees what was seeded and how far it has gone; the audit, who drew besides."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+from support import snapshot
+
+import fastseed
+from fastseed import api, audit, cli, doctor
+
+
+@pytest.fixture(autouse=True)
+def job(monkeypatch):
+    monkeypatch.setattr(api, "_seeder", None)
+
+
+def rows(topic: str = "streams") -> dict[str, tuple[str, str]]:
+    return {r.item: (r.status, r.says) for r in doctor.examine() if r.topic == topic}
+
+
+def start() -> None:
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 3)
+
+
+def test_doctor_before_init_and_before_reseed():
+    assert rows("job")["init"][0] == doctor.WRONG
+    fastseed.init(42, rank=0, world_size=1)
+    assert rows("job")["scope"] == (
+        doctor.WRONG, "fastseed.reseed was not called: nothing is seeded yet",
+    )  # fmt: skip
+    assert rows() == {}
+
+
+def test_doctor_counts_words():
+    start()
+    assert {says for _, says in rows().values()} == {"nothing drawn since reseed"}
+    random.getrandbits(32)
+    np.random.randint(0, 2**32, 1000, dtype=np.uint32)
+    torch.empty(700, dtype=torch.int32).random_()
+    found = rows()
+    assert found["python"] == (doctor.FINE, "1 words drawn since reseed")
+    assert found["numpy"] == (doctor.FINE, "1000 words drawn since reseed")
+    assert found["torch.cpu"] == (doctor.FINE, "700 words drawn since reseed")
+
+
+@pytest.mark.parametrize("n", [1, 623, 624, 625, 1247, 1248, 1249, 6240])
+def test_doctor_counts_across_states(n):
+    start()
+    for _ in range(n):
+        random.getrandbits(32)
+    np.random.randint(0, 2**32, n, dtype=np.uint32)
+    torch.empty(n, dtype=torch.int32).random_()
+    assert {says for _, says in rows().values()} == {f"{n} words drawn since reseed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("python", lambda: random.seed(7)),
+        ("numpy", lambda: np.random.seed(7)),
+        ("torch.cpu", lambda: torch.manual_seed(7)),
+    ],
+)
+def test_doctor_sees_who_was_seeded_again(name, seed):
+    start()
+    seed()
+    wrong = [item for item, (status, _) in rows().items() if status == doctor.WRONG]
+    assert wrong == [name]
+
+
+def test_doctor_sees_registered_generators():
+    fastseed.init(42, rank=0, world_size=1)
+    early, other = torch.Generator(), random.Random()
+    fastseed.register_generator(early, name="early")
+    fastseed.register_generator(other, name="other", shared=True)
+    fastseed.register_generator(lambda seed: None, name="function")
+    fastseed.register_generator(fastseed.GeneratorPool([torch.Generator()] * 2), name="pool")
+    fastseed.reseed(1, 0)
+    fastseed.register_generator(np.random.RandomState(3), name="late")
+    found = rows()
+    assert found["early"] == found["other"] == (doctor.FINE, "nothing drawn since reseed")
+    assert found["late"][0] == doctor.WRONG
+    assert found["function"] == (doctor.FINE, "a function, which cannot be read")
+    assert found["pool"] == (doctor.FINE, "2 members")
+
+
+def test_doctor_changes_nothing():
+    start()
+    torch.rand(3)
+    before = snapshot()
+    doctor.examine()
+    with audit.audit():
+        pass
+    assert snapshot() == before
+
+
+def test_doctor_asks_ranks_only_where_there_are_some():
+    start()
+    (row,) = [r for r in doctor.examine(ranks=True) if r.topic == "ranks"]
+    assert row.status == doctor.NOTE
+
+
+# ---------------------------------------------------------------- audit
+
+
+class Transform:
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(1)
+        self.other = torch.Generator()
+        self.idle = random.Random(2)
+
+
+def test_audit_names_generators_that_nobody_registered():
+    start()
+    transform, known = Transform(), random.Random(1)
+    fastseed.register_generator(known, name="known")
+    with audit.audit() as seen:
+        random.random(), np.random.rand(), torch.rand(()), known.random()
+        assert not seen
+        transform.rng.random()
+        torch.rand(1, generator=transform.other)
+    found = {(f.kind, f.what, f.where) for f in seen.findings}
+    assert found == {
+        ("unregistered", "numpy.random._generator.Generator", "Transform.rng"),
+        ("unregistered", "torch.Generator", "Transform.other"),
+    }
+
+
+def test_audit_sees_generators_that_come_and_go():
+    start()
+    with audit.audit() as seen:
+        np.random.default_rng().random()
+    (finding,) = seen.findings
+    assert finding.kind == "unregistered" and finding.where.startswith(f"{__file__}:")
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("random.seed", lambda: random.seed(7)),
+        ("numpy.random.seed", lambda: np.random.seed(7)),
+        ("torch.manual_seed", lambda: torch.manual_seed(7)),
+    ],
+)
+def test_audit_sees_who_seeds(name, seed):
+    start()
+    original = random.seed, np.random.seed, torch.manual_seed, np.random.default_rng
+    with audit.audit() as seen:
+        seed()
+    assert [(f.kind, f.what) for f in seen.findings] == [("seeded", name)]
+    assert seen.findings[0].where.startswith(f"{__file__}:")
+    assert (random.seed, np.random.seed, torch.manual_seed, np.random.default_rng) == original
+
+
+def test_audit_sees_repeated_scopes_and_survives_errors():
+    start()
+    original = random.seed
+    with audit.audit() as seen:
+        fastseed.reseed(1, 4)
+        fastseed.reseed(1, 3)
+    assert [(f.kind, f.what) for f in seen.findings] == [("repeated", "1 scopes")]
+    with pytest.raises(ZeroDivisionError), audit.audit():
+        _ = 1 / 0
+    assert random.seed is original
+
+
+def test_audit_changes_no_draw():
+    drawn = []
+    for watched in (False, True):
+        start()
+        if watched:
+            with audit.audit():
+                drawn.append((random.random(), np.random.rand(), float(torch.rand(()))))
+        else:
+            drawn.append((random.random(), np.random.rand(), float(torch.rand(()))))
+    assert drawn[0] == drawn[1]
+
+
+# ---------------------------------------------------------------- the command
+
+SCRIPT = """
+import sys
+import numpy as np
+import fastseed
+fastseed.init(int(sys.argv[1]), rank=0, world_size=1)
+fastseed.reseed(1, 0)
+rng = np.random.default_rng(5)
+{draw}
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("draw", "code"), [("", 0), ("rng.random()", 1), ("raise SystemExit(3)", 1)]
+)
+def test_command_runs_a_script(tmp_path, capsys, draw, code):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(draw=draw))
+    before = sys.argv, sys.path[:]
+    assert cli.main(["doctor", "--json", str(script), "42"]) == code
+    assert (sys.argv, sys.path) == before
+    report = json.loads(capsys.readouterr().out)
+    assert {"streams", "job", "build", "process"} == {row["topic"] for row in report["rows"]}
+    assert [f["where"] for f in report["findings"]] == ([f"{script}:7"] if "rng" in draw else [])
+    assert report["script"] == ("exit code 3" if "raise" in draw else None)
+
+
+def test_command_without_a_script(capsys):
+    assert cli.main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "backend" in printed and "PYTHONHASHSEED" in printed and "master seed" not in printed
+    assert cli.main(["doctor", "no_such_file.py"]) == 2
