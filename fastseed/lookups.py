@@ -103,7 +103,8 @@ class LookUps:
         entry = self._registry.find(name)
         if entry is not None and entry.place is not None:
             return entry.place
-        stream = self._streams.get(name.rpartition("/")[0]) if self._streams else None
+        parent, _, kind = name.rpartition("/")
+        stream = self._streams.get(parent) if kind.startswith("torch.") else None
         return self._places.of(name) if stream is None else stream.place
 
     def _stream(

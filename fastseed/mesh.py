@@ -10,6 +10,7 @@ Without a mesh each rank is its own place, and nothing here changes a bit.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import sys
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from . import streams
 from .streams import SHARED, describe
+
+logger = logging.getLogger("fastseed")
 
 Dimensions: TypeAlias = tuple[str, ...]
 
@@ -97,6 +100,10 @@ STATE = "process.mesh"
 
 DATA = "dp"
 """Dimensions whose names begin so cut the data: dp, dp_replicate, dp_shard."""
+
+
+MODEL = ("tp", "pp", "cp", "ep", "sp", "mp", "etp", "model")
+"""Names of dimensions that do not cut the data, as far as anybody knows them."""
 
 
 class Mesh(NamedTuple):
@@ -216,6 +223,21 @@ def check_world(mesh: Mesh, world_size: int) -> None:
         raise ValueError(
             f"fastseed.init: mesh must hold the {world_size} ranks of the job, got "
             f"{' x '.join(map(str, mesh.sizes))} = {mesh.size} of dimensions {mesh.names}"
+        )
+
+
+def warn_of_uncut_data(mesh: Mesh, varies: Any) -> None:
+    """Where ranks read the same data along a dimension whose name does not say that it should."""
+    known = {*MODEL}
+    if isinstance(varies, Preset):
+        known.update(varies.same, *varies.inside.values())
+    named = zip(mesh.names, mesh.sizes, strict=True)
+    unclear = tuple(n for n, s in named if s > 1 and not n.startswith(DATA) and n not in known)
+    if unclear:
+        logger.warning(
+            "fastseed.init: ranks along %s of the mesh read the same samples: only dimensions with "
+            "names that begin with 'dp' cut the data",
+            unclear,
         )
 
 

@@ -392,4 +392,6 @@ def _in_mesh(
     if found is not None:
         mesh.check_world(found, place.world_size)
     Places(place.rank, found, varies, agreed=True)
+    if found is not None and place.rank == 0:
+        mesh.warn_of_uncut_data(found, varies)
     return found, place

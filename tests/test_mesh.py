@@ -413,6 +413,40 @@ def test_on_another_mesh_only_coordinates_carry_over(where, varies, caplog):
     assert torch.rand(3, generator=common).equal(after)  # what all share is all's everywhere
 
 
+@pytest.mark.parametrize(
+    ("sizes", "varies", "unclear"),
+    [
+        ({"fsdp": 4}, None, ("fsdp",)),
+        ({"replicate": 2, "shard": 2, "tp": 2}, mesh.tensor_parallel(), ("replicate", "shard")),
+        ({"dp": 2, "batch": 2}, None, ("batch",)),
+        ({"dp_shard": 2, "tp": 2, "pp": 2, "cp": 2, "ep": 2, "alone": 1}, None, ()),
+        ({"dp": 2, "t": 2, "e": 2}, mesh.tensor_parallel("t") | mesh.expert("e"), ()),
+    ],
+)
+def test_dimensions_that_may_have_been_meant_to_cut_the_data_are_named(
+    sizes, varies, unclear, caplog
+):
+    n = math.prod(sizes.values())
+    seeder(world_size=n, mesh={name: (0, size) for name, size in sizes.items()}, varies=varies)
+    said = [
+        f"ranks along {unclear} of the mesh read the same samples" in m for m in caplog.messages
+    ]
+    assert said == ([True] if unclear else [])
+    last = {name: (size - 1, size) for name, size in sizes.items()}
+    seeder(rank=n - 1, world_size=n, mesh=last, varies=varies)
+    assert len(caplog.records) == len(said)  # on rank 0 alone
+
+
+def test_names_under_that_of_a_named_stream_are_their_own():
+    s = of_rank(1, {"dp": (0, 2), "tp": (1, 2)}, 4)
+    s.reseed(1, 0)
+    with s.fork("a", varies=()):
+        pass
+    at = {"task": 1, "epoch": 0}
+    assert s.key("a/torch.cpu", **at) == s.key("a/torch.cpu", rank=SHARED, **at)
+    assert s.key("a/b", **at) == s.key("a/b", rank=1, **at)
+
+
 def saved_by_two(varies, where=None):
     """Exact states of two ranks that have drawn, and what they draw next."""
     states, after = {}, None
