@@ -236,12 +236,13 @@ class Stateful:
         if isinstance(reader, (str, os.PathLike)):
             reader = FileSystemReader(reader)
         saved = reader.read_metadata().state_dict_metadata
-        (prefix,) = {k.removesuffix(_JOB_KEY) for k in saved if k.endswith(_JOB_KEY)} or {None}
-        if prefix is None:
+        prefixes = sorted(k.removesuffix(_JOB_KEY) for k in saved if k.endswith(_JOB_KEY))
+        if len(prefixes) != 1:
             raise ValueError(
-                "fastseed.checkpoint.Stateful: source must be a checkpoint that a Stateful was "
-                f"saved to, got {streams.describe(self._source)}"
+                "fastseed.checkpoint.Stateful: source must be a checkpoint that one Stateful was "
+                f"saved to, got {streams.describe(self._source)} with {prefixes or 'none'}"
             )
+        prefix = prefixes[0]
         ours = {k.removeprefix(prefix): held for k, held in saved.items() if k.startswith(prefix)}
         return {key: int(held.size[0]) for key, held in ours.items() if hasattr(held, "size")}
 

@@ -121,5 +121,18 @@ def test_a_source_without_a_state_is_refused(tmp_path):
     fastseed.init(42, rank=0, world_size=1)
     dcp.save({"model": {"w": torch.ones(1)}}, checkpoint_id=tmp_path / "x", no_dist=True)
     stateful = checkpoint.Stateful(source=tmp_path / "x")
-    with pytest.raises(ValueError, match="source must be a checkpoint that a Stateful was saved"):
+    with pytest.raises(
+        ValueError, match=r"checkpoint that one Stateful was saved to, .* with none"
+    ):
         stateful.state_dict()
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_source_with_two_states_is_refused(tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    fastseed.init(42, rank=0, world_size=1)
+    two = {"a": checkpoint.Stateful(), "b": checkpoint.Stateful()}
+    dcp.save(two, checkpoint_id=tmp_path / "x", no_dist=True)
+    with pytest.raises(ValueError, match=r"one Stateful was saved to, .* with \['a\.', 'b\.'\]"):
+        checkpoint.Stateful(source=tmp_path / "x").state_dict()
