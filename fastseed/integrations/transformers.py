@@ -86,7 +86,7 @@ class FastseedCallback(job.require("transformers", "transformers").TrainerCallba
         self._away = False
         task, epoch = self._tasks.train, int(state.epoch or 0)
         go(task, epoch)
-        dataset = getattr(keywords.get("train_dataloader"), "dataset", None)
+        dataset: Any = getattr(keywords.get("train_dataloader"), "dataset", None)
         if callable(getattr(dataset, "set_scope", None)):  # per_sample: workers cannot ask
             dataset.set_scope(task, epoch)
 

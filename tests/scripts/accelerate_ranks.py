@@ -47,6 +47,7 @@ next(going)
 torch.rand(3)
 accelerator.save_state(folder)
 first = rest(going)
+accelerator.wait_for_everyone()  # rank 0 writes what all ranks load
 
 fastseed.reseed(3, 9)
 accelerator.load_state(folder)
