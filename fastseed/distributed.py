@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch.distributed as dist
 
@@ -136,6 +136,19 @@ def _int(argument: str, value: Any, low: int) -> int:
 def draw_master_seed(bits: int) -> int:
     """A fresh master seed from the operating system, of ``bits`` bits."""
     return secrets.randbits(bits)
+
+
+def refuse(problem: Exception, world_size: Any) -> NoReturn:
+    """Raise it, once the ranks that wait in :func:`agree_on_master` know of it.
+
+    Args:
+        problem: what is wrong with the arguments of ``init`` on this rank.
+        world_size: the argument; None where it was not given.
+    """
+    there = process_group_size()
+    if world_size is None or world_size == there:  # else the others are not in there either
+        agree_on_master(None, there, 1, problem)
+    raise problem
 
 
 def agree_on_master(

@@ -72,14 +72,15 @@ class Seeder(process_fork.Forks, Forking, LookUps):
         scheme: str = "philox-v1",
         fork: str | None = None,
     ) -> None:
-        if scheme not in streams.SCHEMES:
-            raise ValueError(
-                f"fastseed.init: scheme must be one of {streams.SCHEMES}, got {scheme!r}"
-            )
-        self.fork_mode = process_fork.check_mode(fork, scheme)
-        self._line = process_fork.Line() if fork == "reseed" else None
         legacy_scheme = scheme == "fwr13y"
-        place = distributed.locate(ngpus, local_rank, rank, world_size, correct=not legacy_scheme)
+        try:
+            streams.check_scheme("init", scheme)
+            self.fork_mode = process_fork.check_mode(fork, scheme)
+            correct = not legacy_scheme
+            place = distributed.locate(ngpus, local_rank, rank, world_size, correct=correct)
+        except (TypeError, ValueError) as error:
+            distributed.refuse(error, ngpus if world_size is None else world_size)
+        self._line = process_fork.Line() if fork == "reseed" else None
         problem: Exception | None = None
         try:
             found, place = _in_mesh(mesh, varies, place, scheme)

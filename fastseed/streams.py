@@ -131,6 +131,12 @@ def check_name(function: str, name: Any) -> str:
     return name
 
 
+def check_scheme(function: str, scheme: Any) -> None:
+    """ValueError for anything but the name of a scheme."""
+    if scheme not in SCHEMES:
+        raise ValueError(f"fastseed.{function}: scheme must be one of {SCHEMES}, got {scheme!r}")
+
+
 def check_rank(function: str, rank: Any) -> int:
     """A rank, or :data:`SHARED`."""
     return check_int(function, "rank", rank, 0, SHARED)

@@ -54,6 +54,19 @@ def test_none_is_agreed_on(ranks):
     assert ranks[0]["None fwr13y"]["master"] < 2**31
 
 
+@pytest.mark.parametrize(
+    ("case", "says", "odd"),
+    [
+        ("rank out of range", "rank must be in [0, 2), got 2 (from arguments)", 1),
+        ("wrong fork", "fork must be None or one of ('inherit', 'reseed'), got 'again'", 0),
+        ("wrong scheme", "scheme must be one of ('philox-v1', 'fwr13y'), got 'x'", 1),
+    ],
+)
+def test_an_argument_that_one_rank_alone_has_wrong_hangs_nobody(ranks, case, says, odd):
+    assert ranks[odd][case]["error"] == f"fastseed.init: {says}"
+    assert ranks[1 - odd][case]["error"] == f"fastseed.init: {says} (on rank {odd})"
+
+
 def test_predecessor_does_not_agree(ranks):
     assert ranks[0]["predecessor"] != ranks[1]["predecessor"]
 
