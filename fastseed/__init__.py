@@ -30,6 +30,7 @@ from .api import (
     unregister_generator,
 )
 from .bank import StreamBank
+from .digest import assert_ranks_agree
 from .draws import bernoulli, bits, exponential, rand, randint, randn
 from .errors import ReseedError
 from .fills import bernoulli_, bits_, exponential_, normal_, randint_, uniform_
@@ -38,6 +39,8 @@ from .pool import GeneratorPool
 from .seeder import Seeder
 from .shards import Shard
 from .streams import SHARED
+from .watch import Watch
+from .watch_compare import bisect
 
 __all__ = [
     "SHARED",
@@ -46,10 +49,13 @@ __all__ = [
     "Seeder",
     "Shard",
     "StreamBank",
+    "Watch",
     "__version__",
+    "assert_ranks_agree",
     "audit",
     "bernoulli",
     "bernoulli_",
+    "bisect",
     "bits",
     "bits_",
     "build_info",

@@ -121,6 +121,13 @@ def digest(obj: Any) -> Digest:
     return Digest(_whole(table), table)
 
 
+def leaves_of(name: str, obj: Any) -> Iterator[tuple[str, Any]]:
+    """Every leaf of a tree that has this name, with its own."""
+    if type(obj) is torch.Tensor and obj.layout == torch.strided:
+        return iter([(name, obj)])
+    return _leaves(name, obj, set())
+
+
 def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
     """The digest of each leaf: a collective where there are DTensors among them."""
     named: dict[str, Any] = {}

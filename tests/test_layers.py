@@ -15,8 +15,8 @@ PACKAGE, NATIVE = ROOT / "fastseed", ROOT / "csrc"
 # From the bottom to the top. A module imports from lower lines alone; a new one gets a place here.
 LEVELS = (
     ("_reference", "_native", "_eager", "errors", "legacy", "seen"),
-    ("_reference_draws", "_reference_digest", "_reference_shuffle"),
-    ("_ops", "_draw_ops"),
+    ("_reference_draws", "_reference_digest", "_reference_shuffle", "watch_file"),
+    ("_ops", "_draw_ops", "watch_compare"),
     ("streams",),
     ("distributions", "environment"),
     ("sinks", "distributed", "draws", "mesh", "followers"),
@@ -25,7 +25,7 @@ LEVELS = (
     ("fills", "bank", "digest_parts"),
     ("process", "registry", "digest_ranks", "switching"),
     ("lookups", "states", "process_fork", "named", "digest"),
-    ("named_states",),
+    ("named_states", "watch"),
     ("seeder", "checkpoint_format"),
     ("api",),
     ("agreement",),
@@ -68,7 +68,7 @@ INSIDE = {
     "cli": (
         ("exits",),
         ("output",),
-        ("env", "completion", "doctor"),
+        ("env", "bisect", "completion", "doctor"),
         ("__init__",),
     ),
 }
