@@ -52,6 +52,7 @@ _PARTS = (
     *("APIKEY", "ACCESSKEY", "PRIVATEKEY", "SSHKEY", "AUTHKEY", "SIGNINGKEY", "ACCOUNTKEY"),
     *("COOKIE", "WEBHOOK", "CONNECTIONSTRING", "CONNSTR", "JWT", "KENNWORT", "HTPASSWD"),
 )
+_ENDS = ("PASS", "PWD", "PW", "KEY", "KEYS", "CRED", "CREDS")  # DBPASS, BINDPW, APPKEY
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -60,7 +61,11 @@ def is_secret(name: str) -> bool:
     """Whether a variable, option or field of this name is likely to hold a secret."""
     words = [word.upper() for word in _SPLIT.split(name) if word]
     joined = "".join(words)
-    return not _WORDS.isdisjoint(words) or any(part in joined for part in _PARTS)
+    return (
+        not _WORDS.isdisjoint(words)
+        or any(word.endswith(_ENDS) for word in words)
+        or any(part in joined for part in _PARTS)
+    )
 
 
 def is_allowed(name: str) -> bool:

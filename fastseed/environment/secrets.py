@@ -23,20 +23,24 @@ MARK = "<redacted>"
 
 # The user part of a URL; a slash in an unquoted password is taken along, as clients would not.
 _USERINFO = re.compile(
-    r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*:/{1,3})(?P<secret>[^\s/'\"<>]+|[^\s/'\"<>@]+:(?!\d{1,5}/)[^\s'\"<>@]*)"
+    r"(?P<head>(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,3})(?P<secret>[^\s/'\"<>]+|[^\s/'\"<>@]+:(?!\d{1,5}/)[^\s'\"<>@]*)"
     r"(?P<tail>@)"
 )
 # user:secret@host without a scheme, as in proxies and scp-like remotes.
 _BARE_USERINFO = re.compile(
-    r"(?P<head>(?<![\w/:.-])[\w.+-]+:)(?P<secret>[^\s/:@'\"<>]+)(?P<tail>@[A-Za-z0-9\[])"
+    r"(?P<head>(?<![\w:.-])[\w.+-]{1,100}:)(?P<secret>[^\s/:@'\"<>]+)(?P<tail>@[A-Za-z0-9\[])"
 )
 _PLAIN_USERS = ("git", "hg", "ssh", "svn")
-_QUERY = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^\s?#'\"<>]+\?)(?P<secret>[^\s#'\"<>]+)", re.I)
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"<>]+", re.I)
+_QUERY = re.compile(
+    r"(?P<head>(?<![A-Za-z0-9])[a-z][a-z0-9+.-]{0,30}://[^\s?#'\"<>]+\?)(?P<secret>[^\s#'\"<>]+)",
+    re.I,
+)
+_URL = re.compile(r"(?<![A-Za-z0-9])[a-z][a-z0-9+.-]{0,30}://[^\s'\"<>]+", re.I)
 
 # name = value, name: value, --name=value, "name": "value", name["x"] = value; the value unquoted,
 # or in quotes that may be escaped (JSON in JSON, notebooks) and may start on the next line.
-_NAME = r"(?P<name>[A-Za-z_][\w.-]*)"
+# Bounded, and from a word's start only: no text takes more than linear time.
+_NAME = r"(?P<name>(?<!\w)[A-Za-z_][\w.-]{0,99})"
 _LITERAL = (
     r"(?:[rbfuRBFU]{0,2})(?:(?P<t>\"\"\"|''')(?P<long>.{1,20000}?)(?P=t)|"
     r"(?P<q>\\?[\"'`])(?P<secret>(?:(?!(?P=q))[^\n])+)(?:(?P=q)|(?=\n)|\Z))"

@@ -1,0 +1,269 @@
+"""The frame of the command: help, exit codes, errors, JSON, tables, completion."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from support import clean_environment
+
+import fastseed
+from fastseed import cli
+from fastseed.cli import COMMANDS, completion, exits, main, output
+
+
+def subcommand(monkeypatch, run, name="planted"):
+    """A subcommand of the test's own, with ``--json``."""
+
+    def add(subparsers):
+        parser = subparsers.add_parser(name, help="a planted command")
+        output.add_json(parser)
+        parser.add_argument("rest", nargs="*")
+
+    monkeypatch.setitem(sys.modules, f"fastseed.cli.{name}", SimpleNamespace(add=add, run=run))
+    monkeypatch.setattr(cli, "COMMANDS", (name,))
+
+
+def raising(error):
+    def run(args):
+        raise error
+
+    return run
+
+
+def test_help_names_every_subcommand_and_every_exit_code(capsys):
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in COMMANDS:
+        assert re.search(rf"^    {name}\b", shown, re.M), name
+    for code in exits.MEANINGS:
+        assert re.search(rf"^ +{code}  \w", shown, re.M), code
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_subcommand_has_help_with_a_description(name, capsys):
+    assert main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"usage: fastseed {name}" in shown and len(shown.splitlines()) > 4
+
+
+def test_only_the_chosen_subcommand_is_imported():
+    code = (
+        "import sys; from fastseed.cli import main, COMMANDS; main(['completion', '--help']);"
+        "print([n for n in COMMANDS if f'fastseed.cli.{n}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "['completion']", done.stderr
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fastseed {fastseed.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["env"], ["env", "show"], ["--versio"]])
+def test_wrong_usage_ends_with_2_and_without_a_traceback(arguments, capsys):
+    assert main(arguments) == exits.USAGE
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.startswith("usage: fastseed")
+    assert "error:" in shown.err and "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (ValueError("fastseed.f: n must be 1, got 2"), exits.USAGE),
+        (TypeError("fastseed.f: n must be an integer, got 'x'"), exits.USAGE),
+        (FileNotFoundError(2, "No such file or directory", "gone.json"), exits.USAGE),
+        (RuntimeError("fastseed.f: call fastseed.init(...) first"), exits.UNAVAILABLE),
+        (ImportError("fastseed verify: needs matplotlib"), exits.UNAVAILABLE),
+        (exits.Exit(exits.FOUND, "found"), exits.FOUND),
+        (KeyboardInterrupt(), exits.INTERRUPTED),
+    ],
+)
+def test_expected_errors_have_a_code_and_no_traceback(monkeypatch, capsys, error, code):
+    subcommand(monkeypatch, raising(error))
+    assert main(["planted"]) == code
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err and "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize("error", [ValueError("some bug"), ZeroDivisionError(), ImportError("x")])
+def test_a_bug_is_no_finding_and_shows_its_traceback(monkeypatch, capsys, error):
+    subcommand(monkeypatch, raising(error))
+    assert main(["planted"]) == exits.BUG not in (exits.OK, exits.FOUND)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_errors_are_json_too(monkeypatch, capsys):
+    subcommand(monkeypatch, raising(ValueError("fastseed.f: n must be 1, got '\x1b'")))
+    assert main(["planted", "--json"]) == exits.USAGE
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error == {"exit_code": 2, "message": "fastseed.f: n must be 1, got '\x1b'"}
+    assert main(["planted", "--nonsense", "--json"]) == exits.USAGE
+    assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == 2
+    # Behind `--` the option is another program's.
+    assert main(["planted", "--", "--json"]) == exits.USAGE
+    assert capsys.readouterr().out == ""
+
+
+def test_what_a_subcommand_returns_is_the_exit_code(monkeypatch):
+    subcommand(monkeypatch, lambda args: exits.FOUND)
+    assert main(["planted"]) == exits.FOUND
+
+
+def test_abbreviated_options_are_refused(capsys):
+    assert main(["env", "show", "x", "--js"]) == exits.USAGE
+
+
+def test_the_module_and_the_script_are_the_command(tmp_path):
+    script = shutil.which("fastseed", path=os.path.dirname(sys.executable))
+    commands = [[sys.executable, "-m", "fastseed"], *([[script]] if script else [])]
+    for command in commands:
+        done = subprocess.run(
+            [*command, "env", "show", str(tmp_path / "gone")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == exits.USAGE and done.stdout == ""
+        assert done.stderr.startswith("error: fastseed.environment.load: directory must be")
+
+
+def test_a_reader_that_stops_reading_is_no_error(tmp_path):
+    command = f"{sys.executable} -m fastseed --help | head -c 1"
+    done = subprocess.run(
+        ["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == "" and done.stdout.splitlines()[-1].endswith(("0", "141"))
+
+
+# ---------------------------------------------------------------- printing
+
+
+def test_control_characters_are_written_out(capsys):
+    output.say("a\x1b[31mb\x07\x9b\u202e\ud800")
+    assert capsys.readouterr().out == "a\\x1b[31mb\\x07\\x9b\\u202e\\ud800\n"
+
+
+def test_a_piped_table_is_plain_aligned_and_whole(capsys):
+    output.table(("what", "value"), [("a\nb", "x" * 300), ("[bold]c", "\x1b")], title="T")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "T" and lines[1].startswith("what     value")
+    assert lines[3] == "a\\nb     " + "x" * 300 and lines[4] == "[bold]c  \\x1b"
+
+
+def test_a_table_without_rows_is_its_heading(capsys):
+    output.table(("a", "b"), [])
+    assert capsys.readouterr().out == "a  b\n-  -\n"
+
+
+def test_json_is_ascii_and_strict(capsys):
+    output.emit({"é": "\ud800"})
+    shown = capsys.readouterr().out
+    assert shown.isascii() and json.loads(shown) == {"é": "\ud800"}
+    with pytest.raises(ValueError):
+        output.emit(float("nan"))
+
+
+TABLE = (
+    "from fastseed.cli import output; "
+    "output.table(('a', 'b'), [('[red]x', 'y')], title='T', styles=['bold'])"
+)
+
+
+def on_a_terminal(code):
+    """What a Python process prints to a terminal."""
+    leader, follower = pty.openpty()
+    environ = clean_environment(TERM="xterm", COLUMNS="80")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=follower, stderr=follower, env=environ
+    )
+    os.close(follower)
+    shown = b""
+    try:
+        while part := os.read(leader, 4096):
+            shown += part
+    except OSError:  # Linux's way to say that the other end is closed
+        pass
+    finally:
+        os.close(leader)
+    assert process.wait(60) == 0, shown
+    return shown.decode()
+
+
+def test_a_terminal_gets_richs_table_where_it_is_installed():
+    pytest.importorskip("rich")
+    shown = on_a_terminal(TABLE)
+    assert "━" in shown and "\x1b[1m" in shown and "[red]x" in shown  # a cell's markup is text
+
+
+def test_a_terminal_gets_a_plain_table_without_rich():
+    shown = on_a_terminal("import sys; sys.modules['rich.console'] = None; " + TABLE)
+    assert "━" not in shown and "[red]x  y" in shown
+
+
+# ---------------------------------------------------------------- completion
+
+
+def completed(script, *words):
+    """What bash offers for the last of ``words``."""
+    quoted = " ".join(f"'{word}'" for word in words)
+    asked = (
+        f"{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; COMP_LINE=x\n"
+        f"_shtab_fastseed fastseed '{words[-1]}' '{words[-2]}'\n"
+        "printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60)
+    return done.stdout.split()
+
+
+def test_bash_completes_subcommands_actions_and_options(capsys):
+    pytest.importorskip("shtab")
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert set(completed(script, "fastseed", "")) >= set(COMMANDS)
+    assert completed(script, "fastseed", "env", "d") == ["diff"]
+    assert completed(script, "fastseed", "env", "capture", "--al") == ["--all-env"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+def test_other_shells_get_a_script(shell, capsys):
+    pytest.importorskip("shtab")
+    assert main(["completion", shell]) == 0
+    assert "env" in capsys.readouterr().out
+
+
+def test_completion_without_its_extra_names_it(monkeypatch, capsys):
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name == "shtab":
+            raise ModuleNotFoundError("No module named 'shtab'")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert main(["completion", "bash"]) == exits.UNAVAILABLE
+    assert 'pip install "fastseed[completion]"' in capsys.readouterr().err
+
+
+def test_completions_of_files_are_shtabs_own():
+    shtab = pytest.importorskip("shtab")
+    for what, own in (("files", shtab.FILE), ("folders", shtab.DIRECTORY)):
+        action = argparse.ArgumentParser().add_argument("x")
+        output.complete(action, what)
+        assert {shell: own.get(shell) for shell in completion.SHELLS} == {
+            shell: action.complete[shell] for shell in completion.SHELLS
+        }

@@ -1,0 +1,437 @@
+"""Captures: the folder, what is missing or hangs, what is changed, and damaged ones."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from support import SCRIPTS, clean_environment, snapshot
+
+from fastseed import environment
+from fastseed.cli import main
+from fastseed.environment import commands, document, elf, folder, git, libraries
+from fastseed.environment.commands import Runner
+from fastseed.environment.secrets import Scrubber
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory):
+    """A capture of this process, in a folder."""
+    path = tmp_path_factory.mktemp("captured") / "c"
+    environment.capture(path, patches=False)
+    return path
+
+
+@pytest.fixture
+def copy(captured, tmp_path):
+    """A copy of it that a test may damage."""
+    return shutil.copytree(captured, tmp_path / "copy")
+
+
+def script(*arguments, timeout=60, cwd=None, **environ):
+    """The header that a capturing process prints."""
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "environment_capture.py", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        env=clean_environment(**environ),
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+# ---------------------------------------------------------------- what is captured
+
+
+def test_a_capture_has_every_section_and_reads_back_as_it_was(captured):
+    found = environment.load(captured)
+    assert set(found.sections) == set(document.SECTIONS)
+    assert found.sections["torch"]["version"] == torch.__version__
+    assert found.sections["torch"]["state"]["get_num_threads"] == torch.get_num_threads()
+    assert found.sections["python"]["executable"] == sys.executable
+    assert found.sections["packages"]["numpy"]["version"]
+    assert any(name.startswith("libtorch_cpu") for name in found.sections["libraries"])
+    assert found.header["seconds"] > 0 and found.header["section_seconds"]["packages"] >= 0
+    again = environment.capture()
+    assert environment.diff(captured, captured) == []
+    assert [d for d in environment.diff(found, again) if d.path.startswith("packages")] == []
+
+
+def test_capturing_draws_nothing_and_changes_no_switch(tmp_path):
+    torch.manual_seed(1)
+    before, variables = snapshot(), dict(os.environ)
+    threads, initialised = torch.get_num_threads(), torch.cuda.is_initialized()
+    environment.capture(tmp_path / "c")
+    assert snapshot() == before and dict(os.environ) == variables
+    assert (torch.get_num_threads(), torch.cuda.is_initialized()) == (threads, initialised)
+
+
+def test_switches_are_seen(monkeypatch):
+    before = environment.capture()
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark)
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = environment.diff(before, environment.capture())
+    finally:
+        torch.use_deterministic_algorithms(False)
+    paths = {one.path for one in found if one.level == "critical"}
+    assert "torch/switches/backends.cudnn.benchmark" in paths
+    assert "torch/state/are_deterministic_algorithms_enabled" in paths
+
+
+def test_mapped_libraries_have_the_build_ids_that_their_files_have():
+    found = libraries.libraries()
+    with_id = [one for copies in found.values() for one in copies if one["build_id"]]
+    assert len(with_id) >= 2
+    for one in with_id[:3]:
+        note = bytes.fromhex(one["build_id"])
+        with open(one["path"], "rb") as file:
+            assert note in file.read(1 << 22) or os.path.getsize(one["path"]) > 1 << 22
+
+
+def test_build_ids_of_damaged_files_are_none(tmp_path):
+    file = tmp_path / "x.so"
+    for data in (b"", b"\x7fELF", b"\x7fELF" + b"\xff" * 60, b"\x7fELF\x02\x01" + b"\xff" * 300):
+        file.write_bytes(data)
+        assert elf.build_id(str(file)) is None
+    assert elf.build_id(str(tmp_path / "gone")) is None
+
+
+def test_a_preloaded_library_is_found_with_its_build_id(tmp_path):
+    with open("/proc/self/maps") as maps:
+        paths = [line.split()[-1] for line in maps if "libc." in line or "libc-" in line]
+    planted = tmp_path / "libplanted.so"
+    shutil.copy(paths[0], planted)
+    found = libraries.preload({"LD_PRELOAD": f"{planted}:/gone.so"})["LD_PRELOAD"]
+    assert found[0]["build_id"] == elf.build_id(paths[0]) and found[1]["missing"]
+
+
+# ---------------------------------------------------------------- programs that are not there
+
+
+def test_a_capture_needs_no_program(tmp_path):
+    header = script(tmp_path / "c", PATH="")
+    assert header["problems"] == []
+    sections = environment.load(tmp_path / "c").sections
+    assert sections["compilers"] == {} and sections["git"] == {}
+    assert sections["torch"]["version"] == torch.__version__
+
+
+def test_programs_that_hang_are_ended_and_named(tmp_path):
+    """Every program that a capture may call, first in the PATH, with a child that outlives it."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("git", "nvidia-smi", "gcc", "g++", "clang", "nvcc", "hipcc", "icx", "ld", "rpm"):
+        file = programs / name
+        file.write_text("#!/bin/sh\nsleep 300 &\nsleep 300\n")
+        file.chmod(0o755)
+    start = time.monotonic()
+    path = f"{programs}:/usr/bin:/bin"
+    header = script(tmp_path / "c", "--timeout", "0.2", "--budget", "1.5", PATH=path, timeout=100)
+    assert time.monotonic() - start < 90
+    assert any(problem.startswith("nvidia-smi: took longer") for problem in header["problems"])
+    assert any(
+        "no time left" in problem or "took longer" in problem for problem in header["problems"]
+    )
+    assert header["section_seconds"]["git"] < 30
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, timeout=30)
+    assert str(programs) not in left.stdout
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("exit 3", "ended with 3"),
+        ("yes", "printed more than"),
+        ("sleep 60", "took longer than"),
+        ("exec >&-; sleep 60", "took longer than"),
+    ],
+)
+def test_what_a_program_does_wrong_is_its_problem(tmp_path, monkeypatch, text, problem):
+    monkeypatch.setattr(commands, "LIMIT", 1 << 20)
+    file = tmp_path / "program"
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    runner = Runner(timeout=2.0 if text == "yes" else 0.3, environ={"PATH": path})
+    answer = runner.run("program")
+    assert answer.out is None and problem in answer.problem
+    assert runner.problems == {"program": answer.problem}
+
+
+def test_the_path_is_searched_without_the_working_folder(tmp_path, monkeypatch):
+    file = tmp_path / "program"
+    file.write_text("#!/bin/sh\necho mine\n")
+    file.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for path in ("", ".", ":", "bin"):
+        assert Runner(environ={"PATH": path}).run("program").out is None
+    assert Runner(environ={"PATH": str(tmp_path)}).run("program").text == "mine\n"
+
+
+def test_a_section_that_cannot_be_read_is_a_problem_and_not_the_end(monkeypatch):
+    from fastseed.environment import software
+
+    def broken():
+        raise RuntimeError("hunter2-in-a-message")
+
+    monkeypatch.setattr(software, "packages", broken)
+    found = environment.capture()
+    assert "packages: could not be read (RuntimeError)" in found.header["problems"]
+    assert "hunter2-in-a-message" not in json.dumps(found)
+
+
+# ---------------------------------------------------------------- git
+
+
+def repository(path):
+    def run(*arguments):
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
+            **{"cwd": path, "check": True, "capture_output": True, "timeout": 30},
+        )
+
+    path.mkdir()
+    run("init", "-q", "-b", "main")
+    (path / "a.py").write_text("x = 1\n")
+    run("add", "a.py")
+    run("commit", "-q", "-m", "one")
+    return run
+
+
+def test_the_uncommitted_diff_is_kept_and_applies(tmp_path):
+    run = repository(tmp_path / "r")
+    (tmp_path / "r" / "a.py").write_text("x = 2\n")
+    (tmp_path / "r" / "new.py").write_text("y = 1\n")
+    (tmp_path / "r" / "data.txt").write_text("pin 1234")
+    repositories = git.Repositories(Runner(), Scrubber())
+    state = repositories.state(tmp_path / "r", "my/name")
+    assert state["branch"] == "main" and len(state["commit"]) == 40
+    assert state["diff"]["files"] == {"a.py": "+1 -1"}
+    assert state["untracked"]["new.py"].startswith("sha256:")
+    assert state["untracked"]["data.txt"] == "8 bytes"  # its hash would let it be guessed
+    patch = tmp_path / "p.diff"
+    patch.write_text(repositories.patches[state["diff"]["patch"]])
+    run("checkout", "-q", "a.py")
+    run("apply", str(patch))
+    assert (tmp_path / "r" / "a.py").read_text() == "x = 2\n"
+
+
+def test_a_repository_runs_nothing_of_its_own(tmp_path):
+    """A folder's configuration may name programs; asking about it must not run them."""
+    run = repository(tmp_path / "r")
+    mark = tmp_path / "ran"
+    program = tmp_path / "program"
+    program.write_text(f'#!/bin/sh\ntouch {mark}\ncat "$2" 2>/dev/null\n')
+    program.chmod(0o755)
+    for name in ("core.fsmonitor", "diff.external", "diff.x.textconv", "diff.x.command"):
+        run("config", name, str(program))
+    (tmp_path / "r" / ".gitattributes").write_text("*.py diff=x\n")
+    (tmp_path / "r" / "a.py").write_text("x = 2\n")
+    state = git.Repositories(Runner(), Scrubber()).state(tmp_path / "r", "r")
+    assert state["diff"]["files"] == {"a.py": "+1 -1"} and not mark.exists()
+
+
+def test_a_long_diff_is_described_and_not_kept(tmp_path, monkeypatch):
+    repository(tmp_path / "r")
+    (tmp_path / "r" / "a.py").write_text("y = 2\n" * 500)
+    monkeypatch.setattr(git, "PATCH_LIMIT", 1000)
+    repositories = git.Repositories(Runner(), Scrubber())
+    state = repositories.state(tmp_path / "r", "r")
+    assert "not kept" in state["diff"]["problem"] and repositories.patches == {}
+
+
+def test_a_repository_without_a_commit_and_no_repository_at_all(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path / "r")], check=True, timeout=30)
+    runner = Runner()
+    repositories = git.Repositories(runner, Scrubber())
+    assert repositories.state(tmp_path / "r", "r")["commit"] is None
+    (tmp_path / "none").mkdir()
+    assert repositories.state(tmp_path / "none", "n") is None and runner.problems == {}
+
+
+# ---------------------------------------------------------------- the folder
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+def test_folder_and_files_are_their_owners_alone(tmp_path, umask):
+    repository(tmp_path / "r")
+    (tmp_path / "r" / "a.py").write_text("x = 2\n")
+    path = tmp_path / "c"
+    old = os.umask(umask)
+    try:
+        capture = environment.Capture({}, {}, {"r.diff": "x"})
+        folder.write("f", path, capture, False)
+    finally:
+        os.umask(old)
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in [path, *path.rglob("*")]}
+    assert modes == {
+        "c": 0o700,
+        "environment.json": 0o600,
+        "patches": 0o700 & ~umask | 0o700,
+        "r.diff": 0o600,
+    }
+
+
+def test_nothing_is_overwritten_silently_and_no_link_is_followed(tmp_path, captured):
+    target = tmp_path / "target"
+    target.mkdir()
+    (tmp_path / "link").symlink_to(target)
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    (tmp_path / "file").write_text("mine")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "thesis.txt").write_text("mine")
+    for name in ("link", "dangling", "file", "full"):
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match=r"fastseed.environment.capture: directory must"):
+                environment.capture(tmp_path / name, overwrite=overwrite)
+    assert list(target.iterdir()) == [] and not (tmp_path / "gone").exists()
+    assert (tmp_path / "file").read_text() == (full / "thesis.txt").read_text() == "mine"
+    with pytest.raises(ValueError, match="new or empty"):
+        environment.capture(captured)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "dangling",
+        "file",
+        "full",
+        "link",
+        "target",
+    ]
+
+
+def test_a_link_that_appears_in_between_is_not_followed(tmp_path, monkeypatch):
+    target = tmp_path / "target"
+    target.mkdir()
+    real = folder.check_free
+
+    def late(function, path, overwrite):
+        real(function, path, overwrite)
+        if not os.path.lexists(path):
+            path.symlink_to(target)
+
+    monkeypatch.setattr(folder, "check_free", late)
+    with pytest.raises((OSError, ValueError)):
+        folder.write("f", tmp_path / "c", environment.Capture({}, {}, {}), False)
+    assert list(target.iterdir()) == []
+
+
+def test_overwrite_replaces_a_capture_and_an_empty_folder_is_taken(tmp_path):
+    path = tmp_path / "c"
+    path.mkdir()
+    folder.write("f", path, environment.Capture({"n": 1}, {}, {"a.diff": "x"}), False)
+    folder.write("f", path, environment.Capture({"n": 2}, {}, {}), True)
+    assert environment.load(path).header == {"n": 2} and environment.load(path).patches == {}
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "c"
+    folder.write("f", path, environment.Capture({"n": 1}, {}, {}), False)
+
+    def full(path, data):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(folder, "_write_file", full)
+    with pytest.raises(OSError):
+        folder.write("f", path, environment.Capture({"n": 2}, {}, {}), True)
+    assert environment.load(path).header == {"n": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        ({"directory": 3}, TypeError),
+        ({"directory": b"x"}, TypeError),
+        ({"directory": ""}, ValueError),
+        ({"directory": "a\0b"}, ValueError),
+        ({"all_env": 1}, TypeError),
+        ({"timeout": True}, TypeError),
+        ({"timeout": 0}, ValueError),
+        ({"budget": float("nan")}, ValueError),
+        ({"budget": float("inf")}, ValueError),
+    ],
+)
+def test_wrong_arguments(arguments, error):
+    with pytest.raises(error, match=r"^fastseed.environment.capture: \w+ must be"):
+        environment.capture(**arguments)
+
+
+# ---------------------------------------------------------------- damaged captures
+
+
+def rewrite(path, change):
+    """Change the document and put its checksum right."""
+    file = path / "environment.json"
+    found = json.loads(file.read_text())
+    change(found)
+    if isinstance(found.get("sections"), dict):
+        found["sha256"] = document.digest(found["sections"])
+    file.write_text(json.dumps(found))
+
+
+DAMAGES = {
+    "empty": lambda p: (p / "environment.json").write_text(""),
+    "cut": lambda p: (p / "environment.json").write_text((p / "environment.json").read_text()[:999]),
+    "binary": lambda p: (p / "environment.json").write_bytes(b"\xff\xfe\0"),
+    "gone": lambda p: (p / "environment.json").unlink(),
+    "foreign": lambda p: (p / "environment.json").write_text('{"name": "x"}'),
+    "a list": lambda p: (p / "environment.json").write_text("[]"),
+    "NaN": lambda p: (p / "environment.json").write_text('{"format": NaN}'),
+    "twice": lambda p: (p / "environment.json").write_text('{"format": 1, "format": 2}'),
+    "deep": lambda p: (p / "environment.json").write_text("[" * 100000),
+    "nested": lambda p: rewrite(p, lambda d: d["sections"].update(x=json.loads('{"a":' * 50 + "1" + "}" * 50))),
+    "newer": lambda p: rewrite(p, lambda d: d.update(version=2)),
+    "true": lambda p: rewrite(p, lambda d: d.update(version=True)),
+    "no sections": lambda p: rewrite(p, lambda d: d.pop("sections")),
+    "section": lambda p: rewrite(p, lambda d: d["sections"].update(torch=[])),
+    "leaving": lambda p: rewrite(p, lambda d: d["patches"].update({"../../x.diff": ""})),
+    "no patch": lambda p: rewrite(p, lambda d: d["patches"].update({"x.diff": ""})),
+    "edited": lambda p: (p / "environment.json").write_text(
+        (p / "environment.json").read_text().replace('"cudnn": ', '"cudnn2": ')
+    ),
+    "a link": lambda p: ((p / "environment.json").rename(p / "e"), (p / "environment.json").symlink_to("e")),
+    "a pipe": lambda p: ((p / "environment.json").unlink(), os.mkfifo(p / "environment.json")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_capture_says_what_is_wrong_with_which_file(copy, damage, capsys):
+    DAMAGES[damage](copy)
+    with pytest.raises(ValueError, match=r"^fastseed.environment.load: '.*' must be "):
+        environment.load(copy)
+    assert main(["env", "show", str(copy)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and "Traceback" not in shown.err
+
+
+def test_a_damaged_patch_is_noticed(tmp_path):
+    folder.write("f", tmp_path / "c", environment.Capture({}, {}, {"a.diff": "text"}), False)
+    assert environment.load(tmp_path / "c").patches == {"a.diff": "text"}
+    (tmp_path / "c" / "patches" / "a.diff").write_text("other")
+    with pytest.raises(ValueError, match="checksum differs"):
+        environment.load(tmp_path / "c")
+
+
+def test_no_capture_at_all(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "gone", tmp_path / "empty"):
+        with pytest.raises(ValueError, match=r"fastseed.environment.diff: "):
+            environment.diff(path, path)
+    with pytest.raises(TypeError):
+        environment.load(7)
+
+
+def test_the_documented_entry_is_the_signature():
+    names = list(inspect.signature(environment.capture).parameters)
+    assert names == ["directory", "all_env", "clocks", "patches", "overwrite", "timeout", "budget"]
