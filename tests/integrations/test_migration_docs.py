@@ -1,0 +1,277 @@
+"""docs/migration.md: its programs run, and what its tables say of the others is so."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+from itertools import chain
+from pathlib import Path
+
+import accelerate
+import lightning_fabric.utilities.data as fabric_data
+import lightning_fabric.utilities.seed as fabric_seed
+import numpy as np
+import pytest
+import pytorch_lightning
+import torch
+import transformers
+from accelerate.data_loader import SeedableRandomSampler
+from support import snapshot
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+import fastseed
+from fastseed.data import ShuffleSampler, loader
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "migration.md").read_text()
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def ambient(monkeypatch):
+    """seed_everything sets variables; an accelerator is the process's."""
+    for variable in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+    transformers.logging.set_verbosity_error()
+    yield
+    accelerate.state.AcceleratorState._reset_state(True)
+    accelerate.state.GradientState._reset_state()
+
+
+class Points(Dataset):
+    def __init__(self, keyed=False):
+        self.keyed = keyed
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        point = torch.rand(3)
+        return {"index": torch.tensor(int(i)), "point": point} if self.keyed else (int(i), point)
+
+
+class Model(pytorch_lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+
+    def training_step(self, batch, index):
+        return self.layer(torch.nn.functional.dropout(batch[1])).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class Tiny(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+
+    def forward(self, index, point):
+        return {"loss": self.layer(point).mean()}
+
+
+def test_programs_run(tmp_path):
+    programs = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    assert len(programs) == 5
+    quiet = dict(accelerator="cpu", logger=False, enable_progress_bar=False)
+    quiet |= dict(enable_model_summary=False, enable_checkpointing=False)
+    silent = dict(use_cpu=True, report_to=[], disable_tqdm=True, remove_unused_columns=False)
+    silent |= dict(label_names=["index"], save_strategy="no", logging_strategy="no")
+    nothing = argparse.Namespace(set_seed=lambda seed: None)
+    names = {
+        "args": argparse.Namespace(seed=42, local_rank=0),
+        "world_size": 1,
+        "start_epoch": 0,
+        "epochs": 2,
+        "dali_pipeline": nothing,
+        "shuffle_rng": random.Random(),
+        "torch": torch,
+        "Model": Model,
+        "dataset": Points(),
+        "dictionaries": Points(keyed=True),
+        "tiny": Tiny(),
+        "folder": str(tmp_path),
+        "quiet": quiet,
+        "silent": silent,
+    }
+    for program in programs:
+        exec(compile(program, "migration.md", "exec"), names)
+    assert names["job"].epoch == 0  # of a new job; the last program's is on a mesh
+    assert names["trainer"].state.global_step == 4
+    assert not torch.equal(names["hidden"], names["inner"])
+
+
+def test_the_change_of_a_script_runs_before_and_after():
+    """Before: three seeds and set_epoch. After: five lines of ours."""
+    (change,) = re.findall(r"```diff\n(.*?)```", TEXT, re.DOTALL)
+    lines = change.splitlines()
+    before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
+    after = "\n".join(line[1:] for line in lines if not line.startswith("-"))
+    assert sum(line.startswith("+") and line != "+" for line in lines) <= 10
+    args = argparse.Namespace(seed=42, rank=0, world_size=1, workers=0, epochs=2)
+    runs = []
+    for script in (before, after):
+        seen = []
+        names = {
+            **{"torch": torch, "np": np, "random": random, "DataLoader": DataLoader},
+            "DistributedSampler": DistributedSampler,
+            "step": lambda model, optimizer, batch, seen=seen: seen.append(batch[0].tolist()),
+        }
+        exec(compile(script, "migration.md", "exec"), names)
+        names["main"](args, Points(), None, None)
+        runs.append(seen)
+    for seen in runs:
+        epochs = [[*chain(*seen[:2])], [*chain(*seen[2:])]]
+        assert all(sorted(epoch) == list(range(16)) for epoch in epochs) and epochs[0] != epochs[1]
+
+
+# ---------------------------------------------------------------- DistributedSampler
+
+
+def of(sampler, epoch=None):
+    if epoch is not None:
+        sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def test_distributed_sampler():
+    def sampler(seed, rank=0, ranks=1):
+        return DistributedSampler(range(12), ranks, rank, seed=seed)
+
+    assert of(sampler(42), 1) == of(sampler(43), 0)
+    forgetful = sampler(42)
+    assert of(forgetful) == of(forgetful)
+    for ranks in (2, 3):
+        shares = [of(sampler(42, rank, ranks)) for rank in range(ranks)]
+        assert [*chain(*zip(*shares, strict=True))] == of(sampler(42))
+
+    def order(seed, epoch):
+        fastseed.init(seed)
+        return of(ShuffleSampler(12), epoch)
+
+    assert order(42, 1) != order(43, 0)
+    fastseed.init(42)
+    with pytest.raises(RuntimeError, match="call fastseed.reseed"):  # noqa: RUF043
+        of(ShuffleSampler(12))
+    shares = [of(ShuffleSampler(12, rank=rank, world_size=3), 0) for rank in range(3)]
+    assert [*chain(*zip(*shares, strict=True))] == order(42, 0)
+
+
+# ---------------------------------------------------------------- Lightning
+
+
+class Holding(Dataset):
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, i):
+        return float(self.rng.random())
+
+
+def test_lightning_s_worker_init_fn(monkeypatch):
+    monkeypatch.setenv("PL_SEED_WORKERS", "1")
+    plain, own = DataLoader(range(4)), DataLoader(range(4), worker_init_fn=id)
+    ours = loader(range(4))
+    for made in (plain, own, ours):
+        fabric_data._auto_add_worker_init_fn(made, rank=0)
+    assert plain.worker_init_fn.func is fabric_seed.pl_worker_init_function
+    assert own.worker_init_fn is id
+    assert ours.worker_init_fn is not None  # runs after ours: a second time
+
+
+def test_a_generator_of_the_data_set():
+    def drawn(batches):
+        return len({x for batch in batches for x in batch.tolist()})
+
+    seeded = dict(num_workers=2, worker_init_fn=fabric_seed.pl_worker_init_function)
+    assert drawn(DataLoader(Holding(), 4, **seeded)) == 16
+    fastseed.init(42)
+    fastseed.reseed(1)
+    assert drawn(loader(Holding(), 4, num_workers=2)) == 32
+
+
+def test_a_lightning_run_that_is_resumed_without_us(tmp_path):
+    seen = []
+
+    class Writing(Model):
+        def training_step(self, batch, index):
+            seen.append(float(torch.rand(())))
+            return super().training_step(batch, index)
+
+    def run(epochs, path=None):
+        pytorch_lightning.seed_everything(42, verbose=False)
+        trainer = pytorch_lightning.Trainer(
+            max_epochs=epochs,
+            accelerator="cpu",
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            enable_checkpointing=False,
+        )
+        trainer.fit(Writing(), DataLoader(Points(), 4), ckpt_path=path)
+        trainer.save_checkpoint(tmp_path / "x.ckpt")
+
+    run(2)
+    whole = seen[:]
+    seen.clear()
+    run(1)
+    seen.clear()
+    held = torch.load(tmp_path / "x.ckpt", weights_only=True)
+    assert not any("rng" in key or "random" in key or "seed" in key for key in held)
+    run(2, tmp_path / "x.ckpt")
+    assert seen != whole[4:] and seen == whole[:4]
+
+
+# ---------------------------------------------------------------- Accelerate, the Trainer
+
+
+def test_the_trainer_s_seed_is_one_for_all():
+    states = []
+    for seed_all in (transformers.set_seed, accelerate.utils.set_seed):
+        seed_all(42)
+        states.append(snapshot())
+    assert states[0] == states[1] and torch.initial_seed() == 42
+    torch.manual_seed(7)
+    assert SeedableRandomSampler(range(12)).initial_seed == 7  # of the moment
+
+
+def test_save_state_is_pickled(tmp_path):
+    accelerate.Accelerator(cpu=True).save_state(tmp_path)
+    with pytest.raises(Exception, match="weights_only"):
+        torch.load(tmp_path / "random_states_0.pkl", weights_only=True)
+
+
+# ---------------------------------------------------------------- Megatron
+
+
+def test_megatron_offsets_collide_and_ours_do_not():
+    """The sums of megatron/training/initialize.py and megatron/core/tensor_parallel/random.py."""
+
+    def outside(pp, dp):
+        return 42 + 100 * pp + 10 * dp
+
+    def inside(pp, tp):
+        return 42 + 100 * pp + 2718 + tp
+
+    assert outside(0, 10) == outside(1, 0)
+    assert inside(0, 100) == inside(1, 0)
+    sizes = {"pp": 2, "dp": 11, "tp": 101}
+    keys = set()
+    places = [(pp, dp, tp) for pp in range(2) for dp in (0, 10) for tp in (0, 100)]
+    for place in places:
+        mesh = {name: (i, size) for i, (name, size) in zip(place, sizes.items(), strict=True)}
+        rank = (place[0] * 11 + place[1]) * 101 + place[2]
+        varies = fastseed.mesh.tensor_parallel()
+        fastseed.init(42, rank=rank, world_size=2 * 11 * 101, mesh=mesh, varies=varies)
+        fastseed.reseed(1, 0)
+        outer = float(torch.rand(()))
+        with fastseed.fork("tensor-parallel"):
+            keys.add(("inside", float(torch.rand(()))))
+        keys.add(("outside", outer))
+    assert len([k for k in keys if k[0] == "inside"]) == 8
+    assert len([k for k in keys if k[0] == "outside"]) == 4  # a tp group shares it
