@@ -309,8 +309,10 @@ def test_the_package_named_lightning(tmp_path):
 
 def test_two_ranks_and_then_one(tmp_path):
     """The checkpoint has the states of both."""
-    ranks = run_ranks("lightning_ranks.py", 2, "pytorch_lightning", tmp_path, "save", "load")
-    whole, rest = zip(*ranks, strict=True)
+    modes = "save", "load", "forgotten"
+    ranks = run_ranks("lightning_ranks.py", 2, "pytorch_lightning", tmp_path, *modes)
+    whole, rest, forgotten = zip(*ranks, strict=True)
+    assert all("use_distributed_sampler must be False" in rank["error"] for rank in forgotten)
     assert [r["rank"] for r in whole] == [[0, 2], [1, 2]]
     for found, expected in zip(rest, whole, strict=True):
         assert found["digest"] == expected["digest"]

@@ -1,8 +1,8 @@
 """``lightning_ranks.py PACKAGE FOLDER MODE...``: a rank of a Lightning job under torchrun.
 
 ``save`` writes a checkpoint in the middle of the second of two epochs and goes on; ``load`` goes on
-from it. Prints of each the samples that this rank saw, its dropout masks' digests and its
-parameters'.
+from it; ``forgotten`` leaves Lightning's own sampler on. Prints of each the samples that this rank
+saw, its dropout masks' digests and its parameters', or an error.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ def run(mode):
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        use_distributed_sampler=False,
+        use_distributed_sampler=mode == "forgotten",
         callbacks=[
             FastseedCallback(),
             importlib.import_module(f"{package}.callbacks").ModelCheckpoint(
@@ -72,7 +72,10 @@ def run(mode):
         ],
     )
     path = folder / "step=6.ckpt" if mode == "load" else None
-    trainer.fit(model, ResumableLoader(Points(), batch_size=3, shuffle=True), ckpt_path=path)
+    try:
+        trainer.fit(model, ResumableLoader(Points(), batch_size=3, shuffle=True), ckpt_path=path)
+    except ValueError as error:
+        return {"error": str(error)}
     seeder = fastseed.api.current("test")
     held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     return {
