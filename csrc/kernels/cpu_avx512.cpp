@@ -1,46 +1,18 @@
 // The kernels for AVX-512F: eight blocks, or sixteen MT19937 states, side by side.
 #if defined(__x86_64__)
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC before 13 takes the deliberately undefined operand of its own intrinsics for a mistake of
-// ours (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
-#define FS_LANES __attribute__((target("avx512f"), always_inline)) inline
-#define FS_TARGET __attribute__((target("avx512f")))
+#include "lanes_avx512.h"
+// after FS_LANES
 #include "cpu_lanes.h"
 
 namespace fastseed {
 namespace {
 
-struct Lanes64 {
-  using Type = __m512i;
-  static constexpr int kLanes = 8;
+struct Lanes64 : Avx512Words {
   static constexpr int kGroups = 6;  // measured: 4 to 8 are alike, 2 is a third slower
 
-  static FS_LANES Type set(uint32_t v) {
-    return _mm512_set1_epi64(v);
-  }
   static FS_LANES Type count_from(uint64_t first) {
     return _mm512_add_epi64(_mm512_set1_epi64(static_cast<int64_t>(first)),
                             _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
-  }
-  static FS_LANES Type add(Type a, Type b) {
-    return _mm512_add_epi64(a, b);
-  }
-  static FS_LANES Type mul(Type a, Type b) {
-    return _mm512_mul_epu32(a, b);
-  }
-  static FS_LANES Type upper(Type a) {
-    return _mm512_srli_epi64(a, 32);
-  }
-  static FS_LANES Type exor(Type a, Type b) {
-    return _mm512_xor_si512(a, b);
-  }
-  static FS_LANES Type exor3(Type a, Type b, Type c) {
-    return _mm512_ternarylogic_epi64(a, b, c, 0x96);
   }
   // The low half of `low` below the low half of `high`.
   static FS_LANES Type join(Type low, Type high) {

@@ -1,27 +1,15 @@
 // The shuffle for AVX-512F: eight positions a vector.
 #if defined(__x86_64__)
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC before 13 takes the deliberately undefined operand of its own intrinsics for a mistake of
-// ours (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
-#define FS_LANES __attribute__((target("avx512f"), always_inline)) inline
+#include "lanes_avx512.h"
+// after FS_LANES
 #include "shuffle_lanes.h"
 
 namespace fastseed {
 namespace {
 
-struct Lanes512 {
-  using Type = __m512i;
-  static constexpr int kLanes = 8;
+struct Lanes512 : Avx512Words {
   static constexpr int kSideBySide = 8;  // measured: 4 a third slower, 16 a tenth
 
-  static FS_LANES Type set(uint32_t v) {
-    return _mm512_set1_epi64(v);
-  }
   static FS_LANES Type set64(int64_t v) {
     return _mm512_set1_epi64(v);
   }
@@ -31,26 +19,11 @@ struct Lanes512 {
   static FS_LANES void store(int64_t* p, Type v) {
     _mm512_storeu_si512(p, v);
   }
-  static FS_LANES Type add(Type a, Type b) {
-    return _mm512_add_epi64(a, b);
-  }
   static FS_LANES Type subtract(Type a, Type b) {
     return _mm512_sub_epi64(a, b);
   }
   static FS_LANES Type least(Type a, Type b) {
     return _mm512_min_epu64(a, b);
-  }
-  static FS_LANES Type mul(Type a, Type b) {
-    return _mm512_mul_epu32(a, b);
-  }
-  static FS_LANES Type upper(Type a) {
-    return _mm512_srli_epi64(a, 32);
-  }
-  static FS_LANES Type exor(Type a, Type b) {
-    return _mm512_xor_si512(a, b);
-  }
-  static FS_LANES Type exor3(Type a, Type b, Type c) {
-    return _mm512_ternarylogic_epi64(a, b, c, 0x96);
   }
   static FS_LANES bool any_from(Type a, int64_t n) {
     return _mm512_cmpge_epi64_mask(a, _mm512_set1_epi64(n)) != 0;
@@ -67,8 +40,7 @@ struct Lanes512 {
 
 }  // namespace
 
-__attribute__((target("avx512f"))) void shuffle_avx512(const Shuffle& shuffle, const Positions& at,
-                                                       int64_t* out) {
+FS_TARGET void shuffle_avx512(const Shuffle& shuffle, const Positions& at, int64_t* out) {
   shuffle_range<Lanes512>(shuffle, at, out);
 }
 

@@ -19,6 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import frozen  # noqa: E402
 from exact_draws import (  # noqa: E402
     FORMATS,
     FUNCTIONS,
@@ -32,9 +33,9 @@ from exact_draws import (  # noqa: E402
     power,
     root_two,
 )
-from make_vectors import U32, U64, Filler, digest_of, golden_rows  # noqa: E402
+from make_vectors import U32, U64, Filler, golden_rows  # noqa: E402
 
-DRAWS, DIGESTS = HERE / "draws.txt", HERE / "draws.sha256"
+DRAWS = HERE / "draws.txt"
 
 HEADER = """\
 # Known answers of the fastseed draws, version 1. Made by make_draw_vectors.py; never edited.
@@ -229,29 +230,7 @@ def check_functions() -> None:
 def main(arguments: list[str]) -> int:
     golden_rows()  # raises unless the generator gives its published answers
     check_functions()
-    rows = all_rows()
-    text = HEADER + "".join(row + "\n" for row in rows)
-    frozen = DIGESTS.read_text("utf-8").split() if DIGESTS.exists() else []
-    for count, digest in zip(frozen[::2], frozen[1::2], strict=True):
-        if digest_of(rows[: int(count)]) != digest:
-            print(f"make_draw_vectors: a row among the first {count}, which are frozen, changes")
-            return 1
-    if arguments == ["--check"]:
-        if not DRAWS.exists() or DRAWS.read_bytes() != text.encode("utf-8"):
-            print("make_draw_vectors: draws.txt is not what this program makes")
-            return 1
-        print(f"{len(rows)} rows as made")
-        return 0
-    if arguments:
-        print(__doc__)
-        return 2
-    DRAWS.write_bytes(text.encode("utf-8"))
-    line = f"{len(rows)} {digest_of(rows)}\n"
-    if line.split() != frozen[-2:]:
-        with DIGESTS.open("a", encoding="utf-8") as out:
-            out.write(line)
-    print(f"{len(rows)} rows written")
-    return 0
+    return frozen.write(DRAWS, HEADER, all_rows(), arguments, __doc__)
 
 
 if __name__ == "__main__":

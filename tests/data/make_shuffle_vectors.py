@@ -14,10 +14,11 @@ import hashlib
 import sys
 from pathlib import Path
 
-from make_vectors import U24, U32, U64, block, digest_of, key_at, name_id, scope_of
+import frozen
+from make_vectors import U24, U32, U64, block, key_at, name_id, scope_of
 
 HERE = Path(__file__).resolve().parent
-VECTORS, DIGESTS = HERE / "shuffle.txt", HERE / "shuffle.sha256"
+VECTORS = HERE / "shuffle.txt"
 SHUFFLE = 5
 
 HEADER = """\
@@ -133,29 +134,7 @@ def all_rows() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    rows = all_rows()
-    text = HEADER + "".join(row + "\n" for row in rows)
-    frozen = DIGESTS.read_text("utf-8").split() if DIGESTS.exists() else []
-    for count, digest in zip(frozen[::2], frozen[1::2], strict=True):
-        if digest_of(rows[: int(count)]) != digest:
-            print(f"make_shuffle_vectors: a row among the first {count}, frozen, would change")
-            return 1
-    if arguments == ["--check"]:
-        if not VECTORS.exists() or VECTORS.read_bytes() != text.encode("utf-8"):
-            print("make_shuffle_vectors: shuffle.txt is not what this program makes")
-            return 1
-        print(f"{len(rows)} rows as made")
-        return 0
-    if arguments:
-        print(__doc__)
-        return 2
-    VECTORS.write_bytes(text.encode("utf-8"))
-    line = f"{len(rows)} {digest_of(rows)}\n"
-    if line.split() != frozen[-2:]:
-        with DIGESTS.open("a", encoding="utf-8") as out:
-            out.write(line)
-    print(f"{len(rows)} rows written")
-    return 0
+    return frozen.write(VECTORS, HEADER, all_rows(), arguments, __doc__)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import frozen
+
 HERE = Path(__file__).resolve().parent
-VECTORS, DIGESTS = HERE / "vectors.txt", HERE / "vectors.sha256"
+VECTORS = HERE / "vectors.txt"
 
 U24, U32, U40, U64 = ((1 << bits) - 1 for bits in (24, 32, 40, 64))
 SHARED = U24
@@ -246,34 +248,8 @@ def all_rows() -> list[str]:
 # --- writing and checking ---------------------------------------------------------------------
 
 
-def digest_of(rows: list[str]) -> str:
-    return hashlib.sha256("".join(row + "\n" for row in rows).encode("utf-8")).hexdigest()
-
-
 def main(arguments: list[str]) -> int:
-    rows = all_rows()
-    text = HEADER + "".join(row + "\n" for row in rows)
-    frozen = DIGESTS.read_text("utf-8").split() if DIGESTS.exists() else []
-    for count, digest in zip(frozen[::2], frozen[1::2], strict=True):
-        if digest_of(rows[: int(count)]) != digest:
-            print(f"make_vectors: a row among the first {count}, which are frozen, would change")
-            return 1
-    if arguments == ["--check"]:
-        if not VECTORS.exists() or VECTORS.read_bytes() != text.encode("utf-8"):
-            print("make_vectors: vectors.txt is not what this program makes")
-            return 1
-        print(f"{len(rows)} rows as made")
-        return 0
-    if arguments:
-        print(__doc__)
-        return 2
-    VECTORS.write_bytes(text.encode("utf-8"))
-    line = f"{len(rows)} {digest_of(rows)}\n"
-    if line.split() != frozen[-2:]:
-        with DIGESTS.open("a", encoding="utf-8") as out:
-            out.write(line)
-    print(f"{len(rows)} rows written")
-    return 0
+    return frozen.write(VECTORS, HEADER, all_rows(), arguments, __doc__)
 
 
 if __name__ == "__main__":
