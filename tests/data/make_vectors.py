@@ -20,9 +20,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import frozen
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # under "python -I" too
+import frozen  # noqa: E402
+
 VECTORS = HERE / "vectors.txt"
 
 U24, U32, U40, U64 = ((1 << bits) - 1 for bits in (24, 32, 40, 64))
