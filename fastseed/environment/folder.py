@@ -64,12 +64,14 @@ def write(function: str, path: Path, capture: Capture, overwrite: bool) -> None:
     check_free(function, path, overwrite)
     parent = Path(os.path.abspath(path)).parent
     parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=parent))  # mode 0700
+    new = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=parent))
     old = None
     try:
+        os.chmod(new, 0o700)  # whatever the umask
         _write_file(new / NAME, dump(capture).encode())
         if capture.patches:
             os.mkdir(new / PATCHES, 0o700)
+            os.chmod(new / PATCHES, 0o700)
             for name, text in capture.patches.items():
                 _write_file(new / PATCHES / name, text.encode("utf-8", "surrogateescape"))
         check_free(function, path, overwrite)

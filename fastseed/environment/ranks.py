@@ -52,7 +52,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("high", "packages/.*", "another package"),
     ("high", "conda.*", "another conda package"),
     ("high", f"python/{_PYTHON}", "the interpreter"),
-    ("high", "preload/LD_LIBRARY_PATH", "where libraries are found"),
+    ("high", "preload/.*", "where libraries are found"),
     ("high", "libraries/[^/]*(/identity)?", "another library is mapped"),
     ("high", "container/(cgroup_limits|affinity).*", "how many processors threads have"),
     ("high", "machine/(processors|c_library|numa_nodes|sockets)", "thread counts, the C library"),
