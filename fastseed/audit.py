@@ -18,6 +18,8 @@ from . import api
 from .data import discovery
 
 _HERE = __file__
+_AT_ONCE = 1 << 14  # objects that are looked through in one call
+_KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 
 class Finding(NamedTuple):
@@ -62,19 +64,20 @@ def audit() -> Iterator[Audit]:
     """
     seen = Audit()
     held: list[_Held] = []  # what was made in the block, so that it lives to its end
-    before = {id(found): _Held(found, _state(found)) for found, _ in _living()}
+    before = {id(found): _Held(found, _state(found)) for found in _living()}
     repeats = _repeats()
     with _calls_watched(seen, held):
         yield seen
     known = {id(generator) for generator in _known()}
     made = {id(generator): note for generator, note in held}
-    for generator, holder in _living(generator for generator, _ in held):
+    for generator in _living(generator for generator, _ in held):
         if id(generator) in known:
             continue
-        where, state = made.get(id(generator), (holder, None))
+        where, state = made.get(id(generator), (None, None))
         if id(generator) in before:
             state = before[id(generator)].note
         if _was_used(generator) if state is None else _state(generator) != state:
+            where = where or _holder(generator)
             seen.findings.append(Finding("unregistered", _kind(generator), where))
     if _repeats() > repeats:
         again = _repeats() - repeats
@@ -100,18 +103,23 @@ class _Held(NamedTuple):
     note: Any
 
 
-def _living(more: Iterable[Any] = ()) -> list[_Held]:
-    """Every generator that can be reached from what the garbage collector knows, and its holder."""
-    found = {id(one): _Held(one, "nobody any more") for one in more}
-    for holder in gc.get_objects():
-        if type(holder) in (types.FrameType, _Held):
-            continue
-        if discovery.is_generator(holder):
-            found.setdefault(id(holder), _Held(holder, "a local variable"))
-        for held in gc.get_referents(holder):
-            if discovery.is_generator(held):
-                found[id(held)] = _Held(held, _name(holder, held))
+def _living(more: Iterable[Any] = ()) -> list[Any]:
+    """Every generator that can be reached from what the garbage collector knows, and ``more``."""
+    found = {id(one): one for one in more}
+    objects = gc.get_objects()
+    for first in range(0, len(objects), _AT_ONCE):
+        # torch's generators are not known to the collector themselves: they hang on others.
+        part = objects[first : first + _AT_ONCE]
+        kinds = [one for one in (*part, *gc.get_referents(*part)) if issubclass(type(one), _KINDS)]
+        found.update((id(one), one) for one in kinds if discovery.is_generator(one))
     return list(found.values())
+
+
+def _holder(generator: Any) -> str:
+    """Who holds a generator, in words; not counting what is ours, and frames."""
+    ours = (types.FrameType, types.GeneratorType, types.CellType, _Held, list)
+    holders = [holder for holder in gc.get_referrers(generator) if type(holder) not in ours]
+    return _name(holders[0], generator) if holders else "a local variable"
 
 
 def _name(holder: Any, held: Any) -> str:
