@@ -25,12 +25,9 @@ elif tool == "collect_env":
 elif tool == "watermark":
     from watermark import watermark
 
-    print(
-        watermark(
-            python=True, machine=True, hostname=True, githash=True, gitbranch=True,
-            gitrepo=True, conda=True, gpu=True, packages="torch,numpy,frobnicator,torchfrob,pinned,mylib",
-        )
-    )  # fmt: skip
+    about = ("python", "machine", "hostname", "githash", "gitbranch", "gitrepo", "conda", "gpu")
+    packages = "torch,numpy,frobnicator,torchfrob,pinned,mylib"
+    print(watermark(packages=packages, **dict.fromkeys(about, True)))
 elif tool == "pip_freeze":
     subprocess.run(
         [sys.executable, "-m", "pip", "freeze", "--disable-pip-version-check"], check=True
