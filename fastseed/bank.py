@@ -104,13 +104,16 @@ class StreamBank:
 
     # torch (2.13) pickles uint64 tensors in a form that it cannot read.
     def __getstate__(self) -> dict[str, Any]:
-        # Copies: on its way to a process a tensor is moved into shared memory, the original too.
-        keys, positions = self._keys.view(torch.int64).clone(), self._positions.clone()
-        return {**self.__dict__, "_keys": keys, "_positions": positions}
+        # Arrays: a tensor on its way to a process would move into shared memory, the original too.
+        held = {"_keys": self._keys.view(torch.int64), "_positions": self._positions}
+        arrays = {name: tensor.cpu().numpy().copy() for name, tensor in held.items()}
+        return {**self.__dict__, **arrays, "device": str(self._keys.device)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        device = state.pop("device")
         self.__dict__.update(state)
-        self._keys = self._keys.view(torch.uint64)
+        self._keys = torch.from_numpy(state["_keys"]).to(device).view(torch.uint64)
+        self._positions = torch.from_numpy(state["_positions"]).to(device)
 
     # ------------------------------------------------------------------ keys
 
