@@ -1,0 +1,119 @@
+"""`fastseed lint`: find what keeps scripts from being reproducible, without running them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from . import exits, output
+
+_ABOUT = """\
+Read Python files and notebooks, and say what keeps them from being reproducible. Nothing is
+imported or run. A comment `# fastseed: ignore[FS101]` on a line keeps the linter quiet there,
+`# fastseed: ignore-file[FS101]` in the whole file; without brackets they mean all rules.
+"""
+
+
+def add(subparsers: Any) -> None:
+    """Add this subcommand."""
+    parser = subparsers.add_parser(
+        "lint",
+        help="find what keeps scripts from being reproducible, without running them",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    paths = parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files and folders (the current folder)"
+    )
+    output.complete(paths, "files")
+    for name, what in (("--select", "check these rules alone"), ("--ignore", "leave these out")):
+        parser.add_argument(
+            name,
+            action="append",
+            metavar="IDS",
+            help=f"{what}: ids, or the start of several, as FS101,FS4",
+        )
+    parser.add_argument(
+        "--adopted",
+        action="store_true",
+        help="apply the rules for jobs that use fastseed to files that do not use it yet",
+    )
+    sarif = parser.add_argument("--sarif", metavar="FILE", help="also write SARIF 2.1.0 to FILE")
+    output.complete(sarif, "files")
+    parser.add_argument("--rules", action="store_true", help="print the rules and end")
+    output.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, and print; 1 if anything was found."""
+    from .. import lint
+
+    if args.rules:
+        return _rules(args)
+    select = None if args.select is None else _ids(args.select)
+    paths = args.paths or ["."]
+    report = lint.check(paths, select=select, ignore=_ids(args.ignore), adopted=args.adopted)
+    if not report.files:
+        raise exits.Exit(exits.USAGE, f"fastseed lint: no Python files in {', '.join(paths)}")
+    if args.sarif is not None:
+        _write(args.sarif, lint.sarif.document(report))
+    if args.json:
+        output.emit(_document(report))
+    else:
+        _print(report)
+    return exits.FOUND if report.findings else exits.OK
+
+
+def _ids(values: list[str] | None) -> list[str]:
+    return [id.strip() for value in values or () for id in value.split(",")]
+
+
+def _rules(args: argparse.Namespace) -> int:
+    from .. import lint
+
+    if args.json:
+        output.emit([rule._asdict() for rule in lint.RULES.values()])
+    else:
+        rows = [(rule.id, rule.name, rule.level, rule.says) for rule in lint.RULES.values()]
+        output.table(("rule", "name", "level", "what is wrong"), rows)
+    return exits.OK
+
+
+def _document(report: Any) -> dict[str, Any]:
+    from .. import lint
+
+    findings = []
+    for one in report.findings:
+        rule = lint.RULES[one.rule]
+        whole = {**one._asdict(), "name": rule.name, "level": rule.level, "mend": rule.mend}
+        findings.append(whole)
+    return {
+        "files": report.files,
+        "findings": findings,
+        "ignored": report.ignored,
+        "notes": list(report.notes),
+    }
+
+
+def _print(report: Any) -> None:
+    for one in report.findings:
+        cell = f"cell {one.cell}:" if one.cell else ""
+        output.say(f"{one.path}:{cell}{one.line}:{one.column}: {one.rule} {one.message}")
+        output.say(f"    mend: {one.mend}")
+    for note in report.notes:
+        output.say(f"note: {note}", error=True)
+    found = f"{len(report.findings)} finding{'s' * (len(report.findings) != 1)}"
+    files = f"{report.files} file{'s' * (report.files != 1)}"
+    ignored = f", {report.ignored} ignored by comments" if report.ignored else ""
+    output.say(f"{found} in {files}{ignored}")
+
+
+def _write(path: str, document: dict[str, Any]) -> None:
+    """Write beside, then rename: a reader never sees half of it."""
+    partial = f"{path}.partial"
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+    os.replace(partial, path)
