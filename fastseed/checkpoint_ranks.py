@@ -41,7 +41,13 @@ def together(
         problem = error
     mine = torch.tensor([_FAILED if problem else len(data)], dtype=torch.int64, device=device)
     sizes = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, mine)
+    try:
+        dist.all_gather(sizes, mine)
+    except RuntimeError as error:  # of the group's time-out, most often
+        raise RuntimeError(
+            f"fastseed.{function}: the ranks did not meet; every rank has to call it, "
+            f"not rank 0 alone, or put {{rank}} into the path: {error}"
+        ) from error
     lengths = [int(size) for size in sizes]
     if problem is not None:
         raise problem

@@ -220,9 +220,10 @@ def _checked(mesh: Mesh) -> Mesh:
 def check_world(mesh: Mesh, world_size: int) -> None:
     """The whole job has to be in it: ranks that no dimension tells apart would share all."""
     if mesh.size != world_size:
+        product = f"{' x '.join(map(str, mesh.sizes))} = " if len(mesh.sizes) > 1 else ""
         raise ValueError(
             f"fastseed.init: mesh must hold the {world_size} ranks of the job, got "
-            f"{' x '.join(map(str, mesh.sizes))} = {mesh.size} of dimensions {mesh.names}"
+            f"{product}{mesh.size} of dimensions {mesh.names}"
         )
 
 

@@ -117,9 +117,10 @@ class Registry:
     def _free_id(self, function: str, name: str) -> int:
         name_id = streams.name_id(name)
         if name_id in self._names:
+            other = self._names[name_id]
+            why = "is taken" if name == other else f"has the id {name_id:08x} of {other!r}"
             raise ValueError(
-                f"fastseed.{function}: name must have an id of its own, "
-                f"got {name!r}, whose id {name_id:08x} is that of {self._names[name_id]!r}"
+                f"fastseed.{function}: name must have an id of its own, got {name!r}, which {why}"
             )
         return name_id
 

@@ -129,6 +129,7 @@ class Seeder(process_fork.Forks, Forking, LookUps):
         self._pid = os.getpid()
         self._seen = Seen()
         self._repeats = 0
+        self._exact: tuple[int, int, int] | None = None  # where exact states were put back last
         self._inside: int | None = None  # the thread that is reseeding what users registered
         self._process = ProcessGenerators()
         self._fields = {name: self._places.of(name) for name in self._process.sinks}
@@ -286,6 +287,14 @@ class Seeder(process_fork.Forks, Forking, LookUps):
         return legacy.reseed(*job, at.task, at.epoch, self._registry)
 
     def _warn_repeated(self) -> None:
+        if self._at == self._exact:
+            self._exact = None
+            logger.warning(
+                "fastseed.reseed: task %d, epoch %d, step %d began anew, and the exact states that "
+                "load_state_dict put back there are gone; to go on with them, load after reseed",
+                *(self.scope or ()),
+            )
+            return
         self._repeats += 1
         if self._repeats <= 10:
             logger.warning(
@@ -357,11 +366,13 @@ class Seeder(process_fork.Forks, Forking, LookUps):
         refuse_inside("load_state_dict")
         state, resumed = named_states.split(self, state)
         try:
-            states.load_state_dict(self, state)
+            scope = states.load_state_dict(self, state)
         except ReseedError:  # all but what failed was put back
             named_states.resume(self, resumed)
             raise
         named_states.resume(self, resumed)
+        if scope is not None and not self._seen.add(scope):
+            self._exact = self._at
 
     def exact_sinks(self) -> Iterator[tuple[str, Sink | Bulk]]:
         """Every generator that there is in this process, by stream name."""

@@ -105,12 +105,15 @@ def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
     return state
 
 
-def load_state_dict(seeder: Resumable, state: Any) -> None:
+def load_state_dict(seeder: Resumable, state: Any) -> int | None:
     """Put ``seeder`` where ``state`` was, after checking all of it.
 
     Exact states are put back where this rank wrote them, and those of a stream that all ranks
     share on any rank. What has none gets the state it had at the beginning of the scope, and a log
     line says so: never another rank's.
+
+    Returns:
+        The key of the scope that exact states were put back in; None where there were none.
     """
     at = check(state, seeder.scheme)
     sinks = dict(seeder.exact_sinks())
@@ -120,9 +123,10 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
     before = seeder.master_seed, seeder.scope
     seeder.move_to(int(state["master_seed"]), at)
     failed: ReseedError | None = None
+    scope: int | None = None
     if at is not None:
         try:
-            seeder.restore(*at)
+            scope = seeder.restore(*at)
         except ReseedError as error:  # every other generator still gets its exact state
             failed = error
             seeder.move_to(int(state["master_seed"]), at)
@@ -134,6 +138,7 @@ def load_state_dict(seeder: Resumable, state: Any) -> None:
         _tell(seeder, int(state["world_size"]), exact, sinks)
     if failed is not None:
         raise failed
+    return scope if exact else None
 
 
 def _own(seeder: Resumable, state: dict[str, Any]) -> tuple[dict[str, Any], bool]:

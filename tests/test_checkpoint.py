@@ -99,6 +99,25 @@ def test_another_process_goes_on_where_the_first_stopped(tmp_path):
     assert saved[0] == [1, 7, 9]
 
 
+def test_a_reseed_that_undoes_exact_states_says_so(caplog):
+    fastseed.init(42)
+    fastseed.reseed(1, 7)
+    torch.rand(3)
+    state = fastseed.state_dict(rng=True)
+    for loaded, warned in ((state, True), (fastseed.state_dict(), False)):
+        fastseed.init(42)
+        fastseed.load_state_dict(loaded)
+        caplog.clear()
+        fastseed.reseed(1, 7)
+        assert warned == ("load_state_dict put back there are gone" in caplog.text)
+    fastseed.init(42)
+    fastseed.reseed(1, 7)
+    fastseed.load_state_dict(state)
+    caplog.clear()
+    fastseed.reseed(1, 8)
+    assert not caplog.text
+
+
 def test_coordinates_alone_resume_at_the_beginning_of_the_scope(job):
     fastseed.reseed(1, 8)
     expected = draws(job)

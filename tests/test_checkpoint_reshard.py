@@ -84,3 +84,9 @@ def test_every_rank_hears_of_a_failure(job):
         assert (
             said == "RuntimeError: fastseed.checkpoint.save: ranks [2] could not give their state"
         )
+
+
+def test_saving_on_rank_0_alone_says_that_every_rank_has_to(tmp_path):
+    said, files = run_script("checkpoint_alone.py", tmp_path)
+    assert said.startswith("fastseed.checkpoint.save: the ranks did not meet; every rank has to")
+    assert files == ["store"]

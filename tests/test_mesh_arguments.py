@@ -100,7 +100,7 @@ HERE = {"dp": (1, 2), "tp": (0, 2)}
         ({"mesh": {"dp": (-1, 4)}}, ValueError, r"mesh\['dp'\]\[0\] must be in \[0, 3\], got -1"),
         ({"mesh": {"dp": (0, 0)}}, ValueError, r"mesh\['dp'\]\[1\] must be in \[1"),
         ({"mesh": {"a": (0, 2**12), "b": (0, 2**12)}}, ValueError, "at most 16777215 ranks"),
-        ({"mesh": {"dp": (0, 3)}}, ValueError, "mesh must hold the 4 ranks of the job, got 3 = 3"),
+        ({"mesh": {"dp": (0, 3)}}, ValueError, "mesh must hold the 4 ranks of the job, got 3 of"),
         ({"varies": "dp"}, TypeError, r"varies must be a tuple .*: \('dp',\), got 'dp'"),
         ({"varies": 3}, TypeError, "varies must be a tuple of names"),
         ({"varies": ("dp", "sp")}, ValueError, r"which has \('dp', 'tp'\), got 'sp'"),

@@ -271,7 +271,7 @@ def test_predecessors_scheme_may_inherit():
 
 
 def test_name_of_the_stream_of_forks_is_taken():
-    with pytest.raises(ValueError, match=r"is that of 'process\.fork'"):
+    with pytest.raises(ValueError, match=r"'process\.fork', which is taken"):
         seeder().register_generator(print, name="process.fork")
 
 
