@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..case import Case
-from . import checkpoint, draws, pool, reseed, sampler, samples, seeds
+from . import checkpoint, digest, draws, pool, reseed, sampler, samples, seeds
 
 
 def all_cases() -> list[Case]:
     """Every case; building one is cheap until its ``build`` is called."""
     return [
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
-        *(*checkpoint.cases(), *samples.cases(), *sampler.cases()),
+        *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
     ]

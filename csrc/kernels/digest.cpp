@@ -47,6 +47,10 @@ uint64_t load(const uint8_t* bytes) {
 
 // Fewer than 16 bytes and zeros behind them; by loads that overlap, not byte by byte.
 void copy_part(uint8_t* to, const uint8_t* from, int64_t n) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+  std::memset(to, 0, 16);
+  std::memcpy(to, from, static_cast<size_t>(n));
+#else
   uint64_t words[2] = {};
   if (n > 8) {
     words[0] = load<uint64_t>(from);
@@ -60,6 +64,7 @@ void copy_part(uint8_t* to, const uint8_t* from, int64_t n) {
                static_cast<uint64_t>(from[n - 1]) << (8 * (n - 1));
   }
   std::memcpy(to, words, sizeof(words));
+#endif
 }
 
 // Groups of rows that are no whole number of them, or short: put side by side first.
@@ -103,14 +108,18 @@ class Stage {
 
 void digest_groups_portable(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
                             uint64_t* total) {
-  WordSums sums = {};
-  for (int64_t i = 0; i < groups; ++i) {
-    const Block r = digest_group(key, place + static_cast<uint64_t>(i), load_group(bytes + 16 * i));
-    for (int k = 0; k < 4; ++k) {
-      sums.w[k] += r.w[k];
+  for (int64_t at = 0; at < groups; at += kMostSummed) {
+    const int64_t end = std::min(groups, at + kMostSummed);
+    WordSums sums = {};
+    for (int64_t i = at; i < end; ++i) {
+      const uint64_t here = place + static_cast<uint64_t>(i);
+      const Block r = digest_group(key, here, load_group(bytes + 16 * i));
+      for (int k = 0; k < 4; ++k) {
+        sums.w[k] += r.w[k];
+      }
     }
+    fold_sums(sums, total);
   }
-  fold_sums(sums, total);
 }
 
 void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t end,

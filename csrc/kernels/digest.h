@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "../core/macros.h"
+
 namespace fastseed {
 
 // Adds the blocks of `groups` groups of 16 bytes, whose places count up from `place`, to
@@ -25,9 +27,18 @@ void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t 
                    uint64_t* total);
 
 // Bytes [row_bytes * row + ...) of a row in groups: at least one group, unless the row is empty.
-inline int64_t row_groups(int64_t row_bytes) {
+FS_HD int64_t row_groups(int64_t row_bytes) {
   return (row_bytes + 15) / 16;
 }
+
+// The same of all entries on a CUDA device, in one launch that nothing waits for. `plan` is in the
+// device's memory, kDigestColumns words an entry: its key, the six fields of DigestRows, and how
+// many tiles come before its first one. An entry has its groups / kDigestTile tiles, rounded up;
+// all have `tiles`. Adds the sum of entry i to sums[2 i] | sums[2 i + 1] << 64.
+constexpr int kDigestColumns = 8;
+constexpr int kDigestTile = 1024;
+void launch_digest_cuda(const int64_t* plan, int64_t entries, int64_t tiles, uint64_t* sums,
+                        void* cuda_stream);
 
 void digest_groups_portable(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
                             uint64_t* total);

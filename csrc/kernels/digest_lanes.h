@@ -12,6 +12,8 @@
 namespace fastseed {
 namespace {
 
+constexpr unsigned kAhead = 8192;  // bytes; measured: 5% of what comes from memory
+
 template <class V>
 struct Words {
   typename V::Type c0, c1, c2, c3;
@@ -29,7 +31,14 @@ FS_LANES void digest_lanes(const uint8_t* bytes, typename V::Type& k0,
   Words<V> x[kSideBySide];
   T k[kSideBySide];
   _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
-    V::load(bytes + 16 * V::kLanes * g, &x[g].c0, &x[g].c2);
+    const uint8_t* from = bytes + 16 * V::kLanes * g;
+    if (kSideBySide > 1) {  // a number, not a pointer: there may be nothing so far ahead
+      const uintptr_t ahead = reinterpret_cast<uintptr_t>(from) + kAhead;
+      for (unsigned line = 0; line < 16 * V::kLanes; line += 64) {
+        __builtin_prefetch(reinterpret_cast<const void*>(ahead + line));
+      }
+    }
+    V::load(from, &x[g].c0, &x[g].c2);
     x[g].c1 = V::upper(x[g].c0);
     x[g].c3 = V::upper(x[g].c2);
     k[g] = k0;

@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../kernels/cuda.h"
+#include "../kernels/digest.h"
 #include "draw_ops.h"
 #include "shuffle_args.h"
 
@@ -137,6 +138,22 @@ void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start
   launch_shuffle_cuda(job.shuffle, job.at, job.out, device.stream());
 }
 
+// The plan is in the device's memory too: see launch_digest_cuda. What it says is not checked.
+void digest_tiles(const Tensor& sums, const Tensor& plan, int64_t tiles) {
+  STD_TORCH_CHECK(plan.scalar_type() == Dtype::Long && plan.dim() == 2 &&
+                      plan.size(1) == kDigestColumns && plan.is_contiguous() &&
+                      plan.get_device_index() == sums.get_device_index(),
+                  "fastseed.digest: plan must be a contiguous tensor of shape (n, 8), torch.int64, "
+                  "where sums is");
+  STD_TORCH_CHECK(
+      sums.scalar_type() == Dtype::UInt64 && sums.dim() == 2 && sums.size(0) == plan.size(0) &&
+          sums.size(1) == 2 && sums.is_contiguous(),
+      "fastseed.digest: sums must be a contiguous tensor of shape (n, 2), torch.uint64");
+  STD_TORCH_CHECK(tiles >= 0, "fastseed.digest: tiles must be 0 or more, got ", tiles);
+  const OnDevice device(sums);
+  launch_digest_cuda(longs_of(plan), plan.size(0), tiles, words_of(sums), device.stream());
+}
+
 }  // namespace
 }  // namespace fastseed
 
@@ -151,4 +168,5 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   m.impl("reseed_streams_at", TORCH_BOX(&fastseed::reseed_streams_at));
   m.impl("reseed_streams_from", TORCH_BOX(&fastseed::reseed_streams_from));
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
+  m.impl("digest_tiles", TORCH_BOX(&fastseed::digest_tiles));
 }

@@ -86,6 +86,7 @@ void digest(const Tensor& sums, const Tensor& plan) {
 
 STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
   m.def("digest(Tensor(a!) sums, Tensor plan) -> ()");
+  m.def("digest_tiles(Tensor(a!) sums, Tensor plan, int tiles) -> ()");  // ops_cuda.cpp
 }
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cuda_sass import Kernel, Ptx, products, stores16
+from cuda_sass import Instruction, Kernel, Ptx, loads16, products, stores16
 
 M0, M1 = "-0x2daee0ad", "-0x326172a9"  # Philox's multipliers, as SASS writes them
 PER_BLOCK = 20  # products of a Philox block
@@ -14,6 +14,7 @@ ADDRESSES = 4  # wide multiplies of a loop that are addresses
 # has to hold. The first that fits.
 REGISTERS = (
     (r"Derive|ReseedFrom", 32),
+    (r"DigestTiles", 80),
     (r"ShufflePositions", 40),
     (r"(OneLine|ManyLines)<Uniform<", 32),
     (r"(OneLine|ManyLines)<Bernoulli<unsigned char>", 48),
@@ -37,6 +38,8 @@ WORK = (
     (r"(OneLine|ManyLines)<\w+<unsigned char", 4, 1),
     (r"(OneLine|ManyLines)<", 2, 2),
 )
+# Kernels that only read: 16-byte loads of an iteration of the main loop, and products for each.
+READING = {"DigestTiles": (4, 14)}  # seven rounds
 # Wide multiplies that are neither Philox's nor addresses. The shuffle: two for each block, which
 # bring it into its range, and for each of two positions those of a division and of the result.
 OTHERS = ((r"ShufflePositions", 2 * 4 + 2 * 6),)
@@ -65,15 +68,35 @@ def check_memory(kernel: Kernel) -> list[str]:
 
 def philox_products(kernel: Kernel) -> float | None:
     """Products with Philox's multipliers a block, in the main loop; None without a fast path."""
+    if kernel.name in READING:
+        return _philox(kernel.reading_loop()) / READING[kernel.name][0]
     row = _first(WORK, kernel.name)
-    if row is None:
-        return None
-    body = products(kernel.main_loop())
-    return sum(M0 in i.operands or M1 in i.operands for i in body) / row[1]
+    return None if row is None else _philox(kernel.main_loop()) / row[1]
+
+
+def _philox(body: tuple[Instruction, ...]) -> int:
+    return sum(M0 in i.operands or M1 in i.operands for i in products(body))
+
+
+def check_reading_loop(kernel: Kernel) -> list[str]:
+    """16 bytes a load, no other access to memory, and no more products than the rounds have."""
+    loads, each = READING[kernel.name]
+    body = kernel.reading_loop()
+    wrong = []
+    if loads16(body) != loads:
+        wrong.append(f"{loads16(body)} loads of 16 bytes in the main loop, not {loads}")
+    if sum(i.is_a("LDG", "STG", "ATOMG", "RED", "LD", "ST") for i in body) != loads16(body):
+        wrong.append("another access to memory in the main loop")
+    found = len(products(body))
+    if philox_products(kernel) != each or found > loads * each + ADDRESSES:
+        wrong.append(f"{philox_products(kernel):g} products a group, not {each}, of {found} in all")
+    return wrong
 
 
 def check_main_loop(kernel: Kernel) -> list[str]:
     """16 bytes a store, and no more products than Philox has."""
+    if kernel.name in READING:
+        return check_reading_loop(kernel)
     row = _first(WORK, kernel.name)
     if row is None:
         return [] if kernel.name.startswith("AnyLayout<") else ["its work is not known"]
@@ -145,10 +168,11 @@ def row(kernel: Kernel) -> tuple[str, int, str, str]:
     each = philox_products(kernel)
     if each is None or "RandInt" in kernel.name:
         return kernel.name, kernel.registers, "-", "-"
-    body = kernel.main_loop()
+    reads = kernel.name in READING
+    body = kernel.reading_loop() if reads else kernel.main_loop()
     return (
         kernel.name,
         kernel.registers,
-        f"{len(body) / max(stores16(body), 1):.0f}",
+        f"{len(body) / max(loads16(body) if reads else stores16(body), 1):.0f}",
         f"{each:g}",
     )

@@ -53,6 +53,21 @@ class Kernel(NamedTuple):
         """The one with the most 16-byte stores, and of those with the most products."""
         return max(self.loops(), key=lambda body: (stores16(body), len(products(body))), default=())
 
+    def reading_loop(self) -> tuple[Instruction, ...]:
+        """The one without a loop in it that has the most 16-byte loads: of a kernel that reads."""
+        spans = [(body[0].address, body[-1].address) for body in self.loops()]
+        inner = [
+            body
+            for body, (first, last) in zip(self.loops(), spans, strict=True)
+            if not any(first <= f and e <= last and (f, e) != (first, last) for f, e in spans)
+        ]
+        return max(inner, key=loads16, default=())
+
+
+def loads16(body: tuple[Instruction, ...]) -> int:
+    """Loads of 16 bytes past the caches."""
+    return sum(i.is_a("LDG") and ".128" in i.opcode and ".EF" in i.opcode for i in body)
+
 
 def stores16(body: tuple[Instruction, ...]) -> int:
     """Stores of 16 bytes past the caches."""

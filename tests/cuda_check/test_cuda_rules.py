@@ -81,6 +81,38 @@ def test_a_damaged_kernel_fails(change, problem):
     assert any(problem in text for text in found), found
 
 
+def digest_lines(each: int = 7) -> list[str]:
+    """A loop that reads four groups and multiplies seven rounds of each."""
+    wide = ["IMAD.WIDE.U32 R12, R12, -0x2daee0ad, RZ", "IMAD.WIDE.U32 R10, R12, -0x326172a9, RZ"]
+    loads = [f"LDG.E.EF.128 R{16 + 4 * k}, desc[UR6][R54.64+0x{k}000]" for k in range(4)]
+    return ["S2R R0, SR_TID.X", *loads, *(wide * (4 * each)), "@!P0 BRA 0x10", "EXIT"]
+
+
+NO_REALS = ptx("mul.lo.s32 \t%r2, %r1, 3")
+
+
+def test_a_good_reading_kernel_passes():
+    assert wrong("DigestTiles", digest_lines(), NO_REALS, registers=80) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda x: [i.replace(".128", ".64") for i in x], "0 loads of 16 bytes"),
+        (lambda x: [i.replace(".EF", "") for i in x], "0 loads of 16 bytes"),
+        (lambda x: [*x[:9], "LDG.E.EF.U8 R9, desc[UR4][R2.64]", *x[9:]], "another access"),
+        (lambda x: [*x[:9], "ATOMG.E.ADD.64 PT, R2, [R4.64], R8", *x[9:]], "another access"),
+        (lambda x: [i.replace("-0x2daee0ad", "R9") for i in x], "7 products a group, not 14"),
+        (lambda x: [*x[:9], *["IMAD.WIDE R1, R2, R3, R4"] * 5, *x[9:]], "of 61 in all"),
+        (lambda x: [*x[:9], "STL [R1], R0", *x[9:]], "local memory"),
+    ],
+)
+def test_a_damaged_reading_kernel_fails(change, problem):
+    found = wrong("DigestTiles", change(digest_lines()), NO_REALS, registers=80)
+    assert any(problem in text for text in found), found
+    assert wrong("DigestTiles", digest_lines(10), NO_REALS, registers=80) != []
+
+
 def test_too_many_products_fail():
     assert any("more than 20" in text for text in wrong(UNIFORM, uniform_lines(21), MULTIPLY))
 

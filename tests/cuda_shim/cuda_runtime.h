@@ -43,6 +43,15 @@ template <class T>
 inline T __ldg(const T* at) {
   return *at;
 }
+template <class T>
+inline T __ldcs(const T* at) {
+  return *at;
+}
+inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+  const unsigned long long before = *at;
+  *at += value;
+  return before;
+}
 
 inline float __fmaf_rn(float a, float b, float c) {
   return std::fma(a, b, c);

@@ -1,0 +1,88 @@
+"""Digests without torch: every CPU path, and the CUDA kernel as a host runs it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+import test_cuda
+from test_core import HERE, KERNELS, SANITIZE, build, run
+
+FOLDER = KERNELS[0].parent
+SOURCES = (*KERNELS, *sorted(FOLDER.glob("digest*.cpp")))
+MAIN = (HERE / "test_digest.cpp",)
+CUDA = (HERE / "test_cuda_digest.cu", FOLDER / "cuda_digest.cu")
+PATHS = ("portable", "avx2", "avx512")
+
+
+def assert_passes(done: subprocess.CompletedProcess[str], least: int) -> str:
+    """That all checks passed; what the program says of its path."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.fullmatch(r"(\d+) checks passed(?: on: (\w+))?\n", done.stdout)
+    assert found and int(found[1]) > least, done.stdout
+    assert done.stderr == ""
+    return found[2]
+
+
+def paths() -> list[str]:
+    """Those of this CPU, as the dispatcher takes them."""
+    from fastseed import _ops
+
+    return [path for path in PATHS if path in (*_ops.simd_paths(), "portable")]
+
+
+def test_digest_has_the_sums_of_the_core_on_every_path(tmp_path):
+    program = build(tmp_path, "-O2", main=MAIN, kernels=SOURCES)
+    for path in paths():
+        assert assert_passes(run(program, FASTSEED_SIMD=path), 2000) == path
+
+
+@pytest.mark.slow
+def test_digest_is_clean_under_sanitizers(tmp_path):
+    """Rows end where their memory does: whoever reads on is seen."""
+    program = build(tmp_path, *SANITIZE, main=MAIN, kernels=SOURCES)
+    for path in paths():
+        assert assert_passes(run(program, FASTSEED_SIMD=path, ASAN_OPTIONS="detect_leaks=0"), 2000)
+
+
+@pytest.mark.parametrize("flags", [SANITIZE], ids=["sanitizers"])
+def test_cuda_digest_has_the_sums_of_the_core_and_is_clean(tmp_path, flags):
+    program = tmp_path / "test_cuda_digest"
+    test_cuda.must(
+        test_cuda.run(
+            test_cuda.compiler(), *test_cuda.STRICT, *flags, "-x", "c++", *CUDA, "-o", program
+        )
+    )
+    assert_passes(test_cuda.run(program), 1000)
+
+
+@pytest.mark.parametrize(
+    ("change", "to"),
+    [
+        ("before + low < before ? 1 : 0", "0"),  # a carry that is lost
+        ("? next : end;", "? next : end + 1;"),  # a tile that another block has too
+        ("* static_cast<uint64_t>(row) +", "+"),
+        ("unit % 4 == 0 ?", "unit % 2 == 0 ?"),  # a load that its address does not allow
+    ],
+)
+def test_a_wrong_kernel_is_noticed(tmp_path, change, to):
+    text = CUDA[1].read_text("utf-8")
+    assert change in text
+    text = text.replace(change, to).replace('#include "', f'#include "{FOLDER}/')
+    (tmp_path / "wrong.cu").write_text(text, "utf-8")
+    program = tmp_path / "wrong"
+    sources = (CUDA[0], tmp_path / "wrong.cu")
+    flags = ("-O0", "-fsanitize=undefined,address", "-fno-sanitize-recover=all", "-Wno-error")
+    command = (test_cuda.compiler(), *test_cuda.STRICT, *flags, "-x", "c++", *sources)
+    test_cuda.must(test_cuda.run(*command, "-o", program))
+    assert test_cuda.run(program).returncode != 0
+
+
+@pytest.mark.slow
+def test_digest_compiles_for_arm(tmp_path):
+    from test_core import STRICT, arm_compiler
+
+    for source in sorted(FOLDER.glob("digest*.cpp")):
+        done = run(*arm_compiler(), *STRICT, "-O2", "-c", source, "-o", tmp_path / "digest.o")
+        assert done.returncode == 0, done.stderr
