@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import re
 import sys
 from pathlib import Path
@@ -15,9 +16,13 @@ PACKAGE, NATIVE = ROOT / "fastseed", ROOT / "csrc"
 # From the bottom to the top. A module imports from lower lines alone; a new one gets a place here.
 LEVELS = (
     ("_reference", "_native", "_eager", "errors", "legacy", "seen"),
+    ("hash_seed", "determinism_report", "determinism_settings"),
     ("_reference_draws", "_reference_digest", "_reference_shuffle", "watch_file"),
     ("_ops", "_draw_ops", "watch_compare"),
     ("streams",),
+    ("config_files", "determinism"),
+    ("config",),
+    ("launching",),
     ("distributions", "environment"),
     ("sinks", "distributed", "draws", "mesh", "followers"),
     ("numpy_sinks", "pool", "accelerators", "shards", "bank_checks"),
@@ -28,8 +33,8 @@ LEVELS = (
     ("named_states", "watch"),
     ("seeder", "checkpoint_format"),
     ("api",),
-    ("agreement",),
-    ("pyt", "checkpoint", "data"),
+    ("agreement", "libraries"),
+    ("pyt", "checkpoint", "data", "reproducible"),
     ("integrations", "audit"),
     ("doctor",),
     ("__init__",),
@@ -68,7 +73,7 @@ INSIDE = {
     "cli": (
         ("exits",),
         ("output",),
-        ("env", "bisect", "completion", "doctor"),
+        ("run", "env", "bisect", "completion", "doctor"),
         ("__init__",),
     ),
 }
@@ -142,6 +147,13 @@ def test_every_module_has_a_level():
         folder, _, name = dotted(path).rpartition(".")
         assert (folder or name) in LEVEL, path
         assert not folder or (folder, name) in INSIDE_LEVEL, path
+
+
+def test_contributing_names_every_module():
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Layout")[2].partition("\n## ")[0]
+    named = re.findall(r"`(?:fastseed/)?([\w*]+)(?:\.py|/)`", table)
+    for name in sorted({dotted(path).partition(".")[0] for path in MODULES}):
+        assert any(fnmatch.fnmatchcase(name, pattern) for pattern in named), name
 
 
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
