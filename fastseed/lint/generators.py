@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .module import Arguments, Fault, Module, is_none
-from .seeding import MAKERS
+from .seeding import MAKERS, last_name
 
 _SEEDS = {"seed", "manual_seed", "set_state", "setstate", "graphsafe_set_state", "clone_state"}
 _REGISTERS = {"register_generator"}
@@ -143,12 +143,14 @@ def _method(module: Module, attribute: ast.Attribute) -> _Fate:
 def _passed(module: Module, call: ast.Call, as_what: ast.AST) -> _Fate:
     """The generator is an argument of a call."""
     origin = module.origin(call) or ""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else origin.rpartition(".")[2]
+    name = last_name(call.func)
     if name in _REGISTERS or origin in _POOLS:
         return _Fate(seeded=True)
-    if isinstance(as_what, ast.keyword) and as_what.arg in ("generator", "rng", "random_state"):
-        return _Fate()  # whoever asks for a generator draws from it
-    return _Fate(unknown=not origin.startswith(("torch.", "numpy.", "random.")))
+    draws = origin.startswith(("torch.", "numpy.", "random."))
+    if isinstance(as_what, ast.keyword) and as_what.arg == "generator":
+        seeds = any(keyword.arg == "seed" for keyword in call.keywords)
+        draws = draws or (name.endswith(("Loader", "Sampler")) and not seeds)
+    return _Fate(unknown=not draws)
 
 
 def _is_module_level(module: Module, target: ast.expr) -> bool:

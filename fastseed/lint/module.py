@@ -32,13 +32,8 @@ class Module:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.tree = _parsed(source)
-        self.nodes: list[ast.AST] = []
-        self.parents: dict[ast.AST, ast.AST] = {}
-        for node in ast.walk(self.tree):  # breadth first, so parents come before children
-            self.nodes.append(node)
-            for child in ast.iter_child_nodes(node):
-                self.parents[child] = node
         self.names = Names(self.tree)
+        self.nodes, self.parents = self.names.nodes, self.names.parents
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
 
     def origin(self, node: ast.AST | None) -> str | None:

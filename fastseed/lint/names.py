@@ -14,6 +14,15 @@ from typing import NamedTuple, TypeAlias
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_SCOPING = frozenset({*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef, ast.comprehension})
+_BINDING = frozenset(
+    {
+        *_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef, ast.comprehension, ast.Import, ast.ImportFrom,
+        ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Global, ast.Nonlocal, ast.For,
+        ast.AsyncFor, ast.With, ast.AsyncWith, ast.Delete, ast.ExceptHandler, ast.MatchAs,
+        ast.MatchStar, ast.MatchMapping,
+    }
+)  # fmt: skip
 _DEEPEST = 24  # steps from a name to its origin
 
 # Where a library keeps what it shows elsewhere: the same thing has one name in the rules.
@@ -73,6 +82,8 @@ class Names:
 
     def __init__(self, tree: ast.Module) -> None:
         self.module = Scope(tree, None)
+        self.nodes: list[ast.AST] = []  # all but contexts and operators, in the order of the text
+        self.parents: dict[ast.AST, ast.AST] = {}
         self.scopes: dict[ast.AST, Scope] = {}  # of every node, the scope that it is read in
         self._inner: dict[ast.AST, Scope] = {}
         self._origins: dict[ast.AST, str | None] = {}
@@ -228,32 +239,34 @@ class Names:
         todo: list[tuple[ast.AST, Scope]] = [(tree, self.module)]
         while todo:  # no recursion: a long chain of operators is as deep as it is long
             node, scope = todo.pop()
+            self.nodes.append(node)
             self.scopes[node] = scope
-            self._bind(node, scope)
-            todo.extend(reversed(list(self._children(node, scope))))
+            kind = node.__class__
+            if kind in _BINDING:
+                self._bind(node, scope)
+            if kind in _SCOPING:
+                parts = list(self._parts(node, scope))
+            else:
+                parts = [(part, scope) for part in _children(node)]
+            for part, _ in parts:
+                self.parents[part] = node
+            parts.reverse()
+            todo += parts
 
-    def _children(self, node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
-        """Its parts in order, each with the scope that it is read in."""
-        if isinstance(node, _FUNCTIONS):
-            inner = self._inner[node]
-            body = node.body if isinstance(node.body, list) else [node.body]
-            within = {id(part) for part in body}
-        elif isinstance(node, ast.ClassDef):
-            inner, within = self._inner[node], {id(part) for part in node.body}
-        elif isinstance(node, _COMPREHENSIONS):
-            inner = self._inner[node]
-            first = node.generators[0]
-            self.scopes[first] = inner
-            yield first.iter, scope
-            for part in (first.target, *first.ifs, *node.generators[1:]):
-                yield part, inner
-            elements = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-            for element in elements:
-                yield element, inner
+    def _parts(self, node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
+        """The children of what opens a scope, each with the scope that it is read in."""
+        if isinstance(node, ast.comprehension):  # the first one's source is read outside
+            for child in _children(node):
+                yield child, self._inner.get(node, scope) if child is node.iter else scope
             return
-        else:
-            inner, within = scope, set()
-        for child in ast.iter_child_nodes(node):
+        inner = self._inner[node]
+        if isinstance(node, _COMPREHENSIONS):
+            self._inner[node.generators[0]] = scope
+            yield from ((child, inner) for child in _children(node))
+            return
+        body = getattr(node, "body", [])
+        within = {id(part) for part in (body if isinstance(body, list) else [body])}
+        for child in _children(node):
             yield child, inner if id(child) in within else scope
 
     def _bind(self, node: ast.AST, scope: Scope) -> None:
@@ -349,13 +362,26 @@ class Names:
             scope.elsewhere[name] = target
 
 
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    """As :func:`ast.iter_child_nodes`, without what has no parts: contexts, operators, `pass`."""
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if isinstance(value, list):
+            for one in value:
+                if isinstance(one, ast.AST) and one._fields:
+                    yield one
+        elif isinstance(value, ast.AST) and value._fields:
+            yield value
+
+
 def canonical(dotted: str) -> str:
     """The one name that the rules know a thing by."""
     for start, short in _ALIASES:
         if dotted.startswith(start):
             return short + dotted[len(start) :]
-    if dotted.startswith("torch.nn.modules."):
-        return "torch.nn." + dotted.rpartition(".")[2]
+    last = dotted.rpartition(".")[2]
+    if dotted.startswith("torch.nn.modules.") and last[:1].isupper():
+        return f"torch.nn.{last}"
     return dotted
 
 

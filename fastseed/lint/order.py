@@ -26,6 +26,10 @@ _DRAWS = {"shuffle", "sample", "choice", "choices", "permutation", "train_test_s
 """Draws of equal numbers from another order give another result."""
 _SETS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 _COLLECTS = {"append", "extend", "insert", "appendleft"}
+_NUMERIC = re.compile(
+    r"^(int|len|range|float|ord|hash|id|arange|unique|tolist|round|abs)$|(^|_)(ids?|idxs?|index|"
+    r"indices|inds?|range|pos|positions?|counts?|lengths?|sizes?|epochs?|ranks?)(_|$)"
+)
 _DEEPEST = 4  # variables on the way
 
 _DATA = re.compile(
@@ -93,8 +97,10 @@ def _is_set(module: Module, node: ast.AST) -> bool:
 def _of_numbers(node: ast.AST) -> bool:
     """Whether it evidently holds numbers alone, whose order is the same in every process."""
     if isinstance(node, ast.Set):
-        return all(isinstance(e, ast.Constant) and not isinstance(e.value, (str, bytes))
-                   for e in node.elts)  # fmt: skip
+        return all(
+            isinstance(one, ast.Constant) and not isinstance(one.value, (str, bytes))
+            for one in node.elts
+        )
     element: ast.AST | None = None
     if isinstance(node, ast.SetComp):
         element = node.elt
@@ -102,12 +108,11 @@ def _of_numbers(node: ast.AST) -> bool:
         element = node.args[0]
         if isinstance(element, (ast.GeneratorExp, ast.ListComp)):
             element = element.elt
-        elif isinstance(element, ast.Call) and getattr(element.func, "id", "") == "map":
-            element = ast.Call(element.args[0], [], [])
+        elif isinstance(element, ast.Call) and _name(element.func) == "map":
+            element = element.args[0] if element.args else element
     if isinstance(element, ast.Call):
-        name = getattr(element.func, "id", getattr(element.func, "attr", ""))
-        return name in ("int", "len", "range", "float", "ord", "hash", "id", "arange", "unique")
-    return False
+        element = element.func
+    return element is not None and bool(_NUMERIC.search(_name(element)))
 
 
 def _is_data(module: Module, node: ast.AST) -> bool:
@@ -164,6 +169,9 @@ class _Climb:
                 node = holder
             elif isinstance(holder, ast.List) and isinstance(node, ast.Starred):
                 node, listed = holder, True
+            elif isinstance(holder, ast.Tuple):
+                returned = self.module.parents.get(holder)
+                return listed and isinstance(returned, ast.Return)
             elif isinstance(holder, ast.BinOp) or _is_slice(holder):
                 assert holder is not None
                 node = holder
@@ -176,7 +184,11 @@ class _Climb:
                 node, listed = whole, True
             elif isinstance(holder, ast.Attribute):
                 called = self.module.parents.get(holder)
-                if holder.attr not in _SETS or not isinstance(called, ast.Call):
+                if not isinstance(called, ast.Call) or called.func is not holder:
+                    return False
+                if holder.attr == "index":
+                    return listed
+                if holder.attr not in _SETS:
                     return False
                 node = called
             elif isinstance(holder, ast.Call):
@@ -198,8 +210,9 @@ class _Climb:
         if isinstance(holder, (ast.For, ast.AsyncFor)):
             return node is holder.iter and self._collects(holder)
         if isinstance(holder, ast.Subscript):
-            return listed and node is holder.value and not isinstance(holder.ctx, ast.Del)
-        if isinstance(holder, ast.Return):
+            # A constant index mostly takes the only one there is.
+            return listed and node is holder.value and not isinstance(holder.slice, ast.Constant)
+        if isinstance(holder, (ast.Return, ast.YieldFrom)):
             return listed and not self._callers_sort(holder)
         if isinstance(holder, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
             targets = holder.targets if isinstance(holder, ast.Assign) else [holder.target]
@@ -274,7 +287,7 @@ class _Climb:
                     return True
         return False
 
-    def _callers_sort(self, node: ast.Return) -> bool:
+    def _callers_sort(self, node: ast.AST) -> bool:
         function = self.module.function_of(node)
         return function is not None and self._sorted_calls(function.name)
 

@@ -56,7 +56,9 @@ _CHANGING = {
     **dict.fromkeys(_ENTROPY, "the operating system's random bytes"),
 }
 
-_SEED = re.compile(r"(?:^|_)seeds?$", re.IGNORECASE)  # names that hold one
+_SEED = re.compile(r"(?:^|_)(?:seeds?|random_state)$", re.IGNORECASE)  # names that hold one
+_TEXT = re.compile(r"name|path|file|str|text|key|url|word|title|uuid", re.IGNORECASE)
+_TEXTS = {"repr", "format", "join", "encode", "strftime", "isoformat", "gethostname", "node"}
 _SEEDING = re.compile(r"(?:^|_)seed(?:_|$)|^manual_seed", re.IGNORECASE)  # functions that take one
 
 
@@ -119,7 +121,7 @@ def _seeds(module: Module) -> Iterator[ast.expr]:
             yield from _passed(module, node)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(_SEED.search(_last_name(target)) for target in targets):
+            if any(_SEED.search(last_name(target)) for target in targets):
                 yield node.value
         elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
@@ -135,7 +137,7 @@ def _seeds(module: Module) -> Iterator[ast.expr]:
 def _passed(module: Module, call: ast.Call) -> Iterator[ast.expr]:
     """The arguments of a call that are seeds."""
     origin = module.origin(call) or ""
-    name = _last_name(call.func)
+    name = last_name(call.func)
     for keyword in call.keywords:
         if keyword.arg is not None and _SEED.search(keyword.arg):
             yield keyword.value
@@ -174,20 +176,32 @@ def _address(module: Module, call: ast.Call) -> str | None:
     """`id()`, and `hash()` of what may hold strings."""
     if module.names.is_builtin(call.func, "id"):
         return "`id()`, an address,"
-    if module.names.is_builtin(call.func, "hash") and not all(_number(a) for a in call.args):
+    if module.names.is_builtin(call.func, "hash") and any(map(_holds_text, call.args)):
         return "`hash()`, which is salted for strings (PYTHONHASHSEED),"
     return None
 
 
-def _number(node: ast.AST) -> bool:
-    if isinstance(node, ast.Tuple):
-        return all(_number(part) for part in node.elts)
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id in ("int", "float", "len", "round")
-    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
+def _holds_text(node: ast.AST) -> bool:
+    """Whether an expression evidently has a string in it: hashes of numbers are not salted."""
+    todo = [node]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, (ast.Tuple, ast.List)):
+            todo += part.elts
+        elif isinstance(part, ast.BinOp):
+            todo += part.left, part.right
+        elif isinstance(part, ast.Constant):
+            if isinstance(part.value, (str, bytes)):
+                return True
+        else:
+            name = last_name(part.func if isinstance(part, ast.Call) else part)
+            if isinstance(part, ast.JoinedStr) or name in _TEXTS or _TEXT.search(name):
+                return True
+    return False
 
 
-def _last_name(node: ast.AST) -> str:
+def last_name(node: ast.AST) -> str:
+    """``c`` of ``a.b.c``, and of ``c``."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""

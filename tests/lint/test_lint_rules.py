@@ -1,0 +1,49 @@
+"""Planted faults are found at their lines, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fastseed import lint
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data" / "lint"
+_FAULT = re.compile(r"# fault:((?: FS\d{3})+)\s*$")
+
+
+def planted(path: Path) -> list[tuple[int, str]]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return sorted(
+        (number, rule)
+        for number, line in enumerate(lines, 1)
+        for match in _FAULT.finditer(line)
+        for rule in match[1].split()
+    )
+
+
+def found(*paths: Path, **options) -> list[tuple[int, str]]:
+    return sorted((one.line, one.rule) for one in lint.check(paths, **options).findings)
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in DATA.glob("*.py")))
+def test_planted_faults_are_found_and_nothing_else(name):
+    expected = planted(DATA / name)
+    assert expected
+    assert found(DATA / name) == expected
+
+
+def test_every_rule_has_a_planted_fault():
+    rules = {rule for path in DATA.rglob("*.py") for _, rule in planted(path)}
+    rules |= {rule for _, rule in planted(ROOT / "examples" / "train_digits_broken.py")}
+    # FS001 and FS002 have no line to be written on: see test_lint_files.py and _comments.py.
+    assert rules | {"FS001", "FS002"} == set(lint.RULES)
+
+
+def test_the_broken_example_is_told_all_its_faults_and_the_good_one_none():
+    broken = ROOT / "examples" / "train_digits_broken.py"
+    assert found(broken) == planted(broken)
+    assert len({rule for _, rule in planted(broken)}) >= 8
+    assert lint.check([ROOT / "examples" / "train_digits.py"]).findings == ()
