@@ -10,7 +10,7 @@
 Importing compiles nothing, touches no GPU and changes no generator.
 """
 
-from . import audit, checkpoint, data, digest, doctor, environment, mesh
+from . import audit, checkpoint, config, data, digest, doctor, environment, libraries, mesh
 from .agreement import verify_agreement
 from .api import (
     __version__,
@@ -30,12 +30,14 @@ from .api import (
     unregister_generator,
 )
 from .bank import StreamBank
+from .determinism import deterministic
 from .digest import assert_ranks_agree
 from .draws import bernoulli, bits, exponential, rand, randint, randn
 from .errors import ReseedError
 from .fills import bernoulli_, bits_, exponential_, normal_, randint_, uniform_
 from .named import fork_contexts, recomputed
 from .pool import GeneratorPool
+from .reproducible import apply_config, enforce_reproducibility
 from .seeder import Seeder
 from .shards import Shard
 from .streams import SHARED
@@ -51,6 +53,7 @@ __all__ = [
     "StreamBank",
     "Watch",
     "__version__",
+    "apply_config",
     "assert_ranks_agree",
     "audit",
     "bernoulli",
@@ -60,11 +63,14 @@ __all__ = [
     "bits_",
     "build_info",
     "checkpoint",
+    "config",
     "data",
     "derive_keys",
     "derive_seeds",
+    "deterministic",
     "digest",
     "doctor",
+    "enforce_reproducibility",
     "environment",
     "exponential",
     "exponential_",
@@ -73,6 +79,7 @@ __all__ = [
     "get_master_seed",
     "init",
     "key",
+    "libraries",
     "load_state_dict",
     "mesh",
     "normal_",

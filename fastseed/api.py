@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
-from . import _draw_ops, _native, _ops, named, streams
+from . import _draw_ops, _native, _ops, determinism, named, streams
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
@@ -49,8 +50,15 @@ def init(
 
     Changes no generator: call :func:`reseed` next. Calling it again starts anew and drops all
     registrations. Logs one line, at level INFO, on rank 0.
+
+    What ``fastseed run`` leaves in the environment is taken: ``FASTSEED_MASTER_SEED`` where
+    ``master_seed`` is None, and with ``FASTSEED_DETERMINISTIC`` the switches of
+    :func:`fastseed.deterministic` are set.
     """
     global _seeder
+    given = os.environ.get("FASTSEED_MASTER_SEED") if master_seed is None else None
+    if given:
+        master_seed = _seed_of("FASTSEED_MASTER_SEED", given)
     seeder = Seeder(
         master_seed,
         ngpus,
@@ -62,12 +70,14 @@ def init(
         scheme=scheme,
         fork=fork,
     )
+    determinism.from_environment()
     _seeder = seeder
     streams.set_origin(streams.Origin(seeder.stream_master, seeder.place, scheme))
     if seeder.rank == 0:
         logger.info(
-            "fastseed: master seed %d, rank %d of %d, %sscheme %s, backend %s%s",
+            "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s%s",
             seeder.master_seed,
+            " of FASTSEED_MASTER_SEED" if given else "",
             seeder.rank,
             seeder.world_size,
             f"mesh ({seeder.mesh}), " if seeder.mesh else "",
@@ -75,6 +85,13 @@ def init(
             _ops.backend,
             f" ({_ops.simd()})" if _ops.simd() else f" ({_native.missing})",
         )
+
+
+def _seed_of(name: str, text: str) -> Any:
+    """A variable's number. What is none goes on as text: all ranks have to hear of it."""
+    if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= streams.MAX_MASTER:
+        return int(text)
+    return f"{name}={text}"
 
 
 def get_master_seed() -> int:

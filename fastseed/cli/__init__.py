@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from . import exits, output
 
 COMMANDS: tuple[str, ...] = (
+    "run",
     "bisect",
     "env",
     "doctor",
