@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-GUIDES = {"data-loading.md": 3, "resume.md": 3, "doctor.md": 1}
+GUIDES = {"data-loading.md": 4, "resume.md": 3, "doctor.md": 1, "digest.md": 2}
 
 
 @pytest.mark.parametrize("guide", GUIDES)
