@@ -109,6 +109,38 @@ def test_places_carry_into_the_upper_word(path, place):
     assert digest_parts.sum_rows([key], [rows]) == [expected]
 
 
+def test_numbers_are_little_endian_wherever_they_are(monkeypatch):
+    """On a machine that stores them otherwise: here, tensors whose bytes were swapped by hand."""
+    monkeypatch.setattr(digest_parts, "BIG_ENDIAN", True)
+    for dtype in (np.float32, np.int16, np.uint8, np.complex64, np.float64):
+        array = (np.arange(35).reshape(5, 7) * 1.5).astype(dtype)
+        stored = torch.from_numpy(array.byteswap())
+        expected = by_hand(array.dtype.name, (5, 7), array.tobytes())
+        assert value(stored) == expected
+        key, header = digest_parts.header_of(array.dtype.name, (5, 7))
+        left, right = (
+            digest_parts.part_of(stored[:, cut], (5, 7), (0, cut.start))
+            for cut in (slice(0, 3), slice(3, 7))
+        )
+        joined, rest = digest_parts.join(key, left.fragments + right.fragments)
+        assert rest == [] and (header + left.total + right.total + joined) % MODULUS == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(_ops.simd() != "avx512", reason="64 GiB take too long otherwise")
+def test_more_groups_than_32_bits_count():
+    """One row read again and again: all of it in one call is the sum of its parts."""
+    row = torch.arange(1 << 19, dtype=torch.int32).view(torch.uint8)
+    many, groups = (1 << 15) // 16 + 1, (1 << 21) // 16
+    rows = digest_parts.rows_of(row.expand(16 * many, -1), 0, groups)
+    assert 16 * many * groups > 2**32
+    whole = digest_parts.sum_rows([7], [rows])[0]
+    parts = [
+        digest_parts.rows_of(row.expand(many, -1), i * many * groups, groups) for i in range(16)
+    ]
+    assert whole == sum(digest_parts.sum_rows([7] * 16, parts)) % MODULUS
+
+
 @pytest.mark.skipif(_native.kernels is None, reason="threads of the native loop")
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_digest_does_not_depend_on_threads(threads):
@@ -252,6 +284,51 @@ def test_order_of_keys_does_not_count_but_names_do():
 
 
 PLAIN = [None, True, False, 0, 1, -1, 2**200, 0.0, -0.0, 1.0, 1j, "", "1", b"", b"1", [], (), {}]
+
+
+def test_names_that_two_leaves_have_are_refused():
+    for tree in ({"a.b": 1, "a": {"b": 2}}, {1: 0, "1": 0}):
+        with pytest.raises(ValueError, match=r"must have one leaf of each name, got two at '"):
+            digest(tree)
+
+
+def test_what_is_empty_differs_from_text_that_says_so():
+    trees = [{"x": []}, {"x": "an empty list"}, {"x": ""}, {"x": {}}, {"x": ()}, {"x": None}]
+    assert len({digest(tree).value for tree in trees}) == len(trees)
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors(layout):
+    dense = torch.zeros(4, 6)
+    dense[1, 2], dense[3, 5] = 1.5, -2.0
+    block = {"blocksize": (2, 2)} if layout.startswith("b") else {}
+    make = getattr(dense, f"to_sparse_{layout}", dense.to_sparse)
+    one = digest({"w": make(**block)})
+    parts = {name.removeprefix("w.") for name in one.table}
+    assert {"layout", "size.0", "size.1", "values"} <= parts and len(parts) == 6 - (layout == "coo")
+    assert digest({"w": make(**block).clone()}).value == one.value
+    dense[3, 5] = -2.5
+    other = {"w": getattr(dense, f"to_sparse_{layout}", dense.to_sparse)(**block)}
+    assert [d.name for d in compare(one, other)] == ["w.values"]
+
+
+def test_tensors_without_memory_of_their_own():
+    zeros = torch._efficientzerotensor((3, 5))
+    assert value(zeros) == value(torch.zeros(3, 5))
+    assert digest(torch.float32).value != digest(torch.device("cpu")).value
+
+
+def test_dtypes_of_all_kinds():
+    """Each of one byte an element has its own digest of the same bytes."""
+    data = torch.arange(40, dtype=torch.uint8).view(5, 8)
+    kinds = ["int8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2", "bits8"]
+    found = {value(data.view(getattr(torch, kind))) for kind in kinds if hasattr(torch, kind)}
+    assert len(found) >= 4
+    for kind in kinds[:2]:
+        assert value(data.view(getattr(torch, kind))) == by_hand(
+            kind, (5, 8), data.numpy().tobytes()
+        )
 
 
 def test_plain_values_all_differ():

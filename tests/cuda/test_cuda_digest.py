@@ -1,4 +1,4 @@
-"""Digests on a CUDA device are those of the CPU: every layout, many tensors at once, every stream."""
+"""Digests on a CUDA device are those of the CPU: every layout, many tensors at once, any stream."""
 
 from __future__ import annotations
 
