@@ -34,7 +34,7 @@ def unseeded(module: Module) -> Iterator[Fault]:
     """FS102."""
     for call in module.calls:
         origin = module.origin(call)
-        if origin == "random.SystemRandom":
+        if origin == "random.SystemRandom" and not _used_up(module, call):
             yield Fault("FS102", call, "`random.SystemRandom` cannot be seeded")
         if origin not in MAKERS or _given_seed(module, call, MAKERS[origin]):
             continue
@@ -49,6 +49,11 @@ def unseeded_torch(module: Module) -> Iterator[Fault]:
             fate = _fate(module, call)
             if not fate.seeded and not fate.unknown:
                 yield Fault("FS103", call, "this `torch.Generator` is never seeded or registered")
+
+
+def _used_up(module: Module, call: ast.Call) -> bool:
+    """Whether it is made for one draw: somebody chose it, for a port or a password."""
+    return isinstance(module.parents.get(call), ast.Attribute)
 
 
 def _given_seed(module: Module, call: ast.Call, name: str) -> bool:
@@ -186,6 +191,8 @@ def _stand_in(module: Module, call: ast.Call) -> bool:
         found = module.names.lookup(target) if isinstance(target, ast.Name) else None
         if found and any(binding.kind == "parameter" for binding in found[1]):
             return True
+        if found and getattr(target, "id", "") in found[0].attributes:
+            return True  # a class's, which instances replace by their own
     return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from . import torch_ops
@@ -31,6 +32,14 @@ _POSITIONS = {
 
 _CUMULATIVE = {"torch.cumsum", "torch.Tensor.cumsum", "torch.Tensor.cumsum_"}
 _INTEGERS = {"long", "int", "short", "bool", "byte", "int64", "int32", "int16", "int8", "uint8"}
+_COUNTS = (
+    "mask", "len", "count", "num", "size", "shape", "grid", "index", "indices", "offset",
+    "position", "ids", "ones_like", "arange", "repeats", "split", "label", "valid",
+)  # fmt: skip
+"""In the names of tensors of integers, mostly."""
+_NO_GRAD = {"torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()"}
+_AROUND = re.compile(r"post_?process|pre_?process|visuali[sz]e|plot|metric", re.IGNORECASE)
+"""Functions in which nothing is differentiated."""
 _SWITCHES = {
     "torch.use_deterministic_algorithms", "torch.set_deterministic_debug_mode",
     "torch.set_deterministic", "fastseed.deterministic", "fastseed.enforce_reproducibility",
@@ -149,7 +158,24 @@ def _holds(module: Module, call: ast.Call, name: str, operation: Operation) -> b
             return False
     if name in _CUMULATIVE:
         return _may_be_float(module, call, name)
+    if "differentiate" in operation.condition and _without_gradient(module, call):
+        return False
     return not _is_mean(module, call, operation)
+
+
+def _without_gradient(module: Module, call: ast.Call) -> bool:
+    """Whether it is inside `no_grad`, or in a function before or after the model."""
+    for holder in module.ancestors(call):
+        guards: list[ast.expr] = []
+        if isinstance(holder, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if _AROUND.search(holder.name):
+                return True
+            guards = holder.decorator_list
+        elif isinstance(holder, (ast.With, ast.AsyncWith)):
+            guards = [item.context_expr for item in holder.items]
+        if any(module.names.origin(guard) in _NO_GRAD for guard in guards):
+            return True
+    return False
 
 
 def _is_mean(module: Module, call: ast.Call, operation: Operation) -> bool:
@@ -178,9 +204,7 @@ def _may_be_float(module: Module, call: ast.Call, name: str) -> bool:
         if isinstance(part, ast.Compare):
             return False
         word = part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "")
-        if word in _INTEGERS or any(w in word for w in ("mask", "len", "count", "num", "size")):
-            return False
-        if word in ("ones_like", "arange", "bincount", "repeats", "eq", "ne", "diff", "sizes"):
+        if word in _INTEGERS or any(w in word for w in _COUNTS):
             return False
     return True
 

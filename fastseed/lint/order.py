@@ -24,6 +24,7 @@ _KEEPS = {
 _LISTS = _KEEPS - {"iter", "chain", "from_iterable"}
 _DRAWS = {"shuffle", "sample", "choice", "choices", "permutation", "train_test_split"}
 """Draws of equal numbers from another order give another result."""
+_JOINS = {"cat", "concat", "concatenate", "stack", "vstack", "hstack"}
 _SETS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 _COLLECTS = {"append", "extend", "insert", "appendleft"}
 _NUMERIC = re.compile(
@@ -57,10 +58,14 @@ def listing_order(module: Module) -> Iterator[Fault]:
 
 def set_order(module: Module) -> Iterator[Fault]:
     """FS402."""
+    told: set[ast.AST] = set()
     for node in module.nodes:
         found = _is_set(module, node) and _is_data(module, node) and not _of_numbers(node)
         if found and _Climb(module).ordered(node, False):
-            yield Fault("FS402", node, "data in the order of a set")
+            statement = next(one for one in module.ancestors(node) if isinstance(one, ast.stmt))
+            if statement not in told:  # `set(a) | set(b)`: one finding
+                told.add(statement)
+                yield Fault("FS402", node, "data in the order of a set")
 
 
 # ---------------------------------------------------------------- what has no order
@@ -121,6 +126,7 @@ def _is_data(module: Module, node: ast.AST) -> bool:
     for holder in module.ancestors(node):
         if isinstance(holder, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             words.append(holder.name)
+            words += map(_name, getattr(holder, "bases", ()))
         elif isinstance(holder, (ast.For, ast.AsyncFor)):
             words += _words(holder.target), *_words_of(holder.iter)
         elif isinstance(holder, (ast.stmt)) and not hasattr(holder, "body"):
@@ -172,8 +178,11 @@ class _Climb:
             elif isinstance(holder, ast.Tuple):
                 returned = self.module.parents.get(holder)
                 return listed and isinstance(returned, ast.Return)
-            elif isinstance(holder, ast.BinOp) or _is_slice(holder):
-                assert holder is not None
+            elif isinstance(holder, ast.BinOp):
+                if isinstance(holder.op, ast.Sub) and node is holder.right:
+                    return False  # taken away from another set
+                node = holder
+            elif isinstance(holder, ast.Subscript) and isinstance(holder.slice, ast.Slice):
                 node = holder
             elif isinstance(holder, ast.comprehension) and node is holder.iter:
                 whole = self.module.parents[holder]
@@ -193,7 +202,9 @@ class _Climb:
                 node = called
             elif isinstance(holder, ast.Call):
                 name = _name(holder.func)
-                if name in _DRAWS or (listed and name.endswith("Dataset")):
+                if name in _DRAWS:
+                    return True
+                if listed and (name in _JOINS or name.endswith("Dataset")):
                     return True
                 if name not in _KEEPS or (name in ("map", "filter") and node is holder.args[0]):
                     return self._collected(holder, node) if listed else False
@@ -312,10 +323,6 @@ def _grown(node: ast.AST) -> ast.expr | None:
         return node.func.value if node.func.attr in _COLLECTS else None
     adds = isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp))
     return node.target if adds else None  # type: ignore[attr-defined]
-
-
-def _is_slice(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)
 
 
 def _own_nodes(body: list[ast.stmt]) -> Iterator[ast.AST]:

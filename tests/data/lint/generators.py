@@ -18,7 +18,8 @@ default_rng(seed=None)  # fault: FS102
 npr.RandomState()  # fault: FS102
 Random()  # fault: FS102
 random.Random().random()  # fault: FS102
-random.SystemRandom()  # fault: FS102
+system = random.SystemRandom()  # fault: FS102
+port = random.SystemRandom().randrange(1024, 65536)
 np.random.Generator(np.random.PCG64())  # fault: FS102
 draws = np.random.default_rng  # an alias
 draws().normal()  # fault: FS102
@@ -54,6 +55,9 @@ def choose(options, seed=None):
 
 
 class Noise:
+    replaced = default_rng()
+    kept = default_rng()  # fault: FS102
+
     def __init__(self, source):
         self.rng = npr.RandomState()  # fault: FS102
         self.other = npr.RandomState()
@@ -61,6 +65,7 @@ class Noise:
         self.own.manual_seed(0)
         self.bad = torch.Generator(device="cpu")  # fault: FS103
         self.source = source
+        self.replaced = default_rng(source)
 
     def reset(self, seed):
         self.other.seed(seed)

@@ -29,9 +29,16 @@ class Net(nn.Module):
         a = F.interpolate(x, scale_factor=2, mode="bicubic")  # fault: FS501
         b = F.interpolate(x, scale_factor=2)
         c = F.interpolate(x, scale_factor=2, mode=mode)
+        with torch.no_grad():
+            F.grid_sample(x, x)
         d = functional.grid_sample(x, x)  # fault: FS501
         e = F.adaptive_avg_pool2d(x, 1)
         return a, b, c, d, e
+
+
+@torch.inference_mode()
+def show(image):
+    return F.interpolate(image, scale_factor=2, mode="bicubic")
 
 
 def tensors(x: Tensor, weights, array: np.ndarray, labels, mask):
@@ -46,6 +53,7 @@ def tensors(x: Tensor, weights, array: np.ndarray, labels, mask):
     torch.cumsum(mask, dim=0)
     torch.cumsum(x.long(), dim=0)
     torch.cumsum(x > 0, dim=0)
+    labels.shape.cumsum(0)
     torch.cumsum(x, dim=0, dtype=torch.int64)
     array.cumsum(0)
     array.cumsum_of_median()
