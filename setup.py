@@ -6,14 +6,17 @@
 Environment:
   FASTSEED_NO_EXT=1     build neither: the NumPy reference does everything
   FORCE_CUDA=1          fail where the CUDA part cannot be built (it is never required otherwise)
-  TORCH_CUDA_ARCH_LIST  the architectures to compile CUDA sources for
+  TORCH_CUDA_ARCH_LIST  the architectures to compile CUDA sources for (those of the GPUs that are
+                        here; where there are none, those that this torch was built for)
   DEBUG=1               -O0 -g
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -42,8 +45,42 @@ def compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
+def asked(*command: str | Path) -> str:
+    """What a program prints, or nothing where it cannot be run."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def unusable_nvcc(home: str | None, version: str) -> str | None:
+    """Why the toolkit in ``home`` cannot build for a torch of this CUDA version, if it cannot."""
+    if home is None or not (nvcc := Path(home, "bin", "nvcc")).exists():
+        return "there is no nvcc"
+    release = re.search(r"release (\d+)", asked(nvcc, "--version"))
+    if release is not None and release[1] != version.split(".")[0]:  # torch refuses to build then
+        return f"nvcc is of CUDA {release[1]}, this torch of CUDA {version}"
+    return None
+
+
+def architectures(built: str, supported: str) -> str:
+    """A TORCH_CUDA_ARCH_LIST of what torch was ``built`` for ("sm_80 sm_90") and nvcc supports."""
+    named = re.findall(r"\bsm_(\d+)(?!\w)", built)
+    known = [n for n in named if f"compute_{n}" in supported.split()] or named
+    return ";".join(f"{n[:-1]}.{n[-1]}" for n in known) + "+PTX" if known else ""
+
+
+def name_architectures(nvcc: Path) -> None:
+    """Where nobody has, and torch would ask for a GPU that is not here, and fail."""
+    import torch
+
+    if not os.environ.get("TORCH_CUDA_ARCH_LIST") and torch.cuda.device_count() == 0:
+        found = architectures(torch._C._cuda_getArchFlags() or "", asked(nvcc, "--list-gpu-arch"))
+        os.environ["TORCH_CUDA_ARCH_LIST"] = found or "9.0+PTX"
+
+
 def cuda_sources() -> list[str]:
-    """The CUDA part, when it can be compiled: never asks whether this machine has a GPU."""
+    """The CUDA part, when it can be compiled, whether or not there is a GPU."""
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
@@ -51,14 +88,17 @@ def cuda_sources() -> list[str]:
     missing = (
         "there are no CUDA sources in this version" if not found
         else "this torch is built without CUDA" if torch.version.cuda is None
-        else "there is no nvcc" if CUDA_HOME is None
-        else None
+        else unusable_nvcc(CUDA_HOME, torch.version.cuda)
     )  # fmt: skip
     if missing and FORCE_CUDA:
         raise SystemExit(
             f"setup.py: FORCE_CUDA must be unset where CUDA cannot be built: {missing}"
         )
-    return [] if missing else found
+    if missing:
+        print(f"setup.py: building without the CUDA part: {missing}", file=sys.stderr)
+        return []
+    name_architectures(Path(CUDA_HOME, "bin", "nvcc"))
+    return found
 
 
 def extensions() -> tuple[list[Any], dict[str, Any]]:
