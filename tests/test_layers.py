@@ -70,6 +70,15 @@ INSIDE = {
         ("capturing",),
         ("__init__",),
     ),
+    "lint": (
+        ("names", "files", "rules", "torch_ops"),
+        ("module", "suppression"),
+        ("seeding", "operations", "epochs", "loaders", "order"),
+        ("generators", "project"),
+        ("checking",),
+        ("sarif",),
+        ("__init__",),
+    ),
     "cli": (
         ("exits",),
         ("output",),
