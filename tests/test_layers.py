@@ -23,7 +23,7 @@ LEVELS = (
     ("config_files", "determinism"),
     ("config",),
     ("launching",),
-    ("distributions", "environment"),
+    ("distributions", "environment", "lint"),
     ("sinks", "distributed", "draws", "mesh", "followers"),
     ("numpy_sinks", "pool", "accelerators", "shards", "bank_checks"),
     ("checkpoint_files", "checkpoint_ranks"),
@@ -82,7 +82,7 @@ INSIDE = {
     "cli": (
         ("exits",),
         ("output",),
-        ("run", "env", "bisect", "completion", "doctor"),
+        ("run", "env", "bisect", "completion", "doctor", "lint"),
         ("__init__",),
     ),
 }
