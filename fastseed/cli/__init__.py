@@ -21,6 +21,7 @@ from . import exits, output
 
 COMMANDS: tuple[str, ...] = (
     "run",
+    "lint",
     "bisect",
     "env",
     "doctor",
