@@ -99,8 +99,8 @@ def cases() -> list[Case]:
     """The rows of this module."""
     one, all_threads = (functools.partial(against_xxhash, n) for n in (1, torch.get_num_threads()))
     return [
-        Case("digest/cpu/400MB", "xxhash.xxh3_128", 0.8, one),
-        Case("digest/cpu/400MB-all-threads", "xxhash.xxh3_128, which has one", None, all_threads),
-        Case("digest/cpu/400MB", "hashlib.sha256", 30, against_sha256),
+        Case("digest/cpu/400mb", "xxhash.xxh3_128", 0.8, one),
+        Case("digest/cpu/400mb-all-threads", "xxhash.xxh3_128, which has one", None, all_threads),
+        Case("digest/cpu/400mb", "hashlib.sha256", 30, against_sha256),
         Case(f"watch/cpu/{TENSORS}-tensors", "the step it watches", None, watching),
     ]
