@@ -209,6 +209,8 @@ def _node(function: str, loader: Any, node: Any, path: tuple[Any, ...], count: l
         )
     if len(path) > MAX_DEPTH:
         _too_deep(function)
+    if node.tag not in _TAGS:
+        raise ValueError(f"{function}: {dotted(path)} must be plain, got the tag {node.tag!r}")
     if isinstance(node, yaml.MappingNode):
         pairs = Pairs()
         for key, inner in node.value:
@@ -219,8 +221,6 @@ def _node(function: str, loader: Any, node: Any, path: tuple[Any, ...], count: l
         return [_node(function, loader, one, (*path, i), count) for i, one in enumerate(node.value)]
     if node.tag == "tag:yaml.org,2002:int" and len(node.value) > _MAX_DIGITS:
         return Constant(f"{node.value[:20]}…")
-    if node.tag not in _SCALARS:
-        raise ValueError(f"{function}: {dotted(path)} must be plain, got the tag {node.tag!r}")
     try:
         return loader.construct_object(node)
     except ValueError:  # a date that is none
@@ -229,8 +229,9 @@ def _node(function: str, loader: Any, node: Any, path: tuple[Any, ...], count: l
         ) from None
 
 
-_SCALARS = frozenset(
-    f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "timestamp")
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{kind}"
+    for kind in ("map", "seq", "null", "bool", "int", "float", "str", "timestamp")
 )
 
 _READERS: dict[str, Callable[[str, str], Any]] = {

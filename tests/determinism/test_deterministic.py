@@ -1,0 +1,434 @@
+"""deterministic(): what it sets, what it only reports, and the way back."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import json
+import logging
+import os
+import sys
+import types
+import warnings
+
+import pytest
+import torch
+import torch._inductor.config as inductor
+from support import run_script
+
+import fastseed
+from fastseed import determinism_settings as settings
+from fastseed.determinism import deterministic, from_environment
+from fastseed.determinism_report import ABSENT, ALREADY, LATE, SEEN, SET, STATUSES, Report, Row
+
+VARIABLES = tuple(one.name for one in settings.VARIABLES)
+
+
+def everything():
+    """All that the call may touch."""
+    cuda, backends = torch.backends.cuda, torch.backends
+    return {
+        "algorithms": torch.are_deterministic_algorithms_enabled(),
+        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "fill": torch.utils.deterministic.fill_uninitialized_memory,
+        "cudnn": (backends.cudnn.deterministic, backends.cudnn.benchmark),
+        "mkldnn": backends.mkldnn.deterministic,
+        "inductor": inductor.deterministic,
+        "attention": (
+            *(cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled()),
+            *(cuda.math_sdp_enabled(), cuda.cudnn_sdp_enabled()),
+        ),
+        "environment": {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
+    }
+
+
+@pytest.fixture(autouse=True)
+def nothing_gets_out(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    before = everything()
+    yield
+    after = everything()
+    # A test's own variables are still there; it looks after them itself.
+    assert {**after, "environment": before["environment"]} == before
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """A torch that has CUDA, which is not initialised yet."""
+    state = types.SimpleNamespace(initialised=False, refusal=None)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: state.initialised)
+    monkeypatch.setattr(settings, "cublas_refusal", lambda: state.refusal)
+    return state
+
+
+@pytest.fixture
+def nccl(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+
+
+def planted(monkeypatch, name, **attributes):
+    """A module of this name, as if it were imported."""
+    module = types.ModuleType(name)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+    vars(module).update(attributes)
+    monkeypatch.setitem(sys.modules, name, module)
+    return module
+
+
+# ---------------------------------------------------------------- switches
+
+
+def test_the_switches_are_on_inside_and_back_outside():
+    before = everything()
+    with fastseed.deterministic() as report:
+        now = everything()
+        assert now["algorithms"] and not now["warn_only"] and now["fill"]
+        assert now["cudnn"] == (True, False) and now["mkldnn"] and now["inductor"]
+        assert now["attention"] == (True, True, True, False)
+    assert everything() == before
+    row = report["torch.use_deterministic_algorithms"]
+    assert row[1:5] == (True, False, True, SET)
+    assert report["torch.backends.cudnn.benchmark"].status == ALREADY
+    assert {row.status for row in report.rows} <= set(STATUSES)
+
+
+def test_with_warnings_alone_attention_that_does_not_repeat_is_off():
+    """Flash and memory-efficient attention have a deterministic backward in strict mode only."""
+    with deterministic(warn_only=True) as report:
+        assert everything()["attention"] == (False, False, True, False)
+        assert report["torch.use_deterministic_algorithms"].now == "warn only"
+    with deterministic(warn_only=True, attention="keep") as report:
+        assert everything()["attention"] == (True, True, True, True)
+        with pytest.raises(KeyError):
+            report["scaled_dot_product_attention: flash"]
+
+
+def test_what_torch_does_with_it():
+    index, tensor = torch.tensor([0]), torch.zeros(3)
+    tensor.put_(index, torch.ones(1))
+    with deterministic():
+        assert torch.empty(1000).isnan().all()
+        with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+            tensor.put_(index, torch.ones(1))
+    with deterministic(warn_only=True), pytest.warns(UserWarning, match="deterministic"):
+        tensor.put_(index, torch.ones(1))
+    with deterministic(fill_uninitialized_memory=False):
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+
+
+def test_nested_contexts_go_back_one_by_one():
+    with deterministic(warn_only=True):
+        outer = everything()
+        with deterministic():
+            assert everything() != outer
+            with deterministic(warn_only=True, fill_uninitialized_memory=False, attention="keep"):
+                assert torch.is_deterministic_algorithms_warn_only_enabled()
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert everything() == outer
+
+
+def test_an_error_inside_comes_out_and_everything_is_back():
+    before = everything()
+    with pytest.raises(ZeroDivisionError), deterministic():
+        1 / 0  # noqa: B018
+    assert everything() == before
+
+
+def test_what_the_body_changes_goes_back_too(monkeypatch, cuda):
+    before = everything()
+    with deterministic():
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"
+    assert everything() == before
+
+
+def test_what_was_set_before_is_what_comes_back():
+    """Inductor's switch on its own, which torch's sets along with the algorithms."""
+    inductor.deterministic = torch.backends.cudnn.benchmark = True
+    try:
+        before = everything()
+        with deterministic() as report:
+            assert report["torch._inductor.config.deterministic"].status == ALREADY
+            assert report["torch.backends.cudnn.benchmark"][1:5] == (False, True, False, SET)
+        assert everything() == before
+    finally:
+        inductor.deterministic = torch.backends.cudnn.benchmark = False
+
+
+def test_as_a_call_it_stays_until_it_is_put_back():
+    report = deterministic()
+    try:
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        report.restore()
+    assert not torch.are_deterministic_algorithms_enabled()
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    report.restore()  # a second time does nothing
+    assert not torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    with pytest.raises(RuntimeError, match=r"fastseed.deterministic: its settings were put back"):
+        report.__enter__()
+
+
+def test_flags_that_are_frozen_are_an_error_and_nothing_changes(monkeypatch):
+    module = torch.backends.flags_frozen.__globals__  # what disable_global_flags() changes for good
+    monkeypatch.setitem(module, "__allow_nonbracketed_mutation_flag", False)
+    before = everything()
+    with pytest.raises(RuntimeError, match=r"fastseed.deterministic: torch.backends.cudnn.det"):
+        deterministic()
+    assert everything() == before
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"warn_only": 1}, TypeError, "warn_only must be a bool, got 1 of type int"),
+        ({"fill_uninitialized_memory": None}, TypeError, "must be a bool, got None of type None"),
+        ({"attention": "flash"}, ValueError, "attention must be one of .*, got 'flash'"),
+    ],
+)
+def test_wrong_arguments_change_nothing(arguments, error, message):
+    with pytest.raises(error, match=f"fastseed.deterministic: .*{message}"):
+        deterministic(**arguments)
+
+
+# ---------------------------------------------------------------- variables
+
+
+def test_variables_in_time_are_set_and_taken_away_again(cuda, nccl, monkeypatch):
+    for module in ("horovod", "transformer_engine", "flash_attn"):
+        planted(monkeypatch, module)
+    with deterministic() as report:
+        assert {name: os.environ[name] for name in VARIABLES} == {
+            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+            "NCCL_ALGO": "Ring",
+            "HOROVOD_FUSION_THRESHOLD": "0",
+            "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
+            "FLASH_ATTENTION_DETERMINISTIC": "1",
+        }
+        assert all(report[name].status == SET for name in VARIABLES)
+
+
+def test_what_this_installation_has_not_is_said_and_not_set(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    for module in ("horovod", "transformer_engine", "flash_attn"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with deterministic() as report:
+        assert not set(VARIABLES) & set(os.environ)
+        assert all(report[name].status == ABSENT for name in VARIABLES)
+    assert report["CUBLAS_WORKSPACE_CONFIG"].why == "this torch has no CUDA"
+    assert report["HOROVOD_FUSION_THRESHOLD"].why == "horovod is not installed"
+
+
+@pytest.mark.parametrize("value", [None, "", ":4096:2"])
+def test_cublas_that_has_looked_is_too_late_and_the_variable_left_alone(
+    cuda, monkeypatch, caplog, value
+):
+    cuda.initialised, cuda.refusal = True, "torch called cuBLAS before, and looks once"
+    if value is not None:
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value)
+    with deterministic() as report:
+        assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == value
+    row = report["CUBLAS_WORKSPACE_CONFIG"]
+    assert (row.before, row.now, row.status) == (value, value, LATE) and not report.ok
+    assert row in report.late and "fastseed run --deterministic" in row.why
+    assert "CUBLAS_WORKSPACE_CONFIG is too late: torch called cuBLAS before" in caplog.text
+
+
+def test_a_good_value_that_came_after_cublas_is_too_late_all_the_same(cuda, monkeypatch):
+    cuda.initialised, cuda.refusal = True, "torch called cuBLAS before, and looks once"
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    with deterministic() as report:
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert report["CUBLAS_WORKSPACE_CONFIG"].status == LATE
+
+
+def test_cublas_that_has_not_looked_yet_is_in_time_even_with_cuda_up(cuda, monkeypatch):
+    cuda.initialised = True
+    with deterministic() as report:
+        assert report["CUBLAS_WORKSPACE_CONFIG"].status == SET
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    with deterministic() as report:
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+        assert report["CUBLAS_WORKSPACE_CONFIG"].status == ALREADY
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (None, None),
+        ("… you must set CUBLAS_WORKSPACE_CONFIG=:4096:8", "torch called cuBLAS before"),
+        ("CUDA error: out of memory\nCompile with", "torch cannot be asked: CUDA error: out of me"),
+    ],
+)
+def test_torch_is_asked_in_strict_mode_and_its_mode_put_back(monkeypatch, error, said):
+    asked = []
+
+    def mm(a, b):
+        asked.append(torch.are_deterministic_algorithms_enabled())
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        if error is not None:
+            raise RuntimeError(error)
+
+    ones = torch.ones
+    monkeypatch.setattr(torch, "mm", mm)
+    monkeypatch.setattr(torch, "ones", lambda *sizes, device: ones(*sizes))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    found = settings.cublas_refusal()
+    assert asked == [True]
+    assert found is None if said is None else said in found
+    assert not torch.are_deterministic_algorithms_enabled()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert "captured" in settings.cublas_refusal() and len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "value, status",
+    [
+        *(("Ring", ALREADY), ("^NVLS", ALREADY), ("ring,CollnetChain", ALREADY)),
+        *(("Tree", SET), ("NVLS", SET), ("Ring,Tree", SET), ("", SET)),
+    ],
+)
+def test_a_choice_of_nccl_that_repeats_is_kept(nccl, monkeypatch, value, status):
+    monkeypatch.setenv("NCCL_ALGO", value)
+    with deterministic() as report:
+        assert report["NCCL_ALGO"].status == status
+        assert os.environ["NCCL_ALGO"] == (value if status == ALREADY else "Ring")
+    assert os.environ["NCCL_ALGO"] == value
+
+
+@pytest.mark.parametrize("backends, status", [("cpu:gloo,cuda:nccl", LATE), ("cpu:gloo", SET)])
+def test_nccl_that_has_a_group_is_too_late(nccl, monkeypatch, backends, status):
+    distributed = torch.distributed
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed.distributed_c10d._world, "_pg_map", None, raising=False)
+    world = types.SimpleNamespace(pg_map={"group": None})
+    monkeypatch.setattr(distributed.distributed_c10d, "_world", world)
+    monkeypatch.setattr(distributed, "get_backend_config", lambda group: backends)
+    with deterministic() as report:
+        assert report["NCCL_ALGO"].status == status
+        assert ("NCCL_ALGO" in os.environ) is (status == SET)
+
+
+@pytest.mark.parametrize("initialised, status", [(True, LATE), (False, SET)])
+def test_horovod_that_runs_is_too_late(monkeypatch, initialised, status):
+    planted(monkeypatch, "horovod")
+    planted(monkeypatch, "horovod.torch", is_initialized=lambda: initialised)
+    with deterministic() as report:
+        assert report["HOROVOD_FUSION_THRESHOLD"].status == status
+        assert ("HOROVOD_FUSION_THRESHOLD" in os.environ) is (status == SET)
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_the_report_is_printable_and_json(monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    with deterministic() as report:
+        text = str(report)
+    lines = text.splitlines()
+    assert lines[0].split() == ["setting", "wanted", "before", "now", "status", "why"]
+    assert len(lines) == 1 + len(report.rows)
+    document = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert [row["setting"] for row in document["rows"]] == [row.setting for row in report.rows]
+    assert document["ok"] is report.ok
+    assert report["NVIDIA_TF32_OVERRIDE"][1:5] == (None, "0", "0", SEEN)
+    assert report["torch.get_num_threads"].now == torch.get_num_threads()
+    assert report["torch.get_float32_matmul_precision"].now == "highest"
+
+
+def test_repr_counts():
+    rows = [Row("a", 1, 0, 1, SET, ""), Row("b", 1, 0, 0, LATE, "why"), Row("c", 1, 1, 1, SET, "")]
+    report = Report(rows)
+    assert repr(report) == "Report(2 set, 1 too late)" and report.late == (rows[1],)
+
+
+def test_a_precision_that_torch_refuses_to_tell_is_no_error(monkeypatch):
+    def refuse():
+        warnings.warn("deprecated", UserWarning, stacklevel=1)
+        raise RuntimeError("mixed\nsettings")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with deterministic() as report:
+            pass
+    assert report["torch.get_float32_matmul_precision"].now == "unknown: mixed"
+
+
+def test_nothing_is_drawn_or_seeded():
+    before = torch.get_rng_state()
+    with deterministic():
+        pass
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# ---------------------------------------------------------------- through `fastseed run`
+
+
+@pytest.mark.parametrize("mode, now", [("1", True), ("warn", "warn only")])
+def test_init_takes_the_mode_from_the_environment(monkeypatch, mode, now):
+    monkeypatch.setenv("FASTSEED_DETERMINISTIC", mode)
+    with from_environment() as report:
+        assert report["torch.use_deterministic_algorithms"].now == now
+    with deterministic(warn_only=mode != "warn", attention="keep"):
+        outside = everything()
+        held = deterministic(attention="keep")  # to come back from what init leaves on
+        with held:
+            fastseed.init(1)
+            assert torch.are_deterministic_algorithms_enabled()
+            assert torch.is_deterministic_algorithms_warn_only_enabled() is (mode == "warn")
+        torch.backends.cuda.enable_flash_sdp(outside["attention"][0])
+        torch.backends.cuda.enable_mem_efficient_sdp(outside["attention"][1])
+        torch.backends.cuda.enable_cudnn_sdp(outside["attention"][3])
+
+
+@pytest.mark.parametrize("mode", ["", "0", None])
+def test_no_mode_is_no_change(monkeypatch, mode):
+    if mode is None:
+        monkeypatch.delenv("FASTSEED_DETERMINISTIC", raising=False)
+    else:
+        monkeypatch.setenv("FASTSEED_DETERMINISTIC", mode)
+    before = everything()
+    assert from_environment() is None
+    fastseed.init(1)
+    assert everything() == before
+
+
+def test_a_mode_that_is_none_is_refused(monkeypatch):
+    monkeypatch.setenv("FASTSEED_DETERMINISTIC", "yes")
+    with pytest.raises(ValueError, match=r"FASTSEED_DETERMINISTIC must be one of .*, got 'yes'"):
+        fastseed.init(1)
+    with pytest.raises(RuntimeError, match="init"):
+        fastseed.get_master_seed()
+
+
+def test_the_master_seed_of_the_environment_is_for_those_who_give_none(monkeypatch, caplog):
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", str(2**64 - 1))
+    with caplog.at_level(logging.INFO, "fastseed"):
+        fastseed.init()
+    assert fastseed.get_master_seed() == 2**64 - 1
+    assert f"master seed {2**64 - 1} of FASTSEED_MASTER_SEED" in caplog.text
+    fastseed.init(5)
+    assert fastseed.get_master_seed() == 5
+    assert fastseed.Seeder(None, rank=0, world_size=1).master_seed != 2**64 - 1
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "0x10", "٣", str(2**64), "9" * 5000, "seven"])
+def test_a_master_seed_of_the_environment_that_is_none_is_refused(monkeypatch, text):
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", text)
+    with pytest.raises(TypeError, match=r"fastseed.init: master_seed must be .*FASTSEED_MASTER_SE"):
+        fastseed.init()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("order", ["early", "late"])
+def test_cublas_on_a_device(order):
+    seen = run_script("determinism_cublas.py", order)
+    assert seen["cublas"] == (SET if order == "early" else LATE)
+    assert seen["product"] == ("done" if order == "early" else "refused")
+    assert seen["variable"] == (":4096:8" if order == "early" else None)
