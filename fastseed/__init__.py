@@ -10,7 +10,7 @@
 Importing compiles nothing, touches no GPU and changes no generator.
 """
 
-from . import audit, checkpoint, config, data, digest, doctor, environment, libraries, mesh
+from . import audit, checkpoint, config, data, digest, doctor, environment, libraries, lint, mesh
 from .agreement import verify_agreement
 from .api import (
     __version__,
@@ -80,6 +80,7 @@ __all__ = [
     "init",
     "key",
     "libraries",
+    "lint",
     "load_state_dict",
     "mesh",
     "normal_",

@@ -79,6 +79,15 @@ INSIDE = {
         ("sarif",),
         ("__init__",),
     ),
+    "lint": (
+        ("rules", "names", "files", "torch_ops"),
+        ("suppression", "module"),
+        ("seeding", "loaders", "epochs", "order", "operations"),
+        ("generators", "project"),
+        ("checking",),
+        ("sarif",),
+        ("__init__",),
+    ),
     "cli": (
         ("exits",),
         ("output",),

@@ -27,8 +27,24 @@ def set_epoch_missing(module: Module) -> Iterator[Fault]:
         if module.origin(call) == "torch.utils.data.DistributedSampler":
             arguments = Arguments(module, call)
             shuffles = constant(module, arguments.get("shuffle", 3)) is not False
-            if shuffles and not arguments.hidden:
+            if shuffles and not arguments.hidden and not _ours(module, call):
                 yield Fault("FS204", call, "nothing calls `set_epoch` of this DistributedSampler")
+
+
+def _ours(module: Module, sampler: ast.Call) -> bool:
+    """Whether a sampler is given to fastseed, which tells it the epoch."""
+    holder = module.parents.get(sampler)
+    places: list[ast.expr] = [sampler]
+    if isinstance(holder, ast.Assign):
+        places = [use for target in holder.targets for use in module.uses_of(target)]
+    for place in places:
+        taker = module.parents.get(place)
+        if isinstance(taker, ast.keyword):
+            taker = module.parents.get(taker)
+        name = _called(taker) if taker is not None else ""
+        if name == "register_generator" or (module.origin(taker) or "").startswith("fastseed."):
+            return True
+    return False
 
 
 def reseed_missing(module: Module) -> Iterator[Fault]:

@@ -64,4 +64,7 @@ def samplers(dataset):
     DistributedSampler(dataset)  # fault: FS204
     Distributed(dataset, 2, 0)  # fault: FS204
     DistributedSampler(dataset, shuffle=False)
+    seeder.register_generator(DistributedSampler(dataset))
+    followed = Distributed(dataset)
+    seeder.data.loader(dataset, sampler=followed)
     torch.use_deterministic_algorithms(True)
