@@ -71,16 +71,8 @@ INSIDE = {
         ("__init__",),
     ),
     "lint": (
-        ("names", "files", "rules", "torch_ops"),
-        ("module", "suppression"),
-        ("seeding", "operations", "epochs", "loaders", "order"),
-        ("generators", "project"),
-        ("checking",),
-        ("sarif",),
-        ("__init__",),
-    ),
-    "lint": (
-        ("rules", "names", "files", "torch_ops"),
+        ("rules", "dotted", "files", "torch_ops"),
+        ("names",),
         ("suppression", "module"),
         ("seeding", "loaders", "epochs", "order", "operations"),
         ("generators", "project"),

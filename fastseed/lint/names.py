@@ -11,6 +11,8 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
+from .dotted import canonical, imported
+
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -24,21 +26,6 @@ _BINDING = frozenset(
     }
 )  # fmt: skip
 _DEEPEST = 24  # steps from a name to its origin
-
-# Where a library keeps what it shows elsewhere: the same thing has one name in the rules.
-_ALIASES = (
-    ("numpy.random.mtrand.", "numpy.random."),
-    ("torch.utils.data.dataloader.", "torch.utils.data."),
-    ("torch.utils.data.dataset.", "torch.utils.data."),
-    ("torch.utils.data.distributed.", "torch.utils.data."),
-    ("torch.utils.data.sampler.", "torch.utils.data."),
-    ("torch.cuda.random.", "torch.cuda."),
-    ("torch.random.", "torch."),
-    ("torch.functional.", "torch."),
-    ("fastseed.pyt.", "fastseed."),
-    ("fastseed.api.", "fastseed."),
-    ("fastseed.seeder.", "fastseed."),
-)
 
 
 class Binding(NamedTuple):
@@ -271,7 +258,7 @@ class Names:
 
     def _bind(self, node: ast.AST, scope: Scope) -> None:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            for name, dotted in _imported(node):
+            for name, dotted in imported(node):
                 scope.bind(name, Binding("import", dotted))
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             scope.bind(node.name, Binding("definition", node=node))
@@ -372,31 +359,6 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
                     yield one
         elif isinstance(value, ast.AST) and value._fields:
             yield value
-
-
-def canonical(dotted: str) -> str:
-    """The one name that the rules know a thing by."""
-    for start, short in _ALIASES:
-        if dotted.startswith(start):
-            return short + dotted[len(start) :]
-    last = dotted.rpartition(".")[2]
-    if dotted.startswith("torch.nn.modules.") and last[:1].isupper():
-        return f"torch.nn.{last}"
-    return dotted
-
-
-def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """(name, what it stands for) of an import statement."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield (alias.asname, alias.name) if alias.asname else (alias.name.split(".")[0],) * 2
-            if not alias.asname and "." in alias.name:
-                yield f"<{alias.name}>", alias.name  # no name, but a module that is imported
-    else:
-        module = "." * node.level + (node.module or "")
-        for alias in node.names:
-            joined = module + alias.name if module.endswith(".") else f"{module}.{alias.name}"
-            yield alias.asname or alias.name, joined
 
 
 def _plain_annotation(node: ast.AST) -> ast.AST:
