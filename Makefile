@@ -10,7 +10,8 @@ TORCH ?= torch==2.13.0
 PY := $(VENV)/bin/python
 
 NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
-CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h tests/*/*.cu tests/*/*.cuh)
+CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h tests/*/*.cu tests/*/*.cuh \
+  tests/csrc/*/*.cu)
 WARN := -std=c++17 -O2 -Wall -Wextra -Werror
 # -isystem: torch's and Python's own headers are not ours to warn about
 TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extension import include_paths; \

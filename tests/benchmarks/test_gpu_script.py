@@ -51,10 +51,12 @@ def test_script_dry_run_lists_the_stages_in_order_and_does_nothing(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     names = re.findall(r"^(\w+) \(at most \d+ s\): ", done.stdout, re.M)
     assert list(dict.fromkeys(names)) == [
-        "build", "program", "kernels", "memcheck", "racecheck", "tests", "initcheck", "bench"
+        "build", "program", "kernels", "shuffle_program", "shuffle", "digest_program", "digest",
+        "memcheck", "racecheck", "tests", "initcheck", "bench",
     ]  # fmt: skip
     for part in ("FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=9.0", "sm_90", "FAIL_WITHOUT_CUDA=1",
-                 "-m cuda", "-m benchmarks.gpu --out"):  # fmt: skip
+                 "-m cuda", "-m benchmarks.gpu --out", "test_cuda_shuffle.cu",
+                 "tests/data/shuffle.txt", "test_cuda_digest.cu"):  # fmt: skip
         assert part in done.stdout
     assert not (tmp_path / "out").exists()
 
@@ -96,9 +98,58 @@ def test_script_ends_a_stage_that_takes_too_long(tmp_path: Path) -> None:
 def test_script_without_the_sanitizer_says_so_and_goes_on(tmp_path: Path) -> None:
     if shutil.which("compute-sanitizer"):
         pytest.skip("there is a compute-sanitizer")
-    done = run(OUT=str(tmp_path / "out"), STAGES="memcheck racecheck")
+    home = str(program(tmp_path / "no", "exit 1"))
+    done = run(OUT=str(tmp_path / "out"), STAGES="memcheck racecheck", CUDA_HOME=home)
     assert done.returncode == 0
     assert "memcheck: skipped, there is no compute-sanitizer" in done.stdout
+
+
+# An nvcc whose programs print what they are given.
+NVCC = (
+    'while [ $# -gt 0 ]; do [ "$1" = -o ] && target=$2; shift; done',
+    "printf '#!/bin/sh\\necho \"given $*\"\\n' > $target; chmod +x $target",
+)
+
+
+def test_script_runs_the_programs_and_keeps_all_they_print_in_one_file(tmp_path: Path) -> None:
+    """Few files: where a machine is lent, few come back."""
+    tools, out = tmp_path / "tools", tmp_path / "out"
+    tools.mkdir()
+    program(tools / "nvcc", *NVCC)
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    done = run(OUT=str(out), STAGES="kernels shuffle digest", PATH=path, CUDA_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    ended = (out / "stages.txt").read_text().splitlines()
+    names = ["program", "kernels", "shuffle_program", "shuffle", "digest_program", "digest"]
+    assert ended == [f"{name}: ok" for name in names]
+    log = (out / "log.txt").read_text()
+    assert "== kernels\ngiven tests/data/vectors.txt tests/data/draws.txt\n" in log
+    assert "== shuffle\ngiven tests/data/shuffle.txt\n" in log
+    assert log.endswith("== digest\ngiven \n")
+    assert sorted(file.name for file in out.iterdir()) == ["log.txt", "stages.txt"]
+
+
+@pytest.mark.parametrize("library", ["lib64/libcudart.so", "targets/x/lib/libcudart.so.13"])
+def test_script_finds_the_toolkit_behind_an_nvcc_that_is_a_link(library, tmp_path: Path) -> None:
+    """And a library to link with, whose name without a number may be missing."""
+    home, tools, out = tmp_path / "cuda", tmp_path / "tools", tmp_path / "out"
+    for file in ("bin/nvcc", "include/cuda_runtime.h", library):
+        (home / file).parent.mkdir(parents=True, exist_ok=True)
+        (home / file).write_text("")
+    program(home / "bin" / "nvcc", *NVCC)
+    tools.mkdir()
+    (tools / "nvcc").symlink_to(home / "bin" / "nvcc")
+    python = program(tmp_path / "python", 'echo "home $CUDA_HOME libraries $LIBRARY_PATH."')
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    given = {"PYTHON": python, "PATH": path, "STAGES": "build", "LIBRARY_PATH": ""}
+    done = run(OUT=str(out), CUDA_HOME="", **given)
+    assert done.returncode == 0, done.stdout
+    at = re.search(r"home (\S+) libraries (\S+)\.\n", (out / "log.txt").read_text())
+    assert at is not None and at[1] == str(home)
+    linked = Path(at[2], "libcudart.so")
+    assert linked.resolve() == home / library
+    if linked.is_symlink():
+        linked.unlink()
 
 
 @pytest.mark.parametrize("status, code", [(0, 0), (9, 1)])
@@ -106,12 +157,14 @@ def test_script_runs_the_program_under_each_tool(status, code, tmp_path: Path) -
     """Compiled once; what the sanitizer finds fails the run."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    program(tools / "nvcc", f"echo nvcc >> {tmp_path}/calls")
+    program(tools / "nvcc", f'case "$*" in *" -o "*) echo nvcc >> {tmp_path}/calls ;; esac')
     program(tools / "compute-sanitizer", f"echo $2 >> {tmp_path}/calls", f"exit {status}")
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     done = run(OUT=str(tmp_path / "out"), STAGES="memcheck racecheck", PATH=path)
     assert done.returncode == code, done.stdout
-    assert (tmp_path / "calls").read_text().split() == ["nvcc", "memcheck", "racecheck"]
+    calls = (tmp_path / "calls").read_text().split()
+    each = 3 if status == 0 else 1  # the programs; none is run after a finding
+    assert calls == ["nvcc"] * 3 + ["memcheck"] * each + ["racecheck"] * each
 
 
 def test_script_tries_to_compile_once(tmp_path: Path) -> None:
