@@ -1,0 +1,349 @@
+"""`fastseed run`: what the program is started with, and that it is the program that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support import LAUNCHER_VARIABLES, SCRIPTS
+
+from fastseed import launching
+from fastseed.cli import exits, main
+from fastseed.cli import run as command
+
+OURS = ("PYTHONHASHSEED", "FASTSEED_MASTER_SEED", "FASTSEED_DETERMINISTIC", "FASTSEED_CONFIG")
+DETERMINISTIC = {
+    "FASTSEED_DETERMINISTIC": "1",
+    "TORCHINDUCTOR_DETERMINISTIC": "1",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "NCCL_ALGO": "Ring",
+    "HOROVOD_FUSION_THRESHOLD": "0",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
+    "FLASH_ATTENTION_DETERMINISTIC": "1",
+}
+CHILD = [sys.executable, str(SCRIPTS / "run_child.py")]
+
+
+def environment(**more):
+    gone = {*LAUNCHER_VARIABLES, *OURS, *DETERMINISTIC, "FASTSEED_RUN_DIR"}
+    return {**{k: v for k, v in os.environ.items() if k not in gone}, **more}
+
+
+def started(*arguments, **how):
+    """`fastseed run` as a process of its own."""
+    line = [sys.executable, "-m", "fastseed", "run", *map(str, arguments)]
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
+    return subprocess.Popen(line, env=environment(), **how)
+
+
+def ran(*arguments, **how):
+    """(exit code, standard output, standard error) of it."""
+    process = started(*arguments, **how)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+@pytest.fixture
+def becoming(monkeypatch):
+    """In this process: what it would become, and nothing of the environment stays."""
+    for name in (*OURS, *DETERMINISTIC, "FASTSEED_RUN_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    calls = []
+
+    def become(arguments, variables):
+        calls.append((list(arguments), dict(variables)))
+        return 0
+
+    monkeypatch.setattr(launching, "become", become)
+    yield calls
+    os.environ.clear()
+    os.environ.update(before)
+
+
+# ---------------------------------------------------------------- the variables
+
+
+@pytest.mark.parametrize(
+    "base, how, expected",
+    [
+        ({}, {}, {"PYTHONHASHSEED": "0"}),
+        ({"PYTHONHASHSEED": "5"}, {}, {}),
+        ({"PYTHONHASHSEED": "random"}, {}, {"PYTHONHASHSEED": "0"}),
+        (
+            {"PYTHONHASHSEED": "5"},
+            {"seed": 7},
+            {"PYTHONHASHSEED": "7", "FASTSEED_MASTER_SEED": "7"},
+        ),
+        (
+            {},
+            {"seed": 2**32 + 9},
+            {"PYTHONHASHSEED": "9", "FASTSEED_MASTER_SEED": str(2**32 + 9)},
+        ),
+        ({}, {"deterministic": True}, {"PYTHONHASHSEED": "0", **DETERMINISTIC}),
+        (
+            {},
+            {"deterministic": "warn"},
+            {"PYTHONHASHSEED": "0", **DETERMINISTIC, "FASTSEED_DETERMINISTIC": "warn"},
+        ),
+        (
+            {**DETERMINISTIC, "CUBLAS_WORKSPACE_CONFIG": ":16:8", "NCCL_ALGO": "Tree"},
+            {"deterministic": True},
+            {"PYTHONHASHSEED": "0", "NCCL_ALGO": "Ring"},
+        ),
+    ],
+)
+def test_variables(base, how, expected):
+    assert launching.variables(base, **how) == expected
+
+
+@pytest.mark.parametrize(
+    "section, how, expected",
+    [
+        ({}, {}, {"PYTHONHASHSEED": "0"}),
+        ({"python_seed": "20191015"}, {}, {"PYTHONHASHSEED": "20191015"}),
+        ({"master_seed": 3}, {}, {"PYTHONHASHSEED": "3", "FASTSEED_MASTER_SEED": "3"}),
+        (
+            {"master_seed": 3, "python_seed": 4},
+            {"seed": 5},
+            {"PYTHONHASHSEED": "4", "FASTSEED_MASTER_SEED": "5"},
+        ),
+        ({"deterministic": True}, {}, {"PYTHONHASHSEED": "0", **DETERMINISTIC}),
+        (
+            {"deterministic": False},
+            {"deterministic": True},
+            {"PYTHONHASHSEED": "0", **DETERMINISTIC},
+        ),
+    ],
+)
+def test_variables_of_a_file(tmp_path, monkeypatch, section, how, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.json").write_text(json.dumps({"determinism": section}))
+    found = launching.variables({}, file="c.json", **how)
+    assert found.pop("FASTSEED_CONFIG") == str(tmp_path / "c.json")  # wherever the program goes
+    assert found == expected
+
+
+def test_a_dry_run_starts_nothing_and_prints(becoming, capsys):
+    assert main(["run", "--seed", "7", "--dry-run", "--json", "--", "python", "a b"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "variables": {"PYTHONHASHSEED": "7", "FASTSEED_MASTER_SEED": "7"},
+        "command": ["python", "a b"],
+    }
+    assert main(["run", "--seed", "7", "--dry-run", "python", "--seed", "8", "--json"]) == 0
+    assert capsys.readouterr().out == "PYTHONHASHSEED=7\nFASTSEED_MASTER_SEED=7\n"
+    assert becoming == [] and "FASTSEED_MASTER_SEED" not in os.environ
+
+
+def test_what_is_behind_the_program_is_the_programs(becoming, capsys):
+    line = ["python", "train.py", "--seed", "3", "--", "--json", "", "a b", "$HOME", "*", ";", "'"]
+    assert main(["run", "--seed", "7", "--", *line]) == 0
+    assert main(["run", "--seed", "7", *line]) == 0
+    assert [arguments for arguments, _ in becoming] == [line, line]
+    assert all(variables["FASTSEED_MASTER_SEED"] == "7" for _, variables in becoming)
+    shown = capsys.readouterr()
+    assert shown.out == "" and "PYTHONHASHSEED=7 FASTSEED_MASTER_SEED=7" in shown.err
+    assert main(["run", "--seed", "7", "--quiet", "--", *line]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *([], ["--"], ["--seed", "7"], ["--", ""], ["--seed", "-1", "x"], ["--seed", "x", "x"]),
+        *(["--seed", str(2**64), "x"], ["--seed", "1.5", "x"], ["--sed", "1", "x"]),
+        *(["--name", "a", "x"], ["--json", "x"], ["--config", "gone.json", "x"]),
+    ],
+)
+def test_wrong_usage_starts_nothing(becoming, capsys, arguments):
+    assert main(["run", *arguments]) == exits.USAGE
+    assert becoming == []
+    shown = capsys.readouterr()
+    assert shown.err and "Traceback" not in shown.err
+
+
+def test_a_bad_configuration_starts_nothing_and_is_named(becoming, tmp_path, capsys):
+    path = tmp_path / "c.json"
+    path.write_text('{"determinism": {"numpy_seed": NaN}}')
+    assert main(["run", "--config", str(path), "--", "python"]) == exits.USAGE
+    assert "determinism.numpy_seed must be finite, got NaN" in capsys.readouterr().err
+    assert becoming == []
+
+
+# ---------------------------------------------------------------- the run's folder
+
+ESCAPES = [
+    "../x",
+    "..",
+    ".",
+    "a/b",
+    "/etc",
+    "a\\b",
+    "",
+    ".hidden",
+    "-x",
+    "a\n",
+    "a\0",
+    "ü",
+    "a" * 129,
+]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_a_runs_name_cannot_leave_its_folder(becoming, tmp_path, capsys, name):
+    folder = tmp_path / "runs"
+    for dry in ([], ["--dry-run"]):
+        line = ["run", "--capture", str(folder), f"--name={name}", *dry, "--", "python"]
+        assert main(line) == exits.USAGE
+        assert "fastseed.run: name must be" in capsys.readouterr().err
+    assert becoming == [] and not folder.exists()
+
+
+@pytest.mark.parametrize("target", ["..", "../elsewhere", "inside"])
+def test_a_runs_name_that_leads_elsewhere(becoming, tmp_path, capsys, target):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "link").symlink_to(target)
+    line = ["run", "--capture", str(folder), "--name", "link", "--", "python"]
+    assert main(line) == exits.USAGE
+    assert "name must stay in" in capsys.readouterr().err and becoming == []
+
+
+@pytest.mark.parametrize("name", ["a", "lr-0.1_b", "7", "_x", "a" * 128])
+def test_run_names_that_are_fine(tmp_path, name):
+    assert launching.run_folder(tmp_path / "new", name) == tmp_path / "new" / name
+
+
+def test_a_capture_is_of_what_the_program_gets(becoming, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no git state of a working folder: that takes seconds
+    folder = tmp_path / "runs"
+    line = ["run", "--seed", "7", "--capture", str(folder), "--name", "one", "--", "python"]
+    assert main(line) == 0
+    (call,) = becoming
+    assert call[1]["FASTSEED_RUN_DIR"] == str(folder / "one")
+    text = "".join(path.read_text() for path in (folder / "one").iterdir() if path.is_file())
+    assert '"PYTHONHASHSEED"' in text and '"FASTSEED_MASTER_SEED"' in text
+    assert main(line) == exits.USAGE  # the folder is in use
+    assert len(becoming) == 1
+
+
+def test_a_capture_that_cannot_be_made_says_so(becoming, tmp_path, capsys, monkeypatch):
+    import fastseed
+
+    monkeypatch.delattr(fastseed, "environment")
+    monkeypatch.setitem(sys.modules, "fastseed.environment", None)
+    assert main(["run", "--capture", str(tmp_path / "x"), "--", "python"]) == exits.UNAVAILABLE
+    assert "--capture cannot be done here" in capsys.readouterr().err and becoming == []
+
+
+# ---------------------------------------------------------------- processes
+
+
+def test_a_python_program_finds_everything_in_place(tmp_path):
+    """And its arguments as they were given: no shell has seen them."""
+    odd = ["a b", "", "$HOME", "`touch x`", "; touch y", "*", "'\"\\", "ü\n"]
+    found = []
+    for _ in range(2):
+        code, out, err = ran("--seed", 7, "--deterministic", "--", *CHILD, *odd, cwd=tmp_path)
+        assert code == 0, err
+        found.append(json.loads(out))
+    assert found[0] == found[1]  # the order of a set of strings, too
+    assert found[0]["arguments"] == odd
+    assert found[0]["master_seed"] == 7 and found[0]["hash"] == ["7", 7]
+    assert found[0]["late"] == [] and found[0]["algorithms"] == "already"
+    assert "CUBLAS_WORKSPACE_CONFIG=:4096:8" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_that_torchrun_starts_have_it_all(tmp_path):
+    (tmp_path / "c.json").write_text(
+        json.dumps({"determinism": {"python_seed": "20191015", "master_seed": 3, "tf_seed": 1}})
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    ranks = ["--nproc-per-node", 2, *CHILD[1:]]
+    code, out, err = ran("--config", tmp_path / "c.json", "--", *torchrun, *ranks)
+    assert code == 0, err
+    found = sorted(map(json.loads, out.splitlines()), key=lambda one: one["rank"])
+    assert [one["rank"] for one in found] == [0, 1]
+    for one in found:
+        assert one["master_seed"] == 3 and one["hash"] == ["20191015", 20191015]
+        assert one["order"] == found[0]["order"] and one["algorithms"] == "set"
+        assert one["config"] == [
+            ["python_seed", 20191015, "20191015", 20191015, "already"],
+            ["master_seed", 3, None, 3, "set"],
+            ["tf_seed", 1, None, None, "not there"],
+        ]
+
+
+def test_exit_codes_come_through():
+    assert ran("--", "sh", "-c", "echo out; echo err >&2; exit 42")[:2] == (42, "out\n")
+
+
+@pytest.mark.parametrize(
+    "program, code",
+    [("no-such-program-at-all", command.NOT_FOUND), (os.devnull, command.NOT_STARTED)],
+)
+def test_a_program_that_cannot_be_started(monkeypatch, capsys, program, code):
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    assert main(["run", "--", program]) == code
+    shown = capsys.readouterr()
+    assert program in shown.err and "Traceback" not in shown.err and shown.out == ""
+
+
+def test_death_by_a_signal_comes_through():
+    assert ran("--", "sh", "-c", "kill -TERM $$")[0] == -signal.SIGTERM
+    line = [sys.executable, "-m", "fastseed", "run", "--", "sh", "-c", "kill -9 $$"]
+    shell = ["sh", "-c", '"$@"; exit $?', "sh", *line]
+    done = subprocess.run(shell, env=environment(), capture_output=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_reach_the_program(number):
+    """It has this very process, so that whoever sends one has no need to know of `fastseed run`."""
+    name = signal.Signals(number).name[3:]
+    program = f"trap 'echo got {name}; exit 5' {name}; echo $$; while :; do sleep 0.1; done"
+    process = started("--quiet", "--", "sh", "-c", program)
+    try:
+        assert int(process.stdout.readline()) == process.pid
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    assert (process.returncode, out) == (5, f"got {name}\n")
+
+
+def test_ctrl_c_ends_a_python_program_as_it_ends_python():
+    code = "import time; print('up', flush=True); time.sleep(60)"
+    process = started("--quiet", "--", sys.executable, "-c", code)
+    try:
+        assert process.stdout.readline() == "up\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in err
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc")
+def test_the_program_ignores_no_signal_that_python_ignores():
+    code, out, _ = ran("--", "grep", "SigIgn", "/proc/self/status")
+    assert code == 0
+    assert not int(out.split()[1], 16) >> (signal.SIGPIPE - 1) & 1
+
+
+def test_a_program_that_cannot_be_started_leaves_the_signals_alone():
+    before = signal.getsignal(signal.SIGPIPE)
+    with pytest.raises(FileNotFoundError) as error:
+        launching.become(["no-such-program-at-all"], {"PATH": "/usr/bin"})
+    assert error.value.filename == "no-such-program-at-all"
+    assert signal.getsignal(signal.SIGPIPE) is before
