@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.case import Unavailable, expect
+from benchmarks.case import Unavailable, WrongAnswer, expect
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import bars, contend, contenders, place, report, timing
 from benchmarks.gpu.contenders import curand
@@ -225,6 +226,19 @@ def test_curand_calls_the_library_as_its_header_says() -> None:
         curand._check(generator, curand.NORMAL, "normal", [out])
     with pytest.raises(curand.Failed, match="curandSetGeneratorOrdering failed with"):
         curand.Generator(on_host, kind, 9999, 0)
+
+
+@pytest.mark.parametrize("value, right", [(2.0**-33, True), (1.0, True), (0.0, False)])
+def test_curand_uniform_numbers_are_above_zero_and_up_to_one(value: float, right: bool) -> None:
+    """The least of them, of which there are a few in 1e8, is no wrong answer."""
+
+    def uniform(out: torch.Tensor) -> None:
+        out.copy_(torch.rand(len(out), generator=torch.Generator().manual_seed(1)).clamp_min(1e-9))
+        out[7] = value
+
+    generator: Any = SimpleNamespace(uniform=uniform)
+    with contextlib.nullcontext() if right else pytest.raises(WrongAnswer, match="values in"):
+        curand._check(generator, curand.UNIFORM, "uniform", [torch.zeros(10_000)])
 
 
 # ---------------------------------------------------------------------------- all of them
