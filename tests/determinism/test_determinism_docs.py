@@ -1,0 +1,68 @@
+"""docs/determinism.md: its programs run, its tables name what there is, its file is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import fastseed
+from fastseed import config, determinism_settings, launching
+from fastseed.cli import main
+from fastseed.determinism_report import STATUSES
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "determinism.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in ("FASTSEED_MASTER_SEED", "FASTSEED_DETERMINISTIC", "FASTSEED_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_programs_run(capsys):
+    programs = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    assert len(programs) == 2
+    names = {"__name__": "guide"}
+    for program in programs:
+        exec(compile(program, "determinism.md", "exec"), names)
+    assert "torch.use_deterministic_algorithms" in capsys.readouterr().out
+    with fastseed.deterministic() as report:
+        settings = [row.setting for row in report.rows if row.wanted is not None]
+    table = TEXT.partition("| setting |")[2].partition("\n\n")[0]
+    for name in settings:
+        shown = name.partition(":")[0].replace("torch.backends.cudnn.benchmark", ".benchmark")
+        assert f"`{shown}`" in table, name
+
+
+def test_tables_name_what_there_is():
+    assert all(f"`{status}`" in TEXT for status in STATUSES)
+    table = TEXT.partition("| key | range |")[2].partition("\n\n")[0]
+    keys = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert keys == [field.name for field in dataclasses.fields(config.Config)]
+    for variable in determinism_settings.VARIABLES:
+        assert re.search(rf"^\| `{variable.name}` \| `{variable.wanted}`", TEXT, re.MULTILINE)
+
+
+def test_the_file_is_claras(tmp_path):
+    (text,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+    found = config.parse(json.loads(text))
+    assert found == config.Config(20191015, None, None, 123456, 654321, None, 11111)
+
+
+def test_the_command_lines_are_understood(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text('{"determinism": {}}')
+    lines = re.findall(r"^\$ fastseed (.*)", TEXT, re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        arguments = line.split()
+        assert main([arguments[0], "--dry-run", *arguments[1:]]) == 0
+
+
+def test_all_names_of_our_variables_are_explained():
+    ours = {launching.MASTER_SEED, launching.RUN_DIR, config.VARIABLE, "FASTSEED_DETERMINISTIC"}
+    assert set(re.findall(r"FASTSEED_[A-Z_]+", TEXT)) == ours
