@@ -6,7 +6,8 @@
 #
 # Environment:
 #   OUT         where the results are written (benchmarks/results/local/gpu): stages.txt, log.txt,
-#               gpu.jsonl and gpu.txt; what is compiled goes to build/gpu
+#               gpu.jsonl and gpu.txt
+#   WORK        where the tests without torch are compiled (build/gpu)
 #   BUDGET      seconds for all stages together (570)
 #   PYTHON      the Python that holds torch (python3)
 #   STAGES      which stages to run ("build kernels shuffle digest memcheck racecheck tests
@@ -21,6 +22,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 OUT=${OUT:-benchmarks/results/local/gpu}
+WORK=${WORK:-$PWD/build/gpu}
 BUDGET=${BUDGET:-570}
 PYTHON=${PYTHON:-python3}
 STAGES=${STAGES:-build kernels shuffle digest memcheck racecheck tests initcheck bench}
@@ -42,10 +44,10 @@ case "${1:-}" in
     ;;
 esac
 
-WORK=$PWD/build/gpu
 if [ "$DRY" = 0 ]; then
   mkdir -p "$OUT" "$WORK/lib" || exit 1
   OUT=$(cd "$OUT" && pwd)
+  WORK=$(cd "$WORK" && pwd)
   : >"$OUT/stages.txt"
   : >"$OUT/log.txt"
 fi
