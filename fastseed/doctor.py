@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from . import _ops, api, seeder
+from . import _ops, api, hash_seed, seeder
 from .agreement import verify_agreement
 from .numpy_sinks import NumpyLegacySink, _NumpyState
 from .registry import Bulk, Registration
@@ -180,10 +179,10 @@ def _ranks(timeout: float) -> Row:
 
 
 def _process() -> Iterator[Row]:
-    hashing = os.environ.get("PYTHONHASHSEED", "random")
-    fixed = sys.flags.hash_randomization == 0 or hashing not in ("", "random")
-    says = "fixed" if fixed else "drawn at start: the order of sets of strings differs between runs"
-    yield Row("process", f"PYTHONHASHSEED={hashing}", FINE if fixed else NOTE, says)
+    value, seed = hash_seed.found()
+    fixed = seed is not None
+    says = f"hashes are those of seed {seed}" if fixed else "drawn: sets of strings have no order"
+    yield Row("process", f"PYTHONHASHSEED={value}", FINE if fixed else NOTE, says)
     strict = torch.are_deterministic_algorithms_enabled()
     yield Row(
         "process", "deterministic algorithms", FINE if strict else NOTE,
