@@ -38,8 +38,10 @@ _COUNTS = (
 )  # fmt: skip
 """In the names of tensors of integers, mostly."""
 _NO_GRAD = {"torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()"}
-_AROUND = re.compile(r"post_?process|pre_?process|visuali[sz]e|plot|metric", re.IGNORECASE)
-"""Functions in which nothing is differentiated."""
+_AROUND = re.compile(
+    r"post_?process|pre_?process|Processor|visuali[sz]e|plot|metric", re.IGNORECASE
+)
+"""Functions and classes in which nothing is differentiated."""
 _SWITCHES = {
     "torch.use_deterministic_algorithms", "torch.set_deterministic_debug_mode",
     "torch.set_deterministic", "fastseed.deterministic", "fastseed.enforce_reproducibility",
@@ -167,9 +169,9 @@ def _without_gradient(module: Module, call: ast.Call) -> bool:
     """Whether it is inside `no_grad`, or in a function before or after the model."""
     for holder in module.ancestors(call):
         guards: list[ast.expr] = []
+        if _AROUND.search(getattr(holder, "name", None) or ""):
+            return True
         if isinstance(holder, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if _AROUND.search(holder.name):
-                return True
             guards = holder.decorator_list
         elif isinstance(holder, (ast.With, ast.AsyncWith)):
             guards = [item.context_expr for item in holder.items]

@@ -29,7 +29,7 @@ _SETS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 _COLLECTS = {"append", "extend", "insert", "appendleft"}
 _NUMERIC = re.compile(
     r"^(int|len|range|float|ord|hash|id|arange|unique|tolist|round|abs)$|(^|_)(ids?|idxs?|index|"
-    r"indices|inds?|range|pos|positions?|counts?|lengths?|sizes?|epochs?|ranks?)(_|$)"
+    r"indices|inds?|range|pos|positions?|counts?|lengths?|sizes?|epochs?|ranks?|targets?|ys?)(_|$)|(^|_)(labels?|class|classes)$"
 )
 _DEEPEST = 4  # variables on the way
 
@@ -43,7 +43,7 @@ _OTHER = re.compile(
     r"check_?point|ckpt|weight|\blog|logger|cache|te?mp_|plugin|module|import|state_dict|missing|"
     r"unexpected|keys|error|warn|remove|unlink|delete|clean|install|package|config|setting|param|"
     r"layer|device|require|hook|metric|callback|version|signature|model_|test_case|artifact|"
-    r"kwargs|argument|field|column|tests?/|script|readme",
+    r"attr|kwargs|argument|field|column|tests?/|script|readme",
     re.IGNORECASE,
 )
 
@@ -60,7 +60,7 @@ def set_order(module: Module) -> Iterator[Fault]:
     """FS402."""
     told: set[ast.AST] = set()
     for node in module.nodes:
-        found = _is_set(module, node) and _is_data(module, node) and not _of_numbers(node)
+        found = _is_set(module, node) and _is_data(module, node) and not _of_numbers(module, node)
         if found and _Climb(module).ordered(node, False):
             statement = next(one for one in module.ancestors(node) if isinstance(one, ast.stmt))
             if statement not in told:  # `set(a) | set(b)`: one finding
@@ -99,8 +99,8 @@ def _is_set(module: Module, node: ast.AST) -> bool:
     return isinstance(node, (ast.Set, ast.SetComp))
 
 
-def _of_numbers(node: ast.AST) -> bool:
-    """Whether it evidently holds numbers alone, whose order is the same in every process."""
+def _of_numbers(module: Module, node: ast.AST) -> bool:
+    """Whether it holds numbers, as far as names tell: their order is the same in every process."""
     if isinstance(node, ast.Set):
         return all(
             isinstance(one, ast.Constant) and not isinstance(one.value, (str, bytes))
@@ -115,9 +115,33 @@ def _of_numbers(node: ast.AST) -> bool:
             element = element.elt
         elif isinstance(element, ast.Call) and _name(element.func) == "map":
             element = element.args[0] if element.args else element
+    said = _said_of(module, element) + _said_of(module, *_assigned(module, node))
+    if re.search(r"\bint\b", said) and "str" not in said:
+        return True
     if isinstance(element, ast.Call):
         element = element.func
     return element is not None and bool(_NUMERIC.search(_name(element)))
+
+
+def _assigned(module: Module, node: ast.AST) -> list[ast.expr]:
+    """The variables that an expression is assigned to at once."""
+    holder = module.parents.get(node)
+    if isinstance(holder, ast.AnnAssign):
+        return [holder.target]
+    return list(holder.targets) if isinstance(holder, ast.Assign) else []
+
+
+def _said_of(module: Module, *nodes: ast.AST | None) -> str:
+    """The words of the annotations of variables."""
+    words: list[str] = []
+    for node in nodes:
+        holder = module.parents.get(node) if node is not None else None
+        found = module.names.lookup(node) if isinstance(node, ast.Name) else None
+        notes = [b.node for b in found[1] if b.kind == "parameter"] if found else []
+        if isinstance(holder, ast.AnnAssign) and node is holder.target:
+            notes.append(holder.annotation)
+        words += [word for note in notes if note is not None for word in _words_of(note)]
+    return " ".join(words)
 
 
 def _is_data(module: Module, node: ast.AST) -> bool:
@@ -171,6 +195,8 @@ class _Climb:
         while node not in self.seen:
             self.seen.add(node)
             holder = self.module.parents.get(node)
+            if isinstance(holder, ast.IfExp) and node is holder.test:
+                return False
             if isinstance(holder, (ast.keyword, ast.Starred, ast.IfExp, ast.BoolOp, ast.Await)):
                 node = holder
             elif isinstance(holder, ast.List) and isinstance(node, ast.Starred):
@@ -261,7 +287,9 @@ class _Climb:
                 function = self.module.function_of(node)
                 return function is None or not self._sorted_calls(function.name)
             collection = _grown(node)
-            if collection is not None and self._matters(collection):
+            if collection is None or _by_member(collection, loop):
+                continue
+            if self._matters(collection):
                 return not self._sorts_folders(loop)
         return False
 
@@ -323,6 +351,14 @@ def _grown(node: ast.AST) -> ast.expr | None:
         return node.func.value if node.func.attr in _COLLECTS else None
     adds = isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp))
     return node.target if adds else None  # type: ignore[attr-defined]
+
+
+def _by_member(collection: ast.expr, loop: ast.For | ast.AsyncFor) -> bool:
+    """`lists[name].append(…)` in a loop over names: each has a list of its own."""
+    if not isinstance(collection, ast.Subscript):
+        return False
+    members = set(_words_of(loop.target))
+    return any(isinstance(n, ast.Name) and n.id in members for n in ast.walk(collection.slice))
 
 
 def _own_nodes(body: list[ast.stmt]) -> Iterator[ast.AST]:

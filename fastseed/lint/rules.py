@@ -126,8 +126,8 @@ _TABLE = (
     Rule(
         "FS501", "nondeterministic-operation", WARNING, ALWAYS,
         "an operation that torch lists as having no deterministic implementation",
-        "use another operation, or one like it on the CPU; `torch.use_deterministic_algorithms`"
-        "(True) raises where it matters",
+        "use another operation, or this one on the CPU; "
+        "`torch.use_deterministic_algorithms(True)` raises where it matters",
     ),
     Rule(
         "FS502", "deterministic-mode-off", NOTE, SWITCH_OFF,

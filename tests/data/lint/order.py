@@ -10,15 +10,16 @@ from torch.utils.data import Dataset
 
 
 class Images(Dataset):
-    def __init__(self, root: Path, labels):
+    def __init__(self, root: Path, labels, names, kinds: list[int]):
         self.files = os.listdir(root)  # fault: FS401
         self.paths = [root / name for name in listdir(root)]  # fault: FS401
         self.images = list(root.glob("*.png"))  # fault: FS401
         self.masks = sorted(root.rglob("*.png"))
         self.later = glob.glob("*.wav")
         self.later.sort()
-        self.classes = list(set(labels))  # fault: FS402
-        self.class_to_idx = {c: i for i, c in enumerate(set(labels))}  # fault: FS402
+        self.classes = list(set(names))  # fault: FS402
+        self.class_to_idx = {c: i for i, c in enumerate(set(names))}  # fault: FS402
+        self.numbers = list(set(labels)), list(set(kinds))  # numbers, in PyTorch's parlance
         self.ordered = sorted(set(labels))
         self.known = set(labels)
 
@@ -78,6 +79,16 @@ def counted_samples(folder):
     return len(glob.glob("*.png")), max(Path(folder).iterdir()), data
 
 
+def newest_image(folder):
+    images = glob.glob(f"{folder}/*.png")
+    return max(images, key=os.path.getmtime) if images else ""
+
+
+def by_split(folder, results):
+    for split in os.listdir(folder):
+        results[split].append(split)
+
+
 def clean_up(folder):
     for path in Path(folder).glob("checkpoint*"):
         path.unlink()
@@ -89,7 +100,9 @@ def vocabulary(text, labels):
     vocab = set(text.split())  # fault: FS402
     index = {word: i for i, word in enumerate(vocab)}
     chars = list(set(text))  # fault: FS402
-    array = np.array(list({label for label in labels}))  # fault: FS402
+    array = np.array(list({label.name for label in labels}))  # fault: FS402
+    counted: set[int] = set(text)
+    chars += list(counted)
     sizes = list({len(word) for word in text})
     tokens = [*set(text)]  # fault: FS402
     numbers = [label for label in {1, 2, 3}]
