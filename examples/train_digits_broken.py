@@ -2,7 +2,7 @@
 
     fastseed lint train_digits_broken.py
 
-It runs, trains and prints, and no two runs of it are alike. A line that ends in `fault: FS101` has
+It runs, trains and prints, and nothing makes two runs of it alike. A line that ends in `fault: FS101` has
 that fault, and docs/lint.md says how to mend it.
 """
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,3 +50,14 @@ def test_the_broken_example_is_told_all_its_faults_and_the_good_one_none():
     assert found(broken) == planted(broken)
     assert len({rule for _, rule in planted(broken)}) >= 8
     assert lint.check([ROOT / "examples" / "train_digits.py"]).findings == ()
+
+
+def test_the_broken_example_runs():
+    """Its faults are of the kind that shows no error."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "train_digits_broken.py", "--epochs", "1"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"epoch 0  held-out accuracy \d+\.\d%\n", done.stdout)
