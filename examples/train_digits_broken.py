@@ -2,8 +2,8 @@
 
     fastseed lint train_digits_broken.py
 
-It runs, trains and prints, and nothing makes two runs of it alike. A line that ends in `fault: FS101` has
-that fault, and docs/lint.md says how to mend it.
+It runs, trains and prints, and nothing makes two runs of it alike. A line that ends in `fault: ID`
+has the fault of that rule; docs/lint.md says how to mend it.
 """
 
 from __future__ import annotations
