@@ -73,6 +73,7 @@ class Progress:
 
     def __init__(self, plan: Plan, inner: Any = None) -> None:
         self.task, self.epoch, self.position = plan
+        self.over = False
         self.inner = inner  # the state of a sampler that keeps its own
 
 
@@ -88,8 +89,12 @@ class Counted(Run):
         order: Order,
         shares: int,
         inner: Any = None,
+        *,
+        batched: bool = True,
+        over: bool = False,
     ) -> None:
         super().__init__(index_sampler, listeners, plan, seeder)
+        self._batched, self._over = batched, over
         self.order, self.shares, self._inner = order, shares, inner
         self.progress = Progress(plan, inner)
         self._handed_out = 0
@@ -101,7 +106,7 @@ class Counted(Run):
     def open(self) -> Any:
         """See :class:`Run`: from the plan's position on."""
         sampler, start = self.index_sampler, self.plan.start
-        if start and self.order.ends_at(start):
+        if self._over or (start and self.order.ends_at(start)):
             return ()
         if self.order.of_data_set:
             return sampler
@@ -119,7 +124,22 @@ class Counted(Run):
                 rest: Any = _Rest(inner, self._own_samples())
                 return BatchSampler(rest, sampler.batch_size, sampler.drop_last)
             return sampler
-        return _rest_of_batches(sampler, self._own_samples()) if start else sampler
+        return self._rest_of_batches() if start else sampler
+
+    def _rest_of_batches(self) -> Iterator[Any]:
+        """What a sampler of batches yields from the start on; of one that was cut, the rest."""
+        skipped = self._own_samples()
+        for batch in self.index_sampler:
+            size = self._size(batch)
+            if skipped == 0:
+                yield batch
+            elif skipped < size:
+                yield batch[skipped:]
+            skipped = max(skipped - size, 0)
+
+    def _size(self, batch: Any) -> int:
+        """How many samples a request to the data set is for."""
+        return len(batch) if self._batched or isinstance(batch, list) else 1
 
     def _own_samples(self) -> int:
         """How many samples of this rank lie before the start."""
@@ -128,7 +148,7 @@ class Counted(Run):
     def note(self, batch: Any) -> None:
         """See :class:`Run`."""
         self._handed_out += 1
-        self._end += _size(batch) * self.shares
+        self._end += self._size(batch) * self.shares
         if self.order.ends_at(self._end):
             self._end = self.order.n  # ranks that repeat samples end with the rest
         inner = None if self._stateful is None else self._stateful.state_dict()
@@ -152,22 +172,6 @@ class _Rest:
 
     def __iter__(self) -> Iterator[Any]:
         return itertools.islice(iter(self._sampler), self._skipped, None)
-
-
-def _rest_of_batches(batches: Any, skipped: int) -> Iterator[Any]:
-    """The same for a sampler of batches; of one that was cut, the rest."""
-    for batch in batches:
-        size = _size(batch)
-        if skipped == 0:
-            yield batch
-        elif skipped < size:
-            yield batch[skipped:]
-        skipped = max(skipped - size, 0)
-
-
-def _size(batch: Any) -> int:
-    """How many samples a request to the data set is for."""
-    return len(batch) if isinstance(batch, list) else 1
 
 
 def keeps_state(thing: Any) -> bool:
@@ -217,7 +221,7 @@ class Delivery:
             batch = next(self._iterator)
             arrived = True
         except StopIteration:
-            self._run.progress.position = 0  # between epochs
+            self._run.progress.over = True
             self._run.progress.inner = None
             raise
         finally:

@@ -6,14 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import torch
-from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
-
 from .. import streams
 from ..seeder import Seeder
-from ..sinks import TorchSink
+from . import drawing
+from .drawing import Borrowed
 
-_DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 _END = object()
 
 
@@ -34,47 +31,56 @@ def chain(sampler: Any) -> list[Any]:
     return found
 
 
+_MARK = "_fastseed_told"
+
+
 class Listener:
-    """A sampler that wants to know the epoch, and what it was told last.
+    """A sampler that wants to know the epoch.
 
     One that has another epoch than it was told got it from the user, and is the user's from then
-    on: jobs that count epochs with ``set_epoch`` alone keep doing so.
+    on: jobs that count epochs with ``set_epoch`` alone keep doing so. What it was told is marked on
+    the sampler itself, where other loaders that have it find it, and copies take it along.
     """
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
-        self._told = self._epoch()
-        self._is_users = False
+        self._mark = 0, False  # where none can be put on it
 
-    def _epoch(self) -> int | None:
+    def _epoch(self) -> int:
+        """Its epoch; 0 where it has none yet."""
         epoch = getattr(self.sampler, "epoch", None)
-        return epoch if type(epoch) is int else None
+        return epoch if type(epoch) is int else 0
 
     def chosen(self) -> int | None:
         """The epoch that the user set, if any."""
+        told, is_users = getattr(self.sampler, _MARK, self._mark)
         epoch = self._epoch()
-        self._is_users = self._is_users or epoch != self._told
-        return epoch if self._is_users else None
+        return epoch if is_users or epoch != told else None
 
-    def tell(self, plan: Plan) -> None:
+    def tell(self, plan: Plan, chosen: int | None) -> None:
         """Tell it where the iteration is; not the epoch, where that is the user's."""
-        chosen = self._epoch() if self._is_users else None
         if hasattr(self.sampler, "set_scope"):
             self.sampler.set_scope(plan.task, plan.epoch if chosen is None else chosen)
         elif chosen is None:
             self.sampler.set_epoch(plan.epoch)
 
-    def remember(self) -> None:
+    def remember(self, is_users: bool) -> None:
         """This is what it was told."""
-        if not self._is_users:
-            self._told = self._epoch()
+        self._mark = self._epoch(), is_users
+        with contextlib.suppress(AttributeError):
+            setattr(self.sampler, _MARK, self._mark)
 
 
 class Listeners:
     """The samplers of a loader that listen."""
 
     def __init__(self, samplers: list[Any]) -> None:
-        self._all = [Listener(sampler) for sampler in samplers if _listens(sampler)]
+        told: list[Any] = []
+        for sampler in samplers:
+            speaker = _listener(sampler)
+            if speaker is not None and not any(speaker is other for other in told):
+                told.append(speaker)
+        self._all = [Listener(sampler) for sampler in told]
 
     def chosen(self) -> int | None:
         """The epoch that the user set on one of them, if any."""
@@ -83,15 +89,17 @@ class Listeners:
 
     def tell(self, plan: Plan) -> None:
         """Tell all of them where the iteration is."""
-        self.chosen()  # of all before any is told: what wraps another may speak for it
-        for listener in self._all:
-            listener.tell(plan)
-        for listener in self._all:
-            listener.remember()
+        chosen = [listener.chosen() for listener in self._all]
+        for listener, epoch in zip(self._all, chosen, strict=True):  # one may tell another
+            listener.tell(plan, epoch)
+        for listener, epoch in zip(self._all, chosen, strict=True):
+            listener.remember(epoch is not None)
 
 
-def _listens(sampler: Any) -> bool:
-    return hasattr(sampler, "set_scope") or hasattr(sampler, "set_epoch")
+def _listener(sampler: Any) -> Any:
+    """Who it is that hears what is said to a sampler, which may pass it on; None for nobody."""
+    method = getattr(sampler, "set_scope", None) or getattr(sampler, "set_epoch", None)
+    return None if method is None else getattr(method, "__self__", sampler)
 
 
 class Run:
@@ -103,15 +111,9 @@ class Run:
         self.index_sampler, self.plan = index_sampler, plan
         self._listeners = listeners
         self._seeder = seeder
-        self.generator = self._generator(seeder.data_rank)
-        """For all that torch draws in the main process on behalf of this iteration."""
-
-    def _generator(self, rank: int) -> torch.Generator:
-        at = streams.Coordinates(self.plan.task, self.plan.epoch, 0)
-        stream = streams.stream(self._seeder.master_seed, at, "loader", rank)
-        generator = torch.Generator()
-        TorchSink(generator).reseed(stream.key())
-        return generator
+        here = streams.Coordinates(plan.task, plan.epoch, plan.start)
+        self.generator = drawing.generator(seeder.master_seed, here, seeder.data_rank, 1)
+        """For what torch draws besides the order, on behalf of workers and DataPipes."""
 
     def open(self) -> Any:
         """What yields the indices of this iteration; called when the first is asked for."""
@@ -126,27 +128,33 @@ class Run:
         (torch calls ``iter`` twice for a worker pool, and begins only one of the two.)
         """
         self._listeners.tell(self.plan)
-        with self._lent():
+        samplers = chain(self.index_sampler)
+        # What cuts an order into replicas needs one that all ranks agree on.
+        shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
+        rank = streams.SHARED if shared else self._seeder.data_rank
+        at = streams.Coordinates(self.plan.task, self.plan.epoch, 0)
+        globals_: Any = contextlib.nullcontext
+        if any(map(drawing.is_foreign, samplers)):
+            globals_ = Borrowed(self._seeder.master_seed, at, rank).here
+        with globals_(), self._lent(samplers, at, rank):
             iterator = iter(self.open())
             batch = next(iterator, _END)
         while batch is not _END:
             self.note(batch)
             yield batch
-            batch = next(iterator, _END)
+            with globals_():
+                batch = next(iterator, _END)
 
     @contextlib.contextmanager
-    def _lent(self) -> Iterator[None]:
+    def _lent(self, samplers: list[Any], at: streams.Coordinates, rank: int) -> Iterator[None]:
         """torch's own samplers draw their order from a generator of ours.
 
-        They look at their generator once, when they begin: it is theirs for that long only.
+        They look at their generator once, when they begin: it is theirs for that long only. torch
+        draws from another one (how often depends on workers and their persistence).
         """
-        generator, lent = self.generator, []
-        for sampler in chain(self.index_sampler):
-            if hasattr(sampler, "num_replicas"):  # cuts an order that all ranks have to agree on
-                generator = self._generator(streams.SHARED)
-            if isinstance(sampler, _DRAWING) and sampler.generator is None:
-                sampler.generator = generator
-                lent.append(sampler)
+        lent = [s for s in samplers if isinstance(s, drawing.DRAWING) and s.generator is None]
+        for sampler in lent:
+            sampler.generator = drawing.generator(self._seeder.master_seed, at, rank, 0)
         try:
             yield
         finally:
@@ -187,3 +195,8 @@ def let_go(iterator: Any) -> None:
     while iterator._dataset_kind == 0 and iterator._tasks_outstanding > 0:
         iterator._get_data()
         iterator._tasks_outstanding -= 1
+
+
+def lives(iterator: Any) -> bool:
+    """Whether all workers of a pool do. torch would wait for ever for what a dead one was asked."""
+    return all(worker.is_alive() for worker in iterator._workers)

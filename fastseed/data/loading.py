@@ -17,7 +17,7 @@ from torch.utils.data import (
 from .. import api, streams
 from ..seeder import Seeder
 from .iterable import Dealt, FollowingPipe, Seekable
-from .iteration import Indices, Listeners, Plan, Run, View, chain, let_go
+from .iteration import Indices, Listeners, Plan, Run, View, chain, let_go, lives
 from .sampler import ShuffleSampler
 from .shared import ScopeCell
 from .workers import WorkerSetup, follow
@@ -108,6 +108,9 @@ class Loader(DataLoader[Any]):
         """torch's iterator, with what is ours in the place of what the user gave."""
         self._listeners.tell(run.plan)
         generator = run.generator if self.generator is None else self.generator
+        if self._iterator is not None and not lives(self._iterator):
+            self._iterator._shutdown_workers()  # type: ignore[attr-defined]
+            self._iterator = self._living = None
         if self._iterator is not None and self._living is not None:
             indices, cell = self._living
             let_go(self._iterator)
@@ -163,8 +166,10 @@ def loader(dataset: Any, *arguments: Any, **keywords: Any) -> Loader:
       ``set_epoch`` are told, also inside others.
     - ``shuffle=True`` is a :class:`ShuffleSampler`: ranks share the epoch's order. With
       ``drop_last`` no rank repeats a sample. Any other sampler stays what it is; those of torch
-      that draw their order without a generator of their own draw it from a stream named "loader".
-    - No number is drawn from the generators of the main process.
+      that have no generator of their own draw their order from a stream named "loader", and
+      samplers of other makes see the global generators in streams of this scope while they draw.
+    - No number is drawn from the generators of the main process, but by the data set without
+      workers.
     - In each worker Python, NumPy, torch, registered generators and those that the data set holds
       get streams of their own, in each epoch, before ``worker_init_fn`` runs.
     """

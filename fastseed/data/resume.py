@@ -20,6 +20,7 @@ from .counting import (
     shares_of,
     stateful,
 )
+from .drawing import DRAWING
 from .iterable import Seekable
 from .iteration import Plan, chain
 from .loading import Loader
@@ -35,6 +36,7 @@ _RANGES = {
     "position": (0, 2**63 - 1),
     "n": (UNKNOWN, 2**63 - 1),
     "drop_last": (0, 1),
+    "over": (0, 1),
 }
 _FIELDS = {"format", "version", "order", *_RANGES}
 
@@ -58,9 +60,9 @@ class ResumableLoader(Loader):
     given, the one in hand included, whatever workers have fetched ahead. With ``b`` samples in a
     rank's batch and ``w`` ranks that share the order, each batch adds ``b * w``; at the end, where
     ranks repeat samples to have as many, position stays at ``n``. A batch that raised was not
-    delivered; the next one that is counts it as passed. Between epochs position is 0: the next
-    iteration is a whole one. All ranks stop after the same number of batches, and any rank's state
-    serves all.
+    delivered; the next one that is counts it as passed. ``over`` is 1 once the loop has come to its
+    end: resumed in that epoch, there is nothing left of it, and any other is whole. All ranks stop
+    after the same number of batches, and any rank's state serves all.
 
     **What may change** before it goes on: workers, prefetching, persistence, pinning, the batch
     size and, for a :class:`ShuffleSampler` or :class:`Seekable`, the number of ranks. The new
@@ -71,10 +73,12 @@ class ResumableLoader(Loader):
     **How it gets there.** A ShuffleSampler is asked for its positions from there on, at no cost.
     Samplers with ``state_dict`` and ``load_state_dict`` are saved with the loader's state. Any
     other sampler is run from its beginning, without touching the data, and has to yield the same
-    again: torch's own do, as their order comes from the scope. A sampler that is cut by
-    ``num_replicas`` (DistributedSampler) goes on with another number of ranks only where position
-    is a multiple of it. Streams in workers begin at step ``position`` of the scope, so that nothing
-    that was drawn is drawn again; a data set of :func:`per_sample` gives the very same samples.
+    again. It does if it draws from nothing, as torch's do here, or from the global generators,
+    which are its own meanwhile; not if it holds a generator that goes on from epoch to epoch. A
+    sampler that is cut by ``num_replicas`` (DistributedSampler) goes on with another number of
+    ranks only where position is a multiple of it. Streams in workers begin at step ``position`` of
+    the scope, so that nothing that was drawn is drawn again; a data set of :func:`per_sample` gives
+    the very same samples.
 
     **Iterable data sets** have to be entered anywhere: :class:`Seekable`, or one with
     ``seek(position)``, which is then read as ``Seekable(dataset)`` describes. Those with
@@ -82,7 +86,7 @@ class ResumableLoader(Loader):
 
     Raises:
         TypeError: an iterable data set that cannot be resumed.
-        ValueError: ``in_order=False``.
+        ValueError: ``in_order=False``; a sampler of torch with a generator of its own.
     """
 
     def __init__(self, dataset: Any, *arguments: Any, **keywords: Any) -> None:
@@ -93,6 +97,11 @@ class ResumableLoader(Loader):
             raise ValueError(
                 "fastseed.ResumableLoader: in_order must be True, got False: which batches were "
                 "delivered has to follow from how many"
+            )
+        if any(isinstance(s, DRAWING) and s.generator for s in chain(self._index_sampler)):
+            raise ValueError(
+                "fastseed.ResumableLoader: sampler must have no generator of its own, whose state "
+                "would be lost: without one it draws its order from the scope of each iteration"
             )
         if self._dataset_kind == 1 and not isinstance(dataset, Seekable):
             _check_iterable(dataset, self.num_workers)
@@ -122,10 +131,12 @@ class ResumableLoader(Loader):
             "position": progress.position,
             "n": order.n,
             "drop_last": int(order.drop_last),
+            "over": int(progress.over),
         }
-        if progress.position and progress.inner is not None:
+        middle = progress.position and not progress.over
+        if middle and progress.inner is not None:
             state["sampler"] = progress.inner
-        if progress.position and self._data_set_keeps_state():
+        if middle and self._data_set_keeps_state():
             state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
         return state
 
@@ -158,23 +169,34 @@ class ResumableLoader(Loader):
 
     def _run(self, seeder: Seeder, task: int, epoch: int) -> Counted:
         order, shares = order_of(self), shares_of(self, seeder)
-        start, inner = self._resumed(seeder, task, epoch, order, shares)
-        plan = Plan(task, epoch, start)
-        return Counted(self._index_sampler, self._listeners, plan, seeder, order, shares, inner)
+        start, over, inner = self._resumed(seeder, task, epoch, order, shares)
+        return Counted(
+            self._index_sampler,
+            self._listeners,
+            Plan(task, epoch, start),
+            seeder,
+            order,
+            shares,
+            inner,
+            batched=self._auto_collation,
+            over=over,
+        )
 
     def _resumed(
         self, seeder: Seeder, task: int, epoch: int, order: Order, shares: int
-    ) -> tuple[int, Any]:
-        """Position and sampler's state from which to go on."""
+    ) -> tuple[int, bool, Any]:
+        """Position from which to go on, whether nothing comes after it, and sampler's state."""
         state = self._loaded
-        if state is None or state["position"] == 0:
-            return 0, None
+        if state is None or not (state["position"] or state["over"]):
+            return 0, False, None
         position: int = state["position"]
         here = task, epoch, seeder.master_seed
         there = state["task"], state["epoch"], state["master_seed"]
+        if here == there and state["over"]:
+            return position, True, None
         if here != there:
-            if self._is_over(position, order, shares):
-                return 0, None
+            if state["over"] or self._is_over(position, order, shares):
+                return 0, False, None
             raise RuntimeError(
                 "fastseed.ResumableLoader: the loaded state is in the middle of task {}, epoch {} "
                 "under master seed {}, but the job is in task {}, epoch {} under {}; go there "
@@ -189,7 +211,7 @@ class ResumableLoader(Loader):
             )
         if "dataset" in state:
             self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
-        return position, state.get("sampler")
+        return position, False, state.get("sampler")
 
     def _is_over(self, position: int, order: Order, shares: int) -> bool:
         """Whether this loader has no batch for what is left of an epoch."""
@@ -225,7 +247,7 @@ class ResumableLoader(Loader):
             raise _refuse(f"state['format'] must be {FORMAT!r}", state.get("format"))
         if type(state.get("version")) is not int or state["version"] != VERSION:
             raise _refuse(f"state['version'] must be {VERSION}", state.get("version"))
-        middle = state.get("position") != 0
+        middle = state.get("position") != 0 and state.get("over") == 0
         inner = {"sampler"} if middle and self._sampler_keeps_state() else set()
         inner |= {"dataset"} if middle and self._data_set_keeps_state() else set()
         expected = _FIELDS | inner

@@ -177,16 +177,29 @@ class PerSample(Dataset[Any], Wrapper):
     Everything but what is described here (``len``, attributes) is the data set's own.
     """
 
+    _cell: ScopeCell
+    _job: Job | None  # that came with the pickle
+    _streams: _Streams | None
+    generator: str | None
+    method: str
+
     def __init__(self, dataset: Any, generator: str | None, method: str) -> None:
-        self.dataset, self.generator, self.method = dataset, generator, method
-        self._cell = ScopeCell()
-        self._job: Job | None = None  # that came with the pickle
-        self._streams: _Streams | None = None
+        self.__dict__.update(dataset=dataset, generator=generator, method=method)
+        self.__dict__.update(_cell=ScopeCell(), _job=None, _streams=None)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "dataset" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.dataset, name, value)  # another transform, say
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.dataset, name)
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -45,9 +45,10 @@ class ScopeCell:
     def write(self, task: int, epoch: int, start: int = 0) -> None:
         """Begin another iteration, at the global position ``start``; main process only."""
         words = self._words
-        words[_VERSION] += 1  # odd: it is being written
+        version = words[_VERSION] | 1  # odd: it is being written (or was, when Ctrl-C came)
+        words[_VERSION] = version
         words[_TASK], words[_EPOCH], words[_START] = task, epoch, start
-        words[_VERSION] += 1
+        words[_VERSION] = version + 1
 
     def read(self) -> Place:
         """What was written last, whole; of generation 0 before the first write."""
@@ -96,16 +97,18 @@ class _Here(threading.local):
 
 
 _here = _Here()
+_staying: Place | None = None
 
 
 def here() -> Place | None:
     """Where the iteration is that is fetching a sample now; None outside of our loaders."""
-    return _here.place
+    return _here.place or _staying
 
 
 def stay(place: Place | None) -> None:
-    """From now on, in this thread: for workers, which serve one iteration at a time."""
-    _here.place = place
+    """From now on, in all threads: for workers, which serve one iteration at a time."""
+    global _staying
+    _staying, _here.place = place, None
 
 
 @contextlib.contextmanager

@@ -58,9 +58,9 @@ class WorkerSetup:
         if self.user_init is not None:
             self.user_init(worker_id)
 
-    def catch_up(self) -> None:
-        """Reseed this process if an iteration began since it last was."""
-        if self.cell.generation == self._done or self._job is None:
+    def catch_up(self, again: bool = False) -> None:
+        """Reseed this process if an iteration began since it last was, or ``again``."""
+        if self._job is None or (self.cell.generation == self._done and not again):
             return
         place = self.cell.read()
         if isinstance(self.cell, ScopeCell):  # else it may be the place of an epoch long ago
@@ -75,7 +75,7 @@ class _Following(Wrapper):
     """Passes everything on to a data set, as if it were that."""
 
     def __init__(self, dataset: Any, cell: ScopeCell) -> None:
-        self.__dict__.update(dataset=dataset, cell=cell)
+        self.__dict__.update(dataset=dataset, cell=cell, begun=False)
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # for isinstance
@@ -119,7 +119,9 @@ class _FollowingMap(_Following):
 class _FollowingIterable(_Following):
     def __iter__(self) -> Iterator[Any]:
         if _active is not None:
-            _active.catch_up()
+            # A worker that started late may have begun an abandoned iteration in the next's scope.
+            _active.catch_up(again=self.__dict__["begun"])
+            self.__dict__["begun"] = True
             return iter(self.dataset)
         return self._told()
 

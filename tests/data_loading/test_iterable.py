@@ -181,7 +181,7 @@ def test_every_stop(kind, batch):
         for each in batches:
             states.append(batches.state_dict())
             done.append(done[-1] + (1 if batch is None else len(each)))
-        assert batches.state_dict()["position"] == 0
+        assert batches.state_dict()["over"] == 1
         for stop in range(0, len(states), 1 if workers == 0 else 5):
             new_workers = (0, 1, 3, 2)[stop % 4] if stop % 5 == 0 else 0
             again = make(
@@ -295,7 +295,7 @@ def test_data_sets_that_keep_their_own_state(batch):
     start()
     batches = ResumableLoader(Stateful(18), batch_size=batch, collate_fn=same)
     states = [batches.state_dict() for _ in batches]
-    assert batches.state_dict()["position"] == 0
+    assert batches.state_dict()["over"] == 1
     for k, state in enumerate(states, 1):
         fresh = ResumableLoader(Stateful(18), batch_size=batch, collate_fn=same)
         fresh.load_state_dict(state)

@@ -9,7 +9,7 @@ import logging
 import pytest
 import torch
 from loaders import Failing, Numbers, Plain, Remembering, Stateful, flat, same, start
-from torch.utils.data import SequentialSampler
+from torch.utils.data import BatchSampler, SequentialSampler
 
 import fastseed
 from fastseed.data import ResumableLoader, Seekable, ShuffleSampler
@@ -42,6 +42,7 @@ def test_a_state_is_a_few_integers(tmp_path):
         "position": 12,
         "n": 20,
         "drop_last": 1,
+        "over": 0,
     }
     torch.save(state, tmp_path / "state.pt")
     assert torch.load(tmp_path / "state.pt", weights_only=True) == state
@@ -54,7 +55,7 @@ def test_position_counts_what_was_delivered(workers):
     assert position(batches) == 0
     seen = [(len(batch), position(batches)) for batch in batches]
     assert seen == [(4, 4), (4, 8), (4, 12), (4, 16), (2, 18)]
-    assert position(batches) == 0, "between epochs"
+    assert (position(batches), batches.state_dict()["over"]) == (18, 1)
     iterator = iter(batches)
     assert position(batches) == 0, "fetched ahead, not delivered"
     next(iterator)
@@ -188,14 +189,39 @@ def test_nothing_left_of_an_epoch_does_not_stand_in_the_way():
         assert len(list(batches)) == 5 - drop_last
 
 
-def test_between_epochs_any_epoch_may_follow():
-    state = stopped(3, None)
-    assert (state["epoch"], state["position"]) == (3, 0)
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("source", ["map style", "function", "batches"])
+def test_of_an_epoch_that_is_over_nothing_is_left_and_any_other_may_follow(source, drop_last):
+    def make_one():
+        if source == "batches":
+            batches = BatchSampler(range(18), 4, drop_last)
+            return ResumableLoader(Plain(18), batch_sampler=[*batches], collate_fn=same)
+        if source == "function":
+            data = Seekable(lambda position: iter(range(position, 18)))
+            return ResumableLoader(data, 4, drop_last=drop_last, collate_fn=same)
+        return make(18, drop_last=drop_last)
+
+    start(3)
+    batches = make_one()
+    size = len(flat(batches))
+    assert size == 18 - 2 * drop_last
+    state = batches.state_dict()
+    assert (state["epoch"], state["over"]) == (3, 1)
+    batches = make_one()
+    batches.load_state_dict(state)
+    assert flat(batches) == [], "as the recipe does it: it is not repeated"
+    assert batches.state_dict() == state
+    fastseed.reseed(1, 4)
+    assert len(flat(batches)) == size
     for seed, epoch in ((42, 4), (42, 9), (1, 0)):
         start(epoch, seed)
-        batches = make()
+        batches = make_one()
         batches.load_state_dict(state)
-        assert len(flat(batches)) == 20
+        assert len(flat(batches)) == size
+    batches.load_state_dict(state)
+    start(3)
+    batches.restart()
+    assert len(flat(batches)) == size
 
 
 def test_an_epoch_set_on_the_loader_is_the_states_epoch():
