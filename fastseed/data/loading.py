@@ -168,10 +168,12 @@ def loader(dataset: Any, *arguments: Any, **keywords: Any) -> Loader:
       ``drop_last`` no rank repeats a sample. Any other sampler stays what it is; those of torch
       that have no generator of their own draw their order from a stream named "loader", and
       samplers of other makes see the global generators in streams of this scope while they draw.
-    - No number is drawn from the generators of the main process, but by the data set without
-      workers.
+    - No number is drawn from the generators of the main process, but what the data set and
+      ``collate_fn`` draw without workers.
     - In each worker Python, NumPy, torch, registered generators and those that the data set holds
-      get streams of their own, in each epoch, before ``worker_init_fn`` runs.
+      get streams of their own, in each epoch, before ``worker_init_fn`` runs. Loaders of one scope
+      have the same: give validation a task of its own. With ``in_order=False`` it depends on the
+      moment which worker has which batch.
     """
     return Loader(dataset, *arguments, **keywords)
 
