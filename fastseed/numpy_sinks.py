@@ -197,8 +197,9 @@ class NumpyLegacySink(_NumpyState):
         if type(bit_generator.lock).__name__ != "RLock":  # we draw while we hold it
             return None
         address = int(bit_generator.ctypes.state_address)
-        held = np.frombuffer(ctypes.string_at(address, 4 * (MT_WORDS + 1)), np.uint32)
-        public = bit_generator.state["state"]
+        with bit_generator.lock:  # or what another thread draws meanwhile would part the two
+            held = np.frombuffer(ctypes.string_at(address, 4 * (MT_WORDS + 1)), np.uint32)
+            public = bit_generator.state["state"]
         same = np.array_equal(held[:-1], public["key"]) and int(held[-1]) == public["pos"]
         return address if same else None
 

@@ -92,7 +92,7 @@ def test_switches_are_seen(monkeypatch):
 
 def test_mapped_libraries_have_the_build_ids_that_their_files_have():
     found = libraries.libraries()
-    with_id = [one for copies in found.values() for one in copies if one["build_id"]]
+    with_id = [one for copies in found.values() for one in copies if one.get("build_id")]
     assert len(with_id) >= 2
     for one in with_id[:3]:
         note = bytes.fromhex(one["build_id"])
