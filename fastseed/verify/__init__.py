@@ -1,0 +1,1 @@
+"""Proving that a training command repeats, resumes and depends on its seed alone."""
