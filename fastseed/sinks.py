@@ -236,6 +236,10 @@ class TorchSink:
         )
         return pack(packed)
 
+    def whole(self) -> torch.Tensor:
+        """What ``get_state`` gives, whoever made it."""
+        return self._generator.get_state()
+
     def size(self) -> int:
         """The bytes of :meth:`state`."""
         return self._FORMAT.size if self._is_mt19937() else self._generator.get_state().numel()

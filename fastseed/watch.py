@@ -9,17 +9,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from . import distributed, streams
+from . import distributed, launching, streams
 from .digest import leaves_of, table_of
-from .watch_file import Entry, Writer
+from .watch_file import GROUPS, Entry, Writer
+from .watch_generators import Generators
 
 
 class Watch:
-    """Records digests of parameters, buffers, gradients and optimizer state into a small file.
+    """Records digests of generators, model, gradients and optimizer state into a small file.
 
         with fastseed.Watch(model, optimizer, path="runs/a") as watch:
             for step, batch in enumerate(loader):
@@ -29,19 +30,24 @@ class Watch:
 
     What is there when it is made is recorded too, as what came before the first step: so make it
     when the model has its weights and is wrapped (DDP, FSDP2). 16 bytes a tensor and step are
-    written, one file a rank; no generator is drawn from. With sharded models making it and
-    recording are collectives, as :func:`fastseed.digest.digest` is.
+    written, one file a rank. Generators' states are read, exactly, and none is drawn from. With
+    sharded models making it and recording are collectives, as :func:`fastseed.digest.digest` is.
 
     Args:
         model: the module whose parameters, buffers and gradients are watched.
         optimizer: the optimizer, or a list of them, whose state and settings are; none by default.
-        path: a folder; rank r writes ``rank-r.watch`` in it.
+        path: a folder; rank r writes ``rank-r.watch`` in it. None: ``watch`` in the folder that
+            ``FASTSEED_RUN_DIR`` names, as ``fastseed verify`` and ``fastseed run --capture`` do.
         every: record steps that are multiples of it, [1, 2**31).
         step: the number of the first step to come, [0, 2**62); that of a resumed run is not 0.
         append: go on in a file that is there. A step recorded again replaces the one before.
+        generators: more generators by name, each a torch.Generator, numpy.random.Generator,
+            RandomState or random.Random, beside the global ones: Python's, NumPy's, torch's on the
+            CPU and on every accelerator that torch has initialised. False: none at all.
 
     Raises:
         TypeError, ValueError: an argument is wrong, or the file to append to is none of ours.
+        RuntimeError: ``path`` is None and ``FASTSEED_RUN_DIR`` is not set.
         FileExistsError: the file is there already, and ``append`` is not set.
     """
 
@@ -50,10 +56,11 @@ class Watch:
         model: torch.nn.Module,
         optimizer: Any = None,
         *,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         every: int = 1,
         step: int = 0,
         append: bool = False,
+        generators: Mapping[str, Any] | Literal[False] | None = None,
     ) -> None:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(
@@ -65,16 +72,18 @@ class Watch:
         self._every = streams.check_int("Watch", "every", every, 1, 2**31 - 1)
         self._step = streams.check_int("Watch", "step", step, 0, 2**62 - 1)
         self._hook: Any = None
-        folder = Path(path)
+        self._generators = None if generators is False else Generators(generators)
+        folder = _folder(path)
         folder.mkdir(parents=True, exist_ok=True)
         place = distributed.discover()
         values = self._values(start=True)
-        groups = ["buffer", "gradient", *["optimizer"] * bool(self._optimizers), "parameter"]
+        without = {"generator"} if self._generators is None else set()
+        without |= set() if self._optimizers else {"optimizer"}
         header = {
             "rank": place.rank,
             "world_size": place.world_size,
             "every": self._every,
-            "groups": groups,
+            "groups": [group for group in GROUPS if group not in without],
             "torch": str(torch.__version__),
         }
         file = folder / f"rank-{place.rank}.watch"
@@ -89,7 +98,7 @@ class Watch:
         return self._step
 
     def record(self, step: int | None = None) -> bool:
-        """Record what model, gradients and optimizer are after a step.
+        """Record what generators, model, gradients and optimizer are after a step.
 
         Call it after the optimizer's step and before gradients are set to zero, on every rank.
 
@@ -150,7 +159,8 @@ class Watch:
 
     def _values(self, *, start: bool) -> tuple[tuple[Entry, ...], list[int]]:
         model = _unwrapped(self._model)
-        leaves = [*_buffers(model)]
+        held = () if self._generators is None else self._generators.rows()
+        leaves = [*(("generator", name, state) for name, state in held), *_buffers(model)]
         if not start:
             leaves += _gradients(model)
         leaves += _states(model, self._optimizers)
@@ -175,6 +185,17 @@ class Watch:
 
 
 Named = tuple[str, str, Any]  # group, name, what there is
+
+
+def _folder(path: str | os.PathLike[str] | None) -> Path:
+    if path is not None:
+        return Path(path)
+    run = os.environ.get(launching.RUN_DIR)
+    if not run:
+        raise RuntimeError(
+            f"fastseed.Watch: path must be given where {launching.RUN_DIR} is not set, got None"
+        )
+    return Path(run, "watch")
 
 
 def _optimizers(optimizer: Any) -> list[Any]:

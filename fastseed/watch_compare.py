@@ -27,7 +27,7 @@ class Parting(NamedTuple):
     """Something in which two runs differ at a step; a side is None where its run has no such."""
 
     group: str
-    """``buffer``, ``gradient``, ``optimizer`` or ``parameter``."""
+    """``generator``, ``buffer``, ``gradient``, ``optimizer`` or ``parameter``."""
     name: str
     a: Side | None
     b: Side | None
@@ -46,7 +46,8 @@ class Bisection:
         start: whether that is what was there before the first step that was recorded.
         rank: the first rank that differs at it.
         differences: all that differs at that step on that rank, in the order in which a training
-            step makes it: buffers, gradients from the last layer on, the optimizer, parameters.
+            step makes it: generators, buffers, gradients from the last layer on, the optimizer,
+            parameters.
         compared: how many steps both have.
         differing: in how many of these something differs, on any rank.
         notes: what else differs: steps, ranks, intervals that only one run has, files cut off.

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MAGIC = b"fastseed watch 1"
-GROUPS = ("buffer", "gradient", "optimizer", "parameter")
-"""In the order in which a training step makes them."""
+GROUPS = ("generator", "buffer", "gradient", "optimizer", "parameter")
+"""What a step begins from, then the rest in the order in which it is made."""
 
 _HEAD = struct.Struct("<4sIII")  # kind, bytes of the payload, its CRC-32, CRC-32 of these three
 _STEP = struct.Struct("<qBI")  # step, whether it is a start, the number of its table

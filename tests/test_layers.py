@@ -29,7 +29,7 @@ LEVELS = (
     ("checkpoint_files", "checkpoint_ranks"),
     ("fills", "bank", "digest_parts"),
     ("process", "registry", "digest_ranks", "switching"),
-    ("lookups", "states", "process_fork", "named", "digest"),
+    ("lookups", "states", "process_fork", "named", "digest", "watch_generators"),
     ("named_states", "watch"),
     ("seeder", "checkpoint_format"),
     ("api",),

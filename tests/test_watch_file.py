@@ -54,7 +54,7 @@ def recorded(tmp_path):
 def test_the_format_is_what_is_written_down(tmp_path):
     """Byte by byte, as docs/digest.md says it."""
     model = nn.Linear(2, 1)
-    with Watch(model, path=tmp_path, step=7, every=7) as watch:
+    with Watch(model, path=tmp_path, step=7, every=7, generators=False) as watch:
         watch.record()
     data = (tmp_path / "rank-0.watch").read_bytes()
     assert data[:16] == b"fastseed watch 1"
@@ -68,6 +68,7 @@ def test_the_format_is_what_is_written_down(tmp_path):
     assert [kind for kind, _ in found] == [b"head", b"tabl", b"step", b"step"]
     header = json.loads(found[0][1])
     assert (header["rank"], header["world_size"], header["every"]) == (0, 1, 7)
+    assert header["groups"] == ["buffer", "gradient", "parameter"]
     assert json.loads(found[1][1]) == [
         ["parameter", "weight", "float32", [1, 2]],
         ["parameter", "bias", "float32", [1]],
