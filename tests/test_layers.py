@@ -37,12 +37,13 @@ LEVELS = (
     ("pyt", "checkpoint", "data", "reproducible"),
     ("integrations", "audit"),
     ("doctor",),
+    ("verify",),
     ("__init__",),
     ("cli",),
     ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
-# The same within a folder; what it imports from outside counts as the folder itself.
+# The same within a folder, or a folder's folder; to its outside it is one module.
 INSIDE = {
     "data": (
         ("order", "shared"),
@@ -79,6 +80,16 @@ INSIDE = {
         ("generators", "project"),
         ("checking",),
         ("sarif",),
+        ("__init__",),
+    ),
+    "verify": (
+        ("result",),
+        ("reports",),
+        ("__init__",),
+    ),
+    "verify.reports": (
+        ("document", "junit", "plots", "terminal"),
+        ("page",),
         ("__init__",),
     ),
     "cli": (
@@ -129,17 +140,30 @@ def imports(tree: ast.AST, folder: str = ""):
             if node.level == 0 and module.split(".")[0] != "fastseed":
                 yield None, module.split(".")[0]
                 continue
+            parts = folder.split(".") if folder else []
+            base = ".".join(parts[: len(parts) + 1 - node.level]) if node.level else ""
             inner = module if node.level else module.partition(".")[2]
-            if folder and node.level == 1:
-                inner = f"{folder}.{inner}" if inner else folder
-            if inner and inner != folder:
+            inner = ".".join(part for part in (base, inner) if part)
+            if module and inner and inner != folder:
                 yield inner, None
             else:  # from . import a, b: modules, or names of the package itself
-                here = f"{folder}." if inner == folder and folder else ""
+                here = f"{inner}." if inner else ""
                 for alias in node.names:
                     path = PACKAGE / here.replace(".", "/") / alias.name
                     found = path.with_suffix(".py").exists() or path.is_dir()
                     yield here + (alias.name if found else "__init__"), None
+
+
+def levels_of(mine: str, other: str) -> tuple[int, int]:
+    """The levels of two modules, or of the folders that hold them, where their paths part."""
+    a, b = [*mine.split("."), "__init__"], [*other.split("."), "__init__"]
+    common = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+    if common is None:
+        return 0, 0
+    if common == 0:
+        return LEVEL[a[0]], LEVEL[b[0]]
+    folder = ".".join(a[:common])
+    return INSIDE_LEVEL[folder, a[common]], INSIDE_LEVEL[folder, b[common]]
 
 
 def top_level(tree: ast.Module):
@@ -156,8 +180,10 @@ def top_level(tree: ast.Module):
 def test_every_module_has_a_level():
     for path in MODULES:
         folder, _, name = dotted(path).rpartition(".")
-        assert (folder or name) in LEVEL, path
+        assert dotted(path).partition(".")[0] in LEVEL, path
         assert not folder or (folder, name) in INSIDE_LEVEL, path
+        outer, _, inner = folder.rpartition(".")
+        assert not outer or (outer, inner) in INSIDE_LEVEL, path
 
 
 def test_contributing_names_every_module():
@@ -169,16 +195,11 @@ def test_contributing_names_every_module():
 
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_python_imports_go_down(path):
-    folder, _, name = dotted(path).rpartition(".")
-    level = LEVEL[folder or name]
+    folder = dotted(path).rpartition(".")[0]
     for module, _ in imports(ast.parse(path.read_text()), folder):
-        if module is None:
-            continue
-        root, _, rest = module.partition(".")
-        if folder and root == folder:
-            assert INSIDE_LEVEL[folder, rest] < INSIDE_LEVEL[folder, name], f"imports {module}"
-        else:
-            assert LEVEL[root] < level, f"{path.name} imports {module}"
+        if module is not None:
+            level, lower = levels_of(dotted(path), module)
+            assert lower < level, f"{path.name} imports {module}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
@@ -197,6 +218,20 @@ def test_the_check_of_imports_finds_what_it_should():
     ]  # fmt: skip
     tree = ast.parse("from .. import api\nfrom .order import x\n")
     assert list(imports(tree, "data")) == [("api", None), ("data.order", None)]
+    tree = ast.parse(
+        "from ... import api\nfrom .. import result\nfrom ..result import x\n"
+        "from . import plots, y\nfrom .plots import z\nfrom ...pool import w\n"
+    )
+    assert [module for module, _ in imports(tree, "verify.reports")] == [
+        *("api", "verify.result", "verify.result", "verify.reports.plots"),
+        *("verify.reports.__init__", "verify.reports.plots", "pool"),
+    ]
+    up, down = levels_of("verify.result", "verify.reports.plots")
+    assert up < down
+    up, down = levels_of("verify.reports.plots", "verify.reports.page")
+    assert up < down
+    up, down = levels_of("data.order", "cli.run")
+    assert up < down
     inside = ast.parse("def f():\n    import pandas\n")
     assert not any(isinstance(node, ast.Import) for node in top_level(inside))
 
