@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler
 
+from .._eager import eager
 from ..seeder import Seeder
 from .iterable import Seekable, length
 from .iteration import Listeners, Plan, Run, chain
@@ -210,6 +211,7 @@ class Delivery:
     def __len__(self) -> int:
         return len(self._iterator)
 
+    @eager
     def __next__(self) -> Any:
         if self._iterator._index_sampler.run is not self._run:
             raise RuntimeError(

@@ -15,6 +15,7 @@ from torch.utils.data import (
 )
 
 from .. import api, streams
+from .._eager import eager
 from ..seeder import Seeder
 from .iterable import Dealt, FollowingPipe, Seekable
 from .iteration import Indices, Listeners, Plan, Run, View, chain, let_go, lives
@@ -83,6 +84,7 @@ class Loader(DataLoader[Any]):
 
     # ------------------------------------------------------------------ an iteration
 
+    @eager
     def __iter__(self) -> Any:
         seeder = api.current("loader")
         return self._start(self._run(seeder, *self._coordinates(seeder)), seeder)

@@ -7,6 +7,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from .. import api, streams
+from .._eager import eager
 from ..seeder import Seeder
 from .counting import (
     UNKNOWN,
@@ -160,6 +161,7 @@ class ResumableLoader(Loader):
 
     # ------------------------------------------------------------------ an iteration
 
+    @eager
     def __iter__(self) -> Any:
         seeder = api.current("ResumableLoader")
         run = self._run(seeder, *self._coordinates(seeder))

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from .. import _ops, api, streams
+from .._eager import eager
 from ..errors import reseed_error
 from ..registry import Bulk, Registration
 from ..sinks import LOW64, Sink, TorchSink
@@ -301,6 +302,7 @@ class PerSample(Dataset[Any], Wrapper):
         """A batch, sample by sample: the data set's own ``__getitems__`` is not used."""
         return self._fetch(indices)
 
+    @eager
     def _fetch(self, indices: Any) -> list[Any]:
         if self.generator is not None:
             make, name_id = _MAKE[self.generator], streams.name_id(_NAME)

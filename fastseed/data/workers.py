@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from .. import api, streams
+from .._eager import eager
 from . import job, shared
 from .discovery import found_in
 from .job import Job
@@ -101,6 +102,7 @@ class _Following(Wrapper):
 
 
 class _FollowingMap(_Following):
+    @eager
     def __getitem__(self, index: Any) -> Any:
         if _active is not None:
             _active.catch_up()
@@ -108,6 +110,7 @@ class _FollowingMap(_Following):
         with shared.at(self.cell.read()):
             return self.dataset[index]
 
+    @eager
     def __getitems__(self, indices: Any) -> Any:
         if _active is not None:
             _active.catch_up()
