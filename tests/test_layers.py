@@ -88,7 +88,8 @@ INSIDE = {
         ("__init__",),
     ),
     "verify.reports": (
-        ("document", "junit", "plots", "terminal"),
+        ("document", "wording"),
+        ("junit", "plots", "terminal"),
         ("page",),
         ("__init__",),
     ),
