@@ -33,24 +33,24 @@ class Row(NamedTuple):
     says: str
 
 
-def examine(*, ranks: bool = False, timeout: float = 60.0) -> list[Row]:
+def examine(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
     """Look at this process: build, job, every stream, and what else decides random numbers.
 
     Args:
         ranks: also ask the other ranks whether they agree; every rank has to make the call then
-            (see :func:`fastseed.verify_agreement`).
+            (see :func:`fastseed.verify_agreement`). None: where this process is one of several.
         timeout: for that, in seconds.
     """
     rows = [*_build()]
     current = api._seeder
     if current is None:
         rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
-        return [*rows, *_process()]
-    rows += _job(current)
-    if current.scope is not None and current.scheme == "philox-v1":
-        rows += _streams(current)
-    if ranks:
-        rows.append(_ranks(timeout))
+    else:
+        rows += _job(current)
+        if current.scope is not None and current.scheme == "philox-v1":
+            rows += _streams(current)
+    if _among_others(current) if ranks is None else ranks:
+        rows.append(_ranks(timeout))  # without init, too: or the others would wait for this one
     return [*rows, *_process()]
 
 
@@ -168,8 +168,17 @@ def _steps(sink: Any, key: int, held: tuple[np.ndarray[Any, Any], int]) -> int |
     return None
 
 
+def _grouped() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def _among_others(current: seeder.Seeder | None) -> bool:
+    size = dist.get_world_size() if _grouped() else 1 if current is None else current.world_size
+    return size > 1
+
+
 def _ranks(timeout: float) -> Row:
-    if not (dist.is_available() and dist.is_initialized()):
+    if not _grouped():
         return Row("ranks", "agreement", NOTE, "there is no process group to ask")
     try:
         verify_agreement(timeout=timeout)

@@ -16,7 +16,8 @@ from . import exits, output
 _ABOUT = """\
 Without a script: what this installation is. With one: run it in this process as __main__, watch its
 random numbers, and say at its end what is seeded, what is not, which generators nobody registered
-were drawn from, and who seeded again. The script draws what it draws without it.
+were drawn from, and who seeded again. The script draws what it draws without it. Where it leaves a
+process group of several ranks (under torchrun, say), they are asked whether they agree.
 """
 
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from .. import doctor
 
     seen = _run_script(args.script, args.arguments, args.json) if args.script else _Seen()
-    rows = doctor.examine()
+    rows = doctor.examine(ranks=None if args.script else False)
     if not args.script:
         rows = [row for row in rows if row.topic in ("build", "process")]
     wrong = any(row.status == doctor.WRONG for row in rows) or seen.findings or seen.failed

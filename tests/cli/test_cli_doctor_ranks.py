@@ -1,0 +1,55 @@
+"""`fastseed doctor` on the ranks of a job says whether they agree."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support import SCRIPTS, run_python
+
+from fastseed import cli, doctor
+
+LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """For each case, what each of two ranks was told: (exit code, its row)."""
+    folder = tmp_path_factory.mktemp("doctor")
+    run_python(*LAUNCHER, SCRIPTS / "doctor_ranks.py", folder, OMP_NUM_THREADS="1")
+    ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+    return {case: [(code, *rows) for code, rows in (r[case] for r in ranks)] for case in ranks[0]}
+
+
+def test_ranks_that_agree(found):
+    for code, row in found["agree"]:
+        assert code == 0 and row["status"] == doctor.FINE and row["says"] == "2 ranks agree"
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [("another epoch", "scope is epoch"), ("no init", "call fastseed.init")],
+)
+def test_ranks_that_do_not_agree(found, case, says):
+    """Both are told, and at once: neither waits for the other."""
+    assert len(found[case]) == 2
+    for code, row in found[case]:
+        assert code == 1 and row["status"] == doctor.WRONG and says in row["says"]
+    assert "rank 1" in found[case][0][1]["says"]
+
+
+def test_a_job_of_one_has_no_ranks(tmp_path, capsys):
+    script = tmp_path / "one.py"
+    script.write_text("import fastseed\nfastseed.init(42, rank=0, world_size=1)\n")
+    cli.main(["doctor", "--json", str(script)])
+    assert "ranks" not in {row["topic"] for row in json.loads(capsys.readouterr().out)["rows"]}
+
+
+def test_a_job_of_several_without_a_process_group_is_told(tmp_path, capsys):
+    """Also one that has ended it."""
+    script = tmp_path / "several.py"
+    script.write_text("import fastseed\nfastseed.init(42, rank=1, world_size=2)\n")
+    cli.main(["doctor", "--json", str(script)])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    (row,) = [row for row in rows if row["topic"] == "ranks"]
+    assert row["status"] == doctor.NOTE and row["says"] == "there is no process group to ask"
