@@ -5,6 +5,9 @@ For jobs that started on the predecessor and must go on with its bits. It has it
 the tests show them beside the default scheme.
 """
 
+# Seeding by hand is what it does.
+# fastseed: ignore-file[FS101]
+
 from __future__ import annotations
 
 import random

@@ -52,6 +52,12 @@ def test_the_broken_example_is_told_all_its_faults_and_the_good_one_none():
     assert lint.check([ROOT / "examples" / "train_digits.py"]).findings == ()
 
 
+def test_nothing_else_of_ours_has_a_fault():
+    report = lint.check([ROOT / "fastseed", ROOT / "examples"])
+    assert report.files > 100
+    assert {Path(f.path).name for f in report.findings} == {"train_digits_broken.py"}
+
+
 def test_the_broken_example_runs():
     """Its faults are of the kind that shows no error."""
     done = subprocess.run(
