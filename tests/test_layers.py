@@ -84,6 +84,9 @@ INSIDE = {
     ),
     "verify": (
         ("result",),
+        ("readers_rows",),
+        ("readers_text", "readers_tensorboard"),
+        ("readers",),
         ("reports",),
         ("__init__",),
     ),
