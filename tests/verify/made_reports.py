@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import struct
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 
@@ -199,3 +200,20 @@ CASES = {
         make(), runs=(), checks=(), bands={}, paired=(), variance_ratio=None, plan={}, versions={}
     ),
 }
+
+
+def same(a, b) -> bool:
+    """Whether two reports are equal in type and in every bit, NaNs too."""
+    if type(a) is not type(b) and not (isinstance(a, tuple) and isinstance(b, tuple)):
+        return False
+    if is_dataclass(a):
+        return all(same(getattr(a, one.name), getattr(b, one.name)) for one in fields(a))
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, float):
+        return struct.pack("<d", a) == struct.pack("<d", b)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
