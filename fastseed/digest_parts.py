@@ -103,6 +103,7 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
         if simple is None:
             _check(name, tensor)
             local, boxes = _boxes(tensor)
+            _check_memory(name, local)
             found, parts[name].fragments = _cut(_plain(local), boxes, tensor.shape)
         else:
             found = [simple]
@@ -117,6 +118,7 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 def part_of(tensor: torch.Tensor, shape: Sequence[int], offsets: Sequence[int]) -> Part:
     """What a box of a tensor of ``shape`` that begins at ``offsets`` contributes."""
     _check("", tensor)
+    _check_memory("", tensor)
     boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
     rows, fragments = _cut(_plain(tensor), boxes, shape)
     key = header_of(dtype_name(tensor), tuple(shape))[0]
@@ -153,19 +155,59 @@ def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
 def _check(name: str, tensor: torch.Tensor) -> None:
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise TypeError(
-            f"fastseed.digest: obj must hold dense tensors, got layout {tensor.layout} and dtype "
+            f"fastseed.digest.digest: obj must hold dense tensors, got layout {tensor.layout} and dtype "
             f"{tensor.dtype} at {name!r}"
         )
     if tensor.device.type == "meta":
-        raise TypeError(f"fastseed.digest: obj must hold tensors with data, got meta at {name!r}")
+        raise TypeError(f"fastseed.digest.digest: obj must hold tensors with data, got meta at {name!r}")
+
+
+def _check_memory(name: str, tensor: torch.Tensor) -> None:
+    """TypeError for a tensor whose memory is not there: to read it would end the process.
+
+    So it is with storage that was freed (FSDP1 between uses: ``resize_(0)``), with fake tensors,
+    and with subclasses that hold other tensors and no memory of their own.
+    """
+    if tensor.device.type in ("cpu", "cuda") and not (
+        tensor._is_zerotensor() or _is_in_memory(tensor)
+    ):
+        kind = type(tensor).__name__
+        raise TypeError(
+            "fastseed.digest.digest: obj must hold tensors with data, "
+            f"got a {kind} without memory of its own (freed, fake or a wrapper) at {name!r}"
+        )
+
+
+def _is_in_memory(tensor: torch.Tensor) -> bool:
+    """Whether all elements of a tensor lie within its storage."""
+    if tensor.numel() == 0:
+        return True
+    try:
+        last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+        storage = tensor.untyped_storage()
+        held = storage.device.type != "meta" and storage.nbytes() >= end
+        return held and tensor.data_ptr() != 0
+    except (RuntimeError, NotImplementedError):  # no storage: vmap's, nested ones
+        return False
 
 
 def _boxes(tensor: torch.Tensor) -> tuple[torch.Tensor, list[list[shards.Run]]]:
     """(the local tensor, the runs of indices that it holds along each dimension)."""
     if shards.is_dtensor(tensor):
         with torch.no_grad():
-            return shards.runs_of_dtensor("digest", tensor)
-    return tensor, [[(0, size)] for size in tensor.shape]
+            local, runs = shards.runs_of_dtensor("digest", tensor)
+        return _waited(local), runs
+    return _waited(tensor), [[(0, size)] for size in tensor.shape]
+
+
+def _waited(tensor: torch.Tensor) -> torch.Tensor:
+    """What a collective that may be under way has brought (a wrapper, without memory itself)."""
+    module = sys.modules.get("torch.distributed._functional_collectives")
+    if module is not None and isinstance(tensor, module.AsyncCollectiveTensor):
+        waited: torch.Tensor = tensor.wait()
+        return waited
+    return tensor
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -190,6 +232,8 @@ def _simple(tensor: torch.Tensor) -> Rows | None:
     ):
         return None
     size = tensor.element_size()
+    if tensor.untyped_storage().nbytes() < (tensor.storage_offset() + tensor.numel()) * size:
+        return None
     length = tensor.shape[-1] * size if tensor.dim() else size
     groups = -(-length // GROUP)
     return Rows(tensor, length, tensor.numel() * size // length, length, 0, groups)
