@@ -229,6 +229,6 @@ def read_regex(path: str, pattern: str) -> Rows:
         parts = [Number(part) for part in found.group(*steps, value)[:-1] if part] if steps else []
         whole = parts if len(parts) == len(steps) else []
         rows.add(lines.number, found[value].strip(), lambda _, whole=whole: whole)  # type: ignore[misc]
-    if not rows.values and rows.count:
+    if not rows.values and rows.count and not half:
         rows.notes.append(f"no line fits {describe(pattern)}")
     return _close(rows, lines, half=half)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import struct
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -119,8 +120,10 @@ def test_all_doubles_come_back(tmp_path_factory, values, format):
     assert curve.steps == tuple(map(str, range(len(values))))
     for found, value in zip(curve.values, values, strict=True):
         assert math.isnan(found) if math.isnan(value) else bits([found]) == bits([value])
-        if math.isfinite(value) and value:
-            assert float(f"{value:.{curve.digits - 1}e}") == value
+    written = [len(Decimal(repr(value)).as_tuple().digits) for value in values]
+    assert curve.digits == max(
+        [1, *(n for n, v in zip(written, values, strict=True) if v - v == 0)]
+    )
 
 
 # ---------------------------------------------------------------- steps
@@ -190,8 +193,9 @@ def test_a_step_twice_the_last_wins_in_the_place_of_the_first(write):
 )
 def test_names_of_steps(write, text, name):
     path = write(f'{{"at": {text}, "loss": 1}}\n{{"at": "last", "loss": 2}}\n')
-    steps = read_curve(path, step="at").steps
-    assert steps == (("last",) if name is None else (name, "last"))
+    curve = read_curve(path, step="at")
+    assert curve.steps == (("last",) if name is None else (name, "last"))
+    assert curve.values.tolist() == ([2] if name is None else [1, 2])
 
 
 # ---------------------------------------------------------------- DLLogger
@@ -217,7 +221,7 @@ def test_dlll(write):
         *(f"DLLL {metadata}\n", dlll([0, 5], {"train.loss": 8.5}), dlll([0, 5], {"lr": 0.1})),
         *("0: " + dlll([0, 10], {"train.loss": 8.25}), "[rank0]: " + dlll(7, {"train.loss": 8})),
         *(dlll([0], {"train.loss": 7}), dlll([], {"train.loss": 6}), dlll(None, {"train.loss": 5})),
-        'print("DLLL {}")\n',
+        *("print('" + dlll(8, {"train.loss": 4}), dlll(9, {"train.loss": 3}, "METADATA")),
     ])  # fmt: skip
     for name in ("log.txt", "raport.json"):  # DLLogger's files are called so
         curve = read_curve(write(text, name), value="train.loss")
@@ -354,6 +358,8 @@ def test_regex_refusals(write):
         read_curve(path, pattern=r"loss (\S+)")
     with pytest.raises(ValueError, match=r"none in 1 row; no line fits 'lass"):
         read_curve(path, pattern=r"lass (\S+)")
+    with pytest.raises(ValueError, match=r"none in 1 row; the last line is cut off; left out$"):
+        read_curve(write("loss 0.5", "out.txt"), pattern=r"loss (\S+)")
 
 
 # ---------------------------------------------------------------- which format
