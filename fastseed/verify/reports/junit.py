@@ -34,13 +34,12 @@ def xml(report: Report) -> bytes:
         suite.add_testcase(_case(check, report))
     if not report.passed and all(check.passed is not False for check in report.checks):
         suite.add_testcase(_verdict(report))
-    suite.time = round(report.seconds, 3)
+    suite.update_statistics()
+    suite.time = round(report.seconds, 3)  # of all runs, not the sum of the cases
     out = JUnitXml(SUITE)
     out.add_testsuite(suite)
     for name in ("tests", "failures", "errors", "skipped", "time"):
-        # Not update_statistics(): it would put the sum of the cases for the time of all runs.
-        setattr(out, name, getattr(suite, name) or 0)
-        setattr(suite, name, getattr(suite, name) or 0)
+        setattr(out, name, getattr(suite, name))
     buffer = io.BytesIO()
     out.write(buffer, pretty=True)
     return buffer.getvalue()

@@ -28,6 +28,7 @@ TITLES = {
 POINTS = 2000  # of a curve; more than the picture has pixels
 _INK, _GRID, _FAINT = "#222222", "#dddddd", "#767676"
 _GOOD, _BAD = "#1a7f37", "#b42318"
+_CROSSES = 300  # marks along an axis
 _LARGEST = 1e300  # beyond it the limits of axes overflow
 _LOG = 50.0  # largest loss over smallest from which on the axis is logarithmic
 
@@ -41,7 +42,7 @@ def png(report: Report) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 17), dpi=100, layout="constrained", facecolor="white")
+    figure = Figure(figsize=(12, 17), dpi=100, facecolor="white")
     canvas = FigureCanvasAgg(figure)
     draw(report, figure)
     _plain_text(figure)
@@ -54,7 +55,7 @@ def draw(report: Report, figure: Any) -> None:
     """Draw all panels on an empty figure of matplotlib."""
     places = positions(report)
     grid = figure.add_gridspec(4, 2, height_ratios=(1, 1, 1.25, 1))
-    figure.get_layout_engine().set(h_pad=0.12, w_pad=0.1, hspace=0.03)
+    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.1, hspace=0.03)
     mark = "PASSED" if report.passed else "FAILED"
     figure.suptitle(
         *(f"{mark}: {shown(report.verdict, 60)}",), fontsize=18, fontweight="bold",
@@ -162,7 +163,8 @@ class _Line:
 
     def cross(self, where: npt.NDArray[np.int64]) -> None:
         """Mark steps at the foot of the panel."""
-        some = where[:: len(where) // 100 + 1]
+        # One a stretch: a lone one among many steps stays.
+        some = where[np.unique(where * _CROSSES // len(self.steps), return_index=True)[1]]
         self.axes.plot(
             *(self.at(some), np.full(len(some), 0.02)), "x", color=_INK, markersize=4,
             transform=self.axes.get_xaxis_transform(), label="NaN or infinite",
