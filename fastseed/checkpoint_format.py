@@ -51,16 +51,16 @@ def encode(state: dict[str, Any], writer: str) -> bytes:
     entries = []
     for key, held in state.items():
         if key.startswith(states.RNG):
-            rank, name = states.split_key("checkpoint", key, state["world_size"])
+            rank, name = states.split_key("checkpoint.to_tensors", key, state["world_size"])
             if not states.is_bytes(held):
                 raise TypeError(
-                    f"fastseed.checkpoint: state[{key!r}] must be a 1-D uint8 tensor, "
+                    f"fastseed.checkpoint.to_tensors: state[{key!r}] must be a 1-D uint8 tensor, "
                     f"got {streams.describe(held)}"
                 )
             named, data = name.encode(), held.contiguous().cpu().numpy().tobytes()
             if len(named) > _LONGEST:
                 raise ValueError(
-                    f"fastseed.checkpoint: names must have at most {_LONGEST} bytes, "
+                    f"fastseed.checkpoint.to_tensors: names must have at most {_LONGEST} bytes, "
                     f"got {len(named)}: {streams.describe(name)}"
                 )
             entries += [_ENTRY.pack(rank, len(named), len(data)), named, data]
@@ -159,7 +159,9 @@ def of_rank(state: dict[str, Any], rank: int) -> dict[str, Any]:
 def ranks_of(state: dict[str, Any]) -> list[int]:
     """The ranks whose exact states these are, ascending."""
     keys = (key for key in state if key.startswith(states.RNG))
-    return sorted({states.split_key("checkpoint", k, state["world_size"])[0] for k in keys})
+    return sorted(
+        {states.split_key("checkpoint.to_tensors", k, state["world_size"])[0] for k in keys}
+    )
 
 
 def merge(parts: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
     for name, leaf in leaves:
         if name in named:
             raise ValueError(
-                f"fastseed.digest: obj must have one leaf of each name, got two at {name!r}"
+                f"fastseed.digest.digest: obj must have one leaf of each name, got two at {name!r}"
             )
         named[name] = leaf
     tensors = {name: leaf for name, leaf in named.items() if isinstance(leaf, torch.Tensor)}
@@ -206,7 +206,9 @@ def _leaves(name: str, obj: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
         yield name, torch.from_numpy(obj) if _is_plain_array(obj) else obj
     elif isinstance(obj, (Mapping, list, tuple)):
         if id(obj) in above:
-            raise TypeError(f"fastseed.digest: obj must be a tree, but {name!r} holds itself")
+            raise TypeError(
+                f"fastseed.digest.digest: obj must be a tree, but {name!r} holds itself"
+            )
         items = obj.items() if isinstance(obj, Mapping) else enumerate(obj)
         if not obj:
             yield name, _Empty(_kind(obj))
@@ -215,8 +217,8 @@ def _leaves(name: str, obj: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
         yield from _leaves(name, obj.state_dict(), above)
     else:
         raise TypeError(
-            "fastseed.digest: obj must be made of tensors, arrays, plain values, dicts, lists and "
-            f"tuples, got {describe(obj)} of type {type(obj).__name__} at {name!r}"
+            "fastseed.digest.digest: obj must be made of tensors, arrays, plain values, dicts, "
+            f"lists and tuples, got {describe(obj)} of type {type(obj).__name__} at {name!r}"
         )
 
 
@@ -263,7 +265,7 @@ def _plain(name: str, leaf: Any) -> Leaf:
         array = np.asarray(leaf)
         if array.dtype.kind not in "biufcSU" or array.dtype.char in "gG":  # long: has padding
             raise TypeError(
-                "fastseed.digest: obj must hold arrays of numbers or text, "
+                "fastseed.digest.digest: obj must hold arrays of numbers or text, "
                 f"got dtype {array.dtype} at {name!r}"
             )
         return _of_array(array)

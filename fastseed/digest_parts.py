@@ -155,11 +155,13 @@ def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
 def _check(name: str, tensor: torch.Tensor) -> None:
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise TypeError(
-            f"fastseed.digest.digest: obj must hold dense tensors, got layout {tensor.layout} and dtype "
-            f"{tensor.dtype} at {name!r}"
+            "fastseed.digest.digest: obj must hold dense tensors, "
+            f"got layout {tensor.layout} and dtype {tensor.dtype} at {name!r}"
         )
     if tensor.device.type == "meta":
-        raise TypeError(f"fastseed.digest.digest: obj must hold tensors with data, got meta at {name!r}")
+        raise TypeError(
+            f"fastseed.digest.digest: obj must hold tensors with data, got meta at {name!r}"
+        )
 
 
 def _check_memory(name: str, tensor: torch.Tensor) -> None:

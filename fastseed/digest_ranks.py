@@ -29,7 +29,9 @@ def sums_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
             _reduce(mesh, dim, [(tensors[name], parts[name]) for name in names])
     for name, part in parts.items():
         if part.fragments:
-            raise RuntimeError(f"fastseed.digest: obj must be held in full by its mesh at {name!r}")
+            raise RuntimeError(
+                f"fastseed.digest.digest: obj must be held in full by its mesh at {name!r}"
+            )
     return {name: part.total for name, part in parts.items()}
 
 
@@ -41,7 +43,7 @@ def _settled(name: str, tensor: torch.Tensor) -> torch.Tensor:
     whole: torch.Tensor = tensor
     if found.device_mesh.get_coordinate() is None:
         raise RuntimeError(
-            "fastseed.digest: obj must hold DTensors of meshes that this rank is in, "
+            "fastseed.digest.digest: obj must hold DTensors of meshes that this rank is in, "
             f"got one of {found.device_mesh} at {name!r}"
         )
     if any(p.is_partial() for p in found.placements):
@@ -64,7 +66,7 @@ def _check_names(
     dist.all_reduce(both, op=dist.ReduceOp.MAX, group=mesh.get_group(dim))
     if both.tolist() != [mine, -mine]:
         raise RuntimeError(
-            "fastseed.digest: obj must hold the same DTensors on all ranks of their mesh, "
+            "fastseed.digest.digest: obj must hold the same DTensors on all ranks of their mesh, "
             f"got others elsewhere than the {len(names)} here, {names[0]!r} to {names[-1]!r}"
         )
 

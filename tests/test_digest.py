@@ -361,7 +361,7 @@ def test_compare_names_what_differs():
 @pytest.mark.parametrize(
     ("obj", "message"),
     [
-        (object(), r"fastseed.digest: obj must be made of tensors.* of type object at ''"),
+        (object(), r"fastseed.digest.digest: obj must be made of tensors.* of type object at ''"),
         ({"x": {1, 2}}, r"type set at 'x'"),
         (torch.empty(2, device="meta"), r"must hold tensors with data, got meta at ''"),
         (

@@ -44,7 +44,7 @@ def test_ranks_with_other_names_raise_and_do_not_hang(ranks):
     for rank in ranks:
         for said in rank["other names"]:
             assert said.startswith(
-                "RuntimeError: fastseed.digest: obj must hold the same DTensors on all ranks"
+                "RuntimeError: fastseed.digest.digest: obj must hold the same DTensors on all ranks"
             )
 
 
@@ -75,7 +75,7 @@ def test_names_that_differ_are_named(ranks):
 
 def test_ranks_that_cannot_digest_are_named_by_all(ranks):
     n = len(ranks)
-    reason = "could not be digested (fastseed.digest: obj must be made of tensors"
+    reason = "could not be digested (fastseed.digest.digest: obj must be made of tensors"
     assert f"rank {n - 1}: {reason}" in agreement(ranks, "undigested")
     assert agreement(ranks, "undigested").count("rank 0: could") == 0
     assert f"rank 0: {reason}" in agreement(ranks, "first undigested")

@@ -215,7 +215,7 @@ class Delivery:
     def __next__(self) -> Any:
         if self._iterator._index_sampler.run is not self._run:
             raise RuntimeError(
-                "fastseed.ResumableLoader: this iteration ended when the loader was iterated "
+                "fastseed.data.ResumableLoader: this iteration ended when the loader was iterated "
                 "again: its workers persist and serve one iteration at a time"
             )
         arrived = False

@@ -49,8 +49,8 @@ class Seekable(IterableDataset[Any]):
     def __init__(self, source: Any) -> None:
         if not can_seek(source):
             raise TypeError(
-                "fastseed.Seekable: source must be a function of a position, have seek(position) "
-                "and __iter__, or be a sequence, "
+                "fastseed.data.Seekable: source must be a function of a position, have "
+                "seek(position) and __iter__, or be a sequence, "
                 f"got {streams.describe(source)} of type {type(source).__name__}"
             )
         self.source = source
@@ -62,12 +62,12 @@ class Seekable(IterableDataset[Any]):
 
     def seek(self, position: int) -> None:
         """The next ``__iter__``, once, begins at this position of the global order."""
-        self._start = streams.check_int("Seekable.seek", "position", position, 0, 2**63 - 1)
+        self._start = streams.check_int("data.Seekable.seek", "position", position, 0, 2**63 - 1)
 
     def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is not None:
             raise RuntimeError(
-                "fastseed.Seekable: in a worker it is not known which samples are whose; "
+                "fastseed.data.Seekable: in a worker it is not known which samples are whose; "
                 "use fastseed.data.loader or ResumableLoader instead of DataLoader"
             )
         start, self._start = self._start, 0

@@ -60,13 +60,13 @@ class Loader(DataLoader[Any]):
             return existing
         if not isinstance(existing, DataLoader):
             raise TypeError(
-                "fastseed.prepare: loader must be a torch.utils.data.DataLoader, "
+                "fastseed.data.prepare: loader must be a torch.utils.data.DataLoader, "
                 f"got {streams.describe(existing)} of type {type(existing).__name__}"
             )
         own = [] if isinstance(existing, Loader) else _overrides(type(existing))
         if own:
             raise TypeError(
-                "fastseed.prepare: loader must iterate as DataLoader does, "
+                "fastseed.data.prepare: loader must iterate as DataLoader does, "
                 f"got a {type(existing).__name__}, which has its own {' and '.join(own)}"
             )
         made = cls(**_settings(existing))
@@ -80,23 +80,25 @@ class Loader(DataLoader[Any]):
 
         For scripts that count epochs without :func:`fastseed.reseed`; it is not needed otherwise.
         """
-        self._epoch = streams.check_int("Loader.set_epoch", "epoch", epoch, 0, streams.MAX_EPOCH)
+        self._epoch = streams.check_int(
+            "data.Loader.set_epoch", "epoch", epoch, 0, streams.MAX_EPOCH
+        )
 
     # ------------------------------------------------------------------ an iteration
 
     @eager
     def __iter__(self) -> Any:
-        seeder = api.current("loader")
+        seeder = api.current("data.loader")
         return self._start(self._run(seeder, *self._coordinates(seeder)), seeder)
 
     def _coordinates(self, seeder: Seeder) -> tuple[int, int]:
         """Task and epoch: the seeder's, unless the user set an epoch here or on the sampler."""
         scope = seeder.scope
         if scope is None:
-            raise RuntimeError("fastseed.loader: call fastseed.reseed(task, epoch) first")
+            raise RuntimeError("fastseed.data.loader: call fastseed.reseed(task, epoch) first")
         if seeder.scheme != "philox-v1":
             raise ValueError(
-                f"fastseed.loader: scheme must be 'philox-v1', got {seeder.scheme!r}; "
+                f"fastseed.data.loader: scheme must be 'philox-v1', got {seeder.scheme!r}; "
                 "the predecessor's has no streams for workers"
             )
         chosen = self._listeners.chosen() if self._epoch is None else self._epoch

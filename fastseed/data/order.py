@@ -60,7 +60,7 @@ def shuffled_index(
         TypeError, ValueError: for an argument that is out of its range.
         RuntimeError: no ``master_seed``, and none of ``init``.
     """
-    function = "shuffled_index"
+    function = "data.shuffled_index"
     n, name = check_n(function, n), streams.check_name(function, name)
     i = streams.check_int(function, "i", i, 0, n - 1)
     return _ops.shuffle_index(order_key(function, n, task, epoch, name, master_seed), n, i)
@@ -79,7 +79,7 @@ def shuffled_position(
 
     Arguments and errors are those of :func:`shuffled_index`.
     """
-    function = "shuffled_position"
+    function = "data.shuffled_position"
     n, name = check_n(function, n), streams.check_name(function, name)
     j = streams.check_int(function, "j", j, 0, n - 1)
     return _ops.shuffle_position(order_key(function, n, task, epoch, name, master_seed), n, j)
@@ -116,7 +116,7 @@ def shuffled_indices(
             dtype, shape or device; it has not changed.
         RuntimeError: no ``master_seed``, and none of ``init``; a CUDA graph is being captured.
     """
-    function = "shuffled_indices"
+    function = "data.shuffled_indices"
     n, name = check_n(function, n), streams.check_name(function, name)
     start, stop = check_range(function, start, stop, n)
     key = order_key(function, n, task, epoch, name, master_seed)

@@ -96,13 +96,14 @@ class ResumableLoader(Loader):
         super().__init__(dataset, *arguments, **keywords)
         if not self.in_order:
             raise ValueError(
-                "fastseed.ResumableLoader: in_order must be True, got False: which batches were "
-                "delivered has to follow from how many"
+                "fastseed.data.ResumableLoader: in_order must be True, got False: which batches "
+                "were delivered has to follow from how many"
             )
         if any(isinstance(s, DRAWING) and s.generator for s in chain(self._index_sampler)):
             raise ValueError(
-                "fastseed.ResumableLoader: sampler must have no generator of its own, whose state "
-                "would be lost: without one it draws its order from the scope of each iteration"
+                "fastseed.data.ResumableLoader: sampler must have no generator of its own, whose "
+                "state would be lost: without one it draws its order from the scope of each "
+                "iteration"
             )
         if self._dataset_kind == 1 and not isinstance(dataset, Seekable):
             _check_iterable(dataset, self.num_workers)
@@ -119,7 +120,7 @@ class ResumableLoader(Loader):
         """
         if self._loaded is not None:
             return dict(self._loaded)
-        seeder = api.current("ResumableLoader.state_dict")
+        seeder = api.current("data.ResumableLoader.state_dict")
         progress = self._progress or Progress(Plan(0, 0, 0))
         order = order_of(self)
         state: dict[str, Any] = {
@@ -163,7 +164,7 @@ class ResumableLoader(Loader):
 
     @eager
     def __iter__(self) -> Any:
-        seeder = api.current("ResumableLoader")
+        seeder = api.current("data.ResumableLoader")
         run = self._run(seeder, *self._coordinates(seeder))
         iterator = self._start(run, seeder)
         self._progress, self._loaded = run.progress, None
@@ -200,16 +201,18 @@ class ResumableLoader(Loader):
             if state["over"] or self._is_over(position, order, shares):
                 return 0, False, None
             raise RuntimeError(
-                "fastseed.ResumableLoader: the loaded state is in the middle of task {}, epoch {} "
-                "under master seed {}, but the job is in task {}, epoch {} under {}; go there "
-                "with init and reseed, or call restart() to forget it".format(*there, *here)
+                "fastseed.data.ResumableLoader: the loaded state is in the middle of task {}, "
+                "epoch {} under master seed {}, but the job is in task {}, epoch {} under {}; "
+                "go there with init and reseed, or call restart() to forget it".format(
+                    *there, *here
+                )
             )
         anywhere = order.of_data_set or can_seek_in(self._index_sampler)
         if position % shares and not anywhere and not order.ends_at(position):
             raise RuntimeError(
-                f"fastseed.ResumableLoader: position must be a multiple of the {shares} ranks that "
-                f"{order.name} serves, got {position}; go on with as many ranks as before, or use "
-                "a ShuffleSampler"
+                f"fastseed.data.ResumableLoader: position must be a multiple of the {shares} ranks "
+                f"that {order.name} serves, got {position}; go on with as many ranks as before, "
+                "or use a ShuffleSampler"
             )
         if "dataset" in state:
             self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
@@ -242,7 +245,7 @@ class ResumableLoader(Loader):
         """A copy of ``state``; raises unless this loader can go on from it."""
         if not isinstance(state, dict):
             raise TypeError(
-                "fastseed.ResumableLoader.load_state_dict: state must be a dict from "
+                "fastseed.data.ResumableLoader.load_state_dict: state must be a dict from "
                 f"state_dict(), got {streams.describe(state)} of type {type(state).__name__}"
             )
         if state.get("format") != FORMAT:
@@ -259,7 +262,7 @@ class ResumableLoader(Loader):
         kept = dict(state)
         for field, (low, high) in _RANGES.items():
             kept[field] = streams.check_int(
-                "ResumableLoader.load_state_dict", f"state[{field!r}]", state[field], low, high
+                "data.ResumableLoader.load_state_dict", f"state[{field!r}]", state[field], low, high
             )
         order = order_of(self)
         here = {"order": order.name, "n": order.n, "drop_last": int(order.drop_last)}
@@ -274,7 +277,7 @@ class ResumableLoader(Loader):
 
 def _refuse(rule: str, value: Any) -> ValueError:
     return ValueError(
-        f"fastseed.ResumableLoader.load_state_dict: {rule}, got {streams.describe(value)}"
+        f"fastseed.data.ResumableLoader.load_state_dict: {rule}, got {streams.describe(value)}"
     )
 
 
@@ -289,12 +292,12 @@ def _only_seeks(dataset: Any) -> bool:
 def _check_iterable(dataset: Any, workers: int) -> None:
     if not keeps_state(dataset):
         raise TypeError(
-            "fastseed.ResumableLoader: dataset must be of the map style, a fastseed.data.Seekable, "
+            "fastseed.data.ResumableLoader: dataset must be of the map style, a Seekable, "
             "or have seek(position) or state_dict and load_state_dict, "
             f"got {streams.describe(dataset)} of type {type(dataset).__name__}"
         )
     if workers:
         raise ValueError(
-            "fastseed.ResumableLoader: num_workers must be 0 for an iterable data set without "
+            "fastseed.data.ResumableLoader: num_workers must be 0 for an iterable data set without "
             f"seek(position), got {workers}; its state is that of one process"
         )

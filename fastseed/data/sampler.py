@@ -101,7 +101,7 @@ class ShuffleSampler(Sampler[int]):
         self.rank, self.world_size = _check_share(rank, world_size)
         self.drop_last = _check_bool("drop_last", drop_last)
         self.shuffle = _check_bool("shuffle", shuffle)
-        self.name = streams.check_name("ShuffleSampler", name)
+        self.name = streams.check_name("data.ShuffleSampler", name)
         self.task: int | None = None
         self.epoch: int | None = None
         self._seek: int | None = None
@@ -121,12 +121,12 @@ class ShuffleSampler(Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """From the next iteration on this epoch, [0, 2**32), whatever ``reseed`` says."""
         self.epoch = streams.check_int(
-            "ShuffleSampler.set_epoch", "epoch", epoch, 0, streams.MAX_EPOCH
+            "data.ShuffleSampler.set_epoch", "epoch", epoch, 0, streams.MAX_EPOCH
         )
 
     def set_scope(self, task: int, epoch: int) -> None:
         """The same of the task, [0, 2**24), too."""
-        at = streams.check_coordinates("ShuffleSampler.set_scope", task, epoch, 0)
+        at = streams.check_coordinates("data.ShuffleSampler.set_scope", task, epoch, 0)
         self.task, self.epoch = at.task, at.epoch
 
     def seek(self, position: int) -> None:
@@ -134,7 +134,7 @@ class ShuffleSampler(Sampler[int]):
 
         Position p is where p samples were taken by all ranks together. Ranks take turns from there.
         """
-        self._seek = streams.check_int("ShuffleSampler.seek", "position", position, 0, self.n)
+        self._seek = streams.check_int("data.ShuffleSampler.seek", "position", position, 0, self.n)
         self._loaded = None
 
     def _scope(self, function: str, task: int | None, epoch: int | None) -> tuple[int, int]:
@@ -168,7 +168,7 @@ class ShuffleSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """How many indices this rank yields in a whole epoch."""
-        _, world_size = self._share("ShuffleSampler")
+        _, world_size = self._share("data.ShuffleSampler")
         return self._count(self.n, world_size)
 
     def _count(self, left: int, world_size: int) -> int:
@@ -183,17 +183,17 @@ class ShuffleSampler(Sampler[int]):
             RuntimeError: before ``init``; neither ``reseed`` nor ``set_epoch`` was called; a state
                 was loaded that is in the middle of another epoch.
         """
-        master = api.current("ShuffleSampler").master_seed
-        rank, world_size = self._share("ShuffleSampler")
+        master = api.current("data.ShuffleSampler").master_seed
+        rank, world_size = self._share("data.ShuffleSampler")
         loaded, first = self._loaded, self._seek or 0
         if loaded is not None and self.epoch is None and api.current("").scope is None:
             task, epoch = loaded["task"], loaded["epoch"]
         else:
-            task, epoch = self._scope("ShuffleSampler", None, None)
+            task, epoch = self._scope("data.ShuffleSampler", None, None)
         if loaded is not None:
             first = _resumed(loaded, master, task, epoch)
         taken = self._count(self.n - first, world_size)
-        key = self._key("ShuffleSampler", task, epoch)
+        key = self._key("data.ShuffleSampler", task, epoch)
         plan = _Plan(key, self.n, first + rank, world_size, taken)
         progress = _Progress(first, plan)
         self._seek, self._loaded = None, None
@@ -207,7 +207,7 @@ class ShuffleSampler(Sampler[int]):
         those of this sampler.
         """
         batch_size = streams.check_int(
-            "ShuffleSampler.batches", "batch_size", batch_size, 1, streams.MAX_STEP
+            "data.ShuffleSampler.batches", "batch_size", batch_size, 1, streams.MAX_STEP
         )
         return BatchSampler(self, batch_size, _check_bool("drop_last", drop_last))
 
@@ -221,14 +221,14 @@ class ShuffleSampler(Sampler[int]):
             task: that of the next iteration unless given, as ``epoch``.
             epoch: see above.
         """
-        function = "ShuffleSampler.index"
+        function = "data.ShuffleSampler.index"
         i = streams.check_int(function, "i", i, 0, self.n - 1)
         key = self._key(function, *self._scope(function, task, epoch))
         return i if key is None else _ops.shuffle_index(key, self.n, i)
 
     def position(self, j: int, *, task: int | None = None, epoch: int | None = None) -> int:
         """At which global position sample ``j`` comes: the inverse of :meth:`index`."""
-        function = "ShuffleSampler.position"
+        function = "data.ShuffleSampler.position"
         j = streams.check_int(function, "j", j, 0, self.n - 1)
         key = self._key(function, *self._scope(function, task, epoch))
         return j if key is None else _ops.shuffle_position(key, self.n, j)
@@ -247,7 +247,7 @@ class ShuffleSampler(Sampler[int]):
 
         See :func:`shuffled_indices` for ``out`` and ``device``, and what it returns and raises.
         """
-        function = "ShuffleSampler.indices"
+        function = "data.ShuffleSampler.indices"
         start, stop = order.check_range(function, start, self.n if stop is None else stop, self.n)
         key = self._key(function, *self._scope(function, task, epoch))
         return order.part_of_order(function, key, self.n, start, stop, out, device)
@@ -265,7 +265,7 @@ class ShuffleSampler(Sampler[int]):
         """
         if self._loaded is not None:
             return dict(self._loaded)
-        function = "ShuffleSampler.state_dict"
+        function = "data.ShuffleSampler.state_dict"
         if self._latest is None or self._seek is not None:
             master = api.current(function).master_seed
             task, epoch = self._scope(function, None, None)
@@ -289,7 +289,7 @@ class ShuffleSampler(Sampler[int]):
             TypeError, ValueError: it is foreign or damaged, or of another order; nothing has
                 changed.
         """
-        function = "ShuffleSampler.load_state_dict"
+        function = "data.ShuffleSampler.load_state_dict"
         if not isinstance(state, dict) or set(state) != set(_STATE):
             raise _refuse(f"state must be a dict of {', '.join(_STATE)}", state)
         here = (_VERSION, self.n, streams.name_id(self.name), int(self.shuffle))
@@ -335,9 +335,9 @@ def _resumed(loaded: dict[str, int], master: int, task: int, epoch: int) -> int:
     if loaded["position"] in (0, loaded["n"]):  # between epochs
         return 0
     raise RuntimeError(
-        "fastseed.ShuffleSampler: the loaded state is in the middle of task {1}, epoch {2} under "
-        "master seed {0}, but the job is in task {4}, epoch {5} under {3}; go there with init and "
-        "reseed, or call seek(0) to forget it".format(*there, master, task, epoch)
+        "fastseed.data.ShuffleSampler: the loaded state is in the middle of task {1}, epoch {2} "
+        "under master seed {0}, but the job is in task {4}, epoch {5} under {3}; go there with "
+        "init and reseed, or call seek(0) to forget it".format(*there, master, task, epoch)
     )
 
 
@@ -346,8 +346,8 @@ def _resumed(loaded: dict[str, int], master: int, task: int, epoch: int) -> int:
 
 def _size_of(data: Any) -> int:
     if isinstance(data, Sized):
-        return streams.check_int("ShuffleSampler", "len(data)", len(data), 1, order.MAX_N)
-    return streams.check_int("ShuffleSampler", "data", data, 1, order.MAX_N)
+        return streams.check_int("data.ShuffleSampler", "len(data)", len(data), 1, order.MAX_N)
+    return streams.check_int("data.ShuffleSampler", "data", data, 1, order.MAX_N)
 
 
 def _check_share(rank: Any, world_size: Any) -> tuple[int | None, int | None]:
@@ -356,18 +356,18 @@ def _check_share(rank: Any, world_size: Any) -> tuple[int | None, int | None]:
     if rank is None or world_size is None:
         missing = "rank" if rank is None else "world_size"
         raise ValueError(
-            f"fastseed.ShuffleSampler: {missing} must be given where the other of rank and "
+            f"fastseed.data.ShuffleSampler: {missing} must be given where the other of rank and "
             "world_size is, got None"
         )
     most = streams.MAX_RANK + 1
-    size = streams.check_int("ShuffleSampler", "world_size", world_size, 1, most)
-    return streams.check_int("ShuffleSampler", "rank", rank, 0, size - 1), size
+    size = streams.check_int("data.ShuffleSampler", "world_size", world_size, 1, most)
+    return streams.check_int("data.ShuffleSampler", "rank", rank, 0, size - 1), size
 
 
 def _check_bool(argument: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(
-            f"fastseed.ShuffleSampler: {argument} must be a bool, "
+            f"fastseed.data.ShuffleSampler: {argument} must be a bool, "
             f"got {streams.describe(value)} of type {type(value).__name__}"
         )
     return value
@@ -375,5 +375,5 @@ def _check_bool(argument: str, value: Any) -> bool:
 
 def _refuse(rule: str, value: Any) -> ValueError:
     return ValueError(
-        f"fastseed.ShuffleSampler.load_state_dict: {rule}, got {streams.describe(value)}"
+        f"fastseed.data.ShuffleSampler.load_state_dict: {rule}, got {streams.describe(value)}"
     )

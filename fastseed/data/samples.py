@@ -40,9 +40,11 @@ class Repeat(int):
     occurrence: int
 
     def __new__(cls, index: int, occurrence: int = 1) -> Repeat:
-        index = streams.check_int("Repeat", "index", index, 0, MAX_INDEX)
+        index = streams.check_int("data.Repeat", "index", index, 0, MAX_INDEX)
         repeat = super().__new__(cls, index)
-        repeat.occurrence = streams.check_int("Repeat", "occurrence", occurrence, 1, MAX_OCCURRENCE)
+        repeat.occurrence = streams.check_int(
+            "data.Repeat", "occurrence", occurrence, 1, MAX_OCCURRENCE
+        )
         return repeat
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -94,7 +96,7 @@ def count_occurrences(sampler: Any) -> Sampler[Any]:
     """
     if not hasattr(sampler, "__iter__"):
         raise TypeError(
-            "fastseed.count_occurrences: sampler must be iterable, "
+            "fastseed.data.count_occurrences: sampler must be iterable, "
             f"got {streams.describe(sampler)} of type {type(sampler).__name__}"
         )
     return _Counting(sampler)
@@ -222,7 +224,7 @@ class PerSample(Dataset[Any], Wrapper):
 
         Under a loader of ours that loader says it, and this changes nothing.
         """
-        at = streams.check_coordinates("PerSample.set_scope", task, epoch, 0)
+        at = streams.check_coordinates("data.PerSample.set_scope", task, epoch, 0)
         self._cell.write(at.task, at.epoch)
 
     def set_epoch(self, epoch: int) -> None:
@@ -230,7 +232,7 @@ class PerSample(Dataset[Any], Wrapper):
 
         As ``DistributedSampler.set_epoch``: before each iteration, in the main process.
         """
-        epoch = shared.check_epoch("PerSample.set_epoch", epoch)
+        epoch = shared.check_epoch("data.PerSample.set_epoch", epoch)
         scope = None if api._seeder is None else api._seeder.scope
         self.set_scope(0 if scope is None else scope.task, epoch)
 
@@ -243,10 +245,10 @@ class PerSample(Dataset[Any], Wrapper):
             return place.task, place.epoch
         scope = None
         if get_worker_info() is None:
-            scope = api.current("per_sample").scope
+            scope = api.current("data.per_sample").scope
         if scope is None:
             raise RuntimeError(
-                "fastseed.per_sample: it is not known which epoch this is; iterate it with "
+                "fastseed.data.per_sample: it is not known which epoch this is; iterate it with "
                 "fastseed.data.loader, or call its set_epoch(epoch) before each iteration, or, "
                 "without workers, fastseed.reseed(task, epoch)"
             )
@@ -256,11 +258,11 @@ class PerSample(Dataset[Any], Wrapper):
         known = job.kept() or self._job
         if known is not None:
             return known
-        seeder = api.current("per_sample")
+        seeder = api.current("data.per_sample")
         last = None if self._streams is None else self._streams.owner
         if last is not None and last.is_of(seeder):
             return last
-        return Job.of(seeder, "per_sample")
+        return Job.of(seeder, "data.per_sample")
 
     def _now(self) -> _Streams:
         task, epoch = self._place()
@@ -282,7 +284,7 @@ class PerSample(Dataset[Any], Wrapper):
                 number = operator.index(index)
             except TypeError as error:
                 raise TypeError(
-                    "fastseed.per_sample: index must be an integer, "
+                    "fastseed.data.per_sample: index must be an integer, "
                     f"got {streams.describe(index)} of type {type(index).__name__}"
                 ) from error
         else:
@@ -291,7 +293,7 @@ class PerSample(Dataset[Any], Wrapper):
             number += len(self.dataset)
         if not 0 <= number <= MAX_INDEX:
             raise IndexError(
-                f"fastseed.per_sample: index must be in [0, {MAX_INDEX}], got {number}"
+                f"fastseed.data.per_sample: index must be in [0, {MAX_INDEX}], got {number}"
             )
         return number | index.occurrence << _SHIFT if isinstance(index, Repeat) else number
 
@@ -373,18 +375,18 @@ def per_sample(dataset: Any, generator: str | None = None, *, method: str | None
     """
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise TypeError(
-            "fastseed.per_sample: dataset must have __getitem__: the samples of an iterable one "
-            "have no index that their randomness could follow from, whichever worker reads them; "
-            f"got {streams.describe(dataset)} of type {type(dataset).__name__}"
+            "fastseed.data.per_sample: dataset must have __getitem__: the samples of an iterable "
+            "one have no index that their randomness could follow from, whichever worker reads "
+            f"them; got {streams.describe(dataset)} of type {type(dataset).__name__}"
         )
     if generator is not None and generator not in _MAKE:
         raise ValueError(
-            f"fastseed.per_sample: generator must be None or one of {tuple(_MAKE)}, "
+            f"fastseed.data.per_sample: generator must be None or one of {tuple(_MAKE)}, "
             f"got {streams.describe(generator)}"
         )
     if generator is None and method is not None:
         raise ValueError(
-            "fastseed.per_sample: method must be None without a generator, "
+            "fastseed.data.per_sample: method must be None without a generator, "
             f"got {streams.describe(method)}"
         )
     method = "__getitem__" if method is None else method
@@ -403,6 +405,6 @@ def _check_method(dataset: Any, method: Any) -> None:
         return
     except TypeError as error:
         raise TypeError(
-            "fastseed.per_sample: method must be the name of a method of dataset that takes "
+            "fastseed.data.per_sample: method must be the name of a method of dataset that takes "
             f"(index, rng), got {streams.describe(method)}: {error}"
         ) from error

@@ -41,7 +41,7 @@ class WorkerSetup:
         self._done = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        owner = self._job or Job.of(api.current("worker_init_fn"), "worker_init_fn")
+        owner = self._job or Job.of(api.current("data.worker_init_fn"), "data.worker_init_fn")
         return {"cell": self.cell, "user_init": self.user_init, "job": owner}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ class WorkerSetup:
         """What DataLoader calls in each worker."""
         global _active
         self._worker_id = worker_id
-        self._job = self._job or Job.of(api.current("worker_init_fn"), "worker_init_fn")
+        self._job = self._job or Job.of(api.current("data.worker_init_fn"), "data.worker_init_fn")
         job.keep(self._job)
         _active = self
         self.catch_up()
@@ -185,16 +185,18 @@ class _WorkerInit:
 
     def __call__(self, worker_id: int) -> None:
         """In a worker that was forked, of a process where ``reseed`` was called."""
-        _plain_setup()(streams.check_int("worker_init_fn", "worker_id", worker_id, 0, 2**24 - 2))
+        _plain_setup()(
+            streams.check_int("data.worker_init_fn", "worker_id", worker_id, 0, 2**24 - 2)
+        )
 
     def __reduce__(self) -> Any:
         return (_sent, (_plain_setup(),)) if job.spawning() else "worker_init_fn"
 
 
 def _plain_setup() -> WorkerSetup:
-    scope = api.current("worker_init_fn").scope
+    scope = api.current("data.worker_init_fn").scope
     if scope is None:
-        raise RuntimeError("fastseed.worker_init_fn: call fastseed.reseed(task, epoch) first")
+        raise RuntimeError("fastseed.data.worker_init_fn: call fastseed.reseed(task, epoch) first")
     return WorkerSetup(Fixed(Place(scope.task, scope.epoch, 0, 1)))
 
 

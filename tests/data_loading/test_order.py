@@ -225,7 +225,7 @@ BAD_OUT = [
 
 @pytest.mark.parametrize(("out", "error", "message"), BAD_OUT)
 def test_bad_outputs(out, error, message):
-    with pytest.raises(error, match=f"fastseed.shuffled_indices: {message}|{message}"):
+    with pytest.raises(error, match=f"fastseed.data.shuffled_indices: {message}|{message}"):
         shuffled_indices(0, 3, 10, out=out, **WHERE)
 
 
@@ -257,24 +257,24 @@ def test_out_on_another_device_than_asked():
 def test_bad_arguments(change, error, message):
     given = {"i": 3, "n": 10, **WHERE, **change}
     i, n = given.pop("i"), given.pop("n")
-    with pytest.raises(error, match=f"fastseed.shuffled_index: {message}"):
+    with pytest.raises(error, match=f"fastseed.data.shuffled_index: {message}"):
         shuffled_index(i, n, **given)
     if "i" not in change:
-        with pytest.raises(error, match=f"fastseed.shuffled_position: {message}"):
+        with pytest.raises(error, match=f"fastseed.data.shuffled_position: {message}"):
             shuffled_position(i, n, **given)
-        with pytest.raises(error, match=f"fastseed.shuffled_indices: {message}"):
+        with pytest.raises(error, match=f"fastseed.data.shuffled_indices: {message}"):
             shuffled_indices(0, i, n, **given)
 
 
 @pytest.mark.parametrize(("start", "stop", "what"), [(0, 11, "stop"), (4, 3, "start")])
 def test_bad_ranges(start, stop, what):
-    with pytest.raises(ValueError, match=f"fastseed.shuffled_indices: {what} must be in"):
+    with pytest.raises(ValueError, match=f"fastseed.data.shuffled_indices: {what} must be in"):
         shuffled_indices(start, stop, 10, **WHERE)
 
 
 def test_wrong_moments(monkeypatch):
     monkeypatch.setattr(fastseed.api, "_seeder", None)
-    with pytest.raises(RuntimeError, match=r"fastseed.shuffled_index: call fastseed.init"):
+    with pytest.raises(RuntimeError, match=r"fastseed.data.shuffled_index: call fastseed.init"):
         shuffled_index(0, 3, task=1)
     fastseed.init(42, 1, 0, scheme="fwr13y")
     with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):

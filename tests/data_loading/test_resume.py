@@ -303,7 +303,7 @@ def test_every_damaged_state_is_refused_and_nothing_has_changed():
         kept = copy.deepcopy(bad)
         with pytest.raises(error) as raised:
             batches.load_state_dict(bad)
-        assert str(raised.value).startswith("fastseed.ResumableLoader.load_state_dict: "), what
+        assert str(raised.value).startswith("fastseed.data.ResumableLoader.load_state_dict: "), what
         assert message in str(raised.value), what
         assert bad == kept and batches.state_dict() == state, what
         count += 1

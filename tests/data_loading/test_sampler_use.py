@@ -255,7 +255,7 @@ def test_memory_does_not_depend_on_the_size():
     ],
 )
 def test_bad_arguments(arguments, error, message):
-    with pytest.raises(error, match=f"fastseed.ShuffleSampler: {message}"):
+    with pytest.raises(error, match=f"fastseed.data.ShuffleSampler: {message}"):
         ShuffleSampler(**{"data": 10, **arguments})
 
 
@@ -279,7 +279,7 @@ def test_bad_arguments(arguments, error, message):
 )
 def test_bad_calls_change_nothing(call, error, message):
     sampler = ShuffleSampler(10)
-    with pytest.raises(error, match=f"fastseed.ShuffleSampler.{message}"):
+    with pytest.raises(error, match=f"fastseed.data.ShuffleSampler.{message}"):
         call(sampler)
     assert (sampler.task, sampler.epoch) == (None, None)
     assert list(sampler) == order(10)

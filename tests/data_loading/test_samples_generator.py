@@ -117,13 +117,13 @@ def test_repeat_is_an_integer_with_an_occurrence(copied):
 
 @pytest.mark.parametrize("index, occurrence", [(-1, 1), (2**48, 1), (0, 0), (0, 2**16)])
 def test_repeat_checks_its_ranges(index, occurrence):
-    with pytest.raises(ValueError, match=r"fastseed\.Repeat: (index|occurrence) must be in"):
+    with pytest.raises(ValueError, match=r"fastseed\.data.Repeat: (index|occurrence) must be in"):
         Repeat(index, occurrence)
 
 
 def test_repeat_takes_integers():
     assert Repeat(np.int64(3), np.int64(2)).occurrence == 2
-    with pytest.raises(TypeError, match=r"fastseed\.Repeat: index must be an integer"):
+    with pytest.raises(TypeError, match=r"fastseed\.data.Repeat: index must be an integer"):
         Repeat("3")
 
 

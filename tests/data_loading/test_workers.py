@@ -296,7 +296,7 @@ def test_worker_init_fn_needs_a_scope_and_init(monkeypatch):
 def test_worker_init_fn_takes_a_worker_id(value, error):
     fastseed.reseed(1)
     before = snapshot()
-    with pytest.raises(error, match=r"fastseed\.worker_init_fn: worker_id must be"):
+    with pytest.raises(error, match=r"fastseed\.data.worker_init_fn: worker_id must be"):
         worker_init_fn(value)
     assert snapshot() == before
 
