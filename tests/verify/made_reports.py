@@ -217,3 +217,59 @@ def same(a, b) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     return a == b
+
+
+ATTACKS = (
+    "<script>window.canary = 1</script>",
+    "<img src=x onerror=\"window.canary = 2\">",
+    "\" onmouseover=\"window.canary = 3\" autofocus onfocus=\"window.canary = 4\" x=\"",
+    "'><svg onload='window.canary = 5'>",
+    "</title></style></table></td></pre></code><script>window.canary = 6</script>",
+    "{{ 7 * 7 }}{% for x in range(9) %}<script>window.canary = 7</script>{% endfor %}",
+    "<!--<script>window.canary = 8</script>-->]]>",
+    "\u202e<script>window.canary = 9</script>\u2066\x1b[31m\x00",
+    "<link rel=stylesheet href=http://192.0.2.1/x.css><style>body{display:none}</style>",
+    "<meta http-equiv=refresh content='0;url=http://192.0.2.1/'><base href=http://192.0.2.1/>",
+)  # fmt: skip
+
+
+def planted() -> Report:
+    """A report in which every text that may come from outside is an attack on the page."""
+    bad, i = ATTACKS, iter(range(10**6))
+
+    def one() -> str:
+        return bad[next(i) % len(bad)]
+
+    base = make(differing=True, n=20)
+    runs = tuple(
+        replace(
+            run,
+            name=f"{run.name}{one()}",
+            folder=one(),
+            command=("python", one(), one()),
+            curve=replace(run.curve, steps=tuple(f"{step}{one()}" for step in run.curve.steps)),
+        )
+        for run in base.runs
+    )
+    parted = tuple(Difference(one(), one(), one(), 0.5, 0.25, 1, 2) for _ in bad)
+    bands = {
+        name: replace(band, steps=tuple(f"{step}{one()}" for step in band.steps))
+        for name, band in base.bands.items()
+    }
+    return replace(
+        base,
+        verdict=bad[0],
+        required=one(),
+        says=bad[1] + bad[2],
+        runs=runs,
+        checks=tuple(
+            Check(one(), one(), passed, False, one(), parted, 3) for passed in (True, False, None)
+        ),
+        findings=tuple(Finding(one(), True, text, one(), one()) for text in bad),
+        bands=bands,
+        paired=tuple(replace(pair, a=one(), b=one()) for pair in base.paired),
+        environment=tuple(("high", text, "changed", one(), {one(): [one()]}) for text in bad),
+        plan={text: [one()] for text in bad},
+        versions={text: one() for text in bad},
+        notes=bad,
+    )  # fmt: skip

@@ -34,7 +34,7 @@ def xml(report: Report) -> bytes:
         suite.add_testcase(_case(check, report))
     if not report.passed and all(check.passed is not False for check in report.checks):
         suite.add_testcase(_verdict(report))
-    suite.update_statistics()
+    suite.update_statistics()  # type: ignore[no-untyped-call]
     suite.time = round(report.seconds, 3)  # of all runs, not the sum of the cases
     out = JUnitXml(SUITE)
     out.add_testsuite(suite)
