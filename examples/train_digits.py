@@ -91,6 +91,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--resume", type=Path, help="checkpoint to go on from, seed included")
     parser.add_argument("--metrics", type=Path, help="folder for one file of JSON lines per rank")
     parser.add_argument("--samples", type=Path, help="folder for a log of every sample, per rank")
+    parser.add_argument("--watch", type=Path, help="folder for digests of every step, per rank")
     args = parser.parse_args()
     if args.stop_after and not args.checkpoint:
         parser.error("--stop-after needs a --checkpoint to write")
@@ -242,6 +243,10 @@ def main() -> None:
             }
             save_checkpoint(args.checkpoint, state)
 
+    if args.watch:
+        per_epoch = len(train_set) // (args.batch_size * world_size)
+        number = first_epoch * per_epoch + step
+        seeder.Watch(parallel, optimizer, path=args.watch, step=number).follow()
     metrics, samples = Metrics(args.metrics, rank), SampleLog(args.samples, rank)
     metrics.write("start", master_seed=args.seed, ranks=world_size, epoch=first_epoch, step=step)
     if rank == 0:

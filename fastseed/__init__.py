@@ -10,7 +10,19 @@
 Importing compiles nothing, touches no GPU and changes no generator.
 """
 
-from . import audit, checkpoint, config, data, digest, doctor, environment, libraries, lint, mesh
+from . import (
+    audit,
+    checkpoint,
+    config,
+    data,
+    digest,
+    doctor,
+    environment,
+    libraries,
+    lint,
+    mesh,
+    verify,
+)
 from .agreement import verify_agreement
 from .api import (
     __version__,
@@ -96,5 +108,6 @@ __all__ = [
     "state_dict",
     "uniform_",
     "unregister_generator",
+    "verify",
     "verify_agreement",
 ]

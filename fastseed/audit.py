@@ -26,8 +26,9 @@ class Finding(NamedTuple):
     """Something that an audit saw."""
 
     kind: str
-    """``unregistered``: a generator that nobody registered was drawn from. ``seeded``: a global
-    generator was seeded by a call that is not ours. ``repeated``: a scope was used again."""
+    """``unregistered``: a generator that nobody registered was drawn from. ``unseeded``: the same,
+    and it was made without a seed. ``seeded``: a global generator was seeded by a call that is not
+    ours. ``repeated``: a scope was used again."""
     what: str
     """The generator or the call."""
     where: str
@@ -70,15 +71,16 @@ def audit() -> Iterator[Audit]:
         yield seen
     known = {id(generator) for generator in _known()}
     made = {id(generator): note for generator, note in held}
+    kinds = {True: "unseeded", False: "unregistered"}
     for generator in _living(generator for generator, _ in held):
         if id(generator) in known:
             continue
-        where, state = made.get(id(generator), (None, None))
+        where, state, unseeded = made.get(id(generator), (None, None, False))
         if id(generator) in before:
             state = before[id(generator)].note
         if _was_used(generator) if state is None else _state(generator) != state:
             where = where or _holder(generator)
-            seen.findings.append(Finding("unregistered", _kind(generator), where))
+            seen.findings.append(Finding(kinds[unseeded], _kind(generator), where))
     if _repeats() > repeats:
         again = _repeats() - repeats
         seen.findings.append(Finding("repeated", f"{again} scopes", "fastseed.reseed"))
@@ -207,7 +209,8 @@ def _calls_watched(seen: Audit, held: list[_Held]) -> Iterator[None]:
     def making(original: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
-            held.append(_Held(made, (_caller(), _state(made))))
+            unseeded = (args[0] if args else kwargs.get("seed")) is None
+            held.append(_Held(made, (_caller(), _state(made), unseeded)))
             return made
 
         return call

@@ -98,12 +98,17 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     found: tuple[int, int, bool, tuple[Parting, ...]] | None = None
     compared: set[int] = set()
     differing: set[int] = set()
+    idle: set[str] = set()
     for rank, left, right in pairs:
         notes += _notes(left, right, f"rank {rank}: " if len(pairs) > 1 else "")
         for step in sorted(left.steps.keys() & right.steps.keys()):
             compared.add(step)
             one, other = left.values(step), right.values(step)
             partings = _differences(one, other, _groups(left, right, one, other))
+            still = {p.name for p in partings if p.group == "generator"}
+            still -= _drawn(left, step, still) | _drawn(right, step, still)
+            idle |= still
+            partings = tuple(p for p in partings if p.group != "generator" or p.name not in still)
             if partings:
                 differing.add(step)
                 if found is None or step < found[0]:
@@ -112,6 +117,10 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         raise ValueError(
             f"fastseed.bisect: a and b must have a step in common, got {a!s} and {b!s}"
         )
+    notes += [
+        f"generator {name} is in another state at some steps, where nothing drew from it"
+        for name in sorted(idle)
+    ]
     rest = (len(compared), len(differing), tuple(notes))
     if found is None:
         return Bisection(None, False, None, (), *rest)
@@ -199,9 +208,18 @@ def _numbers(values: Iterable[int]) -> str:
 
 
 def _groups(a: Recording, b: Recording, one: Values, other: Values) -> set[str]:
-    """What both recorded; a start has no gradients."""
+    """What both recorded; at a start there are no gradients, and generators may be reseeded yet."""
     groups = set(a.header["groups"]) & set(b.header["groups"])
-    return groups - {"gradient"} if one.start or other.start else groups
+    return groups - {"gradient", "generator"} if one.start or other.start else groups
+
+
+def _drawn(recording: Recording, step: int, names: set[str]) -> set[str]:
+    """The generators whose state is not what it was when the step before was recorded."""
+    before = max((one for one in recording.steps if one < step), default=None)
+    if before is None or not names:
+        return names
+    now, then = (_by_name(recording.values(one)) for one in (step, before))
+    return {name for name in names if now.get(("generator", name)) != then.get(("generator", name))}
 
 
 def _differences(a: Values, b: Values, groups: set[str]) -> tuple[Parting, ...]:

@@ -83,11 +83,11 @@ INSIDE = {
         ("__init__",),
     ),
     "verify": (
-        ("result",),
-        ("readers_rows",),
-        ("readers_text", "readers_tensorboard"),
-        ("readers",),
-        ("reports",),
+        ("result", "template"),
+        ("readers_rows", "statistics", "recordings", "experiments"),
+        ("readers_text", "readers_tensorboard", "directory", "verdict", "diagnosis"),
+        ("readers", "probing"),
+        ("reports", "running"),
         ("__init__",),
     ),
     "verify.reports": (
@@ -99,7 +99,7 @@ INSIDE = {
     "cli": (
         ("exits",),
         ("output",),
-        ("run", "env", "bisect", "completion", "doctor", "lint"),
+        ("run", "env", "bisect", "completion", "doctor", "lint", "verify"),
         ("__init__",),
     ),
 }

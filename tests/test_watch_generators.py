@@ -254,3 +254,25 @@ def test_the_folder_of_a_run(tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match=r"^fastseed.Watch: path must be given where FASTS"):
             Watch(MODEL)
         monkeypatch.delenv("FASTSEED_RUN_DIR", raising=False)
+
+
+def test_a_generator_that_nobody_draws_from_is_a_note(tmp_path):
+    """Two processes seed torch alone: Python's generator is another one in each, and unused."""
+    for name in "ab":
+        random.seed(name)
+        torch.manual_seed(1)
+        with Watch(MODEL, path=tmp_path / name) as watch:
+            for _ in range(2):
+                torch.rand(3)
+                watch.record()
+    found = bisect(tmp_path / "a", tmp_path / "b")
+    assert found.equal
+    assert any("generator python is in another state" in note for note in found.notes)
+    for name in "ab":
+        random.seed(name)
+        with Watch(MODEL, path=tmp_path / f"{name}2") as watch:
+            watch.record()
+            random.random()
+            watch.record()
+    found = bisect(tmp_path / "a2", tmp_path / "b2")
+    assert (found.step, found.first.name) == (1, "python")

@@ -21,6 +21,7 @@ from . import exits, output
 
 COMMANDS: tuple[str, ...] = (
     "run",
+    "verify",
     "lint",
     "bisect",
     "env",

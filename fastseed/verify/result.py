@@ -122,7 +122,7 @@ class Check:
     """One question, and its answer.
 
     Attributes:
-        name: ``repeat``, ``prefix``, ``resume`` or ``control``.
+        name: ``repeat``, ``prefix``, ``resume``, ``control`` or ``tensors``.
         title: what is asked: "runs of the same seed repeat".
         passed: the answer; None where it was not asked.
         identical: whether all pairs that were compared are equal to the last bit.
