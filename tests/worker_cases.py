@@ -162,10 +162,12 @@ class Epochs:
         return iter(self.loader)
 
 
-def epochs_of(dataset: Any, method: str = "fork", **more: Any) -> list[list[Any]]:
-    """The samples of three epochs, in one list each."""
-    epochs = Epochs(dataset, method, **more)
-    return [epochs.run(epoch) for epoch in range(EPOCHS)]
+def epochs_of(
+    dataset: Any, method: str = "fork", epochs: int = EPOCHS, **more: Any
+) -> list[list[Any]]:
+    """The samples of so many epochs, in one list each."""
+    runs = Epochs(dataset, method, **more)
+    return [runs.run(epoch) for epoch in range(epochs)]
 
 
 def plain_epochs(

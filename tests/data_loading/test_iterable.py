@@ -312,7 +312,7 @@ def test_it_can_be_sent():
     batches = loader(
         Seekable(Seeking(9)),
         batch_size=2,
-        num_workers=2,
+        num_workers=1,
         multiprocessing_context="spawn",
         persistent_workers=True,
         collate_fn=same,

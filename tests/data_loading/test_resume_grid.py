@@ -6,7 +6,8 @@ k of 0 … 32, the rest has to be the rest of the uninterrupted run, bit for bit
 
 By default every k is tried for each worker count with one of the eight combinations of batch size,
 prefetch depth and persistence, which take turns so that each meets every worker count at four stops
-or more. The tests marked slow try all.
+or more. The tests marked slow try all, but for persistence, which takes turns with the stops there:
+it shows in the next iteration alone, and a resumed one is the first of its workers.
 """
 
 from __future__ import annotations
@@ -110,12 +111,13 @@ def test_states_do_not_know_of_workers(workers, batch, prefetch, persistent):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("batch", "prefetch", "persistent"), COMBINATIONS)
+@pytest.mark.parametrize("prefetch", [2, 8])
+@pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_the_whole_grid(workers, batch, prefetch, persistent):
+def test_the_whole_grid(workers, batch, prefetch):
     for stop in STOPS:
-        check(stop, states(batch, stop), workers, batch, prefetch, persistent)
+        check(stop, states(batch, stop), workers, batch, prefetch, stop % 2 == 1)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -1,34 +1,48 @@
-"""What a tool says of this process: TOOL LIBRARY SWITCH FOLDER. It prints text, one fact a line.
+"""What tools say of this process: LIBRARY SWITCH FOLDER TOOL…. Text goes to FOLDER/TOOL.txt.
 
-``ours`` writes a capture to FOLDER; the peers are `torch.utils.collect_env`, `watermark` and
+``ours`` writes a capture to FOLDER/ours; the peers are `torch.utils.collect_env`, `watermark` and
 `pip freeze` (what conda-env-compare and its like compare). LIBRARY is mapped and cuDNN's
 `benchmark` set to SWITCH (0 or 1) before, as a training script would have done.
 """
 
+import contextlib
 import ctypes
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 
-tool, library, switch, folder = sys.argv[1:]
-ctypes.CDLL(library)
-torch.backends.cudnn.benchmark = switch == "1"
-if tool == "ours":
-    from fastseed import environment
 
-    environment.capture(folder)
-elif tool == "collect_env":
+def collect_env(_):
     from torch.utils.collect_env import main
 
     main()
-elif tool == "watermark":
+
+
+def watermark(_):
     from watermark import watermark
 
     about = ("python", "machine", "hostname", "githash", "gitbranch", "gitrepo", "conda", "gpu")
     packages = "torch,numpy,frobnicator,torchfrob,pinned,mylib"
     print(watermark(packages=packages, **dict.fromkeys(about, True)))
-elif tool == "pip_freeze":
-    subprocess.run(
-        [sys.executable, "-m", "pip", "freeze", "--disable-pip-version-check"], check=True
-    )
+
+
+def pip_freeze(_):
+    command = [sys.executable, "-m", "pip", "freeze", "--disable-pip-version-check"]
+    print(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def ours(folder):
+    from fastseed import environment
+
+    environment.capture(folder / "ours")
+
+
+library, switch, folder, *tools = sys.argv[1:]
+ctypes.CDLL(library)
+torch.backends.cudnn.benchmark = switch == "1"
+Path(folder).mkdir()
+for tool in tools:
+    with open(Path(folder, f"{tool}.txt"), "w") as file, contextlib.redirect_stdout(file):
+        globals()[tool](Path(folder))
