@@ -14,7 +14,9 @@ from typing import NamedTuple
 from .module import Arguments, Fault, Module, is_none
 from .seeding import MAKERS, last_name
 
-_SEEDS = {"seed", "manual_seed", "set_state", "setstate", "graphsafe_set_state", "clone_state"}
+_SEEDS = frozenset(
+    ("seed", "manual_seed", "set_state", "setstate", "graphsafe_set_state", "clone_state")
+)
 _REGISTERS = {"register_generator"}
 _POOLS = ("fastseed.GeneratorPool", "fastseed.pool.GeneratorPool")
 _THROUGH = (ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp, ast.Starred)
@@ -166,12 +168,7 @@ def _is_module_level(module: Module, target: ast.expr) -> bool:
 def _seeded_elsewhere(module: Module, target: ast.expr) -> bool:
     """Whether a variable of that name is seeded through another object: `job.rng.seed(0)`."""
     name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
-    for node in module.nodes:
-        if isinstance(node, ast.Attribute) and node.attr in _SEEDS:
-            inner = node.value
-            if isinstance(inner, ast.Attribute) and inner.attr == name:
-                return True
-    return False
+    return name in module.attributes_of(_SEEDS)
 
 
 # ---------------------------------------------------------------- for want of a better one

@@ -35,6 +35,7 @@ class Module:
         self.names = Names(self.tree)
         self.nodes, self.parents = self.names.nodes, self.names.parents
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
+        self._attributes: dict[frozenset[str], frozenset[str]] = {}
 
     def origin(self, node: ast.AST | None) -> str | None:
         """See :meth:`Names.origin`; of a call, of what is called."""
@@ -76,6 +77,18 @@ class Module:
         """Every place of the same variable."""
         key = self.names.key(target)
         return [] if key is None else self.uses.get(key, [])
+
+    def attributes_of(self, names: frozenset[str]) -> frozenset[str]:
+        """Every `attribute` of `one.attribute.name` with one of these names."""
+        if names not in self._attributes:
+            self._attributes[names] = frozenset(
+                node.value.attr
+                for node in self.nodes
+                if isinstance(node, ast.Attribute)
+                and node.attr in names
+                and isinstance(node.value, ast.Attribute)
+            )
+        return self._attributes[names]
 
     def reached(self, nodes: list[ast.AST]) -> Iterator[ast.AST]:
         """All nodes below these, and in the functions of this file that are called there."""

@@ -74,6 +74,7 @@ class Names:
         self.scopes: dict[ast.AST, Scope] = {}  # of every node, the scope that it is read in
         self._inner: dict[ast.AST, Scope] = {}
         self._origins: dict[ast.AST, str | None] = {}
+        self._common: dict[int, str | None] = {}  # by the list of bindings
         self._collect(tree)
 
     # ------------------------------------------------------------ what others ask
@@ -190,7 +191,13 @@ class Names:
     def _origin_of(self, node: ast.AST, depth: int) -> str | None:
         if isinstance(node, ast.Name):
             found = self.lookup(node)
-            return None if found is None else self._agreed(found[1], depth)
+            if found is None or depth > 1:  # further down, what leads back here is unknown
+                return None if found is None else self._agreed(found[1], depth)
+            # Once for all places of a name: one that is bound thousands of times is read as often.
+            key = id(found[1])
+            if key not in self._common:
+                self._common[key] = self._agreed(found[1], depth)
+            return self._common[key]
         if isinstance(node, ast.Call):
             base = self._origin(node.func, depth)
             return None if base is None else f"{base}()"
@@ -207,8 +214,10 @@ class Names:
         told = [b for b in bindings if not (b.kind == "value" and _is_none(b.node))]
         if told and all(b.kind == "import" for b in told):
             return canonical(told[0].dotted)  # try: one; except ImportError: its stand-in
-        origins = {self._meaning(b, depth) for b in told}
-        return origins.pop() if len(origins) == 1 else None
+        agreed = self._meaning(told[0], depth) if told else None
+        if agreed is None or any(self._meaning(b, depth) != agreed for b in told):
+            return None
+        return agreed
 
     def _meaning(self, binding: Binding, depth: int) -> str | None:
         if binding.kind == "import":

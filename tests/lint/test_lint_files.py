@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fastseed import lint
-from fastseed.lint import files
+from fastseed.lint import files, names
 
 FAULT = "import random\nr = random.Random()\n"
 
@@ -202,3 +202,21 @@ def test_nothing_crashes_on_mutated_programs(data):
     for check in lint.checking.CHECKS:
         for fault in check(module):
             assert fault.rule in lint.RULES and fault.message and fault.node in module.names.scopes
+
+
+@pytest.mark.parametrize("line", ["x = 1", "g = torch.Generator()", "for x in set(a): y.append(x)"])
+def test_names_that_are_bound_thousands_of_times_are_looked_up_once(tmp_path, monkeypatch, line):
+    """Work grows with a file's length, not with its square."""
+    looked = 0
+    meaning = names.Names._meaning
+
+    def counting(self, binding, depth):
+        nonlocal looked
+        looked += 1
+        return meaning(self, binding, depth)
+
+    monkeypatch.setattr(names.Names, "_meaning", counting)
+    file = tmp_path / "many.py"
+    file.write_text("import torch\n" + f"{line}\n" * 2000)
+    lint.check([file])
+    assert looked < 20_000
