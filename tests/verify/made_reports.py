@@ -59,7 +59,8 @@ def all_runs(count: int, n: int, differing: bool = False) -> list[Run]:
 
 def a_band(runs: list[Run]) -> Band:
     values = np.array([run.curve.values for run in runs])
-    std = values.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(values.shape[1])
+    spread = len(runs) > 1 and (values != values[0]).any()
+    std = values.std(axis=0, ddof=1) if spread else np.zeros(values.shape[1])
     return Band(len(runs), runs[0].curve.steps, values.mean(axis=0), std)
 
 
@@ -268,7 +269,7 @@ def planted() -> Report:
         findings=tuple(Finding(one(), True, text, one(), one()) for text in bad),
         bands=bands,
         paired=tuple(replace(pair, a=one(), b=one()) for pair in base.paired),
-        environment=tuple(("high", text, "changed", one(), {one(): [one()]}) for text in bad),
+        environment=tuple(("high", text, "changed", one(), {"x": [one()]}, one()) for text in bad),
         plan={text: [one()] for text in bad},
         versions={text: one() for text in bad},
         notes=bad,

@@ -263,3 +263,13 @@ def test_without_a_browser_it_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("FASTSEED_BROWSER", "require")
     with pytest.raises(pytest.fail.Exception, match="and FASTSEED_BROWSER=require"):
         start(tmp_path)
+
+
+def test_no_cell_covers_another(browser, written):
+    """However long what a run wrote is: a table gets wide, or its cells high."""
+    browser.open(written(planted()))
+    wide = browser.run(
+        "return [...document.querySelectorAll('th, td')].filter(c => c.checkVisibility())"
+        ".filter(c => c.scrollWidth > c.clientWidth + 1).map(c => c.innerText)"
+    )
+    assert wide == []
