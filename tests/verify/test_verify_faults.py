@@ -138,7 +138,7 @@ def test_an_unseeded_generator_is_named_with_its_line(tmp_path):
 
 def test_a_worker_trap_is_named(tmp_path):
     """Whole runs repeat, but persistent workers go on where those of a resumed run begin anew."""
-    report = verified(tmp_path, "worker")
+    report = verified(tmp_path, "worker", control=False)
     assert report.checks[0].passed and not report.checks[2].passed
     assert report.checks[2].differences[0].step == "8"
     found = first(report, "worker")
@@ -146,7 +146,7 @@ def test_a_worker_trap_is_named(tmp_path):
 
 
 def test_a_generator_that_was_drawn_from_before_resuming_is_named(tmp_path):
-    report = verified(tmp_path, "resume")
+    report = verified(tmp_path, "resume", control=False)
     assert report.checks[0].passed and not report.checks[2].passed
     found = report.findings[0]
     assert found.kind == "resume" and found.where == "resumed-0, step 8"
@@ -154,7 +154,7 @@ def test_a_generator_that_was_drawn_from_before_resuming_is_named(tmp_path):
 
 
 def test_an_operation_that_adds_as_threads_come_is_named(tmp_path):
-    report = verified(tmp_path, "arithmetic", runs=3)
+    report = verified(tmp_path, "arithmetic", runs=3, control=False)
     assert not report.passed and not report.checks[0].passed
     found = report.findings[0]
     assert (found.kind, found.certain) == ("arithmetic", True)
@@ -163,17 +163,17 @@ def test_an_operation_that_adds_as_threads_come_is_named(tmp_path):
 
 
 def test_weights_that_are_not_seeded_are_named(tmp_path):
-    found = verified(tmp_path, "weights", probe=False).findings[0]
+    found = verified(tmp_path, "weights", control=False, probe=False).findings[0]
     assert found.kind == "generator" and "begin with other weights" in found.says
 
 
 def test_what_a_checkpoint_leaves_out_is_named(tmp_path):
-    found = verified(tmp_path, "checkpoint", probe=False).findings[0]
+    found = verified(tmp_path, "checkpoint", runs=1, control=False, probe=False).findings[0]
     assert found.kind == "resume" and "optimizer 0.weight.momentum_buffer" in found.says
 
 
 def test_a_schedule_that_ends_with_the_run_is_named(tmp_path):
-    report = verified(tmp_path, "schedule", probe=False)
+    report = verified(tmp_path, "schedule", runs=1, control=False, probe=False)
     found = report.findings[0]
     assert found.kind == "resume" and "depends on the number of epochs" in found.says
     assert first(report, "tensor").says.startswith("whole-0 and half-0 part first in optimizer")
