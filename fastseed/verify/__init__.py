@@ -138,13 +138,14 @@ def verify(
             suspects += seen
             notes += [why] * bool(why)
         findings = diagnosis.explain(judged.checks, found, place.path, suspects)
+        passed = judged.verdict in verdict.REQUIRED[require]
         return Report(
-            passed=judged.verdict in verdict.REQUIRED[require],
+            passed=passed,
             verdict=judged.verdict,
             required=require,
             says=judged.says,
             runs=tuple(found),
-            checks=judged.checks,
+            checks=verdict.not_required(judged.checks) if passed else judged.checks,
             findings=tuple(findings),
             bands=judged.bands,
             paired=judged.paired,

@@ -80,6 +80,16 @@ def judge(runs: Sequence[Run], tensors: Check) -> Verdict:
     return Verdict(verdict, says, checks, bands, tuple(paired), ratio, tuple(_notes(runs)))
 
 
+def not_required(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """The checks of a verification that passed: one that failed was not required to."""
+    return tuple(
+        one
+        if one.passed is not False
+        else replace(one, passed=None, says=f"not required: {one.says}")
+        for one in checks
+    )
+
+
 def _verdict(
     checks: Sequence[Check], resumed: Paired, ratio: float | None, runs: int
 ) -> tuple[str, str]:
