@@ -20,8 +20,16 @@ _FILE_LIMIT = 1 << 20  # bytes of an untracked file that is hashed
 _SAFE = (
     *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false"),
     *("-c", "diff.external=", "-c", "color.ui=false", "--no-pager"),
+    # A folder of the working tree that looks like a bare repository brings its own configuration.
+    *("-c", "safe.bareRepository=explicit"),
 )
-_ENVIRON = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+_ENVIRON = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    # No remote is asked for what is missing here: its configuration may name a program.
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "",
+}
 # Set within hooks, and then about another folder than the one asked about.
 _FOREIGN = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_EXTERNAL_DIFF", "GIT_NAMESPACE"),
@@ -57,6 +65,7 @@ class Repositories:
         self.patches: dict[str, str] = {}
         self._runner, self._scrubber, self._keep = runner, scrubber, patches
         self._seen: dict[str, dict[str, Any]] = {}
+        self._filters: dict[Path, list[str] | None] = {}
         for name in _FOREIGN:
             runner.environ.pop(name, None)
 
@@ -117,16 +126,52 @@ class Repositories:
             return {}
         lines = (self._git(top, "submodule", "status") or "").splitlines()
         found = ([*line[1:].split(), "", ""] for line in lines)
-        return {words[1]: words[0] for words in found if words[1]}
+        return {
+            words[1]: words[0] + ("-dirty" if self._is_dirty(top / words[1]) else "")
+            for words in found
+            if words[1]
+        }
+
+    def _is_dirty(self, submodule: Path) -> bool:
+        return (submodule / ".git").exists() and bool(self._changes(submodule, "HEAD"))
+
+    def _changes(self, top: Path, base: str, *options: str) -> str | None:
+        """What `git diff` says of the working tree; None where git cannot say, or must not.
+
+        To compare, git passes files through the filters that the repository's attributes ask for
+        (gitattributes(5)), and these are programs that its own configuration names: they are left
+        out. So are changes within submodules, which have filters of their own.
+        """
+        drivers = self._drivers(top)
+        if drivers is None:
+            return None
+        no_filters = []
+        for driver in drivers:
+            for key, value in (("clean", ""), ("smudge", ""), ("process", ""), ("required", "no")):
+                no_filters += ["-c", f"filter.{driver}.{key}={value}"]
+        plain = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty")
+        return self._git(top, *no_filters, "diff", *plain, *options, base, "--")
+
+    def _drivers(self, top: Path) -> list[str] | None:
+        """The filters that are not the user's or the system's own; None if they have no names."""
+        if top not in self._filters:
+            listed = self._git(top, "config", "-z", "--show-scope", "--name-only", "--list")
+            words = (listed or "").split("\0")
+            keys = zip(words[::2], words[1::2], strict=False)
+            own = {key for scope, key in keys if scope in ("local", "worktree")}
+            found = {key[7:].rpartition(".")[0] for key in own if key.startswith("filter.")}
+            strange = listed is None or any("=" in driver or "\n" in driver for driver in found)
+            self._filters[top] = None if strange else sorted(found)
+        return self._filters[top]
 
     def _diff(self, top: Path, name: str, base: str) -> dict[str, Any] | None:
         """What is not committed: None for nothing; a description, and the text in ``patches``."""
-        text = self._git(top, "diff", "--no-ext-diff", "--no-textconv", "--submodule=short", base)
+        text = self._changes(top, base, "--submodule=short")
         if text is None:
             return {"problem": "git could not tell"}
         if not text:
             return None
-        stat = self._git(top, "diff", "--no-ext-diff", "--no-textconv", "--numstat", base) or ""
+        stat = self._changes(top, base, "--numstat") or ""
         files = [line.split("\t") for line in stat.splitlines()]
         about: dict[str, Any] = {
             "files": {line[2]: f"+{line[0]} -{line[1]}" for line in files if len(line) == 3}

@@ -196,7 +196,7 @@ def test_a_section_that_cannot_be_read_is_a_problem_and_not_the_end(monkeypatch)
 
 def repository(path):
     def run(*arguments):
-        subprocess.run(
+        return subprocess.run(
             ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
             **{"cwd": path, "check": True, "capture_output": True, "timeout": 30},
         )
@@ -236,10 +236,64 @@ def test_a_repository_runs_nothing_of_its_own(tmp_path):
     program.chmod(0o755)
     for name in ("core.fsmonitor", "diff.external", "diff.x.textconv", "diff.x.command"):
         run("config", name, str(program))
-    (tmp_path / "r" / ".gitattributes").write_text("*.py diff=x\n")
+    for name in ("clean", "smudge", "process"):
+        run("config", f"filter.y.{name}", str(program))
+    run("config", "filter.y.required", "true")
+    (tmp_path / "r" / ".gitattributes").write_text("*.py diff=x filter=y\n")
     (tmp_path / "r" / "a.py").write_text("x = 2\n")
     state = git.Repositories(Runner(), Scrubber()).state(tmp_path / "r", "r")
     assert state["diff"]["files"] == {"a.py": "+1 -1"} and not mark.exists()
+
+
+def test_a_filter_whose_name_cannot_be_passed_on_is_not_run(tmp_path):
+    run = repository(tmp_path / "r")
+    mark = tmp_path / "ran"
+    run("config", "filter.a=b.clean", f"touch {mark}; cat")
+    (tmp_path / "r" / ".gitattributes").write_text("*.py filter=a=b\n")
+    (tmp_path / "r" / "a.py").write_text("x = 2\n")
+    state = git.Repositories(Runner(), Scrubber()).state(tmp_path / "r", "r")
+    assert state["diff"] == {"problem": "git could not tell"} and not mark.exists()
+
+
+def test_a_submodule_runs_nothing_of_its_own_and_is_told_when_changed(tmp_path):
+    repository(tmp_path / "inner")
+    run = repository(tmp_path / "r")
+    run("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(tmp_path / "inner"), "in")
+    run("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "in")
+    mark = tmp_path / "ran"
+    run("-C", "in", "config", "filter.y.clean", f"touch {mark}; cat")
+
+    def submodules():
+        state = git.Repositories(Runner(), Scrubber()).state(tmp_path / "r", "r")
+        assert state["diff"] is None
+        return state["submodules"]["in"]
+
+    commit = submodules()
+    (tmp_path / "r" / "in" / "a.py").write_text("x = 2\n")
+    info = tmp_path / "r" / ".git" / "modules" / "in" / "info"
+    info.mkdir(exist_ok=True)
+    (info / "attributes").write_text("*.py filter=y\n")
+    assert submodules() == f"{commit}-dirty" and not mark.exists()
+
+
+def test_what_is_missing_is_not_fetched(tmp_path):
+    """The remote of a partial clone may name the program that answers."""
+    run = repository(tmp_path / "r")
+    blob = run("rev-parse", "HEAD:a.py").stdout.decode().strip()
+    mark = tmp_path / "ran"
+    for name, value in {
+        "remote.origin.url": str(tmp_path),
+        "remote.origin.promisor": "true",
+        "remote.origin.uploadpack": f"touch {mark}; false",
+        "extensions.partialClone": "origin",
+        "core.repositoryformatversion": "1",
+        "protocol.file.allow": "always",
+    }.items():
+        run("config", name, value)
+    (tmp_path / "r" / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    (tmp_path / "r" / "a.py").write_text("x = 2\n")
+    git.Repositories(Runner(), Scrubber()).state(tmp_path / "r", "r")
+    assert not mark.exists()
 
 
 def test_a_long_diff_is_described_and_not_kept(tmp_path, monkeypatch):
