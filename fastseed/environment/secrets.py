@@ -23,7 +23,8 @@ MARK = "<redacted>"
 
 # The user part of a URL; a slash in an unquoted password is taken along, as clients would not.
 _USERINFO = re.compile(
-    r"(?P<head>(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,3})(?P<secret>[^\s/'\"<>]+|[^\s/'\"<>@]+:(?!\d{1,5}/)[^\s'\"<>@]*)"
+    r"(?P<head>(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,3})(?P<secret>[^\s/'\"<>]{1,2000}"
+    r"|[^\s/:'\"<>@]{1,200}:(?!\d{1,5}/)[^\s'\"<>@]{0,2000})"
     r"(?P<tail>@)"
 )
 # user:secret@host without a scheme, as in proxies and scp-like remotes.
@@ -32,7 +33,7 @@ _BARE_USERINFO = re.compile(
 )
 _PLAIN_USERS = ("git", "hg", "ssh", "svn")
 _QUERY = re.compile(
-    r"(?P<head>(?<![A-Za-z0-9])[a-z][a-z0-9+.-]{0,30}://[^\s?#'\"<>]+\?)(?P<secret>[^\s#'\"<>]+)",
+    r"(?P<head>(?<![A-Za-z0-9])[a-z][a-z0-9+.-]{0,30}://[^\s?#'\"<>]{1,2000}\?)(?P<secret>[^\s#'\"<>]+)",
     re.I,
 )
 _URL = re.compile(r"(?<![A-Za-z0-9])[a-z][a-z0-9+.-]{0,30}://[^\s'\"<>]+", re.I)
@@ -54,7 +55,8 @@ _CALL = re.compile(  # setdefault("NAME", "value"), ("name", "value")
     r"(?P<o>\\?[\"'])" + _NAME + r"(?P=o)(?P<link>\s*,\s*)" + _LITERAL, re.DOTALL
 )
 _UNQUOTED = re.compile(
-    _NAME + r"(?P<link>(?:\\?[\"'])?\s*(?:=>|:=|\?=|=|:)\s*)(?P<secret>[^\s\"'`,;&|)}\]<>\\]+)"
+    _NAME
+    + r"(?P<link>(?:\\?[\"'])?\s*(?:=>|:=|\?=|=|:)\s*)(?P<secret>[^\s\"'`,;&|)}\]<>\\]{1,4000})"
 )
 _OPTION = re.compile(r"(?<![\w-])--?" + _NAME + r"(?P<link>\s+|=)(?P<secret>(?!-)[^\s\"'=]+)")
 _ELEMENT = re.compile(r"<" + _NAME + r"(?P<link>[^<>]*>)(?P<secret>[^<>]+)(?=</)")
@@ -64,6 +66,31 @@ _NETRC = re.compile(
 _HEADER = re.compile(  # not "basic training": a digit, an equals sign or some length
     r"(?i)\b(?P<head>(?:bearer|basic|digest|negotiate)\s+)"
     r"(?P<secret>(?=\S*[\d=]|\S{20})[\w.~+/=-]{6,})"
+)
+
+_AUTHORIZATION = re.compile(  # of any scheme: "token …", "ApiKey …"
+    r"(?i)(?P<head>\bauthorization\b\\?[\"']?\s{0,9}[:=]\s{0,9}\\?[\"']?"
+    r"(?:[a-z][\w-]{0,30}[ \t]+)?)"
+    r"(?P<secret>[^\s\"'\\,;]+)"
+)
+_COMMAND = re.compile(  # NAME value
+    r"\b(?:ENV|setenv|set -\w{1,5}|configure set)[ \t]+"
+    + _NAME
+    + r"(?P<link>[ \t]+)(?P<secret>\S+)"
+)
+_LISTED = re.compile(  # "name": NAME, "value": value
+    r"\b[Nn]ame\\?[\"']?\s{0,9}[:=]\s{0,9}\\?[\"']?" + _NAME + r"(?P<link>\\?[\"']?[\s,+-]{0,99}"
+    r"\\?[\"']?[Vv]alue\\?[\"']?\s{0,9}[:=]\s{0,9}\\?[\"']?)(?P<secret>[^\s\"'\\,}]+)"
+)
+_USER_OPTION = re.compile(
+    r"(?P<head>(?<![\w-])(?:-u|--user)[ =][\"']?[^\s:\"'/=]{1,100}:)(?P<secret>[^\s\"':/][^\s\"']*)"
+)
+_PASSWORD_OPTION = re.compile(
+    r"(?P<head>\b(?:sshpass|login|mysql\w*|mariadb\w*)\b[^\n|;&]{0,200}? -p ?[\"']?)"
+    r"(?P<secret>[^\s\"']+)"
+)
+_CONNECTION = re.compile(  # Password=with spaces;
+    r"(?i)(?P<head>;\s{0,9}(?:password|pwd)\s{0,9}=)(?P<secret>[^;\n\"']{1,200})(?=;|\Z)"
 )
 
 # Forms of keys and tokens, as their issuers document them.
@@ -257,8 +284,18 @@ class Scrubber:
         text = _FORMS.sub(self._mark, text)
         text = _USERINFO.sub(self._user, text)
         text = _BARE_USERINFO.sub(self._user, text)
-        text = _QUERY.sub(self._inner, text)
-        return _HEADER.sub(self._inner, text)
+        for pattern in (
+            _QUERY,
+            _AUTHORIZATION,
+            _HEADER,
+            _USER_OPTION,
+            _PASSWORD_OPTION,
+            _CONNECTION,
+        ):
+            text = pattern.sub(self._inner, text)
+        for pattern in (_COMMAND, _LISTED):
+            text = self._assigned(pattern, text)
+        return text
 
     def _known_values(self, text: str) -> str:
         if self._pattern is None:

@@ -370,8 +370,35 @@ def test_hostile_text_is_scrubbed_in_time():
         "://" * 5000,
         '"""' * 3000,
         "a " * 9999,
+        "a://" * 100_000,
+        "a:/b:" * 20_000,
+        "a:b" * 20_000,
     ):
         assert isinstance(Scrubber().code(text, literals=False), str)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curl -H 'Authorization: token {}' https://e.org",
+        '{{"Authorization": "ApiKey {}"}}',
+        "Authorization=Basic {}",
+        "curl -u admin:{} https://e.org",
+        'curl --user "admin:{}" https://e.org',
+        "sshpass -p {} ssh host",
+        "docker login -u me -p '{}' r.example.org",
+        "mysql -h db -p{} train",
+        "ENV DB_PASSWORD {}",
+        "setenv FOO_TOKEN {}",
+        "aws configure set aws_secret_access_key {}",
+        '{{"name": "DB_PASSWORD", "value": "{}"}}',
+        "+  - name: DB_PASSWORD\n+    value: {}",
+        "Server=tcp:x,1433;User ID=sa;Password=My word {};Encrypt=True",
+    ],
+)
+def test_what_tools_take_as_a_secret_is_removed(text):
+    for scrub in (Scrubber().text, lambda t: Scrubber().code(t, literals=False)):
+        assert "gnu-Flint7" not in scrub(text.format("gnu-Flint7"))
 
 
 def test_every_form_of_the_mark_is_harmless():
