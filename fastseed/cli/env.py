@@ -126,9 +126,11 @@ def _fields(section: dict[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for key, value in section.items():
         if isinstance(value, dict) and value:
-            rows += [(f"{key}/{inner}", _short(one, 100)) for inner, one in value.items()]
+            rows += [
+                (_short(f"{key}/{inner}", 200), _short(one, 100)) for inner, one in value.items()
+            ]
         else:
-            rows.append((key, _short(value, 100)))
+            rows.append((_short(key, 200), _short(value, 100)))
     return rows
 
 
@@ -168,8 +170,9 @@ def _values(difference: Any) -> tuple[str, str]:
     """Both values; of two lists only what one has and the other has not."""
     a, b = difference.before, difference.after
     if isinstance(a, list) and isinstance(b, list):
-        only_a = [one for one in a if one not in b]
-        only_b = [one for one in b if one not in a]
+        in_a, in_b = (set(map(json.dumps, one)) for one in (a, b))
+        only_a = [one for one in a if json.dumps(one) not in in_b]
+        only_b = [one for one in b if json.dumps(one) not in in_a]
         if only_a or only_b:
             a, b = only_a, only_b
     empty = {"added": ("-", _short(b)), "removed": (_short(a), "-")}

@@ -95,7 +95,8 @@ def _repository(state: Any) -> Any:
     if not isinstance(state, dict) or not isinstance(state.get("diff"), dict):
         return state
     diff = state["diff"]
-    files = ", ".join(diff.get("files", {})) or "?"
+    named = diff.get("files")
+    files = (", ".join(map(str, named)) if isinstance(named, dict) else "") or "?"
     known = diff.get("sha256") or diff.get("problem") or ""
     return {**state, "diff": f"{files} ({str(known)[:12]})"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any, NamedTuple
 
 FORMAT = "fastseed-environment"
@@ -63,7 +64,7 @@ def patch_digest(text: str) -> str:
 def parse(text: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, str]]:
     """Header, sections and the patches' digests of a document; :class:`Invalid` otherwise."""
     try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        document = json.loads(text, **_STRICT)
     except Invalid:
         raise
     except RecursionError:
@@ -76,6 +77,8 @@ def parse(text: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[st
         raise Invalid(f"of version {VERSION}, not {str(document.get('version'))[:20]!r}")
     _check_depth(document)
     header, patches = _object(document, "captured"), _object(document, "patches")
+    if not isinstance(header.get("problems", []), list):
+        raise Invalid("a document whose 'problems' are a list")
     sections = _object(document, "sections")
     for name in sections:
         _object(sections, name)
@@ -100,6 +103,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise Invalid(f"without {name}")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise Invalid(f"without {digits[:20]}")
+    return number
+
+
+_STRICT: dict[str, Any] = {
+    "object_pairs_hook": _unique,
+    "parse_constant": _no_constant,
+    "parse_float": _finite,
+}
 
 
 def _check_depth(value: Any, left: int = DEPTH) -> None:

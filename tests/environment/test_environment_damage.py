@@ -72,6 +72,17 @@ def piped(path):
     os.mkfifo(path / "environment.json")
 
 
+def infinite(at, number):
+    """A number that is JSON and none once it is read."""
+
+    def damage(path):
+        text = (path / "environment.json").read_text()
+        assert at in text
+        (path / "environment.json").write_text(text.replace(at, number, 1))
+
+    return damage
+
+
 NESTED = json.loads('{"a":' * 50 + "1" + "}" * 50)
 DAMAGES = {
     "empty": replaced(""),
@@ -81,6 +92,9 @@ DAMAGES = {
     "foreign": replaced('{"name": "x"}'),
     "a list": replaced("[]"),
     "NaN": replaced('{"format": NaN}'),
+    "infinite": infinite('"sections": {', '"sections": {"more": {"x": 1e999},'),
+    "infinite header": infinite('"captured": {', '"captured": {"x": 1e999,'),
+    "problems": changed(lambda d: d["captured"].update(problems=5)),
     "twice": replaced('{"format": 1, "format": 2}'),
     "deep": replaced("[" * 100000),
     "nested": changed(lambda d: d["sections"].update(x=NESTED)),
@@ -104,6 +118,18 @@ def test_a_damaged_capture_says_what_is_wrong_with_which_file(copy, damage, caps
     assert main(["env", "show", str(copy)]) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and "Traceback" not in shown.err
+
+
+def test_a_capture_that_somebody_made_is_compared_and_shown(tmp_path, capsys):
+    """A checksum proves nothing of who wrote it."""
+    for name, files in (("a", 5), ("b", [1])):
+        many = [f"{name}{i}" for i in range(20_000)]  # each looked up in the other: no squares
+        made = {"git": {"diff": {"files": files}}, "torch": {"k" * 10_000: "x", "many": many}}
+        folder.write("f", tmp_path / name, environment.Capture({}, made, {}), False)
+    assert main(["env", "diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert main(["env", "show", str(tmp_path / "a")]) == 0
+    shown = capsys.readouterr()
+    assert max(map(len, shown.out.splitlines())) < 1000 and "Traceback" not in shown.err
 
 
 def test_a_damaged_patch_is_noticed(tmp_path):
