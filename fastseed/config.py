@@ -123,7 +123,9 @@ def _parse(function: str, document: Any) -> Config:
     for key, value in section.items():
         if key not in names:
             where = config_files.dotted((SECTION, key))
-            raise ValueError(f"{function}: {where} must be one of {', '.join(names)}, got {key!r}")
+            raise ValueError(
+                f"{function}: {where} must be one of {', '.join(names)}, got {describe(key)}"
+            )
         found[key] = _check(function, key, value)
     return Config(**found)
 

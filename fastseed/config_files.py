@@ -89,7 +89,8 @@ def dotted(path: tuple[Any, ...]) -> str:
     """A key's path as messages show it: ``determinism.numpy_seed``, ``train.lr[2]``."""
     text = ""
     for part in path:
-        name = part if isinstance(part, str) and part.isidentifier() else describe(part)
+        name = part if isinstance(part, str) and part[:80].isidentifier() else describe(part)
+        name = name if len(name) <= 80 else f"{name[:77]}..."
         text += f"[{part}]" if isinstance(part, int) else f".{name}" if text else name
     return text or "the file"
 
@@ -223,7 +224,8 @@ def _node(function: str, loader: Any, node: Any, path: tuple[Any, ...], count: l
         return Constant(f"{node.value[:20]}…")
     try:
         return loader.construct_object(node)
-    except ValueError:  # a date that is none
+    # A date or number that is none (`!!int ""`, `!!bool maybe`): PyYAML lets any of these escape.
+    except (ValueError, LookupError, AttributeError, ArithmeticError):
         raise ValueError(
             f"{function}: {dotted(path)} must be a value, got {describe(node.value)}"
         ) from None

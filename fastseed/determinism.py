@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -163,9 +164,13 @@ def _set_switches(switches: list[Switch], undo: list[Callable[[], None]]) -> Ite
 
 
 def _put_back(switches: list[Switch], before: list[Any]) -> None:
-    for switch, found in zip(switches, before, strict=True):
+    def put_back(switch: Switch, found: Any) -> None:
         if switch.read() != found:
             switch.write(found)
+
+    pairs = zip(switches, before, strict=True)
+    # One that cannot be changed any more does not keep the others.
+    _run_all([functools.partial(put_back, *pair) for pair in reversed([*pairs])])
 
 
 def _flash_rows() -> Iterator[Row]:

@@ -335,3 +335,26 @@ def test_a_missing_reader_names_its_extra(load, monkeypatch, name, suffix):
 )
 def test_paths_of_keys(path, text):
     assert config_files.dotted(path) == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '!!int ""',
+        '!!int "_"',
+        '!!float "_"',
+        "!!bool maybe",
+        "!!timestamp now",
+        "1" + ":1" * 400 + ".5",
+    ],
+)
+def test_yaml_that_is_no_value_is_refused(load, value):
+    """PyYAML's constructors fail with whatever they stumble over."""
+    with pytest.raises(ValueError, match=r"determinism.numpy_seed must be a value, got"):
+        load(f"determinism: {{numpy_seed: {value}}}", "yaml")
+
+
+def test_a_long_key_makes_no_long_message(load):
+    with pytest.raises(ValueError) as caught:
+        load(json.dumps(section_of(**{"k" * 100_000: 1})))
+    assert len(str(caught.value)) < 1000

@@ -182,6 +182,18 @@ def test_flags_that_are_frozen_are_an_error_and_nothing_changes(monkeypatch):
     assert everything() == before
 
 
+def test_flags_that_freeze_inside_keep_nothing_else_from_going_back(monkeypatch):
+    module = torch.backends.flags_frozen.__globals__
+    before = everything()
+    with pytest.raises(RuntimeError, match="flags"), deterministic():
+        monkeypatch.setitem(module, "__allow_nonbracketed_mutation_flag", False)
+    monkeypatch.undo()
+    for backend in (torch.backends.cudnn, torch.backends.mkldnn):  # what was frozen
+        assert backend.deterministic
+        backend.deterministic = False
+    assert everything() == before
+
+
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
