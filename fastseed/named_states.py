@@ -89,15 +89,15 @@ def _of_the_lowest(seeder: Any, state: dict[Any, Any]) -> dict[str, State]:
 
 def _named(seeder: Any, rest: dict[str, Any], prefix: str, own: dict[str, str]) -> dict[str, State]:
     """Takes the named streams among these keys out of ``rest``."""
-    cpu = TorchSink(torch.Generator())
     resumed = {}
     for name, key in own.items():
         stream, _, kind = name.rpartition("/")
         if kind != CPU or not stream or seeder._registry.find(name) is not None:
             continue
-        _check(key, cpu, rest[key])
         generator = torch.Generator()
-        TorchSink(generator).load(rest.pop(key))
+        sink = TorchSink(generator)
+        _check(key, sink, rest[key])
+        sink.load(rest.pop(key))
         devices = [_devices(a, rest, f"{prefix}{stream}/{a.name}") for a in seeder._accelerators]
         resumed[stream] = State(generator, devices)
     return resumed
