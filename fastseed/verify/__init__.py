@@ -137,6 +137,9 @@ def verify(
             seen, why = probing.probe(place, timeout)
             suspects += seen
             notes += [why] * bool(why)
+        around = _environment(place, notes)
+        if not all(check.identical for check in (*judged.checks[:3], judged.checks[4])):
+            suspects += diagnosis.read_environment(around)
         findings = diagnosis.explain(judged.checks, found, place.path, suspects)
         passed = judged.verdict in verdict.REQUIRED[require]
         return Report(
@@ -150,7 +153,7 @@ def verify(
             bands=judged.bands,
             paired=judged.paired,
             variance_ratio=judged.variance_ratio,
-            environment=_environment(place, notes),
+            environment=around,
             plan=asked.document(),
             seconds=sum(run.seconds for run in found),
             versions=_versions(),

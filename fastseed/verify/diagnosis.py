@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from . import recordings
 from .recordings import Parted
 from .result import Check, Finding, Run
@@ -178,6 +179,30 @@ def _generators(parted: Parted) -> list[str]:
 def _and(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_NAMES]) + (" and others" if len(names) > _NAMES else "")
     return f"generator {shown} is" if len(names) == 1 else f"generators {shown} are"
+
+
+# ---------------------------------------------------------------- around the runs
+
+
+def read_environment(rows: Sequence[tuple[Any, ...]]) -> list[Finding]:
+    """What matters most of the differences between the first and the last session.
+
+    ``rows`` are those of :func:`fastseed.environment.diff`.
+    """
+    serious = [row for row in rows if row[0] in ("critical", "high")]
+    return [
+        Finding(
+            "environment", True,
+            f"{path} was {_short(before)} at first and {_short(after)} at last: {why}",
+            "sessions", "fastseed env diff of the first and last folder in sessions/",
+        )
+        for _, path, _, before, after, why in serious[:_NAMES]
+    ]  # fmt: skip
+
+
+def _short(value: Any) -> str:
+    text = "not there" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 # ---------------------------------------------------------------- the script's text
