@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
 from . import recordings
 from .recordings import Parted
 from .result import Check, Finding, Run
