@@ -15,7 +15,7 @@ PACKAGE, NATIVE = ROOT / "fastseed", ROOT / "csrc"
 
 # From the bottom to the top. A module imports from lower lines alone; a new one gets a place here.
 LEVELS = (
-    ("_reference", "_native", "_eager", "errors", "legacy", "seen"),
+    ("_reference", "_native", "_eager", "errors", "legacy", "seen", "strict_json"),
     ("hash_seed", "determinism_report", "determinism_settings"),
     ("_reference_draws", "_reference_digest", "_reference_shuffle", "watch_file"),
     ("_ops", "_draw_ops", "watch_compare"),
@@ -83,7 +83,7 @@ INSIDE = {
         ("__init__",),
     ),
     "verify": (
-        ("result", "template"),
+        ("result", "template", "processes"),
         ("readers_rows", "statistics", "recordings", "experiments"),
         ("readers_text", "readers_tensorboard", "directory", "verdict", "diagnosis"),
         ("readers", "probing"),

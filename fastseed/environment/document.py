@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from typing import Any, NamedTuple
+
+from .. import strict_json
+from ..strict_json import Invalid
 
 FORMAT = "fastseed-environment"
 VERSION = 1
@@ -31,10 +33,6 @@ class Capture(NamedTuple):
     header: dict[str, Any]
     sections: dict[str, dict[str, Any]]
     patches: dict[str, str]
-
-
-class Invalid(ValueError):
-    """A document that is no capture, or a damaged one; the message completes "must be …"."""
 
 
 def digest(sections: dict[str, Any]) -> str:
@@ -63,14 +61,7 @@ def patch_digest(text: str) -> str:
 
 def parse(text: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, str]]:
     """Header, sections and the patches' digests of a document; :class:`Invalid` otherwise."""
-    try:
-        document = json.loads(text, **_STRICT)
-    except Invalid:
-        raise
-    except RecursionError:
-        raise Invalid("nested less deeply") from None
-    except ValueError as error:
-        raise Invalid(f"a whole JSON document ({error})") from None
+    document = strict_json.parse(text)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise Invalid("a capture of `fastseed env capture`")
     if document.get("version") != VERSION or isinstance(document.get("version"), bool):
@@ -92,31 +83,6 @@ def _object(document: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Invalid(f"a document whose {name[:40]!r} is an object")
     return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Invalid("without duplicate keys")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise Invalid(f"without {name}")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise Invalid(f"without {digits[:20]}")
-    return number
-
-
-_STRICT: dict[str, Any] = {
-    "object_pairs_hook": _unique,
-    "parse_constant": _no_constant,
-    "parse_float": _finite,
-}
 
 
 def _check_depth(value: Any, left: int = DEPTH) -> None:

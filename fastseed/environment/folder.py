@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from ..streams import describe
-from .document import Capture, Invalid, dump, parse, patch_digest
+from ..strict_json import Invalid
+from .document import Capture, dump, parse, patch_digest
 
 NAME = "environment.json"
 PATCHES = "patches"

@@ -37,16 +37,14 @@ from typing import Any
 
 import numpy as np
 
+from ... import strict_json
+from ...strict_json import Invalid
 from ..result import EXPERIMENTS, Band, Curve, Paired, Report, Run
 
 FORMAT = 1
 KIND = "fastseed-verify"
 _NAN = 0x7FF8000000000000
 _NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-class _Invalid(ValueError):
-    """What is wrong with a document; completes "path must be …"."""
 
 
 def text(report: Report) -> str:
@@ -73,39 +71,21 @@ def load(path: str | os.PathLike[str]) -> Report:
         raise TypeError(f"{function}: path must be a path, got {type(path).__name__}")
     try:
         return parse(Path(path).read_bytes())
-    except _Invalid as error:
+    except Invalid as error:
         raise ValueError(f"{function}: path must be {error}, got {os.fspath(path)!r}") from None
 
 
 def parse(data: bytes | str) -> Report:
     """The report that a document's text holds; ValueError if it is none."""
-    try:
-        document = json.loads(data, object_pairs_hook=_unique, parse_constant=_constant)
-    except _Invalid:
-        raise
-    except RecursionError:
-        raise _Invalid("nested less deeply") from None
-    except ValueError as error:
-        raise _Invalid(f"a whole JSON document ({error})") from None
+    document = strict_json.parse(data)
     if not isinstance(document, dict) or document.pop("kind", None) != KIND:
-        raise _Invalid("a report of `fastseed verify`")
+        raise Invalid("a report of `fastseed verify`")
     found = document.pop("format", None)
     if isinstance(found, bool) or found != FORMAT:
-        raise _Invalid(f"of format {FORMAT}, not {str(found)[:20]!r}")
+        raise Invalid(f"of format {FORMAT}, not {str(found)[:20]!r}")
     report: Report = _decode(Report, document, "")
     _check(report)
     return report
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _Invalid("without double keys")
-    return found
-
-
-def _constant(name: str) -> Any:
-    raise _Invalid(f"strict JSON, without {name}")
 
 
 # ---------------------------------------------------------------- to plain values
@@ -169,10 +149,10 @@ def _decode_object(kind: Any, value: Any, where: str) -> Any:
     hints = typing.get_type_hints(kind)
     for key in hints:
         if key not in found:
-            raise _Invalid(f"a document with {f'{where}/{key}'!r}")
+            raise Invalid(f"a document with {f'{where}/{key}'!r}")
     for key in found:
         if key not in hints:
-            raise _Invalid(f"a document without the unknown {f'{where}/{key[:40]}'!r}")
+            raise Invalid(f"a document without the unknown {f'{where}/{key[:40]}'!r}")
     return kind(**{key: _decode(hint, found[key], f"{where}/{key}") for key, hint in hints.items()})
 
 
@@ -187,7 +167,7 @@ _CALLED = {
 
 def _expect(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise _Invalid(f"a document whose {where or '/'!r} is {_CALLED[kind]}")
+        raise Invalid(f"a document whose {where or '/'!r} is {_CALLED[kind]}")
     return value
 
 
@@ -206,7 +186,7 @@ def _float(value: Any, where: str) -> float:
                 return float(value)
         except OverflowError:
             pass
-    raise _Invalid(f'a document whose {where!r} is a float64, "NaN", "Infinity" or "-Infinity"')
+    raise Invalid(f'a document whose {where!r} is a float64, "NaN", "Infinity" or "-Infinity"')
 
 
 # ---------------------------------------------------------------- what types do not say
@@ -217,7 +197,7 @@ def _check(report: Report) -> None:
         _check_run(run, f"/runs/{i}")
     for name, band in report.bands.items():
         if name not in EXPERIMENTS:
-            raise _Invalid(f"a document whose '/bands' are of {', '.join(EXPERIMENTS)}")
+            raise Invalid(f"a document whose '/bands' are of {', '.join(EXPERIMENTS)}")
         _check_sizes(band, ("mean", "std"), f"/bands/{name}")
     for i, paired in enumerate(report.paired):
         names = ("mean", "low95", "high95", "low99", "high99")
@@ -226,14 +206,14 @@ def _check(report: Report) -> None:
 
 def _check_run(run: Run, where: str) -> None:
     if run.experiment not in EXPERIMENTS:
-        raise _Invalid(f"a document whose {where + '/experiment'!r} is {', '.join(EXPERIMENTS)}")
+        raise Invalid(f"a document whose {where + '/experiment'!r} is {', '.join(EXPERIMENTS)}")
     _check_sizes(run.curve, ("values",), f"{where}/curve")
     if len(set(run.curve.steps)) != len(run.curve.steps):
-        raise _Invalid(f"a document whose {where + '/curve/steps'!r} has no repeats")
+        raise Invalid(f"a document whose {where + '/curve/steps'!r} has no repeats")
 
 
 def _check_sizes(holder: Curve | Band | Paired, names: tuple[str, ...], where: str) -> None:
     for name in names:
         array = getattr(holder, name)
         if array is not None and len(array) != len(holder.steps):
-            raise _Invalid(f"a document whose {f'{where}/{name}'!r} has a value for each step")
+            raise Invalid(f"a document whose {f'{where}/{name}'!r} has a value for each step")

@@ -1,0 +1,47 @@
+"""JSON as its standard has it (RFC 8259): no NaN, no number beyond a double, no key twice."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+
+class Invalid(ValueError):
+    """What is wrong with a document; completes "it must be …"."""
+
+
+def parse(text: str | bytes) -> Any:
+    """The value that ``text`` holds.
+
+    Raises:
+        Invalid: it is no such document, or nested too deeply for Python.
+    """
+    try:
+        return json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
+    except Invalid:
+        raise
+    except RecursionError:
+        raise Invalid("nested less deeply") from None
+    except ValueError as error:
+        raise Invalid(f"a whole JSON document ({error})") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Invalid("without duplicate keys")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise Invalid(f"without {name}")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise Invalid(f"without {digits[:20]}")
+    return number
