@@ -15,9 +15,9 @@ PACKAGE, NATIVE = ROOT / "fastseed", ROOT / "csrc"
 
 # From the bottom to the top. A module imports from lower lines alone; a new one gets a place here.
 LEVELS = (
-    ("_reference", "_native", "_eager", "errors", "legacy", "seen", "strict_json"),
+    ("_reference", "_native", "_eager", "errors", "legacy", "seen", "strict_json", "whole_files"),
     ("hash_seed", "determinism_report", "determinism_settings"),
-    ("_reference_draws", "_reference_digest", "_reference_shuffle", "watch_file"),
+    ("_reference_draws", "_reference_digest", "_reference_shuffle", "watch_file", "audit_globals"),
     ("_ops", "_draw_ops", "watch_compare"),
     ("streams",),
     ("config_files", "determinism"),

@@ -26,7 +26,9 @@ import torch
 from .. import api, streams
 from . import diagnosis, probing, recordings, verdict
 from .directory import RunDirectory, opened
-from .experiments import LONGEST, plan
+from .experiments import LONGEST, check_flag, plan
+from .readers import read_curves
+from .readers_text import compiled
 from .result import (
     EXPERIMENTS,
     Band,
@@ -122,6 +124,13 @@ def verify(
         command, epochs=epochs, runs=runs, seed=seed, control=control, deterministic=deterministic,
         log=log, format=format, value=value, step=step, pattern=pattern,
     )  # fmt: skip
+    _check_reading(format, value, step, pattern)
+    for name, flag in (("probe", probe), ("restart", restart)):
+        check_flag(name, flag)
+    if progress is not None and not callable(progress):
+        raise TypeError(
+            f"fastseed.verify: progress must be callable, got {streams.describe(progress)}"
+        )
     jobs = streams.check_int("verify", "jobs", jobs, 1, 4096)
     _check_choice("require", require, tuple(verdict.REQUIRED))
     if timeout is not None:
@@ -132,7 +141,8 @@ def verify(
         )
         judged = verdict.judge(found, recordings.check(found, place.path))
         suspects = diagnosis.read_script(asked.command)
-        notes = list(judged.notes)
+        notes = [*judged.notes, *place.notes]
+        notes += [f"{file} changed while it was verified" for file in place.changed()]
         if probe and judged.verdict in (verdict.REDUCED, verdict.NOT):
             seen, why = probing.probe(place, timeout)
             suspects += seen
@@ -185,6 +195,24 @@ def _versions() -> dict[str, str]:
     }
 
 
+def _check_reading(format: str | None, value: str, step: str | None, pattern: str | None) -> None:
+    """What reading a log would refuse, before a run has taken hours to write one."""
+    read_curves((), format=format, value=value, step=step, pattern=pattern)
+    if pattern is not None:
+        compiled(pattern)
+    if format is not None and (format == "regex") != (pattern is not None):
+        must = "given with 'regex'" if pattern is None else f"None with {format!r}"
+        raise ValueError(
+            f"fastseed.verify: pattern must be {must}, got {streams.describe(pattern)}"
+        )
+    named = "regex" if pattern is not None else format
+    if named in ("dlll", "tensorboard", "regex") and step is not None:
+        raise ValueError(
+            f"fastseed.verify: step must be None with {named!r}, which names its steps, "
+            f"got {streams.describe(step)}"
+        )
+
+
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in allowed:
         choices = " or ".join(map(repr, allowed))
@@ -201,6 +229,7 @@ def _check_seconds(value: object) -> float:
         )
     if not (0 < value <= LONGEST and math.isfinite(value)):
         raise ValueError(
-            f"fastseed.verify: timeout must be in (0, {LONGEST:g}] seconds, got {value}"
+            f"fastseed.verify: timeout must be in (0, {LONGEST:g}] seconds, "
+            f"got {streams.describe(value)}"
         )
     return float(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -17,6 +16,7 @@ CHECKPOINT = "checkpoint"
 """The start of the names of what is copied from a half run to the resumed one."""
 LONGEST = 30 * 24 * 3600.0  # seconds of a run
 
+_SEEDS = ("PYTHONHASHSEED", "PL_GLOBAL_SEED")  # Python's and Lightning's
 _WEIGHTS = {"whole": 1.0, "half": 0.5, "resumed": 0.5, "unseeded": 1.0}
 
 
@@ -76,7 +76,7 @@ class Plan:
         new = {name: value for name, value in base.items() if name not in ours}
         seeded = experiment != "unseeded"
         if not seeded:
-            new.pop("PYTHONHASHSEED", None)
+            new = {name: value for name, value in new.items() if name not in _SEEDS}
         new |= launching.variables(
             new, seed=self.seed if seeded else None, deterministic=self.deterministic
         )
@@ -109,24 +109,35 @@ def plan(
     epochs = streams.check_int("verify", "epochs", epochs, 2, 2**31 - 1)
     runs = streams.check_int("verify", "runs", runs, 1, 10_000)
     seed = streams.check_int("verify", "seed", seed, 0, streams.MAX_MASTER)
-    if deterministic not in (False, True, "warn"):
+    check_flag("control", control)
+    if not isinstance(deterministic, bool) and not (
+        isinstance(deterministic, str) and deterministic == "warn"
+    ):
         raise ValueError(
             "fastseed.verify: deterministic must be True, False or 'warn', "
             f"got {streams.describe(deterministic)}"
         )
     _check_places(template, control)
-    if pattern is not None:
-        try:
-            re.compile(pattern)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise ValueError(
-                "fastseed.verify: pattern must be a regular expression, "
-                f"got {streams.describe(pattern)}: {error}"
-            ) from None
-    return Plan(
-        template.command, epochs, runs, seed, bool(control), deterministic, _inside(log),
+    asked = Plan(
+        template.command, epochs, runs, seed, control, deterministic, _inside(log),
         format, value, step, pattern,
     )  # fmt: skip
+    somewhere = Path(os.sep)
+    if asked.arguments("half", somewhere) == asked.arguments("whole", somewhere):
+        raise ValueError(
+            "fastseed.verify: command must have {epochs} or {stop} where half runs take it, "
+            f"got the same command for them: {streams.describe(list(template.command))}"
+        )
+    return asked
+
+
+def check_flag(name: str, value: object) -> None:
+    """TypeError for what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise TypeError(
+            f"fastseed.verify: {name} must be True or False, "
+            f"got {streams.describe(value)} of type {type(value).__name__}"
+        )
 
 
 def _check_places(template: Template, control: bool) -> None:
@@ -165,10 +176,18 @@ def _inside(log: str | os.PathLike[str] | None) -> str | None:
             "fastseed.verify: log must be a path, "
             f"got {streams.describe(log)} of type {type(log).__name__}"
         )
-    path = PurePosixPath(Path(log).as_posix())
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in str(path):
+    path = PurePosixPath(Path(os.fsdecode(log)).as_posix())
+    if path.is_absolute() or ".." in path.parts or not path.parts or not _is_pattern(str(path)):
         raise ValueError(
             "fastseed.verify: log must be a path below {run}, as metrics/rank0.jsonl, "
             f"got {streams.describe(os.fspath(log))}"
         )
     return str(path)
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        next(Path(os.devnull).glob(text), None)
+    except (ValueError, NotImplementedError):  # "**" beside other characters, a NUL
+        return False
+    return "\0" not in text

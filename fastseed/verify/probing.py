@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
 
 from .diagnosis import script_of
 from .directory import RunDirectory
+from .processes import Processes
 from .result import Finding
 
 NAME = "probe-0"
@@ -30,19 +30,18 @@ def probe(directory: RunDirectory, timeout: float | None) -> tuple[list[Finding]
         return [], "draws were not watched: the command is not of the form python script.py"
     environment = directory.plan.environment("half", folder, dict(os.environ))
     arguments = [*command[:at], *_DOCTOR, *command[at:]]
-    with open(folder / "stderr.txt", "wb") as errors:
-        try:
-            done = subprocess.run(
-                arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-                env=environment, timeout=timeout, check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return [], f"draws were not watched: {error}"
-    (folder / "stdout.txt").write_bytes(done.stdout)
     try:
-        found = json.loads(done.stdout)
+        code = Processes().run(arguments, environment, folder, timeout)
+    except OSError as error:
+        return [], f"draws were not watched: {error}"
+    if code is None:
+        return [], f"draws were not watched: that takes more than {timeout:g} s"
+    try:
+        found = json.loads((folder / "stdout.txt").read_bytes())
         seen = [(one["kind"], one["what"], one["where"]) for one in found["findings"]]
-    except (ValueError, KeyError, TypeError):
+        if not all(isinstance(text, str) for one in seen for text in one):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, OSError, RecursionError):
         python = command[0] if command[0] != sys.executable else "it"
         return [], f"draws were not watched: fastseed doctor did not end well in {python}"
     return list(_findings(seen)), ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +17,13 @@ import numpy as np
 
 from .directory import RunDirectory
 from .experiments import CHECKPOINT, Plan
+from .processes import Processes
 from .readers import read_curves
 from .result import Curve, Run
 from .template import Template
 
-_GRACE = 5.0  # seconds between asking a run to end and killing it
 _SHOWN = 12  # lines of a failed run's output
-
+_LISTED = 20  # names of files in an error
 
 _UNREAD = Curve((), np.zeros(0))
 
@@ -61,11 +60,12 @@ def run_all(
     chains = [("whole",), ("half", "resumed"), *[("unseeded",)] * plan.control]
     units = [(chain, k) for k in range(plan.runs) for chain in chains]
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(work.chain, *unit) for unit in units]
+        futures: list[Future[list[Run]]] = []
         try:
+            futures += (pool.submit(work.chain, *unit) for unit in units)
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         finally:  # also when interrupted
-            work.stop()
+            work.processes.stop()
             for future in futures:
                 future.cancel()
     failed = [error for one in done if not one.cancelled() and (error := one.exception())]
@@ -94,40 +94,49 @@ class _Work:
         self.total = self.plan.runs * sum(map(self.plan.weight, self.plan.experiments()))
         self.done = 0.0
         self.lock = threading.Lock()
-        self.stopped = threading.Event()
-        self.living: set[subprocess.Popen[bytes]] = set()
+        self.capturing = threading.Lock()
+        self.processes = Processes()
+        self.kept = self.find()
+
+    def find(self) -> dict[str, dict[str, Any]]:
+        """The runs that are there, before any is started that may write where it should not."""
+        found = {}
+        for experiment in self.plan.experiments():
+            for number in range(self.plan.runs):
+                record = self.directory.kept(f"{experiment}-{number}")
+                if record is not None:
+                    found[f"{experiment}-{number}"] = record
+        for number in range(self.plan.runs):
+            if f"half-{number}" not in found and f"resumed-{number}" in found:
+                # It went on from a half run that will be another one, and must not be taken for
+                # the new one's should this session end between the two.
+                self.directory.forget(f"resumed-{number}")
+                del found[f"resumed-{number}"]
+        return found
 
     def chain(self, experiments: tuple[str, ...], number: int) -> list[Run]:
         """Runs that need one another, in order."""
-        found: list[Run] = []
-        anew = False  # what is there after a run that has to be made (again) is not its result
-        for experiment in experiments:
-            run, kept = self.one(experiment, number, anew=anew)
-            found.append(run)
-            anew = not kept
-        return found
+        return [self.one(experiment, number) for experiment in experiments]
 
-    def one(self, experiment: str, number: int, *, anew: bool) -> tuple[Run, bool]:
-        """One run, or what is there of it; and whether it was there."""
-        if self.stopped.is_set():
+    def one(self, experiment: str, number: int) -> Run:
+        """One run, or what is there of it."""
+        if self.processes.stopped:
             raise _Stopped
         name = f"{experiment}-{number}"
-        with self.lock:  # the first one captures the environment
-            record = None if anew else self.directory.kept(name)
-            session = None if record else self.directory.session()
+        record = self.kept.get(name)
         what = "kept" if record else "done"
         if record is None:
-            record = self.start(experiment, number, name)
+            with self.capturing:  # the first one captures the environment
+                session = self.directory.session()
+            record = {**self.start(experiment, number, name), "session": session}
+            self.directory.finish(name, record)
         folder = self.directory.folder(name)
         self.read([self.log(name, folder)])  # so that a log that cannot be read shows at once
-        if session is not None:
-            self.directory.finish(name, {**record, "session": session})
         self.tell(name, what, record["seconds"], self.plan.weight(experiment))
-        run = Run(
+        return Run(
             name, experiment, number, tuple(record["command"]), record["seconds"],
             str(folder.relative_to(self.directory.path)), _UNREAD,
         )  # fmt: skip
-        return run, what == "kept"
 
     def start(self, experiment: str, number: int, name: str) -> dict[str, Any]:
         """Run it to its end."""
@@ -138,30 +147,14 @@ class _Work:
         environment = self.plan.environment(experiment, folder, dict(os.environ))
         self.tell(name, "started", 0.0, 0.0)
         begin = time.perf_counter()
-        with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
-            try:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                    env=environment, start_new_session=True,
-                )  # fmt: skip
-            except OSError as error:
-                raise RuntimeError(
-                    f"fastseed.verify: command must be a program that can be started, "
-                    f"got {command[0]!r}: {error.strerror}"
-                ) from None
-            with self.lock:
-                self.living.add(process)
-            if self.stopped.is_set():
-                _end(process)
-            try:
-                code: int | None = process.wait(self.timeout)
-            except subprocess.TimeoutExpired:
-                _end(process)
-                code = None
-            finally:
-                with self.lock:
-                    self.living.discard(process)
-        if self.stopped.is_set():
+        try:
+            code = self.processes.run(command, environment, folder, self.timeout)
+        except OSError as error:
+            raise RuntimeError(
+                f"fastseed.verify: command must be a program that can be started, "
+                f"got {command[0]!r}: {error.strerror}"
+            ) from None
+        if self.processes.stopped:
             raise _Stopped
         if code != 0:
             got = f"exit code {code}" if code is not None else f"none after {self.timeout:g} s"
@@ -181,25 +174,44 @@ class _Work:
                 f"but there is nothing in {self.directory.folder(half)} whose name begins with "
                 f"{CHECKPOINT!r}"
             )
-        for path in found:
-            if path.is_dir():
-                shutil.copytree(path, folder / path.name, symlinks=True)
-            else:
-                shutil.copy2(path, folder / path.name)
+        try:
+            for path in found:
+                if path.is_dir():
+                    # Not the links in it: through one the half run's own files might be written.
+                    shutil.copytree(path, folder / path.name, ignore_dangling_symlinks=True)
+                elif path.exists():
+                    shutil.copy2(path, folder / path.name)
+        except OSError as error:  # shutil's own errors are of this kind
+            raise RuntimeError(
+                f"fastseed.verify: the checkpoint of run {half} must be files and folders that can "
+                f"be copied, got {error}"
+            ) from None
 
     def log(self, name: str, folder: Path) -> Path:
         """Where a run wrote its losses."""
-        pattern = self.plan.log
-        if pattern is None:
-            return folder / "stdout.txt"
-        found = sorted(folder.glob(pattern))
+        pattern = self.plan.log or "stdout.txt"
+        literal = folder / pattern
+        found = [literal] if literal.exists() else sorted(folder.glob(pattern))
         if len(found) != 1:
             there = sorted(one.name for one in folder.iterdir())
+            shown = ", ".join(there[:_LISTED]) + (", …" if len(there) > _LISTED else "")
             raise ValueError(
                 f"fastseed.verify: log must be one path below {{run}}, got {pattern!r}, of which "
-                f"{name} has {len(found)}: there are {', '.join(there)}"
+                f"{name} has {len(found)}: there are {shown}"
             )
-        return found[0]
+        (path,) = found
+        if not path.resolve().is_relative_to(folder.resolve()):
+            # Runs that write to one file all hold what the last one wrote.
+            raise ValueError(
+                f"fastseed.verify: log must be a path below {{run}}, got {pattern!r}, which leads "
+                f"to {str(path.resolve())!r} in {name}"
+            )
+        if not (path.is_file() or path.is_dir()):
+            raise ValueError(
+                f"fastseed.verify: log must be a file or a folder, got {pattern!r}, which is "
+                f"neither in {name}"
+            )
+        return path
 
     def read(self, paths: Sequence[Path]) -> list[Curve]:
         """What runs wrote; together, since one alone may not show how its steps are counted."""
@@ -214,39 +226,14 @@ class _Work:
             self.done += weight
             self.progress(Event(name, what, seconds, self.done, self.total))
 
-    def stop(self) -> None:
-        """Start nothing more, and end what runs."""
-        self.stopped.set()
-        with self.lock:
-            living = list(self.living)
-        for process in living:
-            _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a run and what it has started."""
-    for how in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
-        try:
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, how)  # its session's leader, so its group has its number
-            else:
-                process.terminate()
-        except (ProcessLookupError, PermissionError):
-            return
-        try:
-            process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            continue
-
 
 def _last_lines(folder: Path) -> str:
     """The end of what a failed run printed."""
-    for name in ("stderr.txt", "stdout.txt"):
-        path = folder / name
-        size = path.stat().st_size
-        if size:
-            with open(path, "rb") as file:
-                file.seek(max(0, size - 4096))
-                lines = file.read().decode("utf-8", "replace").splitlines()[-_SHOWN:]
-            return f"; the end of {path}:\n" + "\n".join(f"  {line}" for line in lines)
+    for path in (folder / "stderr.txt", folder / "stdout.txt"):
+        with contextlib.suppress(OSError):  # whatever the run made of them
+            if path.is_file() and (size := path.stat().st_size):
+                with open(path, "rb") as file:
+                    file.seek(max(0, size - 4096))
+                    lines = file.read().decode("utf-8", "replace").splitlines()[-_SHOWN:]
+                return f"; the end of {path}:\n" + "\n".join(f"  {line}" for line in lines)
     return f"; it printed nothing (in {folder})"

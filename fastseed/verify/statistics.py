@@ -47,8 +47,11 @@ def paired(a: str, b: str, first: Sequence[Curve], second: Sequence[Curve]) -> P
     with np.errstate(all="ignore"):
         differences = values[pairs:] - values[:pairs]
         each = differences.mean(axis=0)
-        runs = differences.mean(axis=1) if steps else np.zeros(pairs)
+        # Without a step in common nothing is known of what they differ by, 0 least of all.
+        runs = differences.mean(axis=1) if steps else np.full(pairs, np.nan)
         half95, half99 = (_half_width(differences, level) for level in (0.95, 0.99))
+        overall, (all95, all99) = float(runs.mean()), (_interval(runs, q) for q in (0.95, 0.99))
+        correlation = _correlation(values[:pairs].mean(axis=0), values[pairs:].mean(axis=0))
 
     def around(half: Floats | None, sign: int) -> Floats | None:
         return None if half is None else each + sign * half
@@ -56,8 +59,7 @@ def paired(a: str, b: str, first: Sequence[Curve], second: Sequence[Curve]) -> P
     return Paired(
         a, b, pairs, steps, each,
         around(half95, -1), around(half95, 1), around(half99, -1), around(half99, 1),
-        float(runs.mean()), _interval(runs, 0.95), _interval(runs, 0.99),
-        _correlation(values[:pairs].mean(axis=0), values[pairs:].mean(axis=0)),
+        overall, all95, all99, correlation,
     )  # fmt: skip
 
 
@@ -86,11 +88,18 @@ def _correlation(a: Floats, b: Floats) -> float | None:
     """Pearson's; None where one is constant, too short, or not finite."""
     if len(a) < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return None
-    a, b = a - a.mean(), b - b.mean()
-    size = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    if size == 0:
+    if (a == a[0]).all() or (b == b[0]).all():  # rounding may make something of their means
         return None
-    return float(np.clip((a * b).sum() / size, -1.0, 1.0))
+    a, b = (_centred(one) for one in (a, b))
+    size = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    return float(np.clip((a * b).sum() / size, -1.0, 1.0)) if size else None
+
+
+def _centred(values: Floats) -> Floats:
+    """Less their mean, and in [-2, 2], so that no square is too large or too small."""
+    values = values / np.abs(values).max()
+    values = values - values.mean()
+    return np.asarray(values / np.abs(values).max(), dtype=np.float64)
 
 
 def variance_ratio(seeded: Band, unseeded: Band) -> float | None:
@@ -101,7 +110,8 @@ def variance_ratio(seeded: Band, unseeded: Band) -> float | None:
         inside = np.array([step in shared for step in one.steps], dtype=bool)
         if one.runs < 2 or not inside.any():
             return None
-        pooled.append(float(np.mean(one.std[inside] ** 2)))
+        with np.errstate(all="ignore"):
+            pooled.append(float(np.mean(one.std[inside] ** 2)))
     if not np.isfinite(pooled).all() or pooled[1] == 0:
         return None
     return pooled[0] / pooled[1]

@@ -4,11 +4,13 @@
 
 A word in braces is a place. Words between ``[`` and ``]`` (words of their own) are left out where a
 place in them has no value; ``or`` separates alternatives, of which the first that can be filled is
-taken. ``{{`` is a brace that is meant, ``[[`` and ``]]`` are words that are a bracket.
+taken. ``{{`` is a brace that is meant, and ``}}`` after it in the same word another (but JSON as in
+``{"a":{"b":1}}`` stays as it is); ``[[`` and ``]]`` are words that are a bracket.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 
@@ -54,6 +56,13 @@ class Template:
                 )
             if "\0" in word:
                 raise ValueError(f"fastseed.verify: command must hold no NUL, got one at {i}")
+            try:
+                os.fsencode(word)
+            except UnicodeEncodeError:
+                raise ValueError(
+                    "fastseed.verify: command must be text that the system can encode, "
+                    f"got {streams.describe(word)} at {i}"
+                ) from None
         self.command = tuple(command)
         self._groups = _parse(self.command)
         self.places = frozenset(
@@ -145,7 +154,11 @@ def _places(words: Sequence[str]) -> list[str]:
 
 
 def _fill(word: str, values: Mapping[str, str]) -> str:
+    escapes = "{{" in word
+
     def one(found: re.Match[str]) -> str:
-        return values[found[1]] if found[1] else found[0][0]
+        if found[1]:
+            return values[found[1]]
+        return found[0][0] if escapes else found[0]
 
     return _PLACE.sub(one, _WORDS.get(word, word))

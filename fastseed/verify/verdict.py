@@ -76,8 +76,13 @@ def judge(runs: Sequence[Run], tensors: Check) -> Verdict:
     ratio = None
     if "unseeded" in bands:
         ratio = statistics.variance_ratio(bands["whole"], bands["unseeded"])
-    verdict, says = _verdict(checks, paired[0], ratio, len(of["whole"]))
-    return Verdict(verdict, says, checks, bands, tuple(paired), ratio, tuple(_notes(runs)))
+    complete = all(
+        set(a.curve.steps) == set(b.curve.steps)
+        for a, b in _joined(of["half"], of["resumed"], of["whole"])
+    )
+    verdict, says = _verdict(checks, paired[0], ratio, len(of["whole"]), complete)
+    notes = [*_notes(runs), *_without_scipy(paired)]
+    return Verdict(verdict, says, checks, bands, tuple(paired), ratio, tuple(notes))
 
 
 def not_required(checks: Sequence[Check]) -> tuple[Check, ...]:
@@ -91,21 +96,23 @@ def not_required(checks: Sequence[Check]) -> tuple[Check, ...]:
 
 
 def _verdict(
-    checks: Sequence[Check], resumed: Paired, ratio: float | None, runs: int
+    checks: Sequence[Check], resumed: Paired, ratio: float | None, runs: int, complete: bool
 ) -> tuple[str, str]:
+    """``complete`` says whether each resumed run has all steps of a whole one, and no others."""
     *same, control, tensors = checks
     if all(check.identical for check in (*same, tensors)):
         if control.passed is False:
             return NO_CONTROL, (
-                "all runs are equal to the last bit, and so are those without a seed: either the "
-                "command takes its seed from elsewhere, or these losses do not depend on it"
+                "seeded runs are equal to the last bit, but those without a seed do not all differ "
+                f"({control.says}): either the command takes its seed from elsewhere, or these "
+                "losses do not depend on it"
             )
         return IDENTICAL, "seeded runs, stopped and resumed or not, are equal to the last bit"
     wrong = "; ".join(check.says for check in same if not check.identical)
     if not wrong:
         return NOT, f"losses are equal to the last bit, but not what was recorded: {tensors.says}"
     inside = resumed.interval99 is not None and 0.0 in resumed.interval99
-    if ratio is not None and inside and statistics.is_smaller(ratio, runs, runs):
+    if ratio is not None and complete and inside and statistics.is_smaller(ratio, runs, runs):
         return REDUCED, (
             f"runs are not equal to the last bit ({wrong}), but a seed reduces the variance of "
             f"their losses to {ratio:.3g} of what it is without, and the 99% interval of what "
@@ -217,6 +224,14 @@ def _differing(left: dict[str, float], right: dict[str, float], part: bool) -> I
 def _equal(a: float, b: float) -> bool:
     """The same bits; all NaN count as one, since text does not tell them apart."""
     return (a == b and np.signbit(a) == np.signbit(b)) or (a != a and b != b)
+
+
+def _without_scipy(paired: Sequence[Paired]) -> Iterator[str]:
+    if any(one.pairs > 1 and one.interval95 is None for one in paired):
+        yield (
+            "without SciPy there are no Student-t intervals and no F test, so no variance can be "
+            'said to be reduced: pip install "fastseed[report]"'
+        )
 
 
 def _notes(runs: Sequence[Run]) -> Iterator[str]:
