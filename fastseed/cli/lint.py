@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
 from . import exits, output
@@ -111,9 +110,6 @@ def _print(report: Any) -> None:
 
 
 def _write(path: str, document: dict[str, Any]) -> None:
-    """Write beside, then rename: a reader never sees half of it."""
-    partial = f"{path}.partial"
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
-    os.replace(partial, path)
+    from ..whole_files import replace
+
+    replace(path, (json.dumps(document, indent=1) + "\n").encode("utf-8"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,28 @@ def test_json_and_sarif_of_the_command(job, command):
     whole = json.loads(Path("out.sarif").read_text())
     assert whole == lint.sarif.document(lint.check(["."]))
     assert sorted(p.name for p in job.iterdir() if "sarif" in p.name) == ["out.sarif"]
+
+
+def test_sarif_follows_no_link_that_somebody_put_beside_it(job, command):
+    victim = job / "victim.txt"
+    for name in ("out.sarif", "out.sarif.partial"):
+        victim.write_text("mine")
+        (job / name).symlink_to(victim)
+        assert command("--sarif", "out.sarif", ".").returncode == 1
+        assert victim.read_text() == "mine"
+    assert not (job / "out.sarif").is_symlink() and (job / "out.sarif.partial").is_symlink()
+    assert [p.name for p in job.iterdir() if p.name.startswith(".out")] == []
+
+
+def test_sarif_may_go_to_a_pipe(job, command):
+    os.mkfifo(job / "pipe")
+    reader = os.open(job / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert command("--sarif", "pipe", "fine.py").returncode == 0
+        whole = json.loads(os.read(reader, 1 << 20))
+    finally:
+        os.close(reader)
+    assert whole["version"] == "2.1.0" and (job / "pipe").is_fifo()
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...whole_files import replace
 from ..result import Report
 from . import document, junit, page, plots
 from .document import load
@@ -71,7 +71,7 @@ def write(
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        written[name] = _replace(target / FILES[name], content)
+        written[name] = replace(target / FILES[name], content)
     return written
 
 
@@ -122,19 +122,3 @@ def _missing(name: str) -> ImportError:
         f"fastseed.verify.reports.write: the format {name!r} needs {_NEEDS[name]}: "
         'pip install "fastseed[report]"'
     )
-
-
-def _replace(path: Path, content: bytes) -> Path:
-    """Write beside ``path`` and rename, so that a reader finds one whole file."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp's 0600 would keep a CI's other users out
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return path
