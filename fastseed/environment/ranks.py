@@ -26,7 +26,7 @@ _PACKAGES = (
     r"|cupy.*|flash-attn|xformers|transformer-engine|apex|bitsandbytes|deepspeed|fastseed)"
 )
 _VARIABLES = (
-    r"((CUDA|CUBLAS|CUBLASLT|CUDNN|NVIDIA|NCCL|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|OPENBLAS|BLIS|VECLIB"
+    r"(?!FASTSEED_RUN_DIR$)((CUDA|CUBLAS|CUBLASLT|CUDNN|NVIDIA|NCCL|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|OPENBLAS|BLIS|VECLIB"
     r"|NUMEXPR|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|XLA|JAX|TF|HIP|ROCBLAS|MIOPEN|RCCL|NVTE|NPY"
     r"|FASTSEED)_.*|PYTHONHASHSEED)"
 )
@@ -73,6 +73,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("low", "(git|editable).*", "where code came from"),
     ("low", "python/.*", "where the interpreter lies"),
     ("low", "scheduler.*", "which job it was"),
+    ("low", "variables/FASTSEED_RUN_DIR", "the run's own folder, another one in every run"),
     ("low", "variables.*", "another variable"),
     ("low", "process.*", "how it was called"),
     ("low", "host.*", "which machine it was"),

@@ -7,9 +7,11 @@ import json
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,33 @@ def test_build_ids_of_damaged_files_are_none(tmp_path):
         file.write_bytes(data)
         assert elf.build_id(str(file)) is None
     assert elf.build_id(str(tmp_path / "gone")) is None
+
+
+@pytest.mark.parametrize("kind", ["table", "far", "notes", "long"])
+def test_a_crafted_library_costs_no_memory_and_no_error(tmp_path, kind):
+    """Its headers ask for 4 GB of tables, offsets past the end of all files, gigabytes of notes."""
+    size, count = (0xFFFF, 0xFFFF) if kind == "table" else (56, 0xFFFF)
+    offset = 2**64 - 1 if kind == "far" else 64
+    head = b"\x7fELF\x02\x01" + bytes(26) + struct.pack("<Q", offset) + bytes(14)
+    head += struct.pack("<HH", size, count) + bytes(6)
+    start = 2**64 - 1 if kind == "far" else 120
+    note = struct.pack("<QQQQQQ", start, 0, 0, 2**62, 0, 0)
+    body = struct.pack("<III", 4, 1 << 20, 3) + b"GNU\0" if kind == "long" else b""
+    file = tmp_path / "x.so"
+    with open(file, "wb") as out:
+        out.write(head + (struct.pack("<II", 4, 0) + note + body) * (1 if body else 2000))
+        out.truncate(1 << 33)  # sparse: nothing of it lies on the disk
+    tracemalloc.start()
+    try:
+        assert elf.build_id(str(file)) is None
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pipe_is_no_library_and_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "x.so")
+    assert elf.build_id(str(tmp_path / "x.so")) is None
 
 
 def test_a_preloaded_library_is_found_with_its_build_id(tmp_path):

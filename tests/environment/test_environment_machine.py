@@ -194,6 +194,10 @@ def test_true_is_not_one():
 def test_every_section_has_ranks():
     for section in document.SECTIONS:
         assert rank(f"{section}/x").why != "nothing is known of it", section
+    run = rank("variables/FASTSEED_RUN_DIR")  # another one in every run
+    assert run.level == "low" and run.place > rank("system_packages/x").place
+    assert rank("variables/FASTSEED_SEED").level == "critical"
+    assert rank("variables/FASTSEED_RUN_DIRECTION").level == "critical"
     assert rank("new_section/x") == (rank("y/z").place, "medium", "nothing is known of it")
     assert {rank(p).level for p in ("gpu/driver", "packages/x", "machine/x", "host/x")} == set(
         LEVELS
