@@ -8,6 +8,7 @@ the whole's. It is made to find differences, not to withstand someone who constr
 
 from __future__ import annotations
 
+import decimal
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -226,7 +227,8 @@ def _named(
     name: str, items: Iterable[tuple[Any, Any]], above: set[int]
 ) -> Iterator[tuple[str, Any]]:
     for key, value in items:
-        yield from _leaves(f"{name}.{key}" if name else str(key), value, above)
+        # An empty key at the top is ".": a tree of one leaf is not the leaf.
+        yield from _leaves(f"{name}.{key}" if name else str(key) or ".", value, above)
 
 
 def _sparse(tensor: torch.Tensor) -> list[tuple[str, Any]]:
@@ -278,8 +280,17 @@ def _plain(name: str, leaf: Any) -> Leaf:
     elif isinstance(leaf, bytes):
         data = leaf
     else:
-        data = str(leaf).encode("utf-8", "surrogatepass")
+        data = _text(leaf).encode("utf-8", "surrogatepass")
     return _value(type(leaf).__name__, data)
+
+
+def _text(leaf: Any) -> str:
+    try:
+        return str(leaf)
+    except ValueError:  # an int of more digits than Python turns to text; Decimal has no limit
+        if isinstance(leaf, int):
+            return str(decimal.Decimal(leaf))
+        raise
 
 
 def _value(kind: str, data: bytes) -> Leaf:

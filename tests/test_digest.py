@@ -384,5 +384,21 @@ def test_digest_refuses_a_circle():
         digest(circle)
 
 
+def test_a_tree_of_one_leaf_without_a_name_is_not_the_leaf():
+    x = torch.ones(3)
+    trees = [x, {"": x}, {"": {"": x}}, {"": {"a": x}}, {"a": x}, {"a": {"": x}}, [x], [[x]]]
+    assert len({digest(tree).value for tree in trees}) == len(trees)
+    assert list(digest({"": x}).table) == ["."] and list(digest(x).table) == [""]
+
+
+def test_whole_numbers_of_any_length_have_digests():
+    """Python turns 4300 digits to text at most, unless told otherwise."""
+    numbers = [10**5000, -(10**5000), 10**5000 + 1, 10**4299]
+    assert len({value(number) for number in numbers}) == 4
+    text = "1" + "0" * 5000
+    sha = hashlib.sha256(b"fastseed digest 1\0value\0int\0" + text.encode()).digest()
+    assert digest({"n": 10**5000}).table["n"].value == int.from_bytes(sha[:16], "little")
+
+
 def test_digest_is_public():
     assert fastseed.digest.digest is digest
