@@ -10,6 +10,7 @@ TORCH, CURAND = "torch", "cuRAND host API"
 JAX, SPLIT, SPLIT_OTHERS = "JAX vmap", "jax.random.split", "jax.random.split, other generators"
 LOOP = "loop of torch's, generator=g"
 MANUAL_SEED = "loop of manual_seed"
+SUM = "torch.sum of the same bytes"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ BARS: tuple[Bar, ...] = (
     *_draws("normal_/cuda/1e8", 0.55, 0.80, torch=1.2, curand=1.0),
     Bar("bank.reseed_in_graph/cuda/1e6", MEMSET, 1 / 1.3),
     Bar("pool.reseed/cuda/1e4", MANUAL_SEED, 5),
+    Bar("digest/cuda/1e8", SUM, 0.85),
+    Bar("digest/cuda/1000x1e5", SUM),
     # without a promise: other laws, other dtypes, short rows
     Bar("bank.rand_in_graph/cuda/65536x1024", MEMSET),
     Bar("bank.randn_in_graph/cuda/65536x1024", MEMSET),
