@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
+import os
 import random
 import sys
+import sysconfig
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -15,9 +18,11 @@ import numpy as np
 import torch
 
 from . import api
+from .audit_globals import Unseeded
 from .data import discovery
+from .seeder import Seeder
 
-_HERE = __file__
+_HERE = os.path.join(os.path.dirname(__file__), "")
 _AT_ONCE = 1 << 14  # objects that are looked through in one call
 _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
@@ -27,8 +32,9 @@ class Finding(NamedTuple):
 
     kind: str
     """``unregistered``: a generator that nobody registered was drawn from. ``unseeded``: the same,
-    and it was made without a seed. ``seeded``: a global generator was seeded by a call that is not
-    ours. ``repeated``: a scope was used again."""
+    and it was made without a seed. ``early``: a global generator was drawn from before anything
+    had seeded it. ``seeded``: a global generator was seeded by a call that is not ours.
+    ``repeated``: a scope was used again."""
     what: str
     """The generator or the call."""
     where: str
@@ -46,7 +52,7 @@ class Audit:
 
 
 @contextmanager
-def audit() -> Iterator[Audit]:
+def audit(*, fresh: bool = False) -> Iterator[Audit]:
     """Watch the random numbers of this process inside the block.
 
         with fastseed.audit.audit() as seen:
@@ -57,8 +63,13 @@ def audit() -> Iterator[Audit]:
     registered; calls of ``random.seed``, ``numpy.random.seed``, ``torch.manual_seed`` and
     ``torch.seed``; and scopes that were reseeded twice. Generators are found among the objects
     that live when the block ends, and among those that ``numpy.random.default_rng`` made inside of
-    it: one of another kind that was made and dropped inside is not seen. Nothing draws, and no
-    state changes.
+    it: one of another kind that was made and dropped inside is not seen, and one that an installed
+    package made for itself, which cannot be told to have been drawn from, is left out. Nothing
+    draws, and no state changes.
+
+    Args:
+        fresh: nothing has been seeded in this process yet, as where a script begins: draws from
+            the global generators before anything seeds them are reported, too.
 
     Yields:
         An :class:`Audit`, which is false if there is nothing to report.
@@ -67,20 +78,25 @@ def audit() -> Iterator[Audit]:
     held: list[_Held] = []  # what was made in the block, so that it lives to its end
     before = {id(found): _Held(found, _state(found)) for found in _living()}
     repeats = _repeats()
-    with _calls_watched(seen, held):
+    unseeded = Unseeded() if fresh and not _reseeded() else None
+    with _calls_watched(seen, held, unseeded):
         yield seen
+    if unseeded is not None:
+        _early(seen, unseeded, (), "nothing has seeded it")
     known = {id(generator) for generator in _known()}
     made = {id(generator): note for generator, note in held}
     kinds = {True: "unseeded", False: "unregistered"}
     for generator in _living(generator for generator, _ in held):
         if id(generator) in known:
             continue
-        where, state, unseeded = made.get(id(generator), (None, None, False))
+        where, state, no_seed = made.get(id(generator), (None, None, False))
         if id(generator) in before:
             state = before[id(generator)].note
         if _was_used(generator) if state is None else _state(generator) != state:
-            where = where or _holder(generator)
-            seen.findings.append(Finding(kinds[unseeded], _kind(generator), where))
+            holder, module = _holder(generator)
+            if state is None and _is_installed(module):
+                continue  # made by its import, as a rule
+            seen.findings.append(Finding(kinds[no_seed], _kind(generator), where or holder))
     if _repeats() > repeats:
         again = _repeats() - repeats
         seen.findings.append(Finding("repeated", f"{again} scopes", "fastseed.reseed"))
@@ -117,28 +133,57 @@ def _living(more: Iterable[Any] = ()) -> list[Any]:
     return list(found.values())
 
 
-def _holder(generator: Any) -> str:
-    """Who holds a generator, in words; not counting what is ours, and frames."""
+def _holder(generator: Any) -> tuple[str, str]:
+    """Who holds a generator, in words, and the module of that; not counting ours, and frames."""
     ours = (types.FrameType, types.GeneratorType, types.CellType, _Held, list)
     holders = [holder for holder in gc.get_referrers(generator) if type(holder) not in ours]
-    return _name(holders[0], generator) if holders else "a local variable"
+    return _name(holders[0], generator) if holders else ("a local variable", "")
 
 
-def _name(holder: Any, held: Any) -> str:
-    """Who holds a generator, in words."""
-    if isinstance(holder, dict):
-        key = next((key for key, value in holder.items() if value is held), "?")
-        module = holder.get("__name__")
+def _name(holder: Any, held: Any) -> tuple[str, str]:
+    """One holder, in words, and its module."""
+    if not isinstance(holder, dict):
+        owner, name = holder, _key(getattr(holder, "__dict__", {}), held)
+    else:
+        name, module = _key(holder, held), holder.get("__name__")
         if isinstance(module, str):
-            return f"{module}.{key}"
-        for owner in gc.get_referrers(holder):
-            if getattr(owner, "__dict__", None) is holder:
-                return f"{type(owner).__name__}.{key}"
-        return f"a dict, under {key!r}"
-    for name, value in getattr(holder, "__dict__", {}).items():
-        if value is held:
-            return f"{type(holder).__name__}.{name}"
-    return f"a {type(holder).__name__}"
+            return f"{module}.{name}", module
+        owner = next((one for one in gc.get_referrers(holder) if _is_of(one, name, held)), None)
+        if owner is None:
+            return f"a dict, under {name!r}", ""
+    kind = owner if isinstance(owner, type) else type(owner)
+    text = f"a {kind.__name__}" if name is None else f"{kind.__name__}.{name}"
+    return text, str(kind.__module__)
+
+
+def _key(names: Any, held: Any) -> Any:
+    return next((key for key, value in names.items() if value is held), None)
+
+
+def _is_of(owner: Any, name: Any, held: Any) -> bool:
+    """Whether an object or a class has it as its attribute."""
+    names = getattr(owner, "__dict__", None)
+    return isinstance(names, (dict, types.MappingProxyType)) and names.get(name) is held
+
+
+def _is_installed(module: str) -> bool:
+    """Whether it is the standard library's, or an installed package's."""
+    top = module.partition(".")[0]
+    if not top or top == "__main__":
+        return False
+    if top in sys.stdlib_module_names:
+        return True
+    file = getattr(sys.modules.get(top), "__file__", None)
+    return file is not None and _is_library(file)
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file of source is the standard library's, or an installed package's."""
+    if file.startswith("<frozen "):
+        return True
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    real = os.path.realpath(file)
+    return any(real.startswith(os.path.join(os.path.realpath(one), "")) for one in folders)
 
 
 def _kind(generator: Any) -> str:
@@ -174,21 +219,35 @@ def _repeats() -> int:
     return 0 if api._seeder is None else api._seeder._repeats
 
 
+def _reseeded() -> bool:
+    return api._seeder is not None and api._seeder.scope is not None
+
+
+def _early(seen: Audit, unseeded: Unseeded, names: tuple[str, ...], where: str) -> None:
+    """Globals that were drawn from before they are seeded now."""
+    found = unseeded.settle(names)
+    seen.findings += [Finding("early", said, where) for said in found]
+
+
 # ---------------------------------------------------------------- calls
 
 
-def _calls() -> list[tuple[Any, str, str]]:
-    """The functions that seed a global generator: owner, attribute, name."""
-    return [
-        (random, "seed", "random.seed"),
-        (np.random, "seed", "numpy.random.seed"),
-        (torch, "manual_seed", "torch.manual_seed"),
-        (torch, "seed", "torch.seed"),
-    ]
+_SEEDED_BY = (
+    (random, "seed", "random.seed", "python"),
+    (np.random, "seed", "numpy.random.seed", "numpy"),
+    (torch, "manual_seed", "torch.manual_seed", "torch"),
+    (torch, "seed", "torch.seed", "torch"),
+)
+"""The functions that seed a global generator: owner, attribute, name, generator."""
+_PUT_BACK_BY = (
+    (random, "setstate", "python"),
+    (np.random, "set_state", "numpy"),
+    (torch, "set_rng_state", "torch"),
+)
 
 
 @contextmanager
-def _calls_watched(seen: Audit, held: list[_Held]) -> Iterator[None]:
+def _calls_watched(seen: Audit, held: list[_Held], unseeded: Unseeded | None) -> Iterator[None]:
     originals: list[tuple[Any, str, Any]] = []
 
     def watch(owner: Any, attribute: str, around: Callable[[Any], Any]) -> None:
@@ -196,15 +255,40 @@ def _calls_watched(seen: Audit, held: list[_Held]) -> Iterator[None]:
         originals.append((owner, attribute, original))
         setattr(owner, attribute, around(original))
 
-    def seeding(name: str) -> Callable[[Any], Any]:
+    def seeding(name: str, *generators: str) -> Callable[[Any], Any]:
+        """Around a call that seeds these generators, or all; a finding if it has a name."""
+
         def around(original: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
-                seen.findings.append(Finding("seeded", name, _caller()))
+                if unseeded is not None:
+                    _early(seen, unseeded, generators, f"before {_caller()} seeds it")
+                if name:
+                    seen.findings.append(Finding("seeded", name, _caller()))
                 return original(*args, **kwargs)
 
             return call
 
         return around
+
+    def importing(original: Any) -> Any:
+        """What packages draw while they are imported is theirs, and decides nothing."""
+        depth = 0
+
+        def call(name: str, *args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            if depth or name in sys.modules or unseeded is None:
+                return original(name, *args, **kwargs)
+            unseeded.look()
+            depth += 1
+            try:
+                return original(name, *args, **kwargs)
+            finally:
+                depth -= 1
+                if _is_installed(name):
+                    unseeded.skip()
+                    held[:] = [_Held(one, (w, _state(one), no)) for one, (w, _, no) in held]
+
+        return call
 
     def making(original: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -216,8 +300,14 @@ def _calls_watched(seen: Audit, held: list[_Held]) -> Iterator[None]:
         return call
 
     try:
-        for owner, attribute, name in _calls():
-            watch(owner, attribute, seeding(name))
+        for owner, attribute, name, generator in _SEEDED_BY:
+            watch(owner, attribute, seeding(name, generator))
+        if unseeded is not None:
+            for owner, attribute, generator in _PUT_BACK_BY:
+                watch(owner, attribute, seeding("", generator))
+            for attribute in ("reseed", "load_state_dict"):
+                watch(Seeder, attribute, seeding(""))
+            watch(builtins, "__import__", importing)
         watch(np.random, "default_rng", making)
         yield
     finally:
@@ -226,8 +316,9 @@ def _calls_watched(seen: Audit, held: list[_Held]) -> Iterator[None]:
 
 
 def _caller() -> str:
-    """File and line of the call that is watched."""
-    for frame in reversed(traceback.extract_stack(sys._getframe(1))):
-        if frame.filename != _HERE:
-            return f"{frame.filename}:{frame.lineno}"
-    return "?"
+    """File and line of the call that is watched: of the job's own code, if it is in the stack."""
+    stack = traceback.extract_stack(sys._getframe(1))
+    frames = [frame for frame in reversed(stack) if not frame.filename.startswith(_HERE)]
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    frame = next(iter(own or frames), None)
+    return "?" if frame is None else f"{frame.filename}:{frame.lineno}"

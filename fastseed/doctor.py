@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from . import _ops, api, hash_seed, seeder
 from .agreement import verify_agreement
+from .audit_globals import generations
 from .numpy_sinks import NumpyLegacySink, _NumpyState
 from .registry import Bulk, Registration
 from .sinks import MT_WORDS, PackedMT, PythonSink, TorchSink, unpack
@@ -158,14 +159,8 @@ def _steps(sink: Any, key: int, held: tuple[np.ndarray[Any, Any], int]) -> int |
         start = np.array(random.Random(key).getstate()[1][:-1], np.uint32)
     else:
         start = _ops.mt19937_state(key)
-    scratch = np.random.MT19937()
-    scratch.state = {"bit_generator": "MT19937", "state": {"key": start, "pos": MT_WORDS}}
-    for generation in range(_FURTHEST):
-        now = scratch.state["state"]["key"]
-        if np.array_equal(now[1:], words[1:]):
-            return (generation - 1) * MT_WORDS + position
-        scratch.random_raw(MT_WORDS, output=False)
-    return None
+    made = generations(start, words, _FURTHEST)
+    return None if made is None else (made - 1) * MT_WORDS + position
 
 
 def _grouped() -> bool:

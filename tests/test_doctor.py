@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from support import snapshot
+from support import run_python, snapshot
 
 import fastseed
 from fastseed import api, audit, cli, doctor
@@ -138,7 +138,7 @@ def test_audit_sees_generators_that_come_and_go():
     with audit.audit() as seen:
         np.random.default_rng().random()
     (finding,) = seen.findings
-    assert finding.kind == "unregistered" and finding.where.startswith(f"{__file__}:")
+    assert finding.kind == "unseeded" and finding.where.startswith(f"{__file__}:")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,109 @@ def test_audit_changes_no_draw():
         else:
             drawn.append((random.random(), np.random.rand(), float(torch.rand(()))))
     assert drawn[0] == drawn[1]
+
+
+# ---------------------------------------------------------------- before anything is seeded
+
+DRAWS = {
+    "Python's": (random.random, lambda: random.seed(7)),
+    "NumPy's": (np.random.rand, lambda: np.random.seed(7)),
+    "torch's": (lambda: torch.rand(()), lambda: torch.manual_seed(7)),
+}
+
+
+def early(seen: audit.Audit) -> list[tuple[str, str]]:
+    return [(f.what.split()[0], f.where) for f in seen.findings if f.kind == "early"]
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("times", [1, 700])
+def test_audit_sees_draws_that_nothing_seeded(name, times):
+    draw, _ = DRAWS[name]
+    with audit.audit(fresh=True) as seen:
+        for _ in range(times):
+            draw()
+    assert early(seen) == [(name, "nothing has seeded it")]
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_audit_sees_draws_before_seeding_and_no_others(name):
+    draw, seed = DRAWS[name]
+    with audit.audit(fresh=True) as seen:
+        draw()
+        seed()
+        draw()
+    ((what, where),) = early(seen)
+    assert what == name and where.startswith(f"before {__file__}:")
+    with audit.audit(fresh=True) as seen:
+        seed()
+        draw()
+    assert early(seen) == []
+
+
+def test_audit_sees_draws_before_reseed():
+    with audit.audit(fresh=True) as seen:
+        torch.rand(3)
+        start()
+        random.random(), np.random.rand(), torch.rand(())
+    ((what, where),) = early(seen)
+    assert what == "torch's" and f"{__file__}:" in where
+
+
+def test_audit_is_not_fresh_after_reseed_or_where_states_are_put_back():
+    state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    with audit.audit(fresh=True) as seen:
+        random.setstate(state[0]), np.random.set_state(state[1]), torch.set_rng_state(state[2])
+        random.random(), np.random.rand(), torch.rand(())
+    assert not seen
+    start()
+    with audit.audit(fresh=True) as seen:
+        random.random(), np.random.rand(), torch.rand(())
+    assert not seen
+    with audit.audit() as seen:  # what was seeded before it is not known
+        random.random()
+    assert not seen
+
+
+def test_audit_leaves_out_what_packages_make_for_themselves(tmp_path):
+    """They are made by an import; whether they were drawn from since cannot be told."""
+    script = tmp_path / "train.py"
+    script.write_text(PACKAGES)
+    code = "import sys, fastseed.cli; print(fastseed.cli.main(sys.argv[1:]))"
+    printed, _, code = run_python("-c", code, "doctor", "--json", script).strip().rpartition("\n")
+    found = json.loads(printed)["findings"]
+    assert code == "1" and {one["where"] for one in found} == {f"{script}:4", "Own.rng"}
+
+
+PACKAGES = """
+import random, sympy, tempfile
+import numpy as np
+sympy.core.random.shuffle([]), np.random.default_rng().random()
+class Own:
+    rng = random.Random()
+"""
+
+IMPORTED = "import random, numpy\nrandom.random()\nrng = numpy.random.default_rng()\nrng.random()\n"
+
+
+def test_audit_leaves_out_what_packages_draw_while_they_are_imported(tmp_path, monkeypatch):
+    """Not what the job drew before that, nor what its own modules draw."""
+    for name in ("installed_1", "installed_2", "own_here"):
+        (tmp_path / f"{name}.py").write_text(IMPORTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = audit._is_installed
+    monkeypatch.setattr(audit, "_is_installed", lambda n: n.startswith("installed_") or own(n))
+    with audit.audit(fresh=True) as seen:
+        __import__("installed_1")
+    assert not seen.findings
+    with audit.audit(fresh=True) as seen:
+        torch.rand(())
+        __import__("installed_2")
+    assert [what for what, _ in early(seen)] == ["torch's"] and len(seen.findings) == 1
+    with audit.audit(fresh=True) as seen:
+        __import__("own_here")
+    assert [what for what, _ in early(seen)] == ["Python's"]
+    assert [f.where for f in seen.findings if f.kind == "unseeded"] == [f"{tmp_path}/own_here.py:3"]
 
 
 # ---------------------------------------------------------------- the command

@@ -20,6 +20,14 @@ were drawn from, and who seeded again. The script draws what it draws without it
 process group of several ranks (under torchrun, say), they are asked whether they agree.
 """
 
+_SAYS = {
+    "unregistered": "drawn from, not registered",
+    "unseeded": "drawn from, made without a seed",
+    "early": "drawn from before it was seeded",
+    "seeded": "seeded by a call that is not fastseed's",
+    "repeated": "used again",
+}
+
 
 def add(subparsers: Any) -> None:
     """Add this subcommand."""
@@ -63,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         output.table(("topic", "what", "", "says"), [tuple(row) for row in rows])
         if seen.findings:
-            output.table(("finding", "what", "where"), [tuple(f) for f in seen.findings])
+            said = [(_SAYS.get(f.kind, f.kind), f.what, f.where) for f in seen.findings]
+            output.table(("finding", "what", "where"), said)
         if seen.failed:
             output.say(f"the script ended with {seen.failed}", error=True)
     return exits.FOUND if wrong else exits.OK
@@ -81,7 +90,7 @@ def _run_script(script: str, arguments: list[str], quiet: bool) -> _Seen:
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     elsewhere = contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext()
     try:
-        with audit.audit() as watched, elsewhere:
+        with audit.audit(fresh=True) as watched, elsewhere:
             try:
                 seen.names = runpy.run_path(script, run_name="__main__")
             except SystemExit as end:
