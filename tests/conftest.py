@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 
 import numpy as np
 import pytest
@@ -12,6 +13,11 @@ from support import LAUNCHER_VARIABLES
 
 import fastseed
 from fastseed import _ops, streams
+
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell has started this in the background, and every process of a test would ignore it too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
