@@ -143,14 +143,16 @@ def verify(
         suspects = diagnosis.read_script(asked.command)
         notes = [*judged.notes, *place.notes]
         notes += [f"{file} changed while it was verified" for file in place.changed()]
+        watched = False
         if probe and judged.verdict in (verdict.REDUCED, verdict.NOT):
             seen, why = probing.probe(place, timeout)
             suspects += seen
             notes += [why] * bool(why)
+            watched = not why
         around = _environment(place, notes)
         if not all(check.identical for check in (*judged.checks[:3], judged.checks[4])):
             suspects += diagnosis.read_environment(around)
-        findings = diagnosis.explain(judged.checks, found, place.path, suspects)
+        findings = diagnosis.explain(judged.checks, found, place.path, suspects, watched)
         passed = judged.verdict in verdict.REQUIRED[require]
         return Report(
             passed=passed,

@@ -41,12 +41,20 @@ def explain(
     runs: Sequence[Run],
     directory: Path,
     suspects: Sequence[Finding],
+    watched: bool,
 ) -> list[Finding]:
-    """What explains the checks that failed, and the suspects; what matters most first."""
+    """What explains the checks that failed, and the suspects; what matters most first.
+
+    Args:
+        checks, runs, directory: what was judged, and where its runs are.
+        suspects: what else is known of the script.
+        watched: whether a run's draws were watched.
+    """
     named = {check.name: check for check in checks}
     found: list[Finding] = []
     if not named["repeat"].identical:
-        found += _unrepeated(recordings.first_parting(named["repeat"], runs, directory), suspects)
+        parted = recordings.first_parting(named["repeat"], runs, directory)
+        found += _unrepeated(parted, suspects, watched)
     elif not named["prefix"].identical:
         found += _unlike(recordings.first_parting(named["prefix"], runs, directory))
     elif not named["resume"].identical:
@@ -54,7 +62,7 @@ def explain(
     elif not named["tensors"].identical:
         parted = recordings.first_parting(named["tensors"], runs, directory)
         resumed = parted is not None and parted.b.startswith("resumed")
-        found += _unresumed(parted) if resumed else _unrepeated(parted, suspects)
+        found += _unresumed(parted) if resumed else _unrepeated(parted, suspects, watched)
     if named["control"].passed is False:
         found.append(
             Finding(
@@ -75,7 +83,9 @@ def _weight(one: Finding) -> tuple[bool, bool, int]:
 # ---------------------------------------------------------------- by check
 
 
-def _unrepeated(parted: Parted | None, suspects: Sequence[Finding]) -> Iterator[Finding]:
+def _unrepeated(
+    parted: Parted | None, suspects: Sequence[Finding], watched: bool
+) -> Iterator[Finding]:
     """Runs of one seed differ."""
     where = ""
     if parted is not None and parted.found.first is not None:
@@ -101,14 +111,25 @@ def _unrepeated(parted: Parted | None, suspects: Sequence[Finding]) -> Iterator[
     if any(one.kind in ("generator", "worker") for one in suspects):
         return  # they say it better
     equal = parted is not None and parted.generators
+    if not equal and not watched:
+        if not where:
+            yield Finding(
+                "tensor", False, "neither draws were watched nor tensors recorded: what differs is "
+                "not known", "", "record the runs with fastseed.Watch",
+            )  # fmt: skip
+        return
+    seen = "no draw from a generator that is not seeded was seen"
+    adds = "an operation whose result depends on the order in which threads or atomics add"
     yield Finding(
         "arithmetic", equal,
-        ("all generators were in the same states when the runs parted, and " if equal else "")
-        + "no draw from a generator that is not seeded was seen: it is an operation whose result "
-        "depends on the order in which threads or atomics add",
+        "all generators were in the same states when the runs parted"
+        + (f", and {seen}" if watched else "") + f": it is {adds}"
+        if equal else f"{seen}: what is left are draws in other processes, as in DataLoader "
+        f"workers, and {adds}",
         where,
         "fastseed run --deterministic, or fastseed.deterministic(): torch then refuses operations "
-        "that it knows as such; look at what makes this tensor",
+        "that it knows as such; "
+        + ("look at what makes this tensor" if where else "record the runs with fastseed.Watch"),
     )  # fmt: skip
 
 

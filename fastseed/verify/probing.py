@@ -39,19 +39,31 @@ def probe(directory: RunDirectory, timeout: float | None) -> tuple[list[Finding]
     try:
         found = json.loads((folder / "stdout.txt").read_bytes())
         seen = [(one["kind"], one["what"], one["where"]) for one in found["findings"]]
+        adopted = ("init", "wrong") not in [(one["item"], one["status"]) for one in found["rows"]]
         if not all(isinstance(text, str) for one in seen for text in one):
             raise TypeError
     except (ValueError, KeyError, TypeError, OSError, RecursionError):
         python = command[0] if command[0] != sys.executable else "it"
         return [], f"draws were not watched: fastseed doctor did not end well in {python}"
-    return list(_findings(seen)), ""
+    return list(_findings(seen, adopted)), ""
 
 
-def _findings(seen: Sequence[tuple[str, str, str]]) -> list[Finding]:
-    """What an audit saw, but for what libraries keep to themselves."""
+def _findings(seen: Sequence[tuple[str, str, str]], adopted: bool) -> list[Finding]:
+    """What an audit saw, but for what libraries keep to themselves.
+
+    Args:
+        seen: kind, what, where.
+        adopted: whether the script calls `fastseed.init`; one that does not seeds by hand.
+    """
     found = []
     for kind, what, where in dict.fromkeys(seen):
-        if kind in _SAYS and not _is_foreign(where):
+        if kind == "early":
+            says = f"draws from {what}: {where}"
+            mend = "fastseed.init() and reseed(task, epoch), before the first draw, seed them all"
+            found.append(Finding("generator", True, says, "", mend))
+        elif kind == "seeded" and not adopted:
+            continue
+        elif kind in _SAYS and not _is_foreign(where):
             group, text, mend = _SAYS[kind]
             found.append(Finding(group, True, text.format(what=what), where, mend))
     return found
