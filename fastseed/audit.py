@@ -279,14 +279,15 @@ def _calls_watched(seen: Audit, held: list[_Held], unseeded: Unseeded | None) ->
             if depth or name in sys.modules or unseeded is None:
                 return original(name, *args, **kwargs)
             unseeded.look()
-            depth += 1
+            depth, made = depth + 1, len(held)
             try:
                 return original(name, *args, **kwargs)
             finally:
                 depth -= 1
                 if _is_installed(name):
                     unseeded.skip()
-                    held[:] = [_Held(one, (w, _state(one), no)) for one, (w, _, no) in held]
+                    for at, (one, (where, _, no_seed)) in enumerate(held[made:], made):
+                        held[at] = _Held(one, (where, _state(one), no_seed))
 
         return call
 
