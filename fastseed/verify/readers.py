@@ -7,6 +7,7 @@ error that names its line. What a killed run leaves behind its last whole line i
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 
 from ..streams import describe
@@ -87,7 +88,7 @@ def read_curves(
 
 
 def _rows(path: str, format: str | None, value: str, step: str | None, pattern: str | None) -> Rows:
-    chosen = format or _detect(path, pattern)
+    chosen = format or _detect(path, pattern, value)
     if chosen in ("dlll", "tensorboard", "regex") and step is not None:
         refuse(f"step must be None with {chosen!r}, which names its steps, got {describe(step)}")
     if (chosen == "regex") != (pattern is not None):
@@ -146,7 +147,7 @@ def _check(format: str | None, value: str, step: str | None, pattern: str | None
         refuse(f"step must be keys, separated by commas, got {describe(step)}")
 
 
-def _detect(path: str, pattern: str | None) -> str:
+def _detect(path: str, pattern: str | None, value: str) -> str:
     """The format of a log, by the pattern, its name or its first lines."""
     if os.path.isdir(path) or (MARK in os.path.basename(path) and pattern is None):
         return "tensorboard"
@@ -156,11 +157,12 @@ def _detect(path: str, pattern: str | None) -> str:
     if named == "csv":
         return named
     lines = Lines(path)
-    objects = False
+    objects, fits = False, None
     for line in lines:
         if "DLLL" in line and readers_text.DLLL.search(line):
             return "dlll"  # whatever its name: DLLogger's files are mostly called *.json
         objects = objects or readers_text.is_object(line)
+        fits = fits or readers_text.suggest(line, value)
         if lines.number >= _LOOKED_AT:
             break
     if named or objects:
@@ -169,5 +171,6 @@ def _detect(path: str, pattern: str | None) -> str:
         refuse(f"{path} must hold values of a run, got an empty file")
     refuse(
         f"format must be given for {path}{foreign(path)}: its name and first lines do not tell it; "
-        f"one of {FORMATS}, or pattern= with a group named 'value'"
+        f"one of {FORMATS}, or pattern= (--pattern) with a group named 'value'"
+        + (f": one that fits is {shlex.quote(fits)}" if fits else "")
     )

@@ -232,3 +232,26 @@ def read_regex(path: str, pattern: str) -> Rows:
     if not rows.values and rows.count and not half:
         rows.notes.append(f"no line fits {describe(pattern)}")
     return _close(rows, lines, half=half)
+
+
+def suggest(line: str, value: str) -> str | None:
+    """A pattern for lines like this one, if it says the value in words: ``step 12 loss 0.3456``."""
+    words = rf"(\b[\w/.]*{re.escape(value)})\W*?{_NUMBER}"
+    found = re.search(words, line[:_SHOWN], re.IGNORECASE)
+    if found is None:
+        return None
+    steps = [
+        (one.start(), re.escape(one[1]), name)
+        for name, words in _STEPS.items()
+        if (one := re.search(rf"\b({words})\W*?\d+", line[: found.start()], re.IGNORECASE))
+    ]
+    if len(steps) == 1:
+        steps = [(*steps[0][:2], "step")]
+    parts = [rf"{word}\W*?(?P<{name}>\d+)" for _, word, name in sorted(steps)]
+    pattern = ".*?".join([*parts, rf"{re.escape(found[1])}\W*?(?P<value>{_NUMBER})"])
+    return pattern if re.search(pattern, line) else None
+
+
+_SHOWN = 1000  # of a line
+_NUMBER = r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
+_STEPS = {"step_epoch": "epoch", "step": "global_step|step|iteration|iter|batch"}

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import shlex
 import struct
 from decimal import Decimal
 
@@ -483,3 +484,29 @@ def test_any_bytes_are_a_curve_or_an_error(tmp_path_factory, data, format):
         assert str(error).startswith("fastseed.verify: ")
     else:
         assert len(curve.steps) == len(curve.values) > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "steps", "value"),
+    [
+        ("step 12 loss 0.3456", ("12",), 0.3456),
+        ("Epoch [1/10], Step [100/600], Loss: 0.25, accuracy: 0.5", ("1/100",), 0.25),
+        ("epoch=3 train_loss=-1e-3", ("3",), -1e-3),
+        ("loss 0.5", ("0",), 0.5),
+    ],
+)
+def test_lines_in_words_are_refused_with_a_pattern_that_reads_them(tmp_path, line, steps, value):
+    path = tmp_path / "stdout.txt"
+    path.write_text(f"begin\nno loss yet\n{line}\n")
+    with pytest.raises(ValueError, match="one that fits is") as refused:
+        read_curve(path)
+    (pattern,) = shlex.split(str(refused.value).rpartition(" one that fits is ")[2])
+    curve = read_curve(path, pattern=pattern)
+    assert (curve.steps, list(curve.values)) == (steps, [value])
+
+
+def test_no_pattern_is_made_up(tmp_path):
+    path = tmp_path / "stdout.txt"
+    path.write_text("the loss is small\n" + "loss" * 100_000 + "\n" + "epoch " * 100_000 + "loss\n")
+    with pytest.raises(ValueError, match=r"a group named 'value'$"):
+        read_curve(path)
