@@ -245,7 +245,7 @@ class _Climb:
     ) -> bool:
         """The statement that takes it."""
         if isinstance(holder, (ast.For, ast.AsyncFor)):
-            return node is holder.iter and self._collects(holder)
+            return node is holder.iter and (self._collects(holder) or _numbers(holder, counted))
         if isinstance(holder, ast.Subscript):
             # A constant index mostly takes the only one there is.
             return listed and node is holder.value and not isinstance(holder.slice, ast.Constant)
@@ -261,7 +261,7 @@ class _Climb:
     def _kept(self, target: ast.expr, listed: bool, depth: int, counted: bool) -> bool:
         """A variable holds it: does anything use its order, and nothing sort it?"""
         uses = self.module.uses_of(target)
-        if depth >= _DEEPEST or not uses or self._sorted(target):
+        if depth >= _DEEPEST or not uses or self._sorted_from_here(target):
             return False
         loads = [use for use in uses if isinstance(use.ctx, ast.Load)]  # type: ignore[attr-defined]
         of_dataset = isinstance(target, ast.Attribute) and self._in_dataset(target)
@@ -326,6 +326,18 @@ class _Climb:
                     return True
         return False
 
+    def _sorted_from_here(self, target: ast.AST) -> bool:
+        """Whether a variable itself is sorted: `x.sort()`, `x = sorted(x)`; not a copy of it."""
+        for use in self.module.uses_of(target):
+            holder = self.module.parents.get(use)
+            if isinstance(holder, ast.Attribute) and "sort" in holder.attr:
+                return True
+            if isinstance(holder, ast.Assign) and use in holder.targets:
+                calls = (one for one in ast.walk(holder.value) if isinstance(one, ast.Call))
+                if any("sort" in _name(call.func).lower() for call in calls):
+                    return True
+        return False
+
     def _callers_sort(self, node: ast.AST) -> bool:
         function = self.module.function_of(node)
         return function is not None and self._sorted_calls(function.name)
@@ -351,6 +363,21 @@ def _grown(node: ast.AST) -> ast.expr | None:
         return node.func.value if node.func.attr in _COLLECTS else None
     adds = isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp))
     return node.target if adds else None  # type: ignore[attr-defined]
+
+
+def _numbers(loop: ast.For | ast.AsyncFor, counted: bool) -> bool:
+    """`for i, name in enumerate(names): index[name] = i`, and `index[name] = len(index)`."""
+    first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
+    counter = first.id if counted and isinstance(first, ast.Name) else None
+    for node in _own_nodes(loop.body):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
+            continue
+        value, into = node.value, _words(node.targets[0].value)
+        if isinstance(value, ast.Name) and value.id == counter:
+            return True
+        if isinstance(value, ast.Call) and _name(value.func) == "len":
+            return bool(value.args) and _words(value.args[0]) == into
+    return False
 
 
 def _by_member(collection: ast.expr, loop: ast.For | ast.AsyncFor) -> bool:

@@ -114,3 +114,40 @@ def words_of(text):
     vocab = list(dict.fromkeys(text))
     total = sum(len(word) for word in set(text))
     return vocab, total, any(word in "abc" for word in set(text))
+
+
+CLASSES = {"cat", "dog"}  # fault: FS402
+WORDS = frozenset({"a", "b"})
+
+
+class Sorted:
+    def __init__(self):
+        self.names = sorted(CLASSES)  # a copy: the set has no order still
+        self.class_to_idx = {name: i for i, name in enumerate(CLASSES)}
+        self.words = sorted(WORDS)
+
+
+def number_classes(names):
+    labels = set(names)  # fault: FS402
+    class_to_idx = {}
+    for i, name in enumerate(labels):
+        class_to_idx[name] = i
+    return class_to_idx
+
+
+def number_words(words):
+    vocabulary = {}
+    for word in {word.lower() for word in words}:  # fault: FS402
+        vocabulary[word] = len(vocabulary)
+    return vocabulary
+
+
+def count_words(words):
+    sizes, splits = {}, {}
+    for word in {word.lower() for word in words}:
+        sizes[word] = len(word)
+    labels = set(words)
+    labels = sorted(labels)
+    for i, label in enumerate(labels):
+        splits[label] = i
+    return sizes, splits
