@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -144,16 +145,21 @@ def _print(report: Any, written: Any) -> None:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends the runs as Ctrl-C does, rather than leave them behind."""
+    """SIGTERM and a closed terminal end the runs as Ctrl-C does, rather than leave them behind."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before: dict[Any, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # others may not
+        for one in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            if signal.getsignal(one) is signal.SIG_DFL:  # not where nohup has it ignored
+                before[one] = signal.signal(one, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 @contextlib.contextmanager

@@ -246,7 +246,7 @@ def test_a_daemon_holds_up_no_probe(tiny):
         f"#!{sys.executable} -S\nimport os, sys\n{SLEEPER}"
         "import json, time\n"
         f"sleeper({str(tiny.folder / 'pid')!r}, start_new_session=True)\n"
-        f"print(json.dumps({{'findings': [{finding!r}]}}))\n"
+        f"print(json.dumps({{'findings': [{finding!r}], 'rows': []}}))\n"
     )
     python.chmod(0o755)
     tiny.write()
