@@ -64,6 +64,7 @@ INSIDE = {
     ),
     "environment": (
         ("names", "commands", "elf", "document"),
+        ("blanking", "looks"),
         ("secrets",),
         ("folder", "git", "ranks"),
         ("software", "machine", "variables", "torch_state"),

@@ -44,10 +44,11 @@ _SECRET_FILE = re.compile(
     r"\.(json|ya?ml|toml|ini|cfg|conf|txt|env|csv|properties|tfvars)$|service[_-]?account[^/]*\.json$"
     r"|[^/]+\.(env|pem|key|p12|pfx|jks|keystore|kdbx|gpg|asc|ppk|keytab|tfvars|tfstate|ovpn|p8)$)"
 )
+_PYTHON = (".py", ".pyx", ".pxd", ".pyi", ".jl")
 _CODE = frozenset(
     (
-        *(".py", ".pyx", ".pxd", ".pyi", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh"),
-        *(".hpp", ".rs", ".go", ".js", ".ts", ".java", ".jl", ".m", ".f90"),
+        *(*_PYTHON, ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh"),
+        *(".hpp", ".rs", ".go", ".js", ".ts", ".java", ".m", ".f90"),
     )
 )
 
@@ -206,7 +207,9 @@ class Repositories:
             text = path.read_bytes().decode("utf-8", "surrogateescape")
         except OSError:
             return "unreadable"
-        clean = self._scrubber.code(text, literals=True).encode("utf-8", "surrogateescape")
+        clean = self._scrubber.source(text, _comment(path.suffix), diff=False).encode(
+            "utf-8", "surrogateescape"
+        )
         return "sha256:" + hashlib.sha256(clean).hexdigest()
 
 
@@ -225,7 +228,9 @@ def _scrub_file(part: str, scrubber: Scrubber) -> str:
     if any(_SECRET_FILE.search(path) for path in paths):
         scrubber.removed += 1
         return scrubber.text(head) + f"\n{MARK}: a file whose name tells of secrets\n"
-    literals = any(Path(path).suffix in _CODE for path in paths)
+    # Of a file that was renamed both names have to tell of code: other text loses more.
+    kinds = {_comment(Path(path).suffix) for path in paths if path != "/dev/null"}
+    comment = kinds.pop() if len(kinds) == 1 else ""
     # `index` lines hold hashes of the content, from which a short secret could be guessed.
     head = re.sub(r"(?m)^index [0-9a-f]+\.\.[0-9a-f]+", "index 0000000..0000000", head)
     if not mark:
@@ -233,4 +238,10 @@ def _scrub_file(part: str, scrubber: Scrubber) -> str:
     subproject = re.findall(r"(?m)^[-+]Subproject commit [0-9a-f]{40}$", body)
     if subproject:
         return scrubber.text(head) + mark + "-1 +1 @@\n" + "\n".join(subproject) + "\n"
-    return scrubber.text(head) + mark + scrubber.code(body, literals=literals)
+    body = scrubber.source(f"@@ {body}", comment, diff=True)
+    return scrubber.text(head) + "\n" + body
+
+
+def _comment(suffix: str) -> str:
+    """What begins a comment in code of this suffix; "" for what is no code."""
+    return "#" if suffix in _PYTHON else "//" if suffix in _CODE else ""

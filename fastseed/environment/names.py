@@ -64,7 +64,7 @@ def is_secret(name: str) -> bool:
     return (
         not _WORDS.isdisjoint(words)
         or any(word.endswith(_ENDS) for word in words)
-        or any(part in joined for part in _PARTS)
+        or any(part in joined.replace("TOKENIZ", "") for part in _PARTS)
     )
 
 

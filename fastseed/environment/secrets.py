@@ -4,7 +4,8 @@ Three ways, since none is enough alone. By *value*: whatever an environment vari
 name holds, or the user part of any URL, is removed wherever else it occurs (:meth:`Scrubber.study`
 first, then scrub). By *name*: what is assigned to a secret's name. By *form*: tokens of known
 services, keys, web hooks; where nothing but configuration or code stands, also whatever looks
-random. What is taken out is written ``<redacted>``.
+random. What is taken out is written ``<redacted>``. In diffs, which show source by the page, all
+that stands beside a secret's name goes, without these rules' care (`blanking`).
 
 Nothing of a removed value is kept, not even its hash: a short secret's hash lets it be guessed.
 """
@@ -13,13 +14,15 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
+from .blanking import MARK, blank, counts, split_line
+from .looks import looks_random
 from .names import is_secret
 
-MARK = "<redacted>"
+__all__ = ["MARK", "Scrubber", "found_name", "looks_random"]
 
 # The user part of a URL; a slash in an unquoted password is taken along, as clients would not.
 _USERINFO = re.compile(
@@ -56,20 +59,24 @@ _CALL = re.compile(  # setdefault("NAME", "value"), ("name", "value")
 )
 _UNQUOTED = re.compile(
     _NAME
-    + r"(?P<link>(?:\\?[\"'])?\s*(?:=>|:=|\?=|=|:)\s*)(?P<secret>[^\s\"'`,;&|)}\]<>\\]{1,4000})"
+    # In the next line only what is no name of its own.
+    + r"(?P<link>(?:\\?[\"'])?\s*(?:=>|:=|\?=|=|:)[ \t]*(?:\n[-+ ]?[ \t]*(?:-[ \t]+)?"
+    r"(?![\w.-]{1,99}\\?[\"']?\s{0,9}[:=]))?)(?P<secret>[^\s\"'`,;&|)}\]<>\\]{1,4000})"
 )
-_OPTION = re.compile(r"(?<![\w-])--?" + _NAME + r"(?P<link>\s+|=)(?P<secret>(?!-)[^\s\"'=]+)")
+_OPTION = re.compile(
+    r"(?<![\w-])--?" + _NAME + r"(?P<link>[ \t]+|=|\s*\\?\n[-+ ]?[ \t]*)(?P<secret>(?!-)[^\s\"'=]+)"
+)
 _ELEMENT = re.compile(r"<" + _NAME + r"(?P<link>[^<>]*>)(?P<secret>[^<>]+)(?=</)")
 _NETRC = re.compile(
     r"(?P<name>\bpassword|\bpasswd|\baccount)(?P<link>[ \t]+)(?P<secret>[^\s=:]{4,})"
 )
 _HEADER = re.compile(  # not "basic training": a digit, an equals sign or some length
-    r"(?i)\b(?P<head>(?:bearer|basic|digest|negotiate)\s+)"
+    r"(?i)\b(?P<head>(?:bearer|basic|digest|negotiate)(?:[ \t]+|\n[-+ ]?[ \t]*))"
     r"(?P<secret>(?=\S*[\d=]|\S{20})[\w.~+/=-]{6,})"
 )
 
 _AUTHORIZATION = re.compile(  # of any scheme: "token …", "ApiKey …"
-    r"(?i)(?P<head>\bauthorization\b\\?[\"']?\s{0,9}[:=]\s{0,9}\\?[\"']?"
+    r"(?i)(?P<head>\bauthorization\b\\?[\"']?\s{0,9}[:=][ \t]{0,9}(?:\n[-+ ]?[ \t]{0,99})?\\?[\"']?"
     r"(?:[a-z][\w-]{0,30}[ \t]+)?)"
     r"(?P<secret>[^\s\"'\\,;]+)"
 )
@@ -122,35 +129,12 @@ _FORMS = re.compile(
 )
 
 _RANDOM = re.compile(r"[A-Za-z0-9+/_=~.-]{20,}")
-_HEXADECIMAL = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F-]{32,}(?![0-9A-Za-z])")
 _COMMON = frozenset(
     (
         *("true", "false", "none", "null", "yes", "no", "on", "off", "auto", "default"),
         *("enabled", "disabled"),
     )
 )
-
-
-_RUN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[A-Z]|\d+")
-
-
-def looks_random(text: str) -> bool:
-    """Whether 20 or more characters change between cases and digits as often as random ones do.
-
-    Words and numbers, in snake or camel case, run for four characters on average; base 64, 62 and
-    36 for two, base 32 for three. Hexadecimal counts from 32 digits.
-    """
-    if _HEXADECIMAL.fullmatch(text):
-        digits = sum(c.isdigit() for c in text)
-        return 0 < digits < len(text.replace("-", ""))
-    runs = _RUN.findall(text)
-    length = sum(map(len, runs))
-    numbers = sum(run.isdigit() for run in runs)
-    if length < 18 or not numbers:
-        return False
-    if re.search(r"[/.]", text):  # a path has to be very random, in each of its parts
-        return length < 2.2 * len(runs) and len({run.isupper() for run in runs}) == 2
-    return length < (2.4 if re.search(r"[_-]", text) else 3.0) * len(runs) and numbers >= 2
 
 
 class Scrubber:
@@ -250,6 +234,25 @@ class Scrubber:
         text = self._assigned(_OPTION, text)
         return self._random(text)
 
+    def source(self, text: str, comment: str, *, diff: bool) -> str:
+        """A file, or with ``diff`` one file's hunks, whose lines begin with a sign.
+
+        ``comment`` begins a comment where it is code, and is empty where it is not.
+        """
+
+        def within(text: str, rule: Callable[[str], str]) -> str:
+            lines = [split_line(line) if diff else ("", line) for line in text.split("\n")]
+            clean = rule("\n".join(line for _, line in lines)).split("\n")
+            if len(clean) != len(lines):  # no rule takes lines out
+                clean = [MARK] * len(lines)
+            return "\n".join(head + line for (head, _), line in zip(lines, clean, strict=True))
+
+        # Keys of many lines first: what is blanked may be their first line.
+        text = within(text, lambda t: _FORMS.sub(self._mark, self._known_values(t)))
+        text, removed = blank(text, comment, diff=diff)
+        self.removed += removed
+        return within(text, lambda t: self.code(t, literals=bool(comment)))
+
     def arguments(self, arguments: Sequence[str]) -> list[str]:
         """A command line: also what follows an option of a secret's name, `-p` and `-u`."""
         found: list[str] = []
@@ -313,7 +316,7 @@ class Scrubber:
         while found := pattern.search(text, at):
             group = "secret" if found["secret"] is not None else "long"
             low, high = found.span(group)
-            if is_secret(found["name"]) and not _harmless(found[group]):
+            if is_secret(found["name"]) and not _harmless(found["name"], found[group]):
                 self.removed += 1
                 parts += [text[start:low], _blank(found[group])]
                 start = at = high
@@ -377,9 +380,10 @@ def _worth(value: str) -> bool:
     return True
 
 
-def _harmless(value: str) -> bool:
+def _harmless(name: str, value: str) -> bool:
     return (
         value.startswith(MARK)
         or value.lower() in _COMMON
         or bool(re.fullmatch(r"[\d.]{1,3}", value))
+        or (bool(re.fullmatch(r"[\d._]{1,20}", value)) and counts(name))
     )
