@@ -6,7 +6,7 @@ import json
 import os
 
 import pytest
-from tiny_training import tiny
+from tiny_training import refused, tiny
 
 from fastseed.verify.directory import RunDirectory, opened
 from fastseed.verify.experiments import plan
@@ -14,12 +14,6 @@ from fastseed.verify.experiments import plan
 __all__ = ["tiny"]
 
 ALL = ["whole-0", "half-0", "resumed-0", "unseeded-0"]
-
-
-def refused(tiny, error: type[Exception] = ValueError, **options) -> str:
-    with pytest.raises(error) as found:
-        tiny.verify(**options)
-    return str(found.value)
 
 
 def listing(folder) -> dict[str, bytes | None]:
@@ -146,7 +140,12 @@ def test_another_plan_is_refused(tiny, change, says):
         f"fastseed.verify: {says}: restart, or give another directory"
     )
     found = refused(tiny, command=[*tiny.command, "x"])
-    assert found.startswith("fastseed.verify: command must be that of the runs in the directory, ")
+    assert found == (
+        "fastseed.verify: command must be that of the runs in the directory, with nothing at "
+        f"{len(tiny.command)}, got 'x': restart, or give another directory"
+    )
+    found = refused(tiny, command=[tiny.command[0], "x", *tiny.command[2:]])
+    assert f"directory, with {tiny.command[1]!r} at 1, got 'x': restart" in found
     assert listing(tiny.directory) == before
 
 

@@ -69,6 +69,12 @@ class Tiny:
         return self.directory / "runs" / name
 
 
+def refused(tiny: Tiny, error: type[Exception] = ValueError, **options) -> str:
+    with pytest.raises(error) as found:
+        tiny.verify(**options)
+    return str(found.value)
+
+
 @pytest.fixture
 def tiny(tmp_path, monkeypatch) -> Tiny:
     """Without captures of the environment, which take half a second each."""
