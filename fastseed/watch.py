@@ -15,7 +15,7 @@ import torch
 
 from . import distributed, launching, streams
 from .digest import leaves_of, table_of
-from .watch_file import GROUPS, Entry, Writer
+from .watch_file import FOLDER, GROUPS, Entry, Writer
 from .watch_generators import Generators
 
 
@@ -195,7 +195,7 @@ def _folder(path: str | os.PathLike[str] | None) -> Path:
         raise RuntimeError(
             f"fastseed.Watch: path must be given where {launching.RUN_DIR} is not set, got None"
         )
-    return Path(run, "watch")
+    return Path(run, FOLDER)
 
 
 def _optimizers(optimizer: Any) -> list[Any]:

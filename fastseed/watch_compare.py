@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from .watch_file import GROUPS, Entry, Recording, Values
+from .watch_file import FOLDER, GROUPS, Entry, Recording, Values
 
 
 class Side(NamedTuple):
@@ -156,15 +156,22 @@ def _pairs(a: Path, b: Path) -> tuple[list[tuple[int, Recording, Recording]], li
     return [(rank, Recording(one[rank]), Recording(other[rank])) for rank in common], notes
 
 
+def _by_rank(folder: Path) -> dict[int, Path]:
+    found = {}
+    for file in sorted(folder.iterdir()):
+        match = re.fullmatch(r"rank-(\d{1,9})\.watch", file.name)
+        if match:
+            found[int(match[1])] = file
+    return found
+
+
 def _files(path: Path) -> dict[int, Path]:
     """The files of a run by rank."""
     if path.is_file():
         return {Recording(path).header["rank"]: path}
-    found = {}
-    for file in sorted(path.iterdir()):
-        match = re.fullmatch(r"rank-(\d{1,9})\.watch", file.name)
-        if match:
-            found[int(match[1])] = file
+    found = _by_rank(path)
+    if not found and (path / FOLDER).is_dir():
+        found = _by_rank(path / FOLDER)  # of a run that was given a folder
     if not found:
         raise ValueError(
             f"fastseed.bisect: {str(path)!r} must hold files of fastseed.Watch, found none"

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MAGIC = b"fastseed watch 1"
+FOLDER = "watch"
+"""Of recordings, in the folder of a run."""
 GROUPS = ("generator", "buffer", "gradient", "optimizer", "parameter")
 """What a step begins from, then the rest in the order in which it is made."""
 

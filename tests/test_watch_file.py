@@ -194,6 +194,14 @@ def test_folders_and_steps_without_anything_in_common(tmp_path):
         bisect(tmp_path / "c", tmp_path / "b")
 
 
+def test_the_folder_of_a_run_is_its_recording(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name / "watch").mkdir(parents=True)
+        (tmp_path / name / "watch" / "rank-0.watch").write_bytes(head() + table() + step_of(0, 1))
+    found = bisect(tmp_path / "a", tmp_path / "b" / "watch")
+    assert found.equal and found.compared == 1
+
+
 def test_tables_are_written_when_they_change(tmp_path):
     path = tmp_path / "rank-0.watch"
     writer = Writer(path, HEADER, append=False)

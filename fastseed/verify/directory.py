@@ -164,11 +164,21 @@ def _check_same(there: dict[str, Any], plan: Plan) -> None:
     new = plan.document()
     for name in _FIXED:
         if there.get(name) != new[name]:
+            was, is_ = _parting(there.get(name), new[name])
             raise ValueError(
-                f"fastseed.verify: {name} must be that of the runs in the directory, "
-                f"{streams.describe(there.get(name))}, got {streams.describe(new[name])}: "
-                "restart, or give another directory"
+                f"fastseed.verify: {name} must be that of the runs in the directory, {was}, "
+                f"got {is_}: restart, or give another directory"
             )
+
+
+def _parting(was: Any, new: Any) -> tuple[str, str]:
+    """Two values in words: of lists, what stands where they part."""
+    if not isinstance(was, list) or not isinstance(new, list):
+        return streams.describe(was), streams.describe(new)
+    at = next((i for i, (a, b) in enumerate(zip(was, new, strict=False)) if a != b), None)
+    at = min(len(was), len(new)) if at is None else at
+    shown = [streams.describe(one[at]) if at < len(one) else "nothing" for one in (was, new)]
+    return f"with {shown[0]} at {at}", shown[1]
 
 
 @contextlib.contextmanager
