@@ -109,6 +109,8 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
             still -= _drawn(left, step, still) | _drawn(right, step, still)
             idle |= still
             partings = tuple(p for p in partings if p.group != "generator" or p.name not in still)
+            if one.start != other.start:  # a schedule may have its turn between two steps
+                partings = tuple(p for p in partings if not _is_setting(p))
             if partings:
                 differing.add(step)
                 if found is None or step < found[0]:
@@ -227,6 +229,14 @@ def _drawn(recording: Recording, step: int, names: set[str]) -> set[str]:
         return names
     now, then = (_by_name(recording.values(one)) for one in (step, before))
     return {name for name in names if now.get(("generator", name)) != then.get(("generator", name))}
+
+
+_SETTING = re.compile(r"(\d+\.)?group \d+\.(?!params\.)")
+
+
+def _is_setting(parting: Parting) -> bool:
+    """Whether it is one of an optimizer's settings, as the learning rate is."""
+    return parting.group == "optimizer" and _SETTING.match(parting.name) is not None
 
 
 def _differences(a: Values, b: Values, groups: set[str]) -> tuple[Parting, ...]:

@@ -171,6 +171,14 @@ def _unresumed(parted: Parted | None) -> Iterator[Finding]:
             "not put back",
             where, "call reseed(task, epoch, step) last before going on, or restore exact states",
         )  # fmt: skip
+    elif parted.found.first.group == "optimizer":
+        names = [one.name for one in found.differences if one.group == "optimizer"][:_NAMES]
+        yield Finding(
+            "resume", True,
+            f"the optimizer's {', '.join(names)} is another in the resumed run: its schedule was "
+            "not brought back",
+            where, "save and load it: scheduler.state_dict(), optimizer.state_dict()",
+        )  # fmt: skip
     else:
         equal = "generators, " if parted.generators else ""
         yield Finding(

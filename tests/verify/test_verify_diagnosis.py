@@ -8,7 +8,9 @@ import pytest
 
 from fastseed import verify
 from fastseed.verify import diagnosis
+from fastseed.verify.recordings import Parted
 from fastseed.verify.result import Finding
+from fastseed.watch_compare import Bisection, Parting
 
 SUSPECT = Finding("generator", True, "draws from it", "train.py:3", "seed it")
 
@@ -21,6 +23,16 @@ def test_arithmetic_is_left_only_where_draws_were_watched():
     assert kinds([], watched=True) == [("arithmetic", False)]
     assert kinds([], watched=False) == [("tensor", False)]
     assert kinds([SUSPECT], watched=True) == []
+
+
+def test_a_schedule_that_is_not_brought_back_is_told_from_other_data():
+    def says(group: str, name: str) -> str:
+        parting = Parting(group, name, None, None)
+        found = Bisection(8, False, 0, (parting,), 9, 1, ())
+        return list(diagnosis._unresumed(Parted("whole-0", "resumed-0", found, True)))[-1].says
+
+    assert "group 0.lr is another" in says("optimizer", "group 0.lr")
+    assert "saw other data" in says("gradient", "0.weight")
 
 
 SCRIPT = """
