@@ -14,7 +14,6 @@ from support import LAUNCHER_VARIABLES
 import fastseed
 from fastseed import _ops, streams
 
-
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -84,4 +84,5 @@ def test_the_session_is_what_happens(tmp_path):
         code = done.returncode
         assert says(done.stdout, lines), f"$ {command}\n{done.stdout}"
     assert (tmp_path / REPORT / "curves.png").read_bytes()[:4] == b"\x89PNG"
-    assert "Passed: bit-identical" in (tmp_path / REPORT / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / REPORT / "report.html").read_text(encoding="utf-8")
+    assert "Passed: bit-identical" in page
