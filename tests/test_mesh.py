@@ -11,36 +11,14 @@ import random
 import numpy as np
 import pytest
 import torch
+from meshes import NAMES, expected_groups, of_rank, ranks_of, shared_by
 from support import needs_native, scramble, seeder, snapshot
 
 import fastseed
 from fastseed import SHARED, GeneratorPool
 
-NAMES = ("dp", "tp", "pp")
 SHAPES = [s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8]
 SUBSETS = [s for n in range(4) for s in itertools.combinations(NAMES, n)]
-
-
-def ranks_of(shape, names=NAMES):
-    """The mesh of each rank, row by row."""
-    for ranks in itertools.product(*map(range, shape)):
-        yield dict(zip(names, zip(ranks, shape, strict=True), strict=True))
-
-
-def of_rank(rank, where, world=8, **more):
-    return seeder(rank=rank, world_size=world, mesh=where, **more)
-
-
-def shared_by(values):
-    """The sets of ranks with equal values."""
-    groups = {}
-    for rank, value in enumerate(values):
-        groups.setdefault(value, set()).add(rank)
-    return sorted(map(sorted, groups.values()))
-
-
-def expected_groups(meshes, along):
-    return shared_by([tuple(m[name][0] for name in along) for m in meshes])
 
 
 # ---------------------------------------------------------------- exactly the ranks that should

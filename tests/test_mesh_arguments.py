@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import logging
 import math
 import pickle
@@ -12,35 +11,11 @@ import random
 import numpy as np
 import pytest
 import torch
+from meshes import expected_groups, of_rank, ranks_of, shared_by
 from support import seeder
 
 import fastseed
 from fastseed import SHARED, GeneratorPool, mesh
-
-NAMES = ("dp", "tp", "pp")
-
-
-def ranks_of(shape, names=NAMES):
-    """The mesh of each rank, row by row."""
-    for ranks in itertools.product(*map(range, shape)):
-        yield dict(zip(names, zip(ranks, shape, strict=True), strict=True))
-
-
-def of_rank(rank, where, world=8, **more):
-    return seeder(rank=rank, world_size=world, mesh=where, **more)
-
-
-def shared_by(values):
-    """The sets of ranks with equal values."""
-    groups = {}
-    for rank, value in enumerate(values):
-        groups.setdefault(value, set()).add(rank)
-    return sorted(map(sorted, groups.values()))
-
-
-def expected_groups(meshes, along):
-    return shared_by([tuple(m[name][0] for name in along) for m in meshes])
-
 
 # ---------------------------------------------------------------- presets
 
