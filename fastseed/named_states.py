@@ -52,6 +52,8 @@ def split(seeder: Any, state: Any) -> tuple[Any, dict[str, State]]:
     own = {k[len(prefix) :]: k for k in state if isinstance(k, str) and k.startswith(prefix)}
     if not own:
         return state, _of_the_lowest(seeder, state)
+    if not seeder._places.text() and not any("/" in name or name == MESH for name in own):
+        return state, {}  # as most states are: three generators and what was registered
     rest = dict(state)
     text = mesh_of(state, seeder.rank)
     rest.pop(own.pop(MESH, ""), None)

@@ -43,6 +43,7 @@ _BEFORE = streams.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the firs
 _EXPECTED = {"format": FORMAT, "version": VERSION, "derivation": _ops.DERIVATION_VERSION}
 _KNOWN = frozenset({*_EXPECTED, "scheme", *RANGES})
 _ALWAYS = ("python", "numpy", "torch.cpu")
+_ALWAYS_NAMES = frozenset(_ALWAYS)
 
 
 class Resumable(Protocol):
@@ -148,11 +149,12 @@ def _own(seeder: Resumable, state: dict[str, Any]) -> tuple[dict[str, Any], bool
     exact = {}
     others = []
     for key, held in state.items():
-        if key.startswith(prefix):
-            exact[key[cut:]] = held
-        elif key.startswith(RNG):
-            others.append(key)
-    three = exact.keys() & set(_ALWAYS)
+        if key.startswith(RNG):  # first: most keys are none of these
+            if key.startswith(prefix):
+                exact[key[cut:]] = held
+            else:
+                others.append(key)
+    three = _ALWAYS_NAMES & exact.keys()
     if exact and seeder.rank >= state["world_size"]:
         split_key("load_state_dict", prefix + next(iter(exact)), int(state["world_size"]))
     if others:
@@ -209,7 +211,7 @@ def split_key(function: str, key: str, world_size: int) -> tuple[int, str]:
 
 def _put_back(three: ProcessGenerators, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
     rest = list(exact)
-    if exact.keys() >= set(_ALWAYS):
+    if exact.keys() >= _ALWAYS_NAMES:
         three.load([exact[name] for name in _ALWAYS])
         rest = [name for name in exact if name not in _ALWAYS]
     for name in rest:
@@ -232,7 +234,7 @@ def _tell(seeder: Resumable, saved: int, exact: dict[str, Any], sinks: dict[str,
             here,
         )
     fresh = sorted(set(sinks) - set(exact))
-    if set(fresh) & set(_ALWAYS):
+    if _ALWAYS_NAMES & set(fresh):
         logger.warning(
             "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
             "generators are set to the beginning of the scope: %s",
@@ -255,19 +257,19 @@ def check(state: Any, scheme: str) -> streams.Coordinates | None:
             f"got {streams.describe(state)} of type {type(state).__name__}"
         )
     for field, value in _EXPECTED.items():
-        _check_field(state, field, value)
+        if type(state.get(field)) is not type(value) or state[field] != value:
+            _check_field(state, field, value)
     _check_field(state, "scheme", scheme)
-    missing = RANGES.keys() - state.keys()
-    if missing:
-        absent = f"state must hold {', '.join(sorted(missing))}"
+    if not state.keys() >= RANGES.keys():
+        absent = f"state must hold {', '.join(sorted(RANGES.keys() - state.keys()))}"
         raise _refuse(absent, sorted(map(str, state)))
     for field, top in RANGES.items():
         value = state[field]
         if type(value) is not int or not _LOWEST.get(field, 0) <= value <= top:
             low = _LOWEST.get(field, 0)
             streams.check_int("load_state_dict", f"state[{field!r}]", value, low, top)
-    for field in state.keys() - _KNOWN:
-        if not (isinstance(field, str) and field.startswith(RNG)):
+    for field in state:
+        if field not in _KNOWN and not (isinstance(field, str) and field.startswith(RNG)):
             raise _refuse("state must hold nothing but what state_dict() wrote", field)
     at = streams.Coordinates(int(state["task"]), int(state["epoch"]), int(state["step"]))
     if state["reseeded"]:
