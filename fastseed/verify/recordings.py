@@ -28,15 +28,14 @@ def check(runs: Sequence[Run], directory: Path) -> Check:
     title = "recorded tensors are equal"
     found, compared, n = [], 0, 0
     for a, b in _pairs(runs):
-        parted = _compare(a, b, directory)
+        parted = _compare(*_watches(a, b, directory))
         if parted is None:
             continue
         n += 1
-        compared += parted.found.compared
-        if not parted.found.equal:
-            step, differing = str(parted.found.step), parted.found.differing
-            rest = (differing, parted.found.compared)
-            found.append((Difference(a.name, b.name, step, None, None, *rest), parted.found))
+        compared += parted.compared
+        if not parted.equal:
+            rest = (str(parted.step), None, None, parted.differing, parted.compared)
+            found.append((Difference(a.name, b.name, *rest), parted))
     if not n:
         return Check("tensors", title, None, True, "not asked: no run has a fastseed.Watch")
     if not found:
@@ -61,31 +60,37 @@ def _pairs(runs: Sequence[Run]) -> Iterator[tuple[Run, Run]]:
             yield whole[run.number], run
 
 
-def _compare(a: Run, b: Run, directory: Path) -> Parted | None:
+def _watches(a: Run, b: Run, directory: Path) -> tuple[Path | None, Path | None]:
+    return _watch(directory / a.folder), _watch(directory / b.folder)
+
+
+def _compare(left: Path | None, right: Path | None) -> Bisection | None:
     """None without recordings that can be compared."""
-    left, right = (_watch(directory / run.folder) for run in (a, b))
     if left is None or right is None:
         return None
     try:
-        found = bisect(left, right)
+        return bisect(left, right)
     except (ValueError, OSError):
         return None  # no step in common, or cut off: the losses have to do
-    return Parted(a.name, b.name, found, _has_generators(left) and _has_generators(right))
 
 
 def first_parting(check: Check, runs: Sequence[Run], directory: Path) -> Parted | None:
     """Of the pairs that differ, the one whose recordings part first; None without recordings."""
     named = {run.name: run for run in runs}
-    best: Parted | None = None
+    best: tuple[int, str, str, Bisection] | None = None
     for one in check.differences[:_PAIRS]:
         # The whole run first, so that the sentence reads "whole-0 and resumed-0".
         a, b = sorted((one.a, one.b), key=lambda name: not name.startswith("whole"))
-        parted = _compare(named[a], named[b], directory)
-        if parted is None or parted.found.step is None:
+        found = _compare(*_watches(named[a], named[b], directory))
+        if found is None or found.step is None:
             continue
-        if best is None or best.found.step is None or parted.found.step < best.found.step:
-            best = parted
-    return best
+        if best is None or found.step < best[0]:
+            best = found.step, a, b, found
+    if best is None:
+        return None
+    _, a, b, found = best
+    both = _watches(named[a], named[b], directory)
+    return Parted(a, b, found, all(_has_generators(one) for one in both if one is not None))
 
 
 def _watch(folder: Path) -> Path | None:
