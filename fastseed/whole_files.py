@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-import tempfile
 from pathlib import Path
+
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows
 
 
 def replace(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -21,16 +23,15 @@ def replace(path: str | os.PathLike[str], content: bytes) -> Path:
     if _is_device(path):
         path.write_bytes(content)
         return path
+    name = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}"
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+        # The mode is what the umask makes of it, as for any new file.
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
     except OSError as error:  # name the file that was asked for
         raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp's 0600 would keep a CI's other users out
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
