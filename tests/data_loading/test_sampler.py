@@ -6,23 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from sampled import SIZES, WORLDS, order, turns
 from support import snapshot
 
 import fastseed
 from fastseed.data import Repeat, ShuffleSampler, shuffled_indices
-
-SIZES = (1, 2, 3, 4, 5, 7, 12, 16, 17, 30, 97, 100, 300, 1000)
-WORLDS = (1, 2, 3, 4, 5, 8, 64)
 
 
 @pytest.fixture(autouse=True)
 def job():
     fastseed.init(42, 1, 0)
     fastseed.reseed(1, 7)
-
-
-def order(n: int, epoch: int = 7, **more) -> list[int]:
-    return shuffled_indices(0, n, n, task=1, epoch=epoch, **more).tolist()
 
 
 def shares(n: int, world_size: int, first: int = 0, **more) -> list[list[int]]:
@@ -33,11 +27,6 @@ def shares(n: int, world_size: int, first: int = 0, **more) -> list[list[int]]:
         sampler.seek(first)
         found.append(list(sampler))
     return found
-
-
-def turns(found: list[list[int]]) -> list[int]:
-    """The ranks' indices as they come when ranks take turns."""
-    return [index for step in zip(*found, strict=True) for index in step]
 
 
 def plain(indices: list[int]) -> bool:

@@ -9,29 +9,18 @@ import random
 import numpy as np
 import pytest
 import torch
+from sampled import SIZES, WORLDS, order, turns
 from support import run_python
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import fastseed
-from fastseed.data import ShuffleSampler, shuffled_indices
-
-SIZES = (1, 2, 3, 4, 5, 7, 12, 16, 17, 30, 97, 100, 300, 1000)
-WORLDS = (1, 2, 3, 4, 5, 8, 64)
+from fastseed.data import ShuffleSampler
 
 
 @pytest.fixture(autouse=True)
 def job():
     fastseed.init(42, 1, 0)
     fastseed.reseed(1, 7)
-
-
-def order(n: int, epoch: int = 7, **more) -> list[int]:
-    return shuffled_indices(0, n, n, task=1, epoch=epoch, **more).tolist()
-
-
-def turns(found: list[list[int]]) -> list[int]:
-    """The ranks' indices as they come when ranks take turns."""
-    return [index for step in zip(*found, strict=True) for index in step]
 
 
 # ---------------------------------------------------------------- state
