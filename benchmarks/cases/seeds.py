@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed import _native, _ops, _reference
+from fastseed._backend import derive_ops, native
+from fastseed._backend.reference import philox
 
 from .. import machine
 from ..case import Case, Contest, Side, Unavailable, expect
@@ -33,8 +34,8 @@ def _against_seed_gen(ours: Side) -> Contest:
 
     def check(contest: Contest) -> None:
         epoch = next(contest.ours.names["epochs"])
-        scope = _reference.scope_key(MASTER, 1, epoch, 0)
-        key = _reference.stream_key(scope, _reference.name_id("torch.cpu"), 0, 0, 0)
+        scope = philox.scope_key(MASTER, 1, epoch, 0)
+        key = philox.stream_key(scope, philox.name_id("torch.cpu"), 0, 0, 0)
         low = contest.ours.run(epochs=iter([epoch])) & (2**64 - 1)
         expect(low == key & (2**64 - 1), "the seed of torch.cpu")
         expect(0 <= peer.run() < 2**31, "the predecessor's seed")
@@ -52,8 +53,8 @@ def one_seed() -> Contest:
 def one_key_raw() -> Contest:
     """The two steps of the derivation in turn, as the library takes them, in Python."""
     names = {
-        "stream_key": _ops.stream_key, "scope_key": _ops.scope_key, "master": MASTER,
-        "name": _ops.name_id("torch.cpu"), "epochs": itertools.count(),
+        "stream_key": derive_ops.stream_key, "scope_key": derive_ops.scope_key, "master": MASTER,
+        "name": derive_ops.name_id("torch.cpu"), "epochs": itertools.count(),
     }  # fmt: skip
     statement = "stream_key(scope_key(master, 1, next(epochs), 0), name, 0, 0, 0)"
     return _against_seed_gen(Side("stream_key", statement, names))
@@ -61,11 +62,11 @@ def one_key_raw() -> Contest:
 
 def one_seed_native() -> Contest:
     """The one native call that the public look-up makes: both blocks, arguments still checked."""
-    if _native.generators is None:
+    if native.generators is None:
         raise Unavailable(f"there is no native code here: {_native.missing}")
     names = {
-        "seed": _native.generators.seed, "master": MASTER,
-        "name": _ops.name_id("torch.cpu"), "epochs": itertools.count(),
+        "seed": native.generators.seed, "master": MASTER,
+        "name": derive_ops.name_id("torch.cpu"), "epochs": itertools.count(),
     }  # fmt: skip
     statement = "seed(master, 1, next(epochs), 0, name, 0, 0, 0)"
     return _against_seed_gen(Side("native seed", statement, names))
@@ -75,8 +76,8 @@ def one_seed_native() -> Contest:
 
 
 def _right_answer(n: int) -> Any:
-    scope = _reference.scope_key(MASTER, 1, EPOCH, 0)
-    return _reference.derive_seeds(scope, _reference.name_id(NAME), 0, 0, n)
+    scope = philox.scope_key(MASTER, 1, EPOCH, 0)
+    return philox.derive_seeds(scope, philox.name_id(NAME), 0, 0, n)
 
 
 def _expect_seeds(side: Side) -> None:
@@ -119,24 +120,24 @@ def fresh_against_numpy(kind: str, n: int) -> Contest:
 
 @contextmanager
 def _simd(name: str | None) -> Iterator[None]:
-    before = _ops.simd()
+    before = derive_ops.simd()
     if name is not None:
-        _ops.set_simd(name)
+        derive_ops.set_simd(name)
     try:
         yield
     finally:
         if name is not None:
-            _ops.set_simd(before)
+            derive_ops.set_simd(before)
 
 
 def against_random123(n: int, simd: str | None = None) -> Contest:
     """The same numbers from the same counters, in the same memory."""
-    if simd is not None and simd not in _ops.simd_paths():
+    if simd is not None and simd not in derive_ops.simd_paths():
         raise Unavailable(f"this CPU, or this build, has no {simd} path")
     out = _buffer(n)
-    scope = _ops.scope_key(MASTER, 1, EPOCH, 0)
-    place = _ops.DOMAIN_STREAM << 24
-    peer = random123.side(*scope, _ops.name_id(NAME), place, n, out.data_ptr())
+    scope = derive_ops.scope_key(MASTER, 1, EPOCH, 0)
+    place = derive_ops.DOMAIN_STREAM << 24
+    peer = random123.side(*scope, derive_ops.name_id(NAME), place, n, out.data_ptr())
 
     def check(contest: Contest) -> None:
         _expect_seeds(contest.ours)

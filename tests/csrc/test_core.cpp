@@ -13,7 +13,7 @@
 #include "../../csrc/core/derive.h"
 #include "../../csrc/core/mt19937.h"
 #include "../../csrc/core/philox.h"
-#include "../../csrc/kernels/launch.h"
+#include "../../csrc/cpu/derive.h"
 #include "check.h"
 #include "kernel_checks.h"
 #include "sha256.h"

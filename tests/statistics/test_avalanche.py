@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from derivation_numpy import (
+from helpers.derivation_numpy import (
     BITS,
     SCOPE_COORDINATES,
     arbitrary,
@@ -20,7 +20,7 @@ from derivation_numpy import (
     coordinate_scope,
 )
 
-from fastseed import _ops
+from fastseed._backend import derive_ops
 
 SAMPLES = 2**14
 HIGHEST, LOWEST = 5.5, 3.4
@@ -35,7 +35,7 @@ def random_coordinates() -> dict[str, np.ndarray]:
 def small_coordinates() -> dict[str, np.ndarray]:
     """As jobs have them: small integers, and names of the library's own."""
     at = {name: arbitrary(f"small {name}", SAMPLES, 128) for name in BITS}
-    ids = np.array([_ops.name_id(name) for name in NAMES], np.uint64)
+    ids = np.array([derive_ops.name_id(name) for name in NAMES], np.uint64)
     return {**at, "name": ids[at["name"] % np.uint64(len(ids))]}
 
 

@@ -7,9 +7,9 @@ import random
 
 import numpy as np
 import pytest
-from derivation_numpy import Scope, scope_keys, stream_keys
+from helpers.derivation_numpy import Scope, scope_keys, stream_keys
 
-from fastseed import _ops
+from fastseed._backend import derive_ops
 
 MASTER, RANKS, EPOCHS, TASKS = 42, 10_000, 100, 2
 N = RANKS * EPOCHS * TASKS
@@ -46,9 +46,11 @@ def job_keys(name: str) -> np.ndarray:
     scope = scope_keys(MASTER, task, epoch, 0)
     per_rank = Scope(scope.key[:, None], scope.tweak[:, None])
     ranks = np.arange(RANKS, dtype=np.uint64)
-    found = stream_keys(per_rank, _ops.name_id(name), ranks, 0)
+    found = stream_keys(per_rank, derive_ops.name_id(name), ranks, 0)
     for t, e, r in ((0, 0, 0), (1, 7, 3), (TASKS - 1, EPOCHS - 1, RANKS - 1)):
-        key = _ops.stream_key(_ops.scope_key(MASTER, t, e, 0), _ops.name_id(name), r, 0, 0)
+        key = derive_ops.stream_key(
+            derive_ops.scope_key(MASTER, t, e, 0), derive_ops.name_id(name), r, 0, 0
+        )
         assert found[t * EPOCHS + e, r].tolist() == [key & 2**64 - 1, key >> 64]
     return found.reshape(N, 2)
 

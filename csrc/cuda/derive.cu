@@ -1,0 +1,307 @@
+// Keys and seeds of consecutive indices, on CUDA devices.
+//
+// Launches are cut where the upper half of the index changes (every 2^32), so that the blocks of
+// one launch have counters that differ in the first word alone. Then the rounds up to the third are
+// partly the same for all of them: 3 of the 20 products (4 where only the low half of a block is
+// wanted) are made once, on the host where the scope is known there.
+#include "derive.h"
+#include "device.cuh"
+
+namespace fastseed {
+namespace {
+
+constexpr int64_t kTile = 2 * kThreads;  // indices a block of threads takes at a time
+
+// Round keys with all that the blocks have in common: round r adds k0[r] and k1[r].
+struct FoldedKeys {
+  uint32_t k0[kPhiloxRounds];
+  uint32_t k1[kPhiloxRounds];
+};
+
+FoldedKeys fold(uint64_t key, uint32_t w1, uint32_t w2, uint32_t w3) {
+  FoldedKeys k;
+  for (int r = 0; r < kPhiloxRounds; ++r) {
+    k.k0[r] = static_cast<uint32_t>(key) + static_cast<uint32_t>(r) * kPhiloxW0;
+    k.k1[r] = static_cast<uint32_t>(key >> 32) + static_cast<uint32_t>(r) * kPhiloxW1;
+  }
+  const uint64_t p = static_cast<uint64_t>(kPhiloxM1) * w2;  // of round 0
+  const uint64_t q =
+      static_cast<uint64_t>(kPhiloxM0) * (static_cast<uint32_t>(p >> 32) ^ w1 ^ k.k0[0]);
+  k.k1[0] ^= w3;
+  k.k0[1] ^= static_cast<uint32_t>(p);
+  k.k1[1] ^= static_cast<uint32_t>(q >> 32);
+  k.k1[2] ^= static_cast<uint32_t>(q);
+  return k;
+}
+
+// The block of the counter (w0, w1, w2, w3); `hi` is 0 unless kBoth.
+template <bool kBoth>
+FS_DEVICE Key folded_block(const FoldedKeys& k, uint32_t w0) {
+  constexpr int kLast = kPhiloxRounds - 1;
+  uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * w0;  // round 0
+  uint32_t c2 = static_cast<uint32_t>(p0 >> 32) ^ k.k1[0];
+  uint32_t c3 = static_cast<uint32_t>(p0);
+  uint64_t p1 = static_cast<uint64_t>(kPhiloxM1) * c2;  // round 1
+  uint32_t c0 = static_cast<uint32_t>(p1 >> 32) ^ k.k0[1];
+  uint32_t c1 = static_cast<uint32_t>(p1);
+  c2 = c3 ^ k.k1[1];
+  p0 = static_cast<uint64_t>(kPhiloxM0) * c0;  // round 2
+  p1 = static_cast<uint64_t>(kPhiloxM1) * c2;
+  c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k.k0[2];
+  c1 = static_cast<uint32_t>(p1);
+  c2 = static_cast<uint32_t>(p0 >> 32) ^ k.k1[2];
+  c3 = static_cast<uint32_t>(p0);
+#pragma unroll
+  for (int r = 3; r < kLast; ++r) {
+    p0 = static_cast<uint64_t>(kPhiloxM0) * c0;
+    p1 = static_cast<uint64_t>(kPhiloxM1) * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k.k0[r];
+    c1 = static_cast<uint32_t>(p1);
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k.k1[r];
+    c3 = static_cast<uint32_t>(p0);
+  }
+  p1 = static_cast<uint64_t>(kPhiloxM1) * c2;
+  p0 = kBoth ? static_cast<uint64_t>(kPhiloxM0) * c0 : 0;
+  const Block b{{static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k.k0[kLast], static_cast<uint32_t>(p1),
+                 static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k.k1[kLast], static_cast<uint32_t>(p0)}};
+  return Key{b.lo(), kBoth ? b.hi() : 0};
+}
+
+// ---------------------------------------------------------------- where keys come from
+// `open` is called once a thread; what it returns makes the key of an index from its lower half.
+
+struct FromValue {
+  FoldedKeys keys;
+  uint32_t tweak;
+
+  FromValue(const Stream& s, uint64_t start)
+      : keys(fold(s.scope.key, static_cast<uint32_t>((start ^ s.scope.tweak) >> 32), s.name_id,
+                  s.place)),
+        tweak(static_cast<uint32_t>(s.scope.tweak)) {}
+
+  FS_DEVICE const FromValue& open() const {
+    return *this;
+  }
+  template <bool kBoth>
+  FS_DEVICE Key key(uint32_t low) const {
+    return folded_block<kBoth>(keys, low ^ tweak);
+  }
+};
+
+struct FromMemory {
+  StreamAt stream;
+  uint64_t high;  // the upper half of every index, in its place
+
+  FromMemory(const StreamAt& s, uint64_t start) : stream(s), high(start >> 32 << 32) {}
+
+  struct Open {
+    Stream stream;
+    uint64_t high;
+
+    template <bool kBoth>
+    FS_DEVICE Key key(uint32_t low) const {
+      return stream_key(stream, high | low);
+    }
+  };
+
+  FS_DEVICE Open open() const {
+    const Scope scope{load(stream.scope), load(stream.scope + 1)};
+    return Open{Stream{scope, stream.name_id, stream.place}, high};
+  }
+};
+
+// ---------------------------------------------------------------- kernels
+// Each writes `tiles` full tiles with 16-byte stores, and then one by one what lies before and
+// behind them: everything, where the address allows no such store.
+
+struct Span {
+  int64_t n;
+  int64_t tiles;
+  int64_t head;  // indices before the first tile
+
+  int64_t rest() const {
+    return n - tiles * kTile;
+  }
+  FS_DEVICE int64_t index_of_rest(int64_t r) const {
+    return r < head ? r : r + tiles * kTile;
+  }
+  int64_t blocks() const {
+    return tiles + (rest() + kThreads - 1) / kThreads;
+  }
+};
+
+template <class Source>
+struct DeriveSeeds {
+  static constexpr int kMinBlocks = 8;
+  Source source;
+  uint32_t first;
+  Span span;
+  uint64_t* out;
+
+  FS_DEVICE void operator()(Place at) const {
+    const auto& from = source.open();
+#pragma unroll 1
+    for (int64_t tile = at.block; tile < span.tiles; tile += at.blocks) {
+      const int64_t i = span.head + tile * kTile + 2 * at.thread;
+      const uint32_t low = first + static_cast<uint32_t>(i);
+      const Key a = from.template key<false>(low);
+      const Key b = from.template key<false>(low + 1);
+      store(out + i, a.lo, b.lo);
+    }
+    const int64_t rest = span.n - span.tiles * kTile;
+#pragma unroll 1
+    for (int64_t r = int64_t{at.block} * kThreads + at.thread; r < rest;
+         r += int64_t{at.blocks} * kThreads) {
+      const int64_t i = span.index_of_rest(r);
+      store(out + i, from.template key<false>(first + static_cast<uint32_t>(i)).lo);
+    }
+  }
+};
+
+// With `positions`, which become 0, or without.
+template <class Source, bool kPositions>
+struct DeriveKeys {
+  static constexpr int kMinBlocks = 8;
+  Source source;
+  uint32_t first;
+  Span span;
+  uint64_t* out;
+  uint64_t* positions;
+
+  FS_DEVICE void operator()(Place at) const {
+    const auto& from = source.open();
+#pragma unroll 1
+    for (int64_t tile = at.block; tile < span.tiles; tile += at.blocks) {
+      const int64_t i = tile * kTile + at.thread;
+      const uint32_t low = first + static_cast<uint32_t>(i);
+      const Key a = from.template key<true>(low);
+      const Key b = from.template key<true>(low + kThreads);
+      store(out + 2 * i, a.lo, a.hi);
+      store(out + 2 * (i + kThreads), b.lo, b.hi);
+      if (kPositions) {
+        store(positions + tile * kTile + 2 * at.thread, 0, 0);
+      }
+    }
+    const int64_t rest = span.n - span.tiles * kTile;
+#pragma unroll 1
+    for (int64_t r = int64_t{at.block} * kThreads + at.thread; r < rest;
+         r += int64_t{at.blocks} * kThreads) {
+      const int64_t i = span.index_of_rest(r);
+      const Key key = from.template key<true>(first + static_cast<uint32_t>(i));
+      store(out + 2 * i, key.lo);
+      store(out + 2 * i + 1, key.hi);
+      if (kPositions) {
+        store(positions + i, 0);
+      }
+    }
+  }
+};
+
+struct ReseedFrom {
+  static constexpr int kMinBlocks = 8;
+  const uint64_t* seeds;
+  const int64_t* indices;
+  uint32_t name_id;
+  int64_t n;
+  uint64_t* keys;
+  int64_t* positions;
+  bool aligned;
+
+  FS_DEVICE void operator()(Place at) const {
+#pragma unroll 1
+    for (int64_t i = int64_t{at.block} * kThreads + at.thread; i < n;
+         i += int64_t{at.blocks} * kThreads) {
+      const uint64_t index =
+          indices == nullptr ? 0 : load(reinterpret_cast<const uint64_t*>(indices) + i);
+      const Key key = key_of_seed(load(seeds + i), name_id, index);
+      if (aligned) {
+        store(keys + 2 * i, key.lo, key.hi);
+      } else {
+        store(keys + 2 * i, key.lo);
+        store(keys + 2 * i + 1, key.hi);
+      }
+      store(reinterpret_cast<uint64_t*>(positions) + i, 0);
+    }
+  }
+};
+
+// ---------------------------------------------------------------- host
+
+// f(start of a part, its first index from `start` on, how many) for the parts between multiples of
+// 2^32 of the index.
+template <class F>
+void each_part(uint64_t start, int64_t n, const F& f) {
+  for (int64_t done = 0; done < n;) {
+    const uint64_t first = start + static_cast<uint64_t>(done);
+    const int64_t left = static_cast<int64_t>((uint64_t{1} << 32) - (first & 0xFFFFFFFFu));
+    const int64_t count = n - done < left ? n - done : left;
+    f(first, done, count);
+    done += count;
+  }
+}
+
+template <class Source, class S>
+void derive_seeds(const S& stream, uint64_t start, int64_t n, uint64_t* out, void* cuda_stream) {
+  each_part(start, n, [&](uint64_t first, int64_t at, int64_t count) {
+    const bool words = is_aligned(out, sizeof(uint64_t));
+    const int64_t head = is_aligned(out + at, kVectorBytes) ? 0 : 1;
+    const Span span{count, words ? (count - head) / kTile : 0, head};
+    launch(DeriveSeeds<Source>{Source(stream, first), static_cast<uint32_t>(first), span, out + at},
+           span.blocks(), "derive_seeds", cuda_stream);
+  });
+}
+
+template <class Source, bool kPositions, class S>
+void derive_keys(const S& stream, uint64_t start, int64_t n, uint64_t* out, uint64_t* positions,
+                 const char* op, void* cuda_stream) {
+  each_part(start, n, [&](uint64_t first, int64_t at, int64_t count) {
+    uint64_t* zeros = kPositions ? positions + at : nullptr;
+    const bool vectors = is_aligned(out, kVectorBytes) && is_aligned(zeros, kVectorBytes);
+    const Span span{count, vectors ? count / kTile : 0, 0};
+    launch(DeriveKeys<Source, kPositions>{Source(stream, first), static_cast<uint32_t>(first), span,
+                                          out + 2 * at, zeros},
+           span.blocks(), op, cuda_stream);
+  });
+}
+
+}  // namespace
+
+void launch_derive_keys_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
+                             void* cuda_stream) {
+  derive_keys<FromValue, false>(stream, start, n, out, nullptr, "derive_keys", cuda_stream);
+}
+
+void launch_derive_keys_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* out,
+                             void* cuda_stream) {
+  derive_keys<FromMemory, false>(stream, start, n, out, nullptr, "derive_keys_at", cuda_stream);
+}
+
+void launch_derive_seeds_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
+                              void* cuda_stream) {
+  derive_seeds<FromValue>(stream, start, n, out, cuda_stream);
+}
+
+void launch_derive_seeds_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* out,
+                              void* cuda_stream) {
+  derive_seeds<FromMemory>(stream, start, n, out, cuda_stream);
+}
+
+void launch_reseed_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* keys,
+                        int64_t* positions, void* cuda_stream) {
+  derive_keys<FromValue, true>(stream, start, n, keys, reinterpret_cast<uint64_t*>(positions),
+                               "reseed_streams", cuda_stream);
+}
+
+void launch_reseed_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* keys,
+                        int64_t* positions, void* cuda_stream) {
+  derive_keys<FromMemory, true>(stream, start, n, keys, reinterpret_cast<uint64_t*>(positions),
+                                "reseed_streams_at", cuda_stream);
+}
+
+void launch_reseed_from_cuda(const uint64_t* seeds, const int64_t* indices, uint32_t name_id,
+                             int64_t n, uint64_t* keys, int64_t* positions, void* cuda_stream) {
+  launch(ReseedFrom{seeds, indices, name_id, n, keys, positions, is_aligned(keys, kVectorBytes)},
+         (n + kThreads - 1) / kThreads, "reseed_streams_from", cuda_stream);
+}
+
+}  // namespace fastseed

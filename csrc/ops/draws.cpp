@@ -1,0 +1,146 @@
+// The operators that draw, and those that key many streams at once: schemas, and the CPU.
+#include <torch/csrc/stable/library.h>
+
+#include "../cpu/derive.h"
+#include "draw_ops.h"
+#include "parallel.h"
+
+namespace fastseed {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;  // values, or keys, that a second thread is worth waking for
+
+struct Cpu {
+  // What every draw has in common: the launch over the output, split over threads.
+  static auto drawing(const Tensor& out, const Tensor& keys, const std::optional<Tensor>& positions,
+                      const Part& part, const char* op) {
+    const Streams streams = streams_of(out, keys, positions, op);
+    const int64_t total = out.numel();
+    const Layout layout =
+        layout_of(total, streams.count, part.sizes, part.strides, part.offset, op);
+    return [=](const auto& distribution, auto* data) {
+      parallel(total, kGrain, [&](int64_t begin, int64_t end) {
+        launch_draw(distribution, streams, layout, begin, end, data);
+      });
+    };
+  }
+};
+
+// ------------------------------------------------------------------------------- keys
+
+Stream stream_at(const Tensor& scope, int64_t name_id, int64_t place) {
+  const uint64_t* words = static_cast<const uint64_t*>(scope.data_ptr());
+  return Stream{{words[0], words[1]}, static_cast<uint32_t>(name_id), static_cast<uint32_t>(place)};
+}
+
+void fill_streams(const Tensor& keys, const Tensor& positions, const Stream& stream,
+                  int64_t start) {
+  uint64_t* key_data = static_cast<uint64_t*>(keys.data_ptr());
+  int64_t* position_data = static_cast<int64_t*>(positions.data_ptr());
+  parallel(keys.size(0), kGrain, [&](int64_t begin, int64_t end) {
+    launch_derive_keys(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
+                       end - begin, key_data + 2 * begin);
+    for (int64_t i = begin; i < end; ++i) {
+      position_data[i] = 0;
+    }
+  });
+}
+
+void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
+                    int64_t name_id, int64_t place, int64_t start) {
+  check_reseed(keys, positions, "reseed_streams");
+  fill_streams(keys, positions,
+               Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
+                      static_cast<uint32_t>(name_id),
+                      static_cast<uint32_t>(place)},
+               start);
+}
+
+void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
+                       int64_t name_id, int64_t place, int64_t start) {
+  check_reseed(keys, positions, "reseed_streams_at");
+  check_scope(scope, keys, "reseed_streams_at");
+  fill_streams(keys, positions, stream_at(scope, name_id, place), start);
+}
+
+void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
+                         std::optional<Tensor> indices, int64_t name_id) {
+  check_reseed_from(keys, positions, seeds, indices);
+  uint64_t* key_data = static_cast<uint64_t*>(keys.data_ptr());
+  int64_t* position_data = static_cast<int64_t*>(positions.data_ptr());
+  const uint64_t* seed_data = static_cast<const uint64_t*>(seeds.data_ptr());
+  const int64_t* index_data =
+      indices.has_value() ? static_cast<const int64_t*>(indices->data_ptr()) : nullptr;
+  parallel(keys.size(0), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Key key = key_of_seed(seed_data[i], static_cast<uint32_t>(name_id),
+                                  index_data == nullptr ? 0 : static_cast<uint64_t>(index_data[i]));
+      key_data[2 * i] = key.lo;
+      key_data[2 * i + 1] = key.hi;
+      position_data[i] = 0;
+    }
+  });
+}
+
+void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
+                    int64_t start) {
+  check_keys(out, "derive_keys_at");
+  check_scope(scope, out, "derive_keys_at");
+  const Stream stream = stream_at(scope, name_id, place);
+  uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
+  parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
+    launch_derive_keys(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
+                       end - begin, data + 2 * begin);
+  });
+}
+
+void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
+                     int64_t start) {
+  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.is_contiguous(),
+                  "fastseed.derive_seeds_at: out must be contiguous torch.uint64 of shape (n,)");
+  check_scope(scope, out, "derive_seeds_at");
+  const Stream stream = stream_at(scope, name_id, place);
+  uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
+  parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
+    launch_derive_seeds(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
+                        end - begin, data + begin);
+  });
+}
+
+}  // namespace
+}  // namespace fastseed
+
+#define FS_DRAW(name, parameters)                                                 \
+  "draw_" name                                                                    \
+  "(Tensor(a!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, " \
+  "int offset" parameters ") -> ()"
+
+STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
+  m.def(FS_DRAW("bits", ""));
+  m.def(FS_DRAW("uniform", ", float span, float shift, float cap"));
+  m.def(FS_DRAW("normal", ", float mean, float std"));
+  m.def(FS_DRAW("exponential", ", float scale"));
+  m.def(FS_DRAW("bernoulli", ", int threshold"));
+  m.def(FS_DRAW("randint", ", int low, int range"));
+  m.def("derive_keys_at(Tensor(a!) out, Tensor scope, int name_id, int place, int start) -> ()");
+  m.def("derive_seeds_at(Tensor(a!) out, Tensor scope, int name_id, int place, int start) -> ()");
+  m.def(
+      "reseed_streams(Tensor(a!) keys, Tensor(b!) positions, int key, int tweak, int name_id, "
+      "int place, int start) -> ()");
+  m.def(
+      "reseed_streams_at(Tensor(a!) keys, Tensor(b!) positions, Tensor scope, int name_id, "
+      "int place, int start) -> ()");
+  m.def(
+      "reseed_streams_from(Tensor(a!) keys, Tensor(b!) positions, Tensor seeds, Tensor? indices, "
+      "int name_id) -> ()");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
+  using namespace fastseed;
+  FS_REGISTER_DRAWS(m, Cpu);
+  m.impl("derive_keys_at", TORCH_BOX(&fastseed::derive_keys_at));
+  m.impl("derive_seeds_at", TORCH_BOX(&fastseed::derive_seeds_at));
+  m.impl("reseed_streams", TORCH_BOX(&fastseed::reseed_streams));
+  m.impl("reseed_streams_at", TORCH_BOX(&fastseed::reseed_streams_at));
+  m.impl("reseed_streams_from", TORCH_BOX(&fastseed::reseed_streams_from));
+}
