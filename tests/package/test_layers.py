@@ -93,7 +93,9 @@ def test_modules_import_without_a_circle():
 
 
 def test_the_check_of_imports_finds_each_form():
-    tree = ast.parse("from . import pool\nfrom .pool import x\nfrom .._utils import validation as v")
+    tree = ast.parse(
+        "from . import pool\nfrom .pool import x\nfrom .._utils import validation as v"
+    )
     found = imported_modules("generators.default", tree)
     assert found == {"generators.pool", "_utils.validation"}
     tree = ast.parse("import fastseed.data\ndef f():\n    from fastseed.random import rand")
