@@ -1,13 +1,13 @@
 // The operators on CUDA devices: arguments checked, then one launch on the current stream. Nothing
-// waits for the device, so that a graph may capture them. Schemas are in ops.cpp and ops_draws.cpp.
+// waits for the device, so that a graph may capture them. Schemas are in schemas.cpp.
 #if !defined(USE_CUDA)
 #define USE_CUDA  // torch's header then declares aoti_torch_get_current_cuda_stream
 #endif
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 
-#include "../cuda/derive.h"
 #include "../cpu/digest.h"
+#include "../cuda/derive.h"
 #include "draw_ops.h"
 #include "shuffle_args.h"
 
@@ -49,6 +49,7 @@ struct Cuda {
     const Layout layout =
         layout_of(out.numel(), streams.count, part.sizes, part.strides, part.offset, op);
     return [=, &out](const auto& distribution, auto* data) {
+      mark_written(out);
       const OnDevice device(out);
       launch_draw_cuda(distribution, streams, layout, data, device.stream());
     };
@@ -67,14 +68,10 @@ StreamAt stream_at(const Tensor& scope, int64_t name_id, int64_t place) {
   return StreamAt{words_of(scope), static_cast<uint32_t>(name_id), static_cast<uint32_t>(place)};
 }
 
-void check_seeds(const Tensor& out, const char* op) {
-  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.is_contiguous(),
-                  "fastseed.", op, ": out must be contiguous torch.uint64 of shape (n,)");
-}
-
 void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id, int64_t place,
                  int64_t start) {
   check_keys(out, "derive_keys");
+  mark_written(out);
   const OnDevice device(out);
   launch_derive_keys_cuda(stream_of(key, tweak, name_id, place), static_cast<uint64_t>(start),
                           out.size(0), words_of(out), device.stream());
@@ -84,6 +81,7 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int
                     int64_t start) {
   check_keys(out, "derive_keys_at");
   check_scope(scope, out, "derive_keys_at");
+  mark_written(out);
   const OnDevice device(out);
   launch_derive_keys_cuda(stream_at(scope, name_id, place), static_cast<uint64_t>(start),
                           out.size(0), words_of(out), device.stream());
@@ -92,6 +90,7 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int
 void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id, int64_t place,
                   int64_t start) {
   check_seeds(out, "derive_seeds");
+  mark_written(out);
   const OnDevice device(out);
   launch_derive_seeds_cuda(stream_of(key, tweak, name_id, place), static_cast<uint64_t>(start),
                            out.size(0), words_of(out), device.stream());
@@ -101,6 +100,7 @@ void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, in
                      int64_t start) {
   check_seeds(out, "derive_seeds_at");
   check_scope(scope, out, "derive_seeds_at");
+  mark_written(out);
   const OnDevice device(out);
   launch_derive_seeds_cuda(stream_at(scope, name_id, place), static_cast<uint64_t>(start),
                            out.size(0), words_of(out), device.stream());
@@ -109,6 +109,8 @@ void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, in
 void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
                     int64_t name_id, int64_t place, int64_t start) {
   check_reseed(keys, positions, "reseed_streams");
+  mark_written(keys);
+  mark_written(positions);
   const OnDevice device(keys);
   launch_reseed_cuda(stream_of(key, tweak, name_id, place), static_cast<uint64_t>(start),
                      keys.size(0), words_of(keys), longs_of(positions), device.stream());
@@ -116,8 +118,9 @@ void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, in
 
 void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
                        int64_t name_id, int64_t place, int64_t start) {
-  check_reseed(keys, positions, "reseed_streams_at");
-  check_scope(scope, keys, "reseed_streams_at");
+  check_reseed_at(keys, positions, scope, "reseed_streams_at");
+  mark_written(keys);
+  mark_written(positions);
   const OnDevice device(keys);
   launch_reseed_cuda(stream_at(scope, name_id, place), static_cast<uint64_t>(start), keys.size(0),
                      words_of(keys), longs_of(positions), device.stream());
@@ -126,6 +129,8 @@ void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor
 void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
                          std::optional<Tensor> indices, int64_t name_id) {
   check_reseed_from(keys, positions, seeds, indices);
+  mark_written(keys);
+  mark_written(positions);
   const OnDevice device(keys);
   launch_reseed_from_cuda(words_of(seeds), indices.has_value() ? longs_of(*indices) : nullptr,
                           static_cast<uint32_t>(name_id), keys.size(0), words_of(keys),
@@ -134,11 +139,13 @@ void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tens
 
 void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start, int64_t stride) {
   const ShuffleJob job = shuffle_job(out, lo, hi, n, start, stride);
+  mark_written(out);
   const OnDevice device(out);
   launch_shuffle_cuda(job.shuffle, job.at, job.out, device.stream());
 }
 
-// The plan is in the device's memory too: see launch_digest_cuda. What it says is not checked.
+// The plan is in the device's memory too (see launch_digest_cuda), where its addresses cannot be
+// checked without waiting for the device: fastseed/debug/tensor_digest.py is its only caller.
 void digest_tiles(const Tensor& sums, const Tensor& plan, int64_t tiles) {
   STD_TORCH_CHECK(plan.scalar_type() == Dtype::Long && plan.dim() == 2 &&
                       plan.size(1) == kDigestColumns && plan.is_contiguous() &&
@@ -149,6 +156,8 @@ void digest_tiles(const Tensor& sums, const Tensor& plan, int64_t tiles) {
       sums.scalar_type() == Dtype::UInt64 && sums.dim() == 2 && sums.size(0) == plan.size(0) &&
           sums.size(1) == 2 && sums.is_contiguous(),
       "fastseed.digest: sums must be a contiguous tensor of shape (n, 2), torch.uint64");
+  check_memory(plan, "digest", "plan");
+  check_memory(sums, "digest", "sums");
   STD_TORCH_CHECK(tiles >= 0, "fastseed.digest: tiles must be 0 or more, got ", tiles);
   const OnDevice device(sums);
   launch_digest_cuda(longs_of(plan), plan.size(0), tiles, words_of(sums), device.stream());

@@ -1,4 +1,4 @@
-// The operators that draw, and those that key many streams at once: schemas, and the CPU.
+// The operators that fill tensors with random numbers, and those that key many streams, on the CPU.
 #include <torch/csrc/stable/library.h>
 
 #include "../cpu/derive.h"
@@ -18,7 +18,8 @@ struct Cpu {
     const int64_t total = out.numel();
     const Layout layout =
         layout_of(total, streams.count, part.sizes, part.strides, part.offset, op);
-    return [=](const auto& distribution, auto* data) {
+    return [=, &out](const auto& distribution, auto* data) {
+      mark_written(out);
       parallel(total, kGrain, [&](int64_t begin, int64_t end) {
         launch_draw(distribution, streams, layout, begin, end, data);
       });
@@ -35,6 +36,8 @@ Stream stream_at(const Tensor& scope, int64_t name_id, int64_t place) {
 
 void fill_streams(const Tensor& keys, const Tensor& positions, const Stream& stream,
                   int64_t start) {
+  mark_written(keys);
+  mark_written(positions);
   uint64_t* key_data = static_cast<uint64_t*>(keys.data_ptr());
   int64_t* position_data = static_cast<int64_t*>(positions.data_ptr());
   parallel(keys.size(0), kGrain, [&](int64_t begin, int64_t end) {
@@ -58,14 +61,15 @@ void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, in
 
 void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
                        int64_t name_id, int64_t place, int64_t start) {
-  check_reseed(keys, positions, "reseed_streams_at");
-  check_scope(scope, keys, "reseed_streams_at");
+  check_reseed_at(keys, positions, scope, "reseed_streams_at");
   fill_streams(keys, positions, stream_at(scope, name_id, place), start);
 }
 
 void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
                          std::optional<Tensor> indices, int64_t name_id) {
   check_reseed_from(keys, positions, seeds, indices);
+  mark_written(keys);
+  mark_written(positions);
   uint64_t* key_data = static_cast<uint64_t*>(keys.data_ptr());
   int64_t* position_data = static_cast<int64_t*>(positions.data_ptr());
   const uint64_t* seed_data = static_cast<const uint64_t*>(seeds.data_ptr());
@@ -87,6 +91,7 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int
   check_keys(out, "derive_keys_at");
   check_scope(scope, out, "derive_keys_at");
   const Stream stream = stream_at(scope, name_id, place);
+  mark_written(out);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_keys(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -96,10 +101,10 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int
 
 void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
                      int64_t start) {
-  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.is_contiguous(),
-                  "fastseed.derive_seeds_at: out must be contiguous torch.uint64 of shape (n,)");
+  check_seeds(out, "derive_seeds_at");
   check_scope(scope, out, "derive_seeds_at");
   const Stream stream = stream_at(scope, name_id, place);
+  mark_written(out);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_seeds(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -109,31 +114,6 @@ void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, in
 
 }  // namespace
 }  // namespace fastseed
-
-#define FS_DRAW(name, parameters)                                                 \
-  "draw_" name                                                                    \
-  "(Tensor(a!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, " \
-  "int offset" parameters ") -> ()"
-
-STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
-  m.def(FS_DRAW("bits", ""));
-  m.def(FS_DRAW("uniform", ", float span, float shift, float cap"));
-  m.def(FS_DRAW("normal", ", float mean, float std"));
-  m.def(FS_DRAW("exponential", ", float scale"));
-  m.def(FS_DRAW("bernoulli", ", int threshold"));
-  m.def(FS_DRAW("randint", ", int low, int range"));
-  m.def("derive_keys_at(Tensor(a!) out, Tensor scope, int name_id, int place, int start) -> ()");
-  m.def("derive_seeds_at(Tensor(a!) out, Tensor scope, int name_id, int place, int start) -> ()");
-  m.def(
-      "reseed_streams(Tensor(a!) keys, Tensor(b!) positions, int key, int tweak, int name_id, "
-      "int place, int start) -> ()");
-  m.def(
-      "reseed_streams_at(Tensor(a!) keys, Tensor(b!) positions, Tensor scope, int name_id, "
-      "int place, int start) -> ()");
-  m.def(
-      "reseed_streams_from(Tensor(a!) keys, Tensor(b!) positions, Tensor seeds, Tensor? indices, "
-      "int name_id) -> ()");
-}
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
   using namespace fastseed;

@@ -351,10 +351,10 @@ def cuda_kernel() -> Any:
 
 
 def _bytes_of(r: Rows) -> torch.Tensor:
-    """The bytes of rows as a matrix, where they are."""
-    memory = r.memory.detach()
-    flat = memory.reshape(1).view(torch.uint8) if memory.dim() == 0 else memory.view(torch.uint8)
-    return flat.as_strided((r.rows, r.length), (r.stride, 1))
+    """Return the bytes of rows as a matrix on their device, without a copy."""
+    offset = r.memory.storage_offset() * r.memory.element_size()
+    found = torch.empty(0, dtype=torch.uint8, device=r.memory.device)
+    return found.set_(r.memory.untyped_storage(), offset, (r.rows, r.length), (r.stride, 1))
 
 
 def _here(r: Rows) -> Rows:
@@ -385,7 +385,7 @@ def _on_cpu(keys: list[int], rows: list[Rows]) -> list[int]:
         ]
     sums = torch.zeros((len(rows), 2), dtype=torch.uint64)
     plan = torch.from_numpy(_plan(keys, rows, 7).view(np.int64))
-    native.kernels.digest(sums, plan)
+    native.kernels.digest(sums, [r.memory for r in rows], plan)
     return _as_integers(sums)
 
 
