@@ -160,6 +160,8 @@ def has_memory(tensor: torch.Tensor) -> bool:
     """Whether the storage of a strided tensor holds all of its elements."""
     if not _is_plain(tensor) or tensor.numel() == 0:
         return True
+    if tensor._is_zerotensor():
+        return False
     try:
         end = tensor.storage_offset() + _span(tensor)
         return tensor.untyped_storage().nbytes() >= end * tensor.element_size()

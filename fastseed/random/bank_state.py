@@ -54,6 +54,7 @@ def pack(keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> torch.Ten
 
 def unpack(states: torch.Tensor, n: int) -> State:
     """Return the contents of the bytes of n streams; ValueError if they are damaged."""
+    tensors.check_tensor("StreamBank.load_states", "states", states, torch.uint8)
     if states.numel() != 24 * n + 1:
         raise ValueError(f"it must be {24 * n + 1} bytes, got {states.numel()}")
     states = states.to("cpu", copy=True, memory_format=torch.contiguous_format)

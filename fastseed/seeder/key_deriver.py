@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._backend import derive_ops, draw_ops
+from .._backend import derive_ops, draw_ops, tensors
 from .._backend import native as _native
 from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import streams
 from ..derivation.streams import Stream
 from ..distributed.mesh import Places
-from ..random import functional
 from .registry import Registry
 
 # Both look-ups in native code, where there is any; they return None rather than raise.
@@ -214,9 +213,7 @@ class LookUps:
         at = streams.check_coordinates("derive_scope", task, epoch, step)
         if out is not None:
             _check_out("derive_scope", out, (2,), device)
-        target = (
-            out.device if out is not None else torch.device("cpu" if device is None else device)
-        )
+        target = out.device if out is not None else tensors.check_device("derive_scope", device)
         draw_ops.refuse_capture("derive_scope", target, "call it between replays, with out=")
         found = torch.from_numpy(np.array(derive_ops.scope_key(self.master_seed, *at), np.uint64))
         return found.to(target) if out is None else out.copy_(found)
@@ -243,7 +240,7 @@ class LookUps:
         n = validation.check_int(function, "n", n, 0, streams.MAX_INDEX + 1 - start)
         if out is not None:
             _check_out(function, out, (n, *tail), device)
-        place = out.device if out is not None else torch.device("cpu" if device is None else device)
+        place = out.device if out is not None else tensors.check_device(function, device)
         on_cuda = place.type == "cuda" and draw_ops.has_cuda
         if out is not None and out.is_contiguous() and (on_cuda or place.type == "cpu"):
             target = out
@@ -260,16 +257,5 @@ class LookUps:
 def _check_out(
     function: str, out: Any, shape: tuple[int, ...], device: torch.device | str | None
 ) -> None:
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(
-            f"fastseed.{function}: out must be a tensor, got {validation.describe(out)}"
-        )
-    if out.dtype != torch.uint64:
-        raise TypeError(f"fastseed.{function}: out must be of dtype torch.uint64, got {out.dtype}")
-    if tuple(out.shape) != shape:
-        raise ValueError(
-            f"fastseed.{function}: out must be of shape {shape}, got {tuple(out.shape)}"
-        )
-    functional.check_memory(function, "out", out)
-    if device is not None and torch.device(device).type != out.device.type:
-        raise ValueError(f"fastseed.{function}: out must be on device {device}, got {out.device}")
+    where = None if device is None else tensors.check_device(function, device)
+    tensors.check_out(function, "out", out, shape, torch.uint64, where)
