@@ -2,7 +2,7 @@
 
 A *scope* is a point in time of the job (task, epoch, step) under a master seed; a *stream* is a
 named generator on a rank. Everything here checks its arguments and then asks :mod:`fastseed._backend.derive_ops`;
-nothing has state but the cache of name ids and the *origin*: what ``init`` was told.
+nothing has state but the cache of name ids.
 """
 
 from __future__ import annotations
@@ -42,34 +42,15 @@ class Stream(NamedTuple):
     scope: derive_ops.Scope
     name_id: int
     rank: int
+    domain: int = derive_ops.DOMAIN_STREAM
 
-    def key(self, i: int = 0, worker: int = 0) -> int:
-        """The 128-bit key of member ``i`` in worker field ``worker`` (0: the main process)."""
-        return derive_ops.stream_key(self.scope, self.name_id, self.rank, worker, i)
+    def key(self, index: int = 0) -> int:
+        """Return the 128-bit key of member ``index``."""
+        return derive_ops.stream_key(self.scope, self.name_id, self.rank, 0, index, self.domain)
 
-
-class Origin(NamedTuple):
-    """What the derivation starts from in this process."""
-
-    master_seed: int
-    rank: int
-    scheme: str
-
-
-_origin: Origin | None = None
-
-
-def set_origin(origin: Origin | None) -> None:
-    """Remember what ``init`` was told, for everything that works without a :class:`Seeder`."""
-    global _origin
-    _origin = origin
-
-
-def get_origin(function: str) -> Origin:
-    """What ``init`` was told; RuntimeError, naming ``function``, before that."""
-    if _origin is None:
-        raise RuntimeError(f"fastseed.{function}: call fastseed.init(...) first")
-    return _origin
+    def seed(self, bits: int) -> int:
+        """Return a seed of ``bits`` bits for a generator without members."""
+        return self.key() & (1 << bits) - 1
 
 
 def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordinates:
@@ -123,6 +104,11 @@ def name_id(name: str) -> int:
     return derive_ops.name_id(name)
 
 
-def stream(master_seed: int, at: Coordinates, name: str, rank: int) -> Stream:
-    """The stream ``name`` of ``rank`` at a point in time. Arguments are trusted."""
-    return Stream(derive_ops.scope_key(master_seed, *at), name_id(name), rank)
+def stream_in(scope: derive_ops.Scope, name: str, rank: int, worker: int = 0) -> Stream:
+    """Return the stream ``name`` of ``rank`` in a scope. Arguments are trusted."""
+    return Stream((scope[0], scope[1] ^ worker << 40), name_id(name), rank)
+
+
+def stream(master_seed: int, at: Coordinates, name: str, rank: int, worker: int = 0) -> Stream:
+    """Return the stream ``name`` of ``rank`` at a point in time. Arguments are trusted."""
+    return stream_in(derive_ops.scope_key(master_seed, *at), name, rank, worker)
