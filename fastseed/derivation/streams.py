@@ -13,8 +13,19 @@ from typing import Any, NamedTuple
 from .._backend import derive_ops
 from .._utils import validation
 
-SHARED = derive_ops.SHARED_RANK
-"""The rank of streams that all ranks share (2**24 - 1): pass it as ``rank``."""
+
+class _Shared(int):
+    """The integer that stands for all ranks, with a name in error messages."""
+
+    def __repr__(self) -> str:
+        return "fastseed.SHARED"
+
+    def __reduce__(self) -> str:
+        return "SHARED"
+
+
+SHARED = _Shared(derive_ops.SHARED_RANK)
+"""The rank of streams that all ranks share: pass it as ``rank``."""
 
 MAX_MASTER = MAX_STEP = 2**64 - 1
 MAX_EPOCH = 2**32 - 1
@@ -23,7 +34,9 @@ MAX_RANK = 2**24 - 2
 MAX_INDEX = 2**40 - 1
 
 OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
-"""The streams of the library's own."""
+"""The built-in streams."""
+
+_ANY = 2**1000
 
 SCHEMES = ("philox-v1", "fwr13y")
 
@@ -54,13 +67,13 @@ class Stream(NamedTuple):
 
 
 def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordinates:
-    """The three coordinates of a scope, checked."""
+    """Return the three coordinates of a scope; TypeError or ValueError if one is invalid."""
     if (
         type(task) is type(epoch) is type(step) is int
         and 0 <= task <= MAX_TASK
         and 0 <= epoch <= MAX_EPOCH
         and 0 <= step <= MAX_STEP
-    ):  # what nearly every call of the hot path is
+    ):  # nearly every call
         return Coordinates(task, epoch, step)
     return Coordinates(
         validation.check_int(function, "task", task, 0, MAX_TASK),
@@ -70,37 +83,29 @@ def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordi
 
 
 def check_name(function: str, name: Any) -> str:
-    """A stream name: any non-empty string."""
-    if not isinstance(name, str):
-        raise TypeError(
-            f"fastseed.{function}: name must be a string, "
-            f"got {validation.describe(name)} of type {type(name).__name__}"
-        )
-    if not name:
-        raise ValueError(f"fastseed.{function}: name must not be empty, got ''")
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"fastseed.{function}: name must have a UTF-8 encoding, got {validation.describe(name)}"
-        ) from error
-    return name
+    """Return a stream name: any non-empty string that UTF-8 can encode."""
+    return validation.check_text(function, "name", name)
 
 
 def check_scheme(function: str, scheme: Any) -> None:
-    """ValueError for anything but the name of a scheme."""
-    if scheme not in SCHEMES:
-        raise ValueError(f"fastseed.{function}: scheme must be one of {SCHEMES}, got {scheme!r}")
+    """Raise ValueError for anything but the name of a scheme."""
+    validation.check_choice(function, "scheme", scheme, SCHEMES)
 
 
 def check_rank(function: str, rank: Any) -> int:
-    """A rank, or :data:`SHARED`."""
-    return validation.check_int(function, "rank", rank, 0, SHARED)
+    """Return a rank, or :data:`SHARED`."""
+    if rank is SHARED:
+        return SHARED
+    rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
+    number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
+    if not 0 <= number <= SHARED:
+        raise validation.value_error(function, "rank", rule, rank)
+    return number
 
 
 @functools.lru_cache(maxsize=4096)
 def name_id(name: str) -> int:
-    """The 32-bit id of a stream name."""
+    """Return the 32-bit id of a stream name."""
     return derive_ops.name_id(name)
 
 

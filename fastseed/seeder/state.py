@@ -243,7 +243,7 @@ def is_bytes(held: Any) -> bool:
 
 def _check_exact(rank: int, exact: dict[str, Any], adapters: dict[str, GeneratorAdapter]) -> None:
     for name, held in exact.items():
-        where = f"state['{RNG}{rank}.{name}']"
+        where = f"state[{f'{RNG}{rank}.{name}'!r}]"
         if name not in adapters and name.startswith("torch."):
             raise _refuse(f"{where} {_absent(name)}", sorted(adapters))
         if name not in adapters:

@@ -53,7 +53,7 @@ def first_of(key, kind):
         "torch": torch.Generator,
         **KINDS,
     }[kind]()
-    fastseed.seeder.registry.sink_for(generator).reseed(key)
+    fastseed.seeder.registry.adapter_for(generator).reseed(key)
     return draw_from(generator)
 
 
@@ -290,7 +290,7 @@ def test_worker_init_fn_needs_a_scope_and_init(monkeypatch):
         worker_init_fn(0)
     with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):
         flat(DataLoader(Draws("python"), worker_init_fn=worker_init_fn, **options()))
-    monkeypatch.setattr(fastseed.seeder.api, "_seeder", None)
+    monkeypatch.setattr(fastseed.derivation.context, "seeder", None)
     with pytest.raises(RuntimeError, match=r"worker_init_fn: call fastseed.init\(...\) first"):
         worker_init_fn(0)
 

@@ -266,7 +266,7 @@ def test_wrong_mode_is_an_error(mode, more, error, message):
         fastseed.init(42, on_os_fork=mode, **more)
     assert str(caught.value).startswith("fastseed.init: fork must be ")
     assert message in str(caught.value)
-    assert fastseed.seeder.api._seeder is None
+    assert fastseed.derivation.context.seeder is None
 
 
 def test_predecessors_scheme_may_inherit():
@@ -286,14 +286,14 @@ def become(s, *forks):
 
 def test_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
     fastseed.init(7, on_os_fork="reseed")
-    s = fastseed.seeder.api._seeder
+    s = fastseed.derivation.context.seeder
     become(s, Fork(AT, 1))
     job = seeder(42)
     job.reseed(2, 3)
     fastseed.load_state_dict(job.state_dict())
     assert fastseed.get_master_seed() == 42 and s.scope == (2, 3, 0)
     expected = master_of_child(42, 0, (Fork(AT, 1),))
-    assert s.stream_master == fastseed.derivation.streams._origin.master_seed == expected
+    assert s.stream_master == fastseed.derivation.context.origin("test").master_seed == expected
     assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=2, epoch=3)
 
 
@@ -309,7 +309,7 @@ def test_child_is_a_child_when_it_is_sent_on_by_spawn():
 def test_another_seeders_origin_is_left_alone():
     fastseed.init(7)
     become(seeder(on_os_fork="reseed"), Fork(AT, 1))
-    assert fastseed.derivation.streams._origin.master_seed == 7
+    assert fastseed.derivation.context.origin("test").master_seed == 7
 
 
 def test_seeders_are_not_kept_alive():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 import torch
-from fastseed.generators.adapters import TorchSink
+from fastseed.generators.torch_rng import TorchGenerator
 from helpers.support import seeder
 
 import fastseed
@@ -49,7 +49,7 @@ def with_keys(keys: Iterable[int]) -> torch.Tensor:
 
     def each() -> Iterable[torch.Generator]:
         for key in keys:
-            TorchSink(generator).reseed(key)
+            TorchGenerator(generator).reseed(key)
             yield generator
 
     return draw(each())
