@@ -76,9 +76,9 @@ def stream_key(
     """See :func:`fastseed._backend.reference.philox.stream_key`."""
     if native.generators is None:
         return philox.stream_key(scope, name, rank, worker, i, domain)
-    lo: int
     lo, hi = native.generators.stream_key(*scope, name, rank | domain << 24, worker << 40 | i)
-    return lo | hi << 64
+    key: int = lo | hi << 64
+    return key
 
 
 def fill_keys(

@@ -16,7 +16,7 @@ from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
 from .._utils.errors import reseed_error
-from ..derivation import streams
+from ..derivation import context, streams
 from ..derivation.streams import Stream
 from ..generators.adapter import LOW64, GeneratorAdapter
 from ..generators.torch_rng import TorchGenerator
@@ -238,7 +238,7 @@ class PerSample(Dataset[Any], Wrapper):
         As ``DistributedSampler.set_epoch``: before each iteration, in the main process.
         """
         epoch = shared_scope.check_epoch("data.PerSample.set_epoch", epoch)
-        scope = None if context.seeder is None else api._seeder.scope
+        scope = None if context.seeder is None else context.seeder.scope
         self.set_scope(0 if scope is None else scope.task, epoch)
 
     def _place(self) -> tuple[int, int]:

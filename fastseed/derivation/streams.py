@@ -1,8 +1,8 @@
 """Names, coordinates and the keys that belong to them.
 
 A *scope* is a point in time of the job (task, epoch, step) under a master seed; a *stream* is a
-named generator on a rank. Everything here checks its arguments and then asks :mod:`fastseed._backend.derive_ops`;
-nothing has state but the cache of name ids.
+named generator on a rank. Everything here checks its arguments and then asks :mod:`fastseed._backend.derive_ops`. The only state is a
+cache of name ids.
 """
 
 from __future__ import annotations
@@ -94,8 +94,6 @@ def check_scheme(function: str, scheme: Any) -> None:
 
 def check_rank(function: str, rank: Any) -> int:
     """Return a rank, or :data:`SHARED`."""
-    if rank is SHARED:
-        return SHARED
     rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
     number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
     if not 0 <= number <= SHARED:

@@ -17,7 +17,8 @@ from .adapter import LOW64, MT_WORDS, check_words, pack, unpack
 # `float_normal` that of float32; torch no longer uses the two numbers before `normal`.
 _CPU = np.dtype(
     [
-        ("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next", "u8"), ("words", "u8", (MT_WORDS,)),
+        ("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next", "u8"),
+        ("words", "u8", (MT_WORDS,)),
         ("normal_x", "f8"), ("normal", "f8"), ("normal_rho", "f8"), ("has_normal", "u4"),
         ("unused", "u4"), ("float_normal", "f4"), ("has_float_normal", "u4"),
     ]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import context, streams
 from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import Seeder
@@ -77,7 +77,8 @@ def ensure(function: str, master_seed: int | None, rank: int, world_size: int) -
         api.init(master_seed, rank=rank, world_size=world_size)
     elif (seeder.rank, seeder.world_size) != (rank, world_size):
         _move(function, seeder, rank, world_size)
-    return api.current(function)
+    found: Seeder = context.current(function)
+    return found
 
 
 def _move(function: str, seeder: Seeder, rank: int, world_size: int) -> None:

@@ -37,7 +37,7 @@ def init(
     registrations. Rank 0 logs one line at level INFO.
 
     Variables that ``fastseed run`` sets are used: ``FASTSEED_MASTER_SEED`` if ``master_seed`` is
-    None, and with ``FASTSEED_DETERMINISTIC`` the switches of :func:`fastseed.deterministic` are set.
+    None, and ``FASTSEED_DETERMINISTIC``, which calls :func:`fastseed.deterministic`.
 
     Args:
         master_seed: [0, 2**64). None: rank 0 gets one from the operating system, and all ranks of
@@ -54,7 +54,7 @@ def init(
             built-in and registered streams, a dict by stream name, or a preset of
             :mod:`fastseed.distributed`. By default they are distinct over all dimensions; with
             ``()`` all ranks share them.
-        scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of NVIDIA's framework-reproducibility.
+        scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit.
         on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
             parent, ``"reseed"`` for its own.
 
@@ -228,7 +228,7 @@ def unregister_generator(gen: Any) -> None:
 
 
 def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) -> Fork:
-    # Bound to the seeder that is current when the block is entered: decorators are made before init.
+    # The seeder is looked up when the block is entered: decorators are made before init.
     return Fork(lambda: current("fork_rng"), name, index, distinct_over)
 
 
@@ -292,7 +292,7 @@ def build_info() -> dict[str, Any]:
 
     Returns:
         A dict with ``version``, ``derivation``, ``backend`` (``"native"`` or ``"reference"``),
-        ``native`` (why native code is not used, or ``"loaded"``), ``simd``, ``simd_paths``, ``cuda``
+        ``native`` (``"loaded"``, or why it is not used), ``simd``, ``simd_paths``, ``cuda``
         (``"built"`` or ``"not built"``) and ``torch``.
 
     Example:

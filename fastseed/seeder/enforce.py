@@ -18,6 +18,7 @@ from ..determinism.report import ABSENT, ALREADY, LATE, SEEN, SET, Report, Row
 from ..determinism.switches import deterministic
 from ..generators import frameworks
 from . import api
+from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
 
@@ -49,7 +50,7 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
     if seed is not None:
         seed = validation.check_int("enforce_reproducibility", "seed", seed, 0, streams.MAX_MASTER)
     api.init(seed)
-    seeder = context.current("enforce_reproducibility")
+    seeder: Seeder = context.current("enforce_reproducibility")
     if seed is not None:
         deterministic(warn_only=warn_only)
     frameworks.register()

@@ -27,7 +27,7 @@ class StreamAddress(NamedTuple):
     rank: int | None = None
     """None: the rank field that the stream has on this rank."""
     worker: int = 0
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nothing uses
 
     def checked(self, function: str, index_name: str = "index") -> StreamAddress:
         """Return the address with plain integers; TypeError or ValueError if one is invalid."""
@@ -134,4 +134,5 @@ def _device_of(
     functional.check_memory(function, "out", out)
     if device is not None and torch.device(device).type != out.device.type:
         raise validation.value_error(function, "out", f"on device {device}", out.device)
-    return out.device
+    found: torch.device = out.device
+    return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
 from .._utils.errors import ReseedError, reseed_error
@@ -175,7 +176,7 @@ class Seeder:
         self.keys.require_keys("fork_rng")
         if self.scope is None:
             raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
-        return streams.derive_ops.scope_key(self._master_of(self.master_seed, rank), *self.scope)
+        return derive_ops.scope_key(self._master_of(self.master_seed, rank), *self.scope)
 
     @property
     def data_rank(self) -> int:
@@ -410,9 +411,9 @@ class Seeder:
             named_stream_state.resume(self, resumed)
             raise
         named_stream_state.resume(self, resumed)
-        if exact and self.scope is not None:
-            if not self._recent.add((self.master_seed, *self.scope)):
-                self._restored = self.scope
+        at = self.scope
+        if exact and at is not None and not self._recent.add((self.master_seed, *at)):
+            self._restored = at
 
     def move_to(self, master_seed: int, at: Coordinates | None) -> None:
         """Take the master seed and coordinates of another job, without reseeding."""

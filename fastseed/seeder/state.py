@@ -110,7 +110,7 @@ def load_state_dict(seeder: Seeder, state: Any) -> bool:
 
 
 def _own(seeder: Seeder, state: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the exact states that this rank takes by stream name, and whether any rank has some."""
+    """Return this rank's exact states by stream name, and whether any rank has some."""
     prefix = f"{RNG}{seeder.rank}."
     keys = [key for key in state if key.startswith(RNG)]
     exact = {key[len(prefix) :]: state[key] for key in keys if key.startswith(prefix)}

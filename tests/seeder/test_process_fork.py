@@ -17,7 +17,7 @@ from helpers.support import run_script, seeder
 import fastseed
 from fastseed import SHARED
 from fastseed.seeder import os_fork
-from fastseed.seeder.os_fork import Fork, Line, master_of_child
+from fastseed.seeder.os_fork import Fork, Lineage, master_of_child
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "forkpty"), reason="this system has no fork")
 
@@ -82,7 +82,7 @@ def test_masters_of_many_children_differ():
 
 
 def test_children_are_counted_in_each_scope():
-    line, other = Line(), fastseed.derivation.streams.Coordinates(1, 5, 0)
+    line, other = Lineage(), fastseed.derivation.streams.Coordinates(1, 5, 0)
     assert [line.next(at).number for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
     child = line.child(Fork(AT, 2))
     assert child.forks == (Fork(AT, 2),) and child.next(AT).number == 1
@@ -90,7 +90,7 @@ def test_children_are_counted_in_each_scope():
 
 def test_threads_that_fork_at_once_count_each_child_once():
     """Two children of one number would draw the same."""
-    line, numbers, together = Line(), [], threading.Barrier(4)
+    line, numbers, together = Lineage(), [], threading.Barrier(4)
 
     def fork_many():
         together.wait()
@@ -111,7 +111,7 @@ def test_threads_that_fork_at_once_count_each_child_once():
 
 
 def test_counts_of_children_do_not_grow_for_ever():
-    line = Line()
+    line = Lineage()
     for epoch in range(2 * os_fork._MANY):
         line.next(fastseed.derivation.streams.Coordinates(1, epoch, 0))
     assert len(line._children) == os_fork._MANY
