@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.support import snapshot
+from helpers.support import Key, snapshot
 from helpers.worker_cases import (
     KINDS,
     TOP,
@@ -53,7 +53,7 @@ def first_of(key, kind):
         "torch": torch.Generator,
         **KINDS,
     }[kind]()
-    fastseed.seeder.registry.adapter_for(generator).reseed(key)
+    fastseed.seeder.registry.adapter_for(generator).reseed(Key(key))
     return draw_from(generator)
 
 
@@ -380,8 +380,8 @@ def test_setup_pickles_leave_nothing_of_a_sink():
     assert [e.name for e in twin.entries] == list(made)
     for entry, original in zip(twin.entries, owner.entries, strict=True):
         assert entry.generator is not original.generator
-        entry.sink.reseed(5)
-        original.sink.reseed(5)
+        entry.adapter.reseed(Key(5))
+        original.adapter.reseed(Key(5))
         assert draw_from(entry.generator) == draw_from(original.generator) < TOP
 
 

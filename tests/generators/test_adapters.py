@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.support import (
+    Key,
     holds_key,
     needs_native,
     repr_state,
@@ -34,13 +35,6 @@ KEYS = [
 BIT_GENERATORS = [
     np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64,
 ]  # fmt: skip
-
-
-class Key(int):
-    """A stream with a single member, of this key."""
-
-    def key(self, index=0):
-        return int(self)
 
 
 @pytest.fixture(params=["in place", "public"])
