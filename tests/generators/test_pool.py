@@ -280,7 +280,7 @@ def test_pool_needs_init_and_the_scheme_with_keys():
         pool.reseed(1)
     fastseed.init(42, scheme="fwr13y")
     with pytest.raises(
-        ValueError, match="scheme must be 'philox-v1' .use manual_seed., got 'fwr13y'"
+        ValueError, match=r"scheme must be 'philox-v1' .use manual_seed., got 'fwr13y'"
     ):
         pool.reseed(1)
     pool.manual_seed([1, 2, 3])
