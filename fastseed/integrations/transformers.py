@@ -14,7 +14,7 @@ import os
 from typing import Any
 
 from .._utils import validation
-from ..checkpoint import api as checkpoint
+from ..checkpoint import files as checkpoint
 from ..derivation import streams
 from ..seeder import api
 from . import _common
@@ -168,7 +168,7 @@ def _saved_file(args: Any, state: Any) -> str | None:
             path.format(rank=args.process_index)
         ):
             return path
-    if list(api.current(_NAME)._registry):
+    if list(api.current(_NAME).registry):
         logger.warning(
             "fastseed: there is no %s in %s: registered generators begin the epoch again",
             _FILE.format(rank=args.process_index),

@@ -10,7 +10,7 @@ import torch
 from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
 from .._utils.validation import check_instance, check_int, value_error
-from ..derivation import streams
+from ..derivation import context, streams
 from . import bank_state, distributions, functional
 from .distributions import signed
 from .functional import Shape
@@ -464,17 +464,17 @@ class StreamBank:
         """Return the exact state for checkpoints: 1-D uint8 on the CPU, 24 bytes a stream and 1."""
         return bank_state.pack(self._keys, self._positions, self._seeded)
 
-    def split_states(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
-        """Return keys, positions and whether they are set, of :meth:`states`; check them."""
-        return bank_state.unpack(states, len(self))
+    def check_states(self, states: torch.Tensor) -> None:
+        """Raise ValueError unless :meth:`load_states` accepts ``states``."""
+        bank_state.unpack(states, len(self))
 
     def load_states(self, states: torch.Tensor) -> None:
         """Load what :meth:`states` returned."""
-        self._load(*self.split_states(states))
+        self._load(*bank_state.unpack(states, len(self)))
 
 
-def _origin(function: str) -> streams.Origin:
-    origin = streams.get_origin(function)
+def _origin(function: str) -> context.Origin:
+    origin = context.origin(function)
     if origin.scheme != "philox-v1":
         raise ValueError(
             f"fastseed.{function}: scheme must be 'philox-v1', got {origin.scheme!r}; "

@@ -1,4 +1,4 @@
-"""docs/checkpoint.md: its programs run, and its numbers are right."""
+"""The programs of docs/checkpoint.md run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_programs_run(tmp_path, monkeypatch):
         before = snapshot()
         exec(program, names)  # each saves and loads: nothing has moved
         assert snapshot() == before
-    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 7, 0)
+    assert tuple(fastseed.derivation.context.seeder.scope) == (1, 7, 0)
     made = {"rng.fastseed", "all.pt", "all.safetensors", "sharded"}
     assert {path.name for path in tmp_path.iterdir()} == made
 
@@ -35,7 +35,7 @@ def test_torch_pickles_the_ints_of_a_plain_state(tmp_path):
     from torch.distributed.checkpoint.metadata import BytesStorageMetadata
 
     fastseed.init(42)
-    both = {"plain": fastseed.state_dict(), "ours": fastseed.checkpoint.Stateful()}
+    both = {"plain": fastseed.state_dict(), "wrapped": fastseed.checkpoint.Stateful()}
     with pytest.warns(UserWarning, match="torch.distributed is disabled"):
         dcp.save(both, checkpoint_id=tmp_path / "x")
     saved = dcp.FileSystemReader(tmp_path / "x").read_metadata().state_dict_metadata
