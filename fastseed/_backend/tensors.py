@@ -152,7 +152,8 @@ def as_int64(
             f"fastseed.{function}: {argument} must be integers, got dtype {values.dtype}"
         )
     values = check_tensor(function, argument, values, values.dtype, (n,)).contiguous()
-    found = values.view(torch.int64) if values.dtype == torch.uint64 else values.to(torch.int64)
+    same_bits = values.dtype == torch.uint64
+    found: torch.Tensor = values.view(torch.int64) if same_bits else values.to(torch.int64)
     return found
 
 

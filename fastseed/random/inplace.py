@@ -232,9 +232,9 @@ def bits_(
 
 
 def _fill(
-    function: str, tensor: Any, key: Any, position: Any, shard: Shard | None, *parameters: Any
+    function: str, given: Any, key: Any, position: Any, shard: Shard | None, *parameters: Any
 ) -> torch.Tensor:
-    validation.check_instance(function, "tensor", tensor, torch.Tensor, "a torch.Tensor")
+    tensor = validation.check_instance(function, "tensor", given, torch.Tensor, "a torch.Tensor")
     what = distributions.distribution(function, tensor.dtype, *parameters)
     with torch.no_grad():
         local, pieces = _pieces(function, tensor, shard)

@@ -392,7 +392,7 @@ def test_rand_refuses(change, error, says):
             "randint",
             {"low": -(2**63), "high": 2**63},
             ValueError,
-            r"high - low must be below 2\*\*64 for torch.int64 \(or use bits\), got 18446744073709551616",
+            r"high - low must be below 2\*\*64 for torch.int64 .*, got 18446744073709551616",
         ),
         (
             "randint",
@@ -429,7 +429,7 @@ def test_other_devices_are_refused(monkeypatch):
     monkeypatch.setattr(draw_ops, "has_cuda", False)
     with pytest.raises(
         ValueError,
-        match=r"^fastseed\.rand: keys must be on the CPU, as fastseed was built without CUDA .*, got "
+        match=r"^fastseed\.rand: keys must be on the CPU, as .* without CUDA .*, got "
         r"cuda:0$",
     ):
         functional.check_device("rand", "keys", cuda)
