@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -12,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 
 from .._backend import derive_ops, draw_ops, native
+from .._utils import environ
 from ..derivation import streams
 from ..determinism import switches
 from . import named_streams
@@ -59,9 +59,9 @@ def init(
     :func:`fastseed.deterministic` are set.
     """
     global _seeder
-    given = os.environ.get("FASTSEED_MASTER_SEED") if master_seed is None else None
+    given = environ.get(environ.MASTER_SEED) if master_seed is None else None
     if given:
-        master_seed = _seed_of("FASTSEED_MASTER_SEED", given)
+        master_seed = _seed_of(environ.MASTER_SEED, given)
     seeder = Seeder(
         master_seed,
         ngpus,

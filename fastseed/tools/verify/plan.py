@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..._utils import validation
+from ..._utils import environ, validation
 from ...derivation import streams
 from ...determinism import launch
 from .command import Template
@@ -74,7 +74,7 @@ class Plan:
 
     def environment(self, experiment: str, folder: Path, base: dict[str, str]) -> dict[str, str]:
         """The environment variables of one, on top of ``base``."""
-        ours = (launch.MASTER_SEED, launch.RUN_DIR)
+        ours = (environ.MASTER_SEED, environ.RUN_DIR)
         new = {name: value for name, value in base.items() if name not in ours}
         seeded = experiment != "unseeded"
         if not seeded:
@@ -84,7 +84,7 @@ class Plan:
         )
         if not seeded:
             new["PYTHONHASHSEED"] = "random"
-        new[launch.RUN_DIR] = str(folder)
+        new[environ.RUN_DIR] = str(folder)
         return new
 
     def document(self) -> dict[str, Any]:
