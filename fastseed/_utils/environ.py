@@ -28,7 +28,7 @@ MEANINGS: dict[str, str] = {
     SIMD: "the CPU instruction set to use, such as `avx2`; by default the fastest",
     NO_EXT: "at build time, `1`: build no native code",
 }
-"""What each variable does, as `docs/determinism.md` lists them."""
+"""The meaning of each variable; `docs/determinism.md` has the same table."""
 
 
 def get(name: str) -> str | None:

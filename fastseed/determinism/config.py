@@ -38,7 +38,7 @@ class Config:
     """A checked section. Keys that it does not have are None.
 
     Args:
-        python_seed: ``PYTHONHASHSEED``, [0, 2**32), or a string of digits. ``fastseed run`` sets it.
+        python_seed: ``PYTHONHASHSEED``, [0, 2**32), also as a string of digits.
         deterministic: True: ``fastseed.deterministic()``; ``"warn"``: with ``warn_only=True``.
         master_seed: the seed of ``fastseed.init()``, [0, 2**64).
         random_seed: ``random.seed``, [0, 2**64).

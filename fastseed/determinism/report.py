@@ -42,7 +42,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no setting was too late."""
+        """True if no setting was too late."""
         return not self.late
 
     def __getitem__(self, setting: str) -> Row:

@@ -153,4 +153,4 @@ VARIABLES: tuple[Variable, ...] = (
 )
 
 CHILD_VARIABLES = {"TORCHINDUCTOR_DETERMINISTIC": "1"}
-"""Also set for a new process; in a running one a switch does the same (torch/_inductor/config.py)."""
+"""Also set for a new process; in a running one it is a switch (torch/_inductor/config.py)."""
