@@ -11,6 +11,7 @@ The rest of the file belongs to the job and is not checked.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import logging
 import os
 import random
@@ -127,12 +128,16 @@ def _read(path: Any) -> Any:
         raise ValueError(f"fastseed.config: {str(path)!r} cannot be read: {error}") from None
 
 
-def _yaml(text: str) -> Any:
+def _library(name: str, extra: str) -> Any:
     try:
-        import yaml
+        return importlib.import_module(name)
     except ImportError as error:
-        message = 'fastseed.config: YAML needs PyYAML: pip install "fastseed[yaml]"'
+        message = f'fastseed.config: {extra} needs {name}: pip install "fastseed[{extra}]"'
         raise ImportError(message) from error
+
+
+def _yaml(text: str) -> Any:
+    yaml = _library("yaml", "yaml")
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -140,15 +145,7 @@ def _yaml(text: str) -> Any:
 
 
 def _toml(text: str) -> Any:
-    try:
-        if sys.version_info >= (3, 11):
-            import tomllib
-        else:
-            import tomli as tomllib
-    except ImportError as error:
-        message = 'fastseed.config: TOML needs tomli: pip install "fastseed[toml]"'
-        raise ImportError(message) from error
-    return tomllib.loads(text)
+    return _library("tomllib" if sys.version_info >= (3, 11) else "tomli", "toml").loads(text)
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
@@ -218,8 +215,8 @@ def _library_seeds(config: Config) -> list[tuple[Row, Callable[[Any], Any] | Non
     import numpy as np
     import torch
 
-    tensorflow = sys.modules.get("tensorflow")
-    functions: tuple[tuple[str, str, Callable[[Any], Any] | None], ...] = (
+    tensorflow: Any = sys.modules.get("tensorflow")
+    functions: Any = (
         ("random_seed", "random.seed", random.seed),
         ("numpy_seed", "numpy.random.seed", np.random.seed),
         ("torch_seed", "torch.manual_seed", torch.manual_seed),

@@ -116,7 +116,7 @@ def _attention_kernels(warn_only: bool) -> list[Switch]:
 
 def info(warn_only: bool, attention: str) -> list[Row]:
     """Return rows of settings that change bits and are left as they are."""
-    cuda = torch.backends.cuda
+    cuda: Any = torch.backends.cuda
     values = {
         "torch.get_float32_matmul_precision": (
             _read(torch.get_float32_matmul_precision),

@@ -124,7 +124,8 @@ def diff(
     Hashes with different keys are not compared.
 
     Args:
-        a, b: captures, or folders of captures.
+        a: a capture, or its folder.
+        b: the other capture, or its folder.
 
     Returns:
         One :class:`Difference` for each value that differs.

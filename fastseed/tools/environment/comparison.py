@@ -40,8 +40,8 @@ def compare(a: Capture, b: Capture) -> list[Difference]:
     for path, before, after in _walk("", left, right):
         order, level, why = severity(path)
         kind = "added" if before is _ABSENT else "removed" if after is _ABSENT else "changed"
-        values = (None if value is _ABSENT else value for value in (before, after))
-        found.append((order, Difference(level, path, kind, *values, why)))
+        old, new = (None if value is _ABSENT else value for value in (before, after))
+        found.append((order, Difference(level, path, kind, old, new, why)))
     found.sort(key=lambda one: (one[0], one[1].path))
     return [difference for _, difference in found]
 

@@ -101,7 +101,7 @@ def _parse(data: bytes) -> Capture:
         raise ValueError("a capture of `fastseed env capture`")
     if type(document.get("version")) is not int or document["version"] != VERSION:
         raise ValueError(f"of version {VERSION}, not {str(document.get('version'))[:20]!r}")
-    parts = [document.get(name) for name in ("captured", "sections", "patches")]
+    parts: Any = [document.get(name) for name in ("captured", "sections", "patches")]
     if document.get("sha256") != digest(document) or not all(isinstance(p, dict) for p in parts):
         raise ValueError("as it was written (its checksum differs: it is damaged or edited)")
     return Capture(*parts)
