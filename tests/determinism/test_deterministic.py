@@ -194,9 +194,9 @@ def test_frozen_flags_are_an_error_and_nothing_changes(monkeypatch):
 def test_flags_frozen_inside_do_not_keep_the_rest_from_being_restored(monkeypatch):
     module = torch.backends.flags_frozen.__globals__
     before = everything()
-    with pytest.raises(RuntimeError, match="flags"), deterministic():
-        monkeypatch.setitem(module, "__allow_nonbracketed_mutation_flag", False)
-    monkeypatch.undo()
+    patched, frozen = monkeypatch.context(), pytest.raises(RuntimeError, match="flags")
+    with patched as patch, frozen, deterministic():
+        patch.setitem(module, "__allow_nonbracketed_mutation_flag", False)
     for backend in (torch.backends.cudnn, torch.backends.mkldnn):  # what was frozen
         assert backend.deterministic
         backend.deterministic = False
