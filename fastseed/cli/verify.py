@@ -157,8 +157,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], object]]:
     except ImportError:
         yield _Lines()
         return
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         yield _Lines()
         return
     columns = (
@@ -166,7 +165,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], object]]:
         TextColumn("time left"), TimeRemainingColumn(elapsed_when_finished=True),
     )  # fmt: skip
     # A run may take long: estimate from the last hour.
-    with Progress(*columns, console=console, speed_estimate_period=3600) as bar:
+    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=3600) as bar:
         task = bar.add_task("runs", total=None)
         yield lambda event: bar.update(
             task, total=event.total, completed=event.done, description=event.name

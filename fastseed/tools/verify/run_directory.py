@@ -126,16 +126,16 @@ def open_directory(options: Options) -> Iterator[RunDirectory]:
             for name in ("runs", "sessions", "report"):
                 _remove(folder / name)
         elif existing is not None:
-            _check_same(existing, options)
-        _write(folder / "options.json", options.document())
+            _check_same(existing.get("options"), options)
+        _write(folder / "options.json", {"options": options.document()})
         (folder / "runs").mkdir(exist_ok=True)
         yield RunDirectory(folder, options)
 
 
-def _check_same(existing: dict[str, Any], options: Options) -> None:
+def _check_same(existing: Any, options: Options) -> None:
     new = options.document()
     for name in _FIXED:
-        before, now = existing.get(name), new[name]
+        before, now = existing.get(name) if isinstance(existing, dict) else None, new[name]
         if before == now:
             continue
         where = ""

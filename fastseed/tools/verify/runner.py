@@ -153,9 +153,11 @@ class _Runner:
             )
         try:
             for path in found:
-                # Follow links: a resumed run must not write through one to the original.
-                copy = shutil.copytree if path.is_dir() else shutil.copy2
-                copy(path, folder / path.name)
+                # Links are followed: a resumed run must not write through one to the original.
+                if path.is_dir():
+                    shutil.copytree(path, folder / path.name, ignore_dangling_symlinks=True)
+                elif path.exists():
+                    shutil.copy2(path, folder / path.name)
         except OSError as error:  # includes shutil.Error
             raise RuntimeError(
                 f"fastseed.tools.verify: the checkpoint of run {truncated} cannot be copied: {error}"
