@@ -34,7 +34,7 @@ example:
 # Arguments whose names are fields of fastseed.tools.verify.Options.
 _ARGUMENTS: dict[str, dict[str, Any]] = {
     "--epochs": {"type": int, "required": True, "metavar": "X", "help": "epochs, at least 2"},
-    "--dir": {"dest": "directory", "required": True, "metavar": "DIR", "help": "folder of the runs"},
+    "--dir": {"dest": "directory", "required": True, "metavar": "DIR", "help": "run folder"},
     "--runs": {"type": int, "metavar": "N", "help": "runs of each experiment (default: 8)"},
     "--jobs": {"type": int, "metavar": "J", "help": "runs at a time (default: 1)"},
     "--seed": {"type": int, "metavar": "N", "help": "master seed (default: 0)"},
@@ -189,6 +189,8 @@ class _Lines:
         made = event.done - self._kept
         if self._begin is not None and made > 0 and event.done < event.total:
             left = (time.monotonic() - self._begin) / made * (event.total - event.done)
-            text += f", about {left:.0f} s left" if left < 90 else f", about {left / 60:.0f} min left"
+            text += (
+                f", about {left:.0f} s left" if left < 90 else f", about {left / 60:.0f} min left"
+            )
         output.say(text, error=True)
         sys.stderr.flush()

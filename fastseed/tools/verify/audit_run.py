@@ -56,28 +56,30 @@ def audit(directory: RunDirectory) -> tuple[list[Finding], str]:
             return [], f"no run was audited: it did not end within {options.timeout} seconds"
         document = json.loads((folder / "stdout.txt").read_bytes())
         seen = [(str(one["kind"]), one["what"], one["where"]) for one in document["findings"]]
-        manual = ("init", "wrong") in [(one["item"], one["status"]) for one in document["rows"]]
-        return _findings(seen, manual), ""
+        wrong = {one["item"] for one in document["rows"] if one["status"] == "wrong"}
+        return _findings(seen, wrong), ""
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError):
         return [], f"no run was audited: fastseed doctor failed in {command[0]}"
 
 
-def _findings(seen: Sequence[tuple[str, str, str]], manual: bool) -> list[Finding]:
+def _findings(seen: Sequence[tuple[str, str, str]], wrong: set[str]) -> list[Finding]:
     """Return the findings of an audit, except those inside libraries.
 
     Args:
         seen: kind, what, where.
-        manual: True if the script does not call `fastseed.init` but seeds by hand.
+        wrong: what is not set up: ``init`` for a script that seeds by hand, ``scope``.
     """
     found = []
     for kind, what, where in dict.fromkeys(seen):
-        if kind == "early":
-            message = f"{what} is used before it is seeded: {where}"
-            fix = "call fastseed.init() and reseed(task, epoch) before any random number"
-            found.append(Finding("generator", True, message, "", fix))
-        elif kind in _FINDINGS and not (kind == "seeded" and manual) and not _in_library(where):
+        manual = kind == "seeded" and "init" in wrong
+        if kind in _FINDINGS and not manual and not _in_library(where):
             group, text, fix = _FINDINGS[kind]
             found.append(Finding(group, True, text.format(what=what), where, fix))
+    for item, function in (("init", "fastseed.init"), ("scope", "fastseed.reseed")):
+        if item in wrong:
+            message = f"{function} is not called: a global generator that is not seeded may be used"
+            fix = "call fastseed.init() and fastseed.reseed(task, epoch) before any random number"
+            return [*found, Finding("generator", False, message, "", fix)]
     return found
 
 

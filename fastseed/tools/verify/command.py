@@ -58,9 +58,14 @@ class Template:
             raise validation.value_error(
                 "tools.verify", "command", "a list that begins with a program", list(command)
             )
-        names = [(optional, set(_names(sum(group, [])))) for optional, group in self._groups]
+        names = [
+            (optional, {name for words in group for name in _names(words)})
+            for optional, group in self._groups
+        ]
         self.names = frozenset[str]().union(*(found for _, found in names))
-        self.required = frozenset[str]().union(*(found for optional, found in names if not optional))
+        self.required = frozenset[str]().union(
+            *(found for optional, found in names if not optional)
+        )
 
     def fill(self, values: Mapping[str, str]) -> tuple[str, ...]:
         """Return the command with ``values``; KeyError if one outside brackets is missing."""
@@ -101,7 +106,9 @@ def _parse(command: Sequence[str]) -> list[_Group]:
 
 
 def _error(rule: str, word: str, i: int) -> ValueError:
-    return ValueError(f"{validation.value_error('tools.verify', 'command', rule, word)} at index {i}")
+    return ValueError(
+        f"{validation.value_error('tools.verify', 'command', rule, word)} at index {i}"
+    )
 
 
 def _names(words: Sequence[str]) -> list[str]:

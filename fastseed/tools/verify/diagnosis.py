@@ -121,9 +121,10 @@ def seeded_differ(
             f"{unseeded}: the remaining causes are random numbers in other processes, such as "
             f"DataLoader workers, and {operation}"
         )
+    then = "check what computes this tensor" if where else record
     fix = (
         "fastseed run --deterministic, or fastseed.deterministic(): torch then refuses operations "
-        f"that it knows to be nondeterministic; {'check what computes this tensor' if where else record}"
+        f"that it knows to be nondeterministic; {then}"
     )
     yield Finding("arithmetic", equal, message, where, fix)
 
@@ -163,7 +164,9 @@ def resumed_differs(first: FirstDifference | None) -> Iterator[Finding]:
             f"{_list('generator', states)} in a different state in the resumed run: used before "
             "training resumed, or not restored"
         )
-        fix = "call fastseed.reseed(task, epoch, step) last before resuming, or restore exact states"
+        fix = (
+            "call fastseed.reseed(task, epoch, step) last before resuming, or restore exact states"
+        )
     elif tensor is not None and tensor.group == "optimizer":
         settings = [one.name for one in found.differences if one.group == "optimizer"][:_NAMES]
         message = (
@@ -229,7 +232,7 @@ def _shorten(value: Any) -> str:
 
 
 def find_script(command: Sequence[str]) -> int | None:
-    """Return the index of the Python file that a command runs; None if there is none."""
+    """Return the index of the Python file that a command runs; None without one."""
     if re.fullmatch(r"python[\d.]*(\.exe)?|pypy[\d.]*", os.path.basename(command[0])) is None:
         files = (i for i, one in enumerate(command) if one.endswith(".py") and os.path.isfile(one))
         return next(files, None)
@@ -251,7 +254,7 @@ def lint_script(command: Sequence[str]) -> list[Finding]:
     return [
         Finding(
             _KINDS.get(one.rule, "lint"), False, f"{one.rule} {one.message}",
-            f"{one.path}:{one.line}", one.mend,
+            f"{one.path}:{one.line}", one.fix,
         )
         for one in lint.check([command[at]]).findings
     ]  # fmt: skip

@@ -281,35 +281,43 @@ def _getter(key: str) -> Callable[[Mapping[str, Any]], Any]:
 def _collect(log: _Log, rows: _Rows, keys: tuple[str, ...] | None, value: str) -> Curve:
     """Return the curve of ``rows``; ``keys`` make up the step, () for steps that are counted."""
     values = array("d")
-    steps: list[str | None] = []
+    steps: list[Any] = []  # names, None where a row has none
     getters = None if keys is None else [_getter(key) for key in keys]
     for number, found, row in rows:
         if getters is None:
             getters = [_getter(key) for key in _step_keys(row)]
-        values.append(found if type(found) is float else _number(f"{log.path}:{number}", value, found))
+        values.append(
+            found if type(found) is float else _number(f"{log.path}:{number}", value, found)
+        )
         if len(getters) == 1:
             steps.append(_label(getters[0](row)))
         elif getters:
             parts = [_label(get(row)) for get in getters]
             steps.append(None if None in parts else "/".join(parts))  # type: ignore[arg-type]
-    notes = log.notes()
     if not values:
-        names = ", ".join(map(describe, islice(log.names, 20)))
-        instead = f"; it has {names}" if names else ""
-        _refuse("; ".join([f"{log.path!r} must hold values of {value!r}, got none{instead}", *notes]))
-    size, labelled = len(values), bool(getters)
-    by_step = dict(zip(steps, values, strict=True)) if labelled else {}
+        _refuse(_nothing_found(log, value))
+    notes = log.notes()
+    if not getters:
+        steps = [str(i) for i in range(len(values))]
+    by_step = dict(zip(steps, values, strict=True))  # the last value of a repeated step
     unnamed = steps.count(None)
+    by_step.pop(None, None)
+    repeated = len(steps) - unnamed - len(by_step)
     if unnamed:
         notes.append(f"{unnamed} values without a step were left out")
-        del by_step[None]
-        if not by_step:
-            _refuse(f"step must be what rows of {log.path!r} have, got {' and '.join(keys or ())}")
-    if labelled and len(by_step) < size - unnamed:
-        notes.append(f"{size - unnamed - len(by_step)} steps were repeated; the last value counts")
-    names = tuple(by_step) if labelled else tuple(map(str, range(size)))
-    array_ = np.fromiter(by_step.values(), np.float64, len(by_step)) if labelled else np.array(values)
-    return Curve(names, array_, labelled, _digits(array_), tuple(notes))  # type: ignore[arg-type]
+    if repeated:
+        notes.append(f"{repeated} steps were repeated; the last value counts")
+    if not by_step:
+        _refuse(f"step must be what rows of {log.path!r} have, got {', '.join(keys or ())}")
+    found = np.fromiter(by_step.values(), np.float64, len(by_step))
+    return Curve(tuple(by_step), found, bool(getters), _digits(found), tuple(notes))
+
+
+def _nothing_found(log: _Log, value: str) -> str:
+    names = ", ".join(map(describe, islice(log.names, 20)))
+    instead = [f"it has {names}"] if names else []
+    missing = f"{log.path!r} must hold values of {value!r}, got none"
+    return "; ".join([missing, *instead, *log.notes()])
 
 
 def _step_keys(row: Mapping[str, Any]) -> tuple[str, ...]:

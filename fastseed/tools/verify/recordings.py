@@ -41,16 +41,16 @@ def check(runs: Sequence[Run], directory: Path) -> Check:
             differences.append(Difference(a.name, b.name, *rest))
     count = f"{pairs} pair{'' if pairs == 1 else 's'} of runs"
     if not pairs:
-        return Check(name, title, None, True, "not checked: no run recorded with fastseed.debug.Watch")
+        return Check(
+            name, title, None, True, "not checked: no run recorded with fastseed.debug.Watch"
+        )
     if not differences:
         return Check(name, title, True, True, f"{count} bit-identical in {steps} steps", (), pairs)
     message = f"{len(differences)} of {count} differ: {first}"
     return Check(name, title, False, False, message, tuple(differences), pairs)
 
 
-def first_difference(
-    check: Check, runs: Sequence[Run], directory: Path
-) -> FirstDifference | None:
+def first_difference(check: Check, runs: Sequence[Run], directory: Path) -> FirstDifference | None:
     """Return the earliest difference between recordings of pairs that differ; None without any."""
     folders = {run.name: directory / run.folder for run in runs}
     best: FirstDifference | None = None

@@ -115,10 +115,10 @@ def open_directory(options: Options) -> Iterator[RunDirectory]:
         RuntimeError: another process uses it.
     """
     folder = Path(options.directory)
-    if folder.exists() and _read(folder / "options.json") is None:
-        if not folder.is_dir() or {one.name for one in folder.iterdir()} - {_LOCK}:
-            rule = "a new or empty folder, or that of a verification"
-            raise validation.value_error("tools.verify", "directory", rule, str(folder))
+    unknown = folder.exists() and _read(folder / "options.json") is None
+    if unknown and (not folder.is_dir() or {one.name for one in folder.iterdir()} - {_LOCK}):
+        rule = "a new or empty folder, or that of a verification"
+        raise validation.value_error("tools.verify", "directory", rule, str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         existing = _read(folder / "options.json")

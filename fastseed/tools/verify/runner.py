@@ -160,7 +160,7 @@ class _Runner:
                     shutil.copy2(path, folder / path.name)
         except OSError as error:  # includes shutil.Error
             raise RuntimeError(
-                f"fastseed.tools.verify: the checkpoint of run {truncated} cannot be copied: {error}"
+                f"fastseed.tools.verify: the checkpoint of {truncated} cannot be copied: {error}"
             ) from None
 
     def _read(self, name: str, folder: Path) -> Curve:
@@ -173,14 +173,14 @@ class _Runner:
         return replace(curve, steps=self._steps.setdefault(curve.steps, curve.steps))
 
     def _log(self, name: str, folder: Path) -> Path:
-        pattern = self.options.log or "stdout.txt"
+        pattern = str(self.options.log or "stdout.txt")
         found = [folder / pattern] if (folder / pattern).exists() else sorted(folder.glob(pattern))
         if len(found) != 1 or not found[0].is_file():
             files = sorted(one.name for one in folder.iterdir())
             listed = ", ".join(files[:_LISTED]) + (", ..." if len(files) > _LISTED else "")
             raise ValueError(
-                f"fastseed.tools.verify: log must be one file below {{run}}, got {pattern!r}, which "
-                f"matches {len(found)} paths in {name}, with the files {listed}"
+                f"fastseed.tools.verify: log must be one file below {{run}}, got {pattern!r}, "
+                f"which matches {len(found)} paths in {name}, with the files {listed}"
             )
         if not found[0].resolve().is_relative_to(folder.resolve()):
             # A file shared by all runs would hold the losses of the last one only.

@@ -62,22 +62,34 @@ def paired(a: str, b: str, first: Sequence[Curve], second: Sequence[Curve]) -> P
         # Without a common step the difference is unknown, not 0.
         each = differences.mean(axis=1) if steps else np.full(pairs, np.nan)
         overall = float(each.mean())
-        bounds: list[Floats | None] = []
-        intervals: list[Interval | None] = []
-        for level in (0.95, 0.99):
-            half, total = (_half_width(rows, level) for rows in (differences, each[:, None]))
-            bounds += (None, None) if half is None else (mean - half, mean + half)
-            intervals.append(
-                None if total is None else Interval(overall - total[0], overall + total[0])
-            )
+        half95, half99 = _half_width(differences, 0.95), _half_width(differences, 0.99)
         correlation = _correlation(values[:pairs].mean(axis=0), values[pairs:].mean(axis=0))
-    return Paired(a, b, pairs, steps, mean, *bounds, overall, *intervals, correlation)  # type: ignore[call-arg]
+        return Paired(
+            a=a,
+            b=b,
+            pairs=pairs,
+            steps=steps,
+            mean=mean,
+            low95=None if half95 is None else mean - half95,
+            high95=None if half95 is None else mean + half95,
+            low99=None if half99 is None else mean - half99,
+            high99=None if half99 is None else mean + half99,
+            overall=overall,
+            interval95=_interval(each, 0.95),
+            interval99=_interval(each, 0.99),
+            correlation=correlation,
+        )
+
+
+def _interval(each: Floats, level: float) -> Interval | None:
+    half, mean = _half_width(each[:, None], level), float(each.mean())
+    return None if half is None else Interval(mean - float(half[0]), mean + float(half[0]))
 
 
 def _half_width(rows: Floats, level: float) -> Floats | None:
     """Return half of the t interval of the mean over rows; None for one row or without SciPy."""
-    n, stats = len(rows), _scipy_stats()
-    if n < 2 or stats is None:
+    n = len(rows)
+    if n < 2 or (stats := _scipy_stats()) is None:
         return None
     same = (rows == rows[0]).all(axis=0)
     std = np.where(same, 0.0, rows.std(axis=0, ddof=1))

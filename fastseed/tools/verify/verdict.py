@@ -86,9 +86,7 @@ def judge(runs: Sequence[Run], tensors: Check) -> Verdict:
     ]
     ratio = None
     if unseeded:
-        paired.append(
-            statistics.paired("uninterrupted", "unseeded", first, curves["unseeded"])
-        )
+        paired.append(statistics.paired("uninterrupted", "unseeded", first, curves["unseeded"]))
         ratio = statistics.variance_ratio(bands["uninterrupted"], bands["unseeded"])
     complete = all(set(a.curve.steps) == set(b.curve.steps) for a, b in joined)
     reduced = (
@@ -127,7 +125,10 @@ def _conclude(checks: Sequence[Check], reduced: float | None) -> tuple[str, str]
         return IDENTICAL, "seeded runs are bit-identical, whether resumed or not"
     wrong = "; ".join(check.message for check in same if not check.identical)
     if not wrong:
-        return NOT_REPRODUCIBLE, f"losses are identical, but not recorded tensors: {tensors.message}"
+        return (
+            NOT_REPRODUCIBLE,
+            f"losses are identical, but not recorded tensors: {tensors.message}",
+        )
     if reduced is not None:
         return REDUCED, (
             f"runs are not bit-identical ({wrong}), but the seed reduces the variance of their "
@@ -188,7 +189,7 @@ def _with_first(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
 
 
 def _join(start: Curve, rest: Curve) -> Curve:
-    """Return a truncated and a resumed curve as one; the resumed one wins where both have a step."""
+    """Return a truncated and a resumed curve as one; of a common step the resumed value."""
     after = set(rest.steps)
     kept = [i for i, step in enumerate(start.steps) if step not in after]
     steps = (*(start.steps[i] for i in kept), *rest.steps)
@@ -196,7 +197,7 @@ def _join(start: Curve, rest: Curve) -> Curve:
 
 
 def compare(a: Run, b: Run, *, prefix: bool = False) -> Difference | None:
-    """Return the first difference, in the order of ``b``; None if there is none.
+    """Return the first difference, in the order of ``b``; None if they are equal.
 
     A step that one run lacks is a difference; with ``prefix``, ``a`` may lack some.
     """
@@ -229,7 +230,7 @@ def compare(a: Run, b: Run, *, prefix: bool = False) -> Difference | None:
 
 
 def _equal(a: Floats, b: Floats) -> npt.NDArray[np.bool_]:
-    """Return where the bits are equal; all NaN count as one, since text does not tell them apart."""
+    """Return where the bits are equal; all NaN are, since their text is the same."""
     same: npt.NDArray[np.bool_] = a.view(np.int64) == b.view(np.int64)
     return same | (np.isnan(a) & np.isnan(b))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastseed.tools.verify.command import PLACEHOLDERS, Template
+from fastseed.tools.verify.command import Template
 
 VALUES = {"epochs": "8", "total": "8", "run": "/r", "checkpoint": "/r/checkpoint"}
 

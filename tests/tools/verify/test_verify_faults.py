@@ -60,11 +60,11 @@ PLANTED = {
     "resume": [
         ("            fastseed.reseed(1, epoch)\n", ""),
         (
-            "    with fastseed.Watch",
+            "    with (\n",
             "    if state:\n"
             '        torch.set_rng_state(state["torch"])\n'
             "        model(torch.from_numpy(points.x))  # uses random numbers, for its dropout\n"
-            "    with fastseed.Watch",
+            "    with (\n",
         ),
         ("    saved = {\n", '    saved = {\n        "torch": torch.get_rng_state(),\n'),
     ],

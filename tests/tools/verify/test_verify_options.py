@@ -31,7 +31,10 @@ def options(**given) -> verify.Options:
         ({"deterministic": "Warn"}, "deterministic must be one of True, False, 'warn', got 'Warn'"),
         ({"log": 3}, "log must be a path below {run}, such as metrics/rank0.jsonl, got 3 of type"),
         *(
-            ({"log": log}, f"log must be a path below {{run}}, such as metrics/rank0.jsonl, got {log!r}")
+            (
+                {"log": log},
+                f"log must be a path below {{run}}, such as metrics/rank0.jsonl, got {log!r}",
+            )
             for log in ("", ".", "/x", "a/../../x", "a\0b")
         ),
         ({"format": "tensorboard"}, "format must be one of 'jsonl', 'dlll', 'csv', 'regex', got"),

@@ -57,7 +57,9 @@ def refused(*arguments, **options) -> str:
 
 def test_json_lines_among_other_output(write):
     text = lines({"step": 1, "loss": 0.5}, {"step": 1, "lr": 1}, {"step": 2, "loss": None})
-    curve = read_curve(write(f"starting\n{text}[1]\n" + lines({"step": 3, "loss": 2}), "stdout.txt"))
+    curve = read_curve(
+        write(f"starting\n{text}[1]\n" + lines({"step": 3, "loss": 2}), "stdout.txt")
+    )
     assert curve.steps == ("1", "3") and curve.values.tolist() == [0.5, 2]
     assert curve.values.dtype == np.float64
     assert (curve.labelled, curve.digits, curve.notes) == (True, 1, ())
@@ -133,7 +135,9 @@ def test_csv(write, delimiter):
 
 
 def test_patterns(write):
-    path = write("step 1 of epoch 0: loss 0.5\nother\nstep 2 of epoch 0: loss nan\nstep 3 of ep", "x")
+    path = write(
+        "step 1 of epoch 0: loss 0.5\nother\nstep 2 of epoch 0: loss nan\nstep 3 of ep", "x"
+    )
     pattern = r"step (?P<step_b>\d+) of epoch (?P<step_a>\d+): loss (?P<value>\S+)"
     curve = read_curve(path, pattern=pattern)
     assert curve.steps == ("1/0", "2/0") and math.isnan(curve.values[1])
@@ -214,7 +218,9 @@ def test_any_bytes_are_a_curve_or_an_error(tmp_path_factory, data, format):
     path = tmp_path_factory.mktemp("log") / "log"
     path.write_bytes(b"loss\n" + data if format == "csv" else data)
     try:
-        curve = read_curve(path, format=format, pattern="(?P<value>.)" if format == "regex" else None)
+        curve = read_curve(
+            path, format=format, pattern="(?P<value>.)" if format == "regex" else None
+        )
     except ValueError as error:
         assert str(error).startswith("fastseed.tools.verify: ")
     else:

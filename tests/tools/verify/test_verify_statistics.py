@@ -64,7 +64,12 @@ def test_a_band_of_losses_that_are_not_finite():
 def test_intervals_are_those_of_the_paired_t_test(pairs, steps):
     a, b = noise(pairs, steps, 1), noise(pairs, steps, 2, 3) + 0.5
     found = statistics.paired("uninterrupted", "resumed", curves(a), curves(b))
-    assert (found.a, found.b, found.pairs, len(found.steps)) == ("uninterrupted", "resumed", pairs, steps)
+    assert (found.a, found.b, found.pairs, len(found.steps)) == (
+        "uninterrupted",
+        "resumed",
+        pairs,
+        steps,
+    )
     for level, low, high, all_steps in (
         (0.95, found.low95, found.high95, found.interval95),
         (0.99, found.low99, found.high99, found.interval99),

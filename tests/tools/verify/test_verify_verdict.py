@@ -63,7 +63,10 @@ def test_identical_runs():
     assert found.checks[1].message == "2 pairs of runs bit-identical"
     assert found.checks[3].message == "3 pairs of runs differ"
     assert found.variance_ratio == 0 and found.bands.keys() >= {"uninterrupted", "unseeded"}
-    assert [(one.a, one.b) for one in found.paired] == [("uninterrupted", "resumed"), ("uninterrupted", "unseeded")]
+    assert [(one.a, one.b) for one in found.paired] == [
+        ("uninterrupted", "resumed"),
+        ("uninterrupted", "unseeded"),
+    ]
 
 
 def test_a_single_run_of_each_cannot_repeat():
@@ -139,7 +142,8 @@ def test_recordings_that_differ():
     found = judged(all_runs(), tensors)
     assert (found.verdict, found.summary) == (
         "not reproducible",
-        "losses are identical, but not recorded tensors: uninterrupted-0 and uninterrupted-1: weight",
+        "losses are identical, but not recorded tensors: uninterrupted-0 and uninterrupted-1: "
+        "weight",
     )
 
 
@@ -158,7 +162,11 @@ def test_some_equal_unseeded_runs_are_inconclusive():
     found = judged(replaced(all_runs(), "unseeded-1", line([1, 1, 1, 1])))
     check = named(found)["baseline"]
     assert found.verdict == "inconclusive" and check.passed is False and not check.identical
-    assert check.message == "1 of 3 pairs of runs identical: unseeded-1 and uninterrupted-1" in found.summary
+    assert (
+        check.message
+        == "1 of 3 pairs of runs identical: unseeded-1 and uninterrupted-1"
+        in found.summary
+    )
 
 
 def test_without_the_baseline():
@@ -217,8 +225,8 @@ def test_without_scipy_a_note_names_the_extra(monkeypatch):
     found = judged(all_runs(6, noise=1e-3))
     assert found.verdict == "not reproducible"
     assert found.notes == (
-        "without SciPy there are no Student-t intervals and no F test, so a reduced variance is not "
-        'detected: pip install "fastseed[report]"',
+        "without SciPy there are no Student-t intervals and no F test, so a reduced variance is "
+        'not detected: pip install "fastseed[report]"',
     )
     assert judged(all_runs(1)).notes == ()
 

@@ -127,9 +127,7 @@ class _Plot:
         x = [self.at.get(steps[i], np.nan) for i in index]
         axes.plot(x, _clip(values[index]), marker="o" if len(index) == 1 else None, lw=1.1, **how)
 
-    def _fill(
-        self, axes: Any, steps: Sequence[str], low: Floats, high: Floats, **how: Any
-    ) -> None:
+    def _fill(self, axes: Any, steps: Sequence[str], low: Floats, high: Floats, **how: Any) -> None:
         index = np.unique(np.linspace(0, max(len(low) - 1, 0), _POINTS).astype(int))[: len(low)]
         x = [self.at[steps[i]] for i in index]
         axes.fill_between(x, _clip(low[index]), _clip(high[index]), linewidth=0, **how)
