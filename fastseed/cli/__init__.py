@@ -46,12 +46,9 @@ class _Version(argparse.Action):
     """Print the version; it is looked up when it is requested."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from importlib.metadata import PackageNotFoundError, version
+        from .._utils.version import __version__
 
-        try:
-            print(f"fastseed {version('fastseed')}")
-        except PackageNotFoundError:  # a source tree that was never installed
-            print("fastseed unknown")
+        print(f"fastseed {__version__}")
         parser.exit()
 
 

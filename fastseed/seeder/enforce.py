@@ -6,42 +6,48 @@ import logging
 import sys
 
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import context, streams
 from ..determinism.switches import deterministic
 from ..generators import frameworks
 from . import api
+from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
 
 
 def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False) -> int:
-    """Seed everything; with a seed of one's own be deterministic as well.
+    """Seed everything, and with a given seed also be deterministic.
 
-    ``init(seed)``, :func:`fastseed.generators.frameworks.register` and ``reseed(0)``. Without a seed one is
-    drawn (``FASTSEED_MASTER_SEED`` decides where it is set) and nothing gets slower: the run can be
-    repeated with what the line ``Using seed: N`` says, which goes to the log, or to standard error
-    where the log does not take it. With a seed ``deterministic(warn_only=warn_only)`` follows.
+    Calls ``fastseed.init(seed)``, registers TensorFlow and CuPy if they are imported, and calls
+    ``fastseed.reseed(0)``. Without a seed one is generated, or taken from ``FASTSEED_MASTER_SEED``,
+    and nothing gets slower. The line ``Using seed: N`` has the seed that repeats the run; it goes to
+    the log at level INFO, or to standard error if the log does not take it.
 
     Args:
-        seed: [0, 2**64), or None.
-        warn_only: operations without a deterministic algorithm warn, rather than raise.
+        seed: [0, 2**64), or None. With a seed ``fastseed.deterministic`` is called too.
+        warn_only: operations without a deterministic algorithm warn instead of raising.
 
     Returns:
         The seed in use, the same on all ranks.
 
     Raises:
-        TypeError, ValueError: as ``init``.
-        RuntimeError: as ``deterministic``.
+        TypeError, ValueError: an argument is invalid.
+        RuntimeError: as :func:`fastseed.deterministic`.
+
+    Example:
+        >>> import fastseed, random
+        >>> seed = fastseed.enforce_reproducibility()
+        >>> number = random.random()
+        >>> fastseed.init(seed)
+        >>> fastseed.reseed(0)
+        >>> random.random() == number
+        True
     """
-    if not isinstance(warn_only, bool):
-        raise TypeError(
-            "fastseed.enforce_reproducibility: warn_only must be a bool, "
-            f"got {validation.describe(warn_only)} of type {type(warn_only).__name__}"
-        )
+    validation.check_bool("enforce_reproducibility", "warn_only", warn_only)
     if seed is not None:
         seed = validation.check_int("enforce_reproducibility", "seed", seed, 0, streams.MAX_MASTER)
     api.init(seed)
-    seeder = api.current("enforce_reproducibility")
+    seeder: Seeder = context.current("enforce_reproducibility")
     if seed is not None:
         deterministic(warn_only=warn_only)
     frameworks.register()
@@ -52,7 +58,7 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
 
 
 def _say(line: str) -> None:
-    """To the log; a seed that nobody sees is lost, so else to standard error."""
+    """Log a line, or print it on standard error if the log does not take it."""
     if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
         logger.info(line)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import socket
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..._utils.version import __version__
 from . import gpu, keyed_hash, machine, packages, shared_libraries, torch_state
 from .commands import Runner
 from .git import Repositories
@@ -61,7 +61,7 @@ def collect(*, clocks: bool, patches: bool, key: Path | None, timeout: float) ->
         seconds[name] = round(time.perf_counter() - start, 3)
     header = {
         "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "by": f"fastseed {_version()}",
+        "by": f"fastseed {__version__}",
         "key": hasher.key_id,
         "seconds": round(time.perf_counter() - began, 3),
         "section_seconds": seconds,
@@ -89,10 +89,3 @@ def _editable(repositories: Repositories) -> dict[str, Any]:
         if state:
             found[name] = {"repository": "git"} if state is here else state
     return found
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("fastseed")
-    except importlib.metadata.PackageNotFoundError:
-        return "from a source tree"
