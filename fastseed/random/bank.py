@@ -9,9 +9,9 @@ import torch
 
 from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
-from .._utils.validation import check_instance, check_int, value_error
+from .._utils.validation import check_int, value_error
 from ..derivation import context, streams
-from . import bank_state, distributions, functional
+from . import bank_rows, bank_state, distributions, functional
 from .distributions import signed
 from .functional import Shape
 
@@ -20,8 +20,6 @@ _RESEED = _OPS.reseed_streams.default
 _RESEED_AT = _OPS.reseed_streams_at.default
 _RESEED_FROM = _OPS.reseed_streams_from.default
 _STREAM = derive_ops.DOMAIN_STREAM << 24
-# torch computes little with unsigned dtypes; these hold the same bits.
-_SIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 class StreamBank:
@@ -41,6 +39,10 @@ class StreamBank:
     (n,) torch.bool: the result has n rows, zeros where the mask is False, and the others advance;
     shapes do not depend on the mask, as CUDA graphs need.
 
+    The methods for random numbers return ``out`` or a new tensor, (rows, *shape), on the bank's
+    device. They raise RuntimeError before the bank has keys, and TypeError or ValueError for an
+    invalid argument, without advancing.
+
     Args:
         n: the number of streams, in [0, 2**40].
         device: the CPU (default) or a CUDA device.
@@ -53,11 +55,9 @@ class StreamBank:
     Example:
         >>> bank = fastseed.random.StreamBank(3)
         >>> bank.reseed_from_seeds([7, 8, 9])
-        >>> first = bank.rand(2)
+        >>> first, second = bank.rand(2), bank.rand(2, rows=torch.tensor([1]))
         >>> bank.positions
-        tensor([4, 4, 4])
-        >>> bank.rand(2, rows=torch.tensor([1])).shape
-        torch.Size([1, 2])
+        tensor([4, 8, 4])
     """
 
     def __init__(
@@ -114,8 +114,6 @@ class StreamBank:
         self.__dict__.update(state)
         self._keys = torch.from_numpy(state["_keys"]).to(device).view(torch.uint64)
         self._positions = torch.from_numpy(state["_positions"]).to(device)
-
-    # ------------------------------------------------------------------ keys
 
     @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
@@ -213,8 +211,6 @@ class StreamBank:
         tensors.check_writable(function, "the bank", self._keys, **{argument: values})
         tensors.check_writable(function, "the bank", self._positions, **{argument: values})
 
-    # ------------------------------------------------------------------ random numbers
-
     def rand(
         self,
         *shape: Any,
@@ -233,13 +229,6 @@ class StreamBank:
             dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
             rows: which streams to use, indices or a mask. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
-
-        Returns:
-            ``out`` or a new tensor: (rows, *shape), on the bank's device.
-
-        Raises:
-            TypeError, ValueError: an argument is invalid; the bank is unchanged.
-            RuntimeError: the bank has no keys yet.
         """
         return self._draw("rand", _unpacked(shape), dtype, rows, out, low, high)
 
@@ -261,13 +250,6 @@ class StreamBank:
             dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
             rows: which streams to use, indices or a mask. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
-
-        Returns:
-            ``out`` or a new tensor: (rows, *shape), on the bank's device.
-
-        Raises:
-            TypeError, ValueError: an argument is invalid; the bank is unchanged.
-            RuntimeError: the bank has no keys yet.
         """
         return self._draw("randn", _unpacked(shape), dtype, rows, out, mean, std)
 
@@ -287,13 +269,6 @@ class StreamBank:
             dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
             rows: which streams to use, indices or a mask. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
-
-        Returns:
-            ``out`` or a new tensor: (rows, *shape), on the bank's device.
-
-        Raises:
-            TypeError, ValueError: an argument is invalid; the bank is unchanged.
-            RuntimeError: the bank has no keys yet.
         """
         return self._draw("exponential", _unpacked(shape), dtype, rows, out, rate)
 
@@ -314,13 +289,6 @@ class StreamBank:
             dtype: torch.bool (default), uint8, float16, bfloat16, float32 or float64.
             rows: which streams to use, indices or a mask. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
-
-        Returns:
-            ``out`` or a new tensor: (rows, *shape), on the bank's device.
-
-        Raises:
-            TypeError, ValueError: an argument is invalid; the bank is unchanged.
-            RuntimeError: the bank has no keys yet.
         """
         return self._draw("bernoulli", shape, dtype, rows, out, p)
 
@@ -343,13 +311,6 @@ class StreamBank:
             dtype: torch.uint8, int32 or int64 (default).
             rows: which streams to use, indices or a mask. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
-
-        Returns:
-            ``out`` or a new tensor: (rows, *shape), on the bank's device.
-
-        Raises:
-            TypeError, ValueError: an argument is invalid; the bank is unchanged.
-            RuntimeError: the bank has no keys yet.
         """
         return self._draw("randint", shape, dtype, rows, out, low, high)
 
@@ -367,13 +328,6 @@ class StreamBank:
             dtype: torch.uint32 (default) or uint64.
             rows: which streams to use, indices or a mask. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
-
-        Returns:
-            ``out`` or a new tensor: (rows, *shape), on the bank's device.
-
-        Raises:
-            TypeError, ValueError: an argument is invalid; the bank is unchanged.
-            RuntimeError: the bank has no keys yet.
         """
         return self._draw("bits", _unpacked(shape), dtype, rows, out)
 
@@ -394,23 +348,20 @@ class StreamBank:
                 "reseed_from_seeds first"
             )
         shape = functional.check_shape(function, shape, what.words)
-        values = 1
-        for size in shape:
-            values = values * size
-        advance = what.advance(values)
+        advance = what.advance(functional.count_of(shape))
         keys, positions = self._keys, self._positions
         inputs = {"the bank's keys": keys, "the bank's positions": positions, "rows": rows}
         if rows is None:
-            shape = (len(self), *shape)
-            found = functional.draw_into(function, what, keys, positions, shape, out, inputs)
+            whole = (len(self), *shape)
+            found = functional.draw_into(function, what, keys, positions, whole, out, inputs)
             positions.add_(advance)
             return found
-        self._check_rows(function, rows)
+        bank_rows.check_rows(function, rows, len(self), self.device)
         if rows.dtype == torch.bool:
             moves, others = rows.to(torch.int64) * advance, rows.logical_not()
             shape = (len(self), *shape)
             found = functional.draw_into(function, what, keys, positions, shape, out, inputs)
-            _zero(found, others)
+            bank_rows.zero(found, others)
             positions.add_(moves)
             return found
         rows = rows.to(torch.int64)
@@ -421,23 +372,6 @@ class StreamBank:
         positions.index_copy_(0, rows, at + advance)
         return found
 
-    def _check_rows(self, function: str, rows: Any) -> None:
-        check_instance(function, "rows", rows, torch.Tensor, "a tensor of indices or a mask")
-        if rows.dtype not in (torch.bool, torch.int32, torch.int64):
-            raise TypeError(
-                f"fastseed.{function}: rows must be of dtype torch.int64, torch.int32 or "
-                f"torch.bool, got {rows.dtype}"
-            )
-        mask = rows.dtype == torch.bool
-        shape = (len(self),) if mask else None
-        tensors.check_tensor(function, "rows", rows, rows.dtype, shape, self.device)
-        if rows.dim() != 1:
-            raise value_error(function, "rows", "of shape (m,)", tuple(rows.shape))
-        if not mask:
-            tensors.check_values(function, "rows", rows, len(self) - 1)
-
-    # ------------------------------------------------------------------ state
-
     def state_dict(self) -> dict[str, Any]:
         """Return copies of keys and positions, and what identifies them: ints, strings, tensors."""
         return bank_state.state_dict(self.name, self._keys, self._positions, self._seeded)
@@ -446,12 +380,9 @@ class StreamBank:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what :meth:`state_dict` returned, for a bank of the same name and size.
 
-        Args:
-            state: its tensors may be on any device; they are copied into the bank's.
-
         Raises:
-            TypeError, ValueError: it is from another tool, version or bank, truncated or damaged;
-                the bank is unchanged.
+            TypeError, ValueError: ``state`` is from another tool, version or bank, truncated or
+                damaged; the bank is unchanged.
         """
         self._load(*bank_state.check_state(self.name, len(self), state))
 
@@ -486,9 +417,3 @@ def _origin(function: str) -> context.Origin:
 def _unpacked(shape: tuple[Any, ...]) -> Any:
     """Return the shape meant by ``f(2, 3)`` and by ``f((2, 3))``."""
     return shape[0] if len(shape) == 1 else shape
-
-
-def _zero(values: torch.Tensor, rows: torch.Tensor) -> None:
-    """Zero the rows of ``values`` where ``rows``, (n,) torch.bool."""
-    bits = values.view(_SIGNED.get(values.dtype, values.dtype))
-    bits.masked_fill_(rows.view(-1, *(1,) * (values.dim() - 1)), 0)

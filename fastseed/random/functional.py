@@ -301,6 +301,14 @@ def check_shape(function: str, shape: Any, words: int) -> tuple[int, ...]:
     return sizes
 
 
+def count_of(shape: tuple[int, ...]) -> int:
+    """Return how many values a shape has; its sizes may be symbols of compiled code."""
+    count = 1
+    for size in shape:
+        count = count * size
+    return count
+
+
 def dtype_of(dtype: torch.dtype | None, out: Any) -> torch.dtype | None:
     """Return ``dtype``, or that of ``out`` where none is given."""
     return out.dtype if dtype is None and isinstance(out, torch.Tensor) else dtype
@@ -347,10 +355,8 @@ def _draw(
     shape = check_shape(function, shape, what.words)
     if positions is not None:
         tensors.check_tensor(function, "positions", positions, torch.int64, rows, keys.device)
-        count = 1
-        for size in shape:
-            count = count * size
-        tensors.check_values(function, "positions", positions, MAX_WORDS - what.advance(count))
+        last = MAX_WORDS - what.advance(count_of(shape))
+        tensors.check_values(function, "positions", positions, last)
     inputs = {"keys": keys, "positions": positions}
     positions = None if positions is None else positions.contiguous().view(-1)
     return draw_into(function, what, keys.contiguous(), positions, (*rows, *shape), out, inputs)
