@@ -107,9 +107,9 @@ class AcceleratorSink:
 
     def _apply(self, stream: Stream) -> None:
         if self.in_one_call:
-            place = stream.rank | _ops.DOMAIN_STREAM << 24
+            rank_word = stream.rank | _ops.DOMAIN_STREAM << 24
             _native.generators.reseed_defaults(
-                self.kind, self._current_device(), *stream.scope, stream.name_id, place
+                self.kind, self._current_device(), *stream.name_key, rank_word, stream.worker
             )
             return
         generators = self._default_generators()

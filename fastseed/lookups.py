@@ -50,8 +50,8 @@ class LookUps:
             rank: [0, 2**24 - 1), or ``fastseed.SHARED``; with a mesh the place along what the
                 stream varies along. None: what ``name`` has here: this rank, ``SHARED`` where it
                 is shared, or its place in the mesh.
-            worker: the worker field, [0, 2**24): 0 is the main process, k + 1 DataLoader worker k.
-            index: [0, 2**40), the member of a bulk group.
+            worker: the worker field, [0, 2**32): 0 is the main process, k + 1 DataLoader worker k.
+            index: [0, 2**64), the member of a bulk group.
 
         Raises:
             TypeError, ValueError: for an argument that is out of its range, or when the scheme is
@@ -89,14 +89,13 @@ class LookUps:
         """In one native call, or step by step where an argument needs a closer look."""
         if self.scheme == "philox-v1" and type(name) is str and name and name.isprintable():
             place = self._own_rank(name) if rank is None else rank
-            name_id = streams.name_id(name)
-            found = native(self.master_seed, task, epoch, step, name_id, place, worker, index)
+            words = streams.name_words(name)
+            found = native(self.master_seed, task, epoch, step, *words, place, worker, index)
             if found is not None:
                 return found
-        stream = self._stream(function, name, task, epoch, step, rank)
-        worker = streams.check_int(function, "worker", worker, 0, streams.MAX_WORKER)
+        stream = self._stream(function, name, task, epoch, step, rank, worker)
         index = streams.check_int(function, "index", index, 0, streams.MAX_INDEX)
-        return stream.key(index, worker) & ((1 << bits) - 1)
+        return stream.key(index) & ((1 << bits) - 1)
 
     def _own_rank(self, name: str) -> int:
         """The rank of a stream where none is given: what it varies along, SHARED for nothing."""
@@ -108,7 +107,14 @@ class LookUps:
         return self._places.of(name) if stream is None else stream.place
 
     def _stream(
-        self, function: str, name: str, task: int, epoch: int, step: int, rank: int | None
+        self,
+        function: str,
+        name: str,
+        task: int,
+        epoch: int,
+        step: int,
+        rank: int | None,
+        worker: int,
     ) -> Stream:
         if self.scheme != "philox-v1":
             raise ValueError(
@@ -118,7 +124,9 @@ class LookUps:
         at = streams.check_coordinates(function, task, epoch, step)
         if rank is None:
             rank = self._own_rank(name)
-        return streams.stream(self.master_seed, at, name, streams.check_rank(function, rank))
+        rank = streams.check_rank(function, rank)
+        worker = streams.check_int(function, "worker", worker, 0, streams.MAX_WORKER)
+        return streams.stream(self.master_seed, at, name, rank, worker)
 
     @eager
     def derive_keys(
@@ -138,7 +146,7 @@ class LookUps:
         """The keys of the ``n`` indices from ``start`` on: shape (n, 2), torch.uint64, [lo, hi].
 
         Args:
-            n: how many; ``start + n`` is at most 2**40.
+            n: how many, at most 2**40; ``start + n`` is at most 2**64.
             name: the stream's name.
             task: [0, 2**24), as for :meth:`reseed`; ``epoch`` and ``step`` likewise.
             epoch: [0, 2**32).
@@ -231,10 +239,10 @@ class LookUps:
         worker: int,
         start: int,
     ) -> torch.Tensor:
-        stream = self._stream(function, name, task, epoch, step, rank)
-        worker = streams.check_int(function, "worker", worker, 0, streams.MAX_WORKER)
+        stream = self._stream(function, name, task, epoch, step, rank, worker)
         start = streams.check_int(function, "start", start, 0, streams.MAX_INDEX + 1)
-        n = streams.check_int(function, "n", n, 0, streams.MAX_INDEX + 1 - start)
+        most = min(streams.MAX_MEMBERS, streams.MAX_INDEX + 1 - start)
+        n = streams.check_int(function, "n", n, 0, most)
         if out is not None:
             _check_out(function, out, (n, *tail), device)
         place = out.device if out is not None else torch.device("cpu" if device is None else device)
@@ -245,7 +253,7 @@ class LookUps:
             target = torch.empty((n, *tail), dtype=torch.uint64, device=place)
         else:
             target = _ops.empty_like_keys(n, *tail)
-        fill(target, stream.scope, stream.name_id, stream.rank, worker << 40 | start)
+        fill(target, *stream, start)
         if out is None:
             return target.to(place)
         return out if target is out else out.copy_(target)

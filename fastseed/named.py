@@ -149,7 +149,7 @@ class Forking:
         put back, in whatever order they are left.
 
         Raises:
-            TypeError, ValueError: an argument is none, the name's id is taken, the dimensions are
+            TypeError, ValueError: an argument is none, the name is taken, the dimensions are
                 not those of earlier calls, or the scheme is the predecessor's.
             RuntimeError: when the block is entered: before the first ``reseed``, while a CUDA graph
                 is captured, or in a DataLoader worker. Inside of it: ``reseed``,

@@ -98,8 +98,8 @@ class GeneratorPool:
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give member i the key of index i of ``stream``."""
         if self._native is not None:
-            place = stream.rank | _ops.DOMAIN_STREAM << 24
-            self._native.reseed(*stream.scope, stream.name_id, place)
+            rank_word = stream.rank | _ops.DOMAIN_STREAM << 24
+            self._native.reseed(*stream.name_key, rank_word, stream.worker)
             return
         for i, generator in enumerate(self._generators):
             TorchSink(generator).reseed(stream.key(i))

@@ -25,7 +25,6 @@ class ProcessGenerators:
             "numpy": self._numpy,
             "torch.cpu": TorchSink(),
         }
-        self._ids = {name: streams.name_id(name) for name in self.sinks}
 
     def reseed_in_place(
         self, master_seed: int, task: int, epoch: int, step: int, rank: int
@@ -40,7 +39,6 @@ class ProcessGenerators:
             numpy.look()
         if self._python.address is None or numpy.address is None:
             return None
-        ids = self._ids
         with numpy.lock:
             done = _native.generators.reseed_process(
                 master_seed,
@@ -48,12 +46,9 @@ class ProcessGenerators:
                 epoch,
                 step,
                 rank,
-                ids["python"],
                 self._python.address,
-                ids["numpy"],
                 numpy.address,
                 numpy.cached,
-                ids["torch.cpu"],
             )
             if done is None:
                 return None
@@ -62,17 +57,19 @@ class ProcessGenerators:
         self._python.finish()
         return done[0], done[1]
 
-    def reseed(self, scope: _ops.Scope, rank: int) -> dict[str, Exception]:
+    def reseed(self, scope: _ops.Scope, rank: int, worker: int) -> dict[str, Exception]:
         """One after another; what those raised that failed, by stream name."""
-        return self.reseed_each(dict.fromkeys(self.sinks, (scope, rank)))
+        return self.reseed_each(dict.fromkeys(self.sinks, (scope, rank)), worker)
 
-    def reseed_each(self, places: Mapping[str, tuple[_ops.Scope, int]]) -> dict[str, Exception]:
+    def reseed_each(
+        self, places: Mapping[str, tuple[_ops.Scope, int]], worker: int = 0
+    ) -> dict[str, Exception]:
         """The same, where each has a scope and rank field of its own."""
         failures: dict[str, Exception] = {}
         for name, sink in self.sinks.items():
             scope, rank = places[name]
             try:
-                sink.reseed(_ops.stream_key(scope, self._ids[name], rank, 0, 0))
+                sink.reseed(streams.stream_in(scope, name, rank, worker).key())
             except Exception as error:
                 failures[name] = error
         return failures

@@ -25,7 +25,6 @@ class Registration(NamedTuple):
     """A registered generator, held strongly until it is unregistered."""
 
     name: str
-    name_id: int
     generator: Any
     sink: Sink | Bulk
     shared: bool
@@ -36,6 +35,8 @@ class Registration(NamedTuple):
         """Give the generator, or each member of a pool or bank, its key of ``stream``."""
         if isinstance(self.sink, Bulk):
             self.sink.reseed_members(stream)
+        elif isinstance(self.sink, CallableSink):
+            self.sink.call(stream.seed(self.sink.bits))
         else:
             self.sink.reseed(stream.key())
 
@@ -68,11 +69,11 @@ def sink_for(generator: Any, bits: int = 31) -> Sink | Bulk:
 
 
 class Registry:
-    """Registrations in order, under names whose ids all differ."""
+    """Registrations in order, under names that all differ."""
 
     def __init__(self, reserved: tuple[str, ...], places: Places) -> None:
         self._places = places
-        self._names = {streams.name_id(name): name for name in reserved}
+        self._names = set(reserved)
         self._entries: list[Registration] = []
         self._unnamed = 0
 
@@ -99,35 +100,32 @@ class Registry:
         sink = sink_for(generator, bits)
         unnamed = name is None and not isinstance(generator, Bulk)
         if unnamed:
-            while streams.name_id(f"generator/{self._unnamed}") in self._names:
+            while f"generator/{self._unnamed}" in self._names:
                 self._unnamed += 1  # somebody gave that name
             name = f"generator/{self._unnamed}"
         elif name is None:
             name = generator.name
         name = streams.check_name("register_generator", name)
-        name_id = self._free_id("register_generator", name)
+        self._check_free("register_generator", name)
         shared = bool(shared) or (isinstance(sink, Follower) and sink.shared)
         place = self._places.of_registered(name, shared, varies)
-        entry = Registration(name, name_id, generator, sink, place == streams.SHARED, place)
+        entry = Registration(name, generator, sink, place == streams.SHARED, place)
         self._unnamed += unnamed
-        self._names[name_id] = name
+        self._names.add(name)
         self._entries.append(entry)
         return entry
 
-    def _free_id(self, function: str, name: str) -> int:
-        name_id = streams.name_id(name)
-        if name_id in self._names:
-            other = self._names[name_id]
-            why = "is taken" if name == other else f"has the id {name_id:08x} of {other!r}"
+    def _check_free(self, function: str, name: str) -> None:
+        if name in self._names:
             raise ValueError(
-                f"fastseed.{function}: name must have an id of its own, got {name!r}, which {why}"
+                f"fastseed.{function}: name must not be that of another stream, got {name!r}"
             )
-        return name_id
 
     def reserve(self, function: str, names: tuple[str, ...]) -> None:
         """Keep these names, all of them or none, from being registered; ValueError if one is."""
-        ids = [self._free_id(function, name) for name in names]
-        self._names.update(zip(ids, names, strict=True))
+        for name in names:
+            self._check_free(function, name)
+        self._names.update(names)
 
     def remove(self, generator: Any) -> None:
         """Forget the first registration of this very generator, or of an equal callable."""
@@ -136,7 +134,7 @@ class Registry:
         if matches:
             entry = matches[0]
             self._entries = [e for e in self._entries if e is not entry]
-            del self._names[entry.name_id]
+            self._names.remove(entry.name)
             return
         raise ValueError(
             "fastseed.unregister_generator: gen must be a registered generator, "

@@ -21,7 +21,7 @@ from .process import ProcessGenerators
 from .registry import Bulk, Registry
 from .seen import Seen
 from .sinks import Sink
-from .streams import SHARED, Coordinates, Stream
+from .streams import SHARED, Coordinates
 from .switching import refuse_inside
 
 logger = logging.getLogger("fastseed")
@@ -253,9 +253,8 @@ class Seeder(process_fork.Forks, Forking, LookUps):
         for accelerator in self._accelerators:
             try:
                 place = self._places.of(accelerator.name)
-                name_id = streams.name_id(accelerator.name)
                 own = self._scope_of(place, scope, at)
-                accelerator.reseed_members(Stream(own, name_id, place))
+                accelerator.reseed_members(streams.stream_in(own, accelerator.name, place))
             except Exception as error:
                 failures[accelerator.name] = error
         self._inside = threading.get_ident()
@@ -263,20 +262,20 @@ class Seeder(process_fork.Forks, Forking, LookUps):
             for entry in self._registry:
                 try:
                     if isinstance(entry.sink, Follower):
-                        entry.sink.follow(at[0], at[1], self._follower_key(entry.name_id, at))
+                        entry.sink.follow(at[0], at[1], self._follower_key(entry.name, at))
                         continue
                     place = self._places.rank if entry.place is None else entry.place
-                    entry.reseed(Stream(self._scope_of(place, scope, at), entry.name_id, place))
+                    own = self._scope_of(place, scope, at)
+                    entry.reseed(streams.stream_in(own, entry.name, place))
                 except Exception as error:
                     failures[entry.name] = error
         finally:
             self._inside = None
         return failures
 
-    def _follower_key(self, name_id: int, at: tuple[int, int, int]) -> int:
+    def _follower_key(self, name: str, at: tuple[int, int, int]) -> int:
         """Step 0, and the job's even in a forked child: the order of an epoch is one for all."""
-        scope = _ops.scope_key(self.master_seed, at[0], at[1], 0)
-        return Stream(scope, name_id, SHARED).key()
+        return streams.stream(self.master_seed, Coordinates(*at[:2], 0), name, SHARED).key()
 
     def _reseed_legacy(self, at: Coordinates) -> dict[str, Exception]:
         if at.step != 0:
@@ -325,12 +324,13 @@ class Seeder(process_fork.Forks, Forking, LookUps):
                 anything with ``set_scope`` or ``set_epoch``. Held strongly.
             shared: the same on all ranks, instead of one stream a rank.
             name: the stream's name; ``generator/<k>`` (a pool or bank: its own) unless given.
-            bits: how many of the key's lowest bits a callable gets: 31, 32, 63, 64 or 128.
+            bits: of the seed that a callable gets. 31 or 32: no two ranks get the same at one
+                point of the job. 63, 64 or 128: the lowest bits of its key.
             varies: the dimensions of the mesh along which it varies; ``()`` is ``shared``. None:
                 what ``varies`` of ``init`` says.
 
         Raises:
-            TypeError, ValueError: an argument is none of these, the name's id is taken, or
+            TypeError, ValueError: an argument is none of these, the name is taken, or
                 ``shared``, ``varies`` and what ``init`` was told contradict each other.
             RuntimeError: ``shared`` while the ranks have not agreed on a master seed.
         """

@@ -278,15 +278,19 @@ class TorchSink:
 
 
 class CallableSink:
-    """``f(seed: int)``, called with the lowest ``bits`` bits of the key."""
+    """``f(seed: int)``, called with a seed of ``bits`` bits."""
 
     def __init__(self, function: Callable[[int], Any], bits: int = 31) -> None:
         self._function = function
-        self._mask = (1 << bits) - 1
+        self.bits = bits
+
+    def call(self, seed: int) -> None:
+        """Call the function; what it raises comes through."""
+        self._function(seed)
 
     def reseed(self, key: int) -> None:
-        """Call the function; what it raises comes through."""
-        self._function(key & self._mask)
+        """Call it with the lowest bits of ``key``."""
+        self.call(key & (1 << self.bits) - 1)
 
     def state(self) -> None:
         """A function's state cannot be read."""

@@ -2,7 +2,7 @@
 
 A *scope* is a point in time of the job (task, epoch, step) under a master seed; a *stream* is a
 named generator on a rank. Everything here checks its arguments and then asks :mod:`fastseed._ops`;
-nothing has state but the cache of name ids and the *origin*: what ``init`` was told.
+nothing has state but the cache of names and the *origin*: what ``init`` was told.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ SHARED = _ops.SHARED_RANK
 
 MAX_MASTER = MAX_STEP = 2**64 - 1
 MAX_EPOCH = 2**32 - 1
-MAX_TASK = MAX_WORKER = 2**24 - 1
+MAX_TASK = 2**24 - 1
 MAX_RANK = 2**24 - 2
-MAX_INDEX = 2**40 - 1
+MAX_WORKER = 2**32 - 1
+MAX_INDEX = 2**64 - 1
+MAX_MEMBERS = 2**40
+"""How many members of a bulk group one call derives, or a bank holds, at most."""
+
+NARROW_BITS = (31, 32)
+"""Sizes of seeds that are numbered through the ranks, so that no two of them have the same."""
 
 OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
 """The streams of the library's own."""
@@ -40,13 +46,29 @@ class Coordinates(NamedTuple):
 class Stream(NamedTuple):
     """A named generator on a rank, at one point in time; its members have keys."""
 
-    scope: _ops.Scope
-    name_id: int
+    name_key: _ops.NameKey
     rank: int
+    worker: int = 0
+    """0: the main process; k + 1: DataLoader worker k."""
 
-    def key(self, i: int = 0, worker: int = 0) -> int:
-        """The 128-bit key of member ``i`` in worker field ``worker`` (0: the main process)."""
-        return _ops.stream_key(self.scope, self.name_id, self.rank, worker, i)
+    def key(self, index: int = 0) -> int:
+        """The 128-bit key of member ``index``."""
+        return _ops.stream_key(self.name_key, self.rank, self.worker, index)
+
+    def seed(self, bits: int, index: int = 0) -> int:
+        """The seed of ``bits`` bits of member ``index``.
+
+        Of 31 or 32 bits: no two ranks have the same at one point in time. Of more: the lowest bits
+        of the key.
+        """
+        if bits in NARROW_BITS:
+            return _ops.narrow_seed(self.name_key, self.rank, self.worker, index, bits)
+        return self.key(index) & (1 << bits) - 1
+
+    def numbered(self, number: int) -> Stream:
+        """The stream whose member i is member ``number ^ i`` of this one."""
+        key, tweak = self.name_key
+        return self._replace(name_key=(key, tweak ^ number))
 
 
 class Origin(NamedTuple):
@@ -142,12 +164,17 @@ def check_rank(function: str, rank: Any) -> int:
     return check_int(function, "rank", rank, 0, SHARED)
 
 
-@functools.lru_cache(maxsize=4096)
-def name_id(name: str) -> int:
-    """The 32-bit id of a stream name."""
-    return _ops.name_id(name)
+@functools.lru_cache(maxsize=16384)
+def name_words(name: str) -> _ops.Name:
+    """What the derivation takes of a name: 128 bits of its SHA-256."""
+    return _ops.name_words(name)
 
 
-def stream(master_seed: int, at: Coordinates, name: str, rank: int) -> Stream:
+def stream_in(scope: _ops.Scope, name: str, rank: int, worker: int = 0) -> Stream:
+    """The stream ``name`` of ``rank`` in a scope. Arguments are trusted."""
+    return Stream(_ops.name_key(scope, name_words(name)), rank, worker)
+
+
+def stream(master_seed: int, at: Coordinates, name: str, rank: int, worker: int = 0) -> Stream:
     """The stream ``name`` of ``rank`` at a point in time. Arguments are trusted."""
-    return Stream(_ops.scope_key(master_seed, *at), name_id(name), rank)
+    return stream_in(_ops.scope_key(master_seed, *at), name, rank, worker)

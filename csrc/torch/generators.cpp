@@ -190,9 +190,9 @@ PYBIND11_MODULE(_generators, m) {
   });
   m.def("default_generators", &default_generators);
   m.def("reseed_defaults", [](const std::string& type, int64_t current, uint64_t key,
-                              uint64_t tweak, uint32_t name_id, uint32_t place) {
+                              uint64_t tweak, uint32_t rank_word, uint32_t worker) {
     py::gil_scoped_release release;
-    reseed_defaults(type, current, Stream{{key, tweak}, name_id, place});
+    reseed_defaults(type, current, Stream{{key, tweak}, rank_word, worker});
   });
   m.def("current_device",
         [](const std::string& type) { return hooks_of(type).getCurrentDevice(); });
@@ -201,9 +201,9 @@ PYBIND11_MODULE(_generators, m) {
       .def(py::init<std::vector<at::Generator>>())
       .def("__len__", &Pool::size)
       .def("reseed",
-           [](const Pool& pool, uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t place) {
+           [](const Pool& pool, uint64_t key, uint64_t tweak, uint32_t rank_word, uint32_t worker) {
              py::gil_scoped_release release;
-             pool.reseed(Stream{{key, tweak}, name_id, place});
+             pool.reseed(Stream{{key, tweak}, rank_word, worker});
            })
       .def("manual_seed", [](const Pool& pool, py::buffer seeds) {
         const py::buffer_info info = seeds.request();
@@ -218,7 +218,7 @@ PYBIND11_MODULE(_generators, m) {
       });
 
   m.attr("TORCH_VERSION") = TORCH_VERSION;
-  m.attr("INTERFACE") = 3;  // see fastseed/_native.py
+  m.attr("INTERFACE") = 4;  // see fastseed/_native.py
   m.def("simd_path", &simd_path);
   m.def("choose_simd_path", &set_simd_path);
 }

@@ -14,6 +14,11 @@ namespace {
 
 constexpr uint64_t kMaxAddress = UINTPTR_MAX;
 
+// SHA-256 of "python", "numpy" and "torch.cpu".
+constexpr Name kPython{0x49f28b510ba6a411u, 0xd5e576804681d489u};
+constexpr Name kNumpy{0xda38548eaf0bdd73u, 0x3be43e074a251688u};
+constexpr Name kTorch{0x8680f72c6dee4cd7u, 0x97037b7bfb7a629bu};
+
 void write_python(uint64_t address, Key key) {
   static const std::vector<uint32_t> base = [] {
     std::vector<uint32_t> words(kMtWords);
@@ -85,29 +90,30 @@ PyObject* call_finish_numpy(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return PyBool_FromLong(drawn);
 }
 
-// reseed_process(master, task, epoch, step, rank, python id, python address, numpy id, numpy
-// address, cached, torch id) -> (scope key, tweak, whether finish_numpy has to follow).
+// reseed_process(master, task, epoch, step, rank, python address, numpy address, cached)
+// -> (scope key, tweak, whether finish_numpy has to follow).
 // None, with nothing written, where one of the first five is no exact int of its range.
 PyObject* call_reseed_process(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Scope scope;
   uint64_t rank;
-  if (n != 11 || !read_scope(args, &scope) || !read_uint(args[4], kSharedRank, &rank)) {
+  if (n != 8 || !read_scope(args, &scope) || !read_uint(args[4], kSharedRank, &rank)) {
     Py_RETURN_NONE;
   }
-  uint64_t python_id, python, numpy_id, numpy, cached, torch_id;
-  if (!read_uint(args[5], UINT32_MAX, &python_id) || !read_uint(args[6], kMaxAddress, &python) ||
-      !read_uint(args[7], UINT32_MAX, &numpy_id) || !read_uint(args[8], kMaxAddress, &numpy) ||
-      !read_uint(args[9], kMaxAddress, &cached) || !read_uint(args[10], UINT32_MAX, &torch_id)) {
+  uint64_t python, numpy, cached;
+  if (!read_uint(args[5], kMaxAddress, &python) || !read_uint(args[6], kMaxAddress, &numpy) ||
+      !read_uint(args[7], kMaxAddress, &cached)) {
     return wrong_call("reseed_process");
   }
-  const uint32_t place = with_domain(static_cast<uint32_t>(rank), Domain::kStream);
-  const auto key = [&](uint64_t name_id) {
-    return stream_key(Stream{scope, static_cast<uint32_t>(name_id), place}, 0);
+  const uint32_t rank_word = with_domain(static_cast<uint32_t>(rank), Domain::kStream);
+  const auto key = [&](const Name& name) {
+    return stream_key(Stream{name_key(scope, name), rank_word, 0}, 0);
   };
+  // Together: the CPU overlaps three chains of multiplications.
+  const Key of_torch = key(kTorch), of_python = key(kPython), of_numpy = key(kNumpy);
   static const at::Generator& torch_default = at::detail::getDefaultCPUGenerator();
-  reseed_torch(*at::check_generator<at::CPUGeneratorImpl>(torch_default), key(torch_id));
-  write_python(python, key(python_id));
-  const bool unfinished = write_numpy(numpy, cached, key(numpy_id));
+  reseed_torch(*at::check_generator<at::CPUGeneratorImpl>(torch_default), of_torch);
+  write_python(python, of_python);
+  const bool unfinished = write_numpy(numpy, cached, of_numpy);
   return Py_BuildValue("(KKO)", static_cast<unsigned long long>(scope.key),
                        static_cast<unsigned long long>(scope.tweak),
                        unfinished ? Py_True : Py_False);

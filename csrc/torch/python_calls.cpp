@@ -1,5 +1,7 @@
 #include "python_calls.h"
 
+#include "../core/permute.h"
+
 namespace fastseed {
 
 namespace {
@@ -7,7 +9,6 @@ namespace {
 constexpr uint64_t kMaxTask = (1u << 24) - 1;
 constexpr uint64_t kMax32 = 0xffffffffu;
 constexpr uint64_t kMax64 = ~uint64_t{0};
-constexpr uint64_t kMaxIndex = (uint64_t{1} << 40) - 1;
 
 PyObject* to_int(Key key) {
   PyObject* hi = PyLong_FromUnsignedLongLong(key.hi);
@@ -32,31 +33,73 @@ PyObject* call_scope_key(PyObject*, PyObject* const* args, Py_ssize_t n) {
                        static_cast<unsigned long long>(scope.tweak));
 }
 
-// stream_key(scope key, tweak, name id, rank | domain << 24, index) -> 128-bit int
+bool read_word(PyObject* object, uint64_t most, uint32_t* value) {
+  uint64_t number;
+  if (!read_uint(object, most, &number)) {
+    return false;
+  }
+  *value = static_cast<uint32_t>(number);
+  return true;
+}
+
+// name_key(scope key, tweak, name lo, name hi) -> (key, tweak)
+PyObject* call_name_key(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Scope scope;
+  Name name;
+  if (n != 4 || !read_uint(args[0], kMax64, &scope.key) ||
+      !read_uint(args[1], kMax64, &scope.tweak) || !read_uint(args[2], kMax64, &name.lo) ||
+      !read_uint(args[3], kMax64, &name.hi)) {
+    return wrong_call("name_key");
+  }
+  const NameKey key = name_key(scope, name);
+  return Py_BuildValue("(KK)", static_cast<unsigned long long>(key.key),
+                       static_cast<unsigned long long>(key.tweak));
+}
+
+// key and tweak of level 2, a word of 32 bits, worker, index
+bool read_stream(PyObject* const* args, uint64_t most, Stream* stream, uint64_t* index) {
+  return read_uint(args[0], kMax64, &stream->name.key) &&
+         read_uint(args[1], kMax64, &stream->name.tweak) &&
+         read_word(args[2], most, &stream->rank_word) &&
+         read_word(args[3], kMax32, &stream->worker) && read_uint(args[4], kMax64, index);
+}
+
+// stream_key(key, tweak, rank | domain << 24, worker, index) -> 128-bit int
 PyObject* call_stream_key(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  uint64_t key, tweak, name_id, place, index;
-  if (n != 5 || !read_uint(args[0], kMax64, &key) || !read_uint(args[1], kMax64, &tweak) ||
-      !read_uint(args[2], kMax32, &name_id) || !read_uint(args[3], kMax32, &place) ||
-      !read_uint(args[4], kMax64, &index)) {
+  Stream stream;
+  uint64_t index;
+  if (n != 5 || !read_stream(args, kMax32, &stream, &index)) {
     return wrong_call("stream_key");
   }
-  const Stream stream{{key, tweak}, static_cast<uint32_t>(name_id), static_cast<uint32_t>(place)};
   return to_int(stream_key(stream, index));
 }
 
-// Both levels: master seed, task, epoch, step, name id, rank, worker, i. False where one is no
-// exact int of its range.
+// narrow_seed(key, tweak, rank, worker, index, bits) -> int of so many bits
+PyObject* call_narrow_seed(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Stream stream;  // its word holds the rank alone
+  uint64_t index, bits;
+  if (n != 6 || !read_stream(args, kSharedRank, &stream, &index) ||
+      !read_uint(args[5], 32, &bits) || bits < 31) {
+    return wrong_call("narrow_seed");
+  }
+  return PyLong_FromUnsignedLongLong(
+      narrow_seed(stream.name, stream.rank_word, stream.worker, index, static_cast<int>(bits)));
+}
+
+// All levels: master seed, task, epoch, step, name lo, name hi, rank, worker, index. False where
+// one is no exact int of its range.
 bool read_key(PyObject* const* args, Py_ssize_t n, Key* key) {
   Scope scope;
-  uint64_t name_id, rank, worker, i;
-  if (n != 8 || !read_scope(args, &scope) || !read_uint(args[4], kMax32, &name_id) ||
-      !read_uint(args[5], kSharedRank, &rank) || !read_uint(args[6], kMaxTask, &worker) ||
-      !read_uint(args[7], kMaxIndex, &i)) {
+  Name name;
+  uint32_t rank, worker;
+  uint64_t index;
+  if (n != 9 || !read_scope(args, &scope) || !read_uint(args[4], kMax64, &name.lo) ||
+      !read_uint(args[5], kMax64, &name.hi) || !read_word(args[6], kSharedRank, &rank) ||
+      !read_word(args[7], kMax32, &worker) || !read_uint(args[8], kMax64, &index)) {
     return false;
   }
-  const Stream stream{scope, static_cast<uint32_t>(name_id),
-                      with_domain(static_cast<uint32_t>(rank), Domain::kStream)};
-  *key = stream_key(stream, member_index(static_cast<uint32_t>(worker), i));
+  const Stream stream{name_key(scope, name), with_domain(rank, Domain::kStream), worker};
+  *key = stream_key(stream, index);
   return true;
 }
 
@@ -111,7 +154,9 @@ PyObject* wrong_call(const char* function) {
 bool add_derivation_calls(PyObject* module) {
   static PyMethodDef methods[] = {
       python_call<call_scope_key>("scope_key"),
+      python_call<call_name_key>("name_key"),
       python_call<call_stream_key>("stream_key"),
+      python_call<call_narrow_seed>("narrow_seed"),
       python_call<call_key>("key"),
       python_call<call_seed>("seed"),
       {nullptr, nullptr, 0, nullptr},

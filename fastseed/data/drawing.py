@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from .. import streams
+from .. import _ops, streams
 from ..sinks import TorchSink
 from . import job
 
@@ -33,13 +33,12 @@ class Borrowed:
     """
 
     def __init__(self, master_seed: int, at: streams.Coordinates, rank: int) -> None:
-        self._scope, self._rank = streams.stream(master_seed, at, _NAME, rank).scope, rank
+        self._scope, self._rank = _ops.scope_key(master_seed, *at), rank
         self._states: Sequence[Any] | None = None
 
     def _begin(self) -> None:
         for name, sink in job.process().sinks.items():
-            stream = streams.Stream(self._scope, streams.name_id(f"{_NAME}.{name}"), self._rank)
-            sink.reseed(stream.key())
+            sink.reseed(streams.stream_in(self._scope, f"{_NAME}.{name}", self._rank).key())
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:

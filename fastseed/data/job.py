@@ -22,7 +22,7 @@ from ..process import ProcessGenerators
 from ..registry import Registration, sink_for
 from ..seeder import Seeder
 from ..sinks import CallableSink, pack
-from ..streams import SHARED, Stream
+from ..streams import SHARED
 from .shared import Place
 
 logger = logging.getLogger("fastseed")
@@ -74,9 +74,7 @@ class Job:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.master_seed, self.rank = state["master_seed"], state["rank"]
         self.entries = tuple(
-            Registration(
-                name, streams.name_id(name), _own(generator), sink_for(generator, bits), shared
-            )
+            Registration(name, _own(generator), sink_for(generator, bits), shared)
             for name, generator, shared, bits in state["entries"]
         )
 
@@ -88,15 +86,15 @@ class Job:
         Raises:
             ReseedError: some generators failed; all others are reseeded.
         """
-        key, tweak = _ops.scope_key(self.master_seed, place.task, place.epoch, place.start)
-        # The worker lies above the members' indices, so it can be part of what they are XORed with.
-        scope = key, tweak ^ (worker_id + 1) << 40
-        failures: dict[str, Exception] = dict(process().reseed(scope, self.rank))
+        scope = _ops.scope_key(self.master_seed, place.task, place.epoch, place.start)
+        worker = worker_id + 1
+        failures: dict[str, Exception] = dict(process().reseed(scope, self.rank, worker))
         for entry in (*self.entries, *found):
             if out_of_reach(entry):
                 continue
             try:
-                entry.reseed(Stream(scope, entry.name_id, SHARED if entry.shared else self.rank))
+                rank = SHARED if entry.shared else self.rank
+                entry.reseed(streams.stream_in(scope, entry.name, rank, worker))
             except Exception as error:
                 failures[entry.name] = error
         if failures:
@@ -152,7 +150,7 @@ def _own(generator: Any) -> Any:
 
 
 def _bits(entry: Registration) -> int:
-    return entry.sink._mask.bit_length() if isinstance(entry.sink, CallableSink) else 31
+    return entry.sink.bits if isinstance(entry.sink, CallableSink) else 31
 
 
 def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:

@@ -17,15 +17,13 @@ from .._eager import eager
 from ..errors import reseed_error
 from ..registry import Bulk, Registration
 from ..sinks import LOW64, Sink, TorchSink
-from ..streams import Stream
 from . import job, shared
 from .discovery import found_in
 from .job import Job
 from .shared import ScopeCell, Wrapper
 
-MAX_INDEX = 2**48 - 1
-MAX_OCCURRENCE = 2**16 - 1
-_SHIFT = 48
+MAX_INDEX = streams.MAX_INDEX
+MAX_OCCURRENCE = streams.MAX_WORKER
 
 _NAME = "sample"  # the stream of the form that leaves all generators alone
 
@@ -106,33 +104,39 @@ def count_occurrences(sampler: Any) -> Sampler[Any]:
 
 
 class _Streams:
-    """What samples of one (task, epoch) draw from."""
+    """What samples of one (task, epoch) draw from. A sample is its index and its occurrence."""
 
     def __init__(self, owner: Job, task: int, epoch: int) -> None:
         self.owner, self.task, self.epoch = owner, task, epoch
         self.scope = _ops.scope_key(owner.master_seed, task, epoch, 0)
         self.process = job.process()
-        self.own = [(streams.name_id(name), sink) for name, sink in self.process.sinks.items()]
+        self._names: dict[str, _ops.NameKey] = {}
         self.others: tuple[Registration, ...] = ()
         self.settled = False
 
-    def key(self, name_id: int, number: int) -> int:
-        return _ops.stream_key(self.scope, name_id, 0, 0, number, _ops.DOMAIN_SAMPLE)
+    def key(self, name: str, sample: tuple[int, int]) -> int:
+        name_key = self._names.get(name)
+        if name_key is None:
+            name_key = _ops.name_key(self.scope, streams.name_words(name))
+            self._names[name] = name_key
+        index, occurrence = sample
+        return _ops.stream_key(name_key, 0, occurrence, index, _ops.DOMAIN_SAMPLE)
 
     def look(self, dataset: Any) -> None:
         """Find the generators that the data set holds."""
         entries = tuple(e for e in self.owner.entries if not job.out_of_reach(e))
         self.others = (*entries, *found_in(dataset, self.owner.entries))
 
-    def set(self, number: int) -> None:
+    def set(self, sample: tuple[int, int]) -> None:
         """Give every generator what belongs to this sample."""
-        for name_id, sink in self.own:
-            sink.reseed(self.key(name_id, number))
+        for name, sink in self.process.sinks.items():
+            sink.reseed(self.key(name, sample))
         for entry in self.others:
-            key = self.key(entry.name_id, number)
+            key = self.key(entry.name, sample)
             try:
                 if isinstance(entry.sink, Bulk):  # members' keys follow from it as from a scope
-                    entry.sink.reseed_members(Stream((key & LOW64, key >> 64), entry.name_id, 0))
+                    scope = key & LOW64, key >> 64
+                    entry.sink.reseed_members(streams.stream_in(scope, entry.name, 0))
                 else:
                     entry.sink.reseed(key)
             except Exception as error:
@@ -275,8 +279,8 @@ class PerSample(Dataset[Any], Wrapper):
 
     # -------------------------------------------------------------- samples
 
-    def _number(self, index: Any) -> int:
-        """The sample number that keys are made from."""
+    def _sample(self, index: Any) -> tuple[int, int]:
+        """The index and the occurrence that keys are made from."""
         if type(index) is not int:
             try:
                 if isinstance(index, bool):
@@ -295,7 +299,7 @@ class PerSample(Dataset[Any], Wrapper):
             raise IndexError(
                 f"fastseed.data.per_sample: index must be in [0, {MAX_INDEX}], got {number}"
             )
-        return number | index.occurrence << _SHIFT if isinstance(index, Repeat) else number
+        return number, index.occurrence if isinstance(index, Repeat) else 0
 
     def __getitem__(self, index: Any) -> Any:
         return self._fetch((index,))[0]
@@ -307,9 +311,9 @@ class PerSample(Dataset[Any], Wrapper):
     @eager
     def _fetch(self, indices: Any) -> list[Any]:
         if self.generator is not None:
-            make, name_id = _MAKE[self.generator], streams.name_id(_NAME)
+            make = _MAKE[self.generator]
             method, now = getattr(self.dataset, self.method), self._now()
-            return [method(i, make(now.key(name_id, self._number(i)))) for i in indices]
+            return [method(i, make(now.key(_NAME, self._sample(i)))) for i in indices]
         if get_worker_info() is not None:
             return [self._one(i) for i in indices]
         restore = self._now().save()
@@ -319,14 +323,14 @@ class PerSample(Dataset[Any], Wrapper):
             restore()
 
     def _one(self, index: Any) -> Any:
-        number = self._number(index)
+        sample = self._sample(index)
         now = self._now()
-        now.set(number)
-        sample = self.dataset[index]
+        now.set(sample)
+        found = self.dataset[index]
         if not now.settled:  # it may have made generators for itself just now
             now.look(self.dataset)
             now.settled = True
-        return sample
+        return found
 
 
 def per_sample(dataset: Any, generator: str | None = None, *, method: str | None = None) -> Any:
@@ -362,7 +366,7 @@ def per_sample(dataset: Any, generator: str | None = None, *, method: str | None
     more than once in an epoch, see :func:`count_occurrences`.
 
     Args:
-        dataset: a map-style data set, indexed by integers of [0, 2**48).
+        dataset: a map-style data set, indexed by integers of [0, 2**64).
         generator: ``"numpy"`` for a :class:`numpy.random.Generator` (``default_rng(key)``),
             ``"torch"`` for a CPU :class:`torch.Generator`.
         method: with ``generator``, the name of the method to call as ``method(index, rng)``;

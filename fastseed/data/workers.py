@@ -185,9 +185,8 @@ class _WorkerInit:
 
     def __call__(self, worker_id: int) -> None:
         """In a worker that was forked, of a process where ``reseed`` was called."""
-        _plain_setup()(
-            streams.check_int("data.worker_init_fn", "worker_id", worker_id, 0, 2**24 - 2)
-        )
+        most = streams.MAX_WORKER - 1
+        _plain_setup()(streams.check_int("data.worker_init_fn", "worker_id", worker_id, 0, most))
 
     def __reduce__(self) -> Any:
         return (_sent, (_plain_setup(),)) if job.spawning() else "worker_init_fn"
