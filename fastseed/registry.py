@@ -118,7 +118,7 @@ class Registry:
     def _check_free(self, function: str, name: str) -> None:
         if name in self._names:
             raise ValueError(
-                f"fastseed.{function}: name must not be that of another stream, got {name!r}"
+                f"fastseed.{function}: name must not already be registered, got {name!r}"
             )
 
     def reserve(self, function: str, names: tuple[str, ...]) -> None:

