@@ -1,6 +1,6 @@
 """Laws of the derivation, over coordinates that hypothesis chooses.
 
-``derive :: (Scope, Stream, Range) -> Keys`` is injective within a scope, independent of the order
+``derive :: (Name in a scope, Stream, Range) -> Keys`` is injective within a name, independent of the order
 of calls, prefix-stable, and splits over ranges; every coordinate, and the domain, separates.
 """
 
@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support import needs_native, seeder
+from support import needs_native, reference_key, seeder
 
 import fastseed
-from fastseed import _ops, _reference
+from fastseed import _ops, _reference, _reference_shuffle
+from fastseed import streams as streams_module
 
 LAWS = settings(max_examples=150, deadline=None, derandomize=True)
 
@@ -31,16 +32,21 @@ def numbers(bits: int, below: int = 0) -> st.SearchStrategy[int]:
 
 
 scopes = st.tuples(numbers(64), numbers(24), numbers(32), numbers(64))
-ids = numbers(32)
+names = st.tuples(numbers(64), numbers(64))  # in place of SHA-256: any halves
 ranks = numbers(24)  # the largest is the shared one
+workers = numbers(32)
 indices = numbers(64)
 domains = st.sampled_from([_reference.DOMAIN_STREAM, _reference.DOMAIN_SAMPLE])
-streams = st.tuples(ids, ranks, numbers(24), numbers(40))
+streams = st.tuples(names, ranks, workers, indices)
 lengths = st.integers(0, 200)
 
 
-def keys(scope, name, rank, start, n, domain=_reference.DOMAIN_STREAM) -> list[tuple[int, int]]:
-    derived = _ops.derive_keys(scope, name, rank, start % 2**64, n, domain)
+def key_of(scope, name, rank, worker, index, domain=_reference.DOMAIN_STREAM) -> int:
+    return _ops.stream_key(_ops.name_key(scope, name), rank, worker, index, domain)
+
+
+def keys(name, rank, worker, start, n, domain=_reference.DOMAIN_STREAM) -> list[tuple[int, int]]:
+    derived = _ops.derive_keys(name, rank, worker, start % 2**64, n, domain)
     return [(int(lo), int(hi)) for lo, hi in derived]
 
 
@@ -48,17 +54,37 @@ def keys(scope, name, rank, start, n, domain=_reference.DOMAIN_STREAM) -> list[t
 
 
 @LAWS
+@given(
+    scopes, names, st.lists(st.tuples(ranks, workers, indices, domains), unique=True, max_size=40)
+)
+def test_laws_streams_of_a_name_have_distinct_keys(at, name, coordinates):
+    """By construction: their counters differ."""
+    name_key = _ops.name_key(_ops.scope_key(*at), name)
+    assert len({_ops.stream_key(name_key, *stream) for stream in coordinates}) == len(coordinates)
+
+
+@LAWS
+@given(scopes, st.lists(names, unique=True, max_size=40))
+def test_laws_names_of_a_scope_have_distinct_keys(at, all_names):
+    """By construction too, on level 2."""
+    scope = _ops.scope_key(*at)
+    assert len({_ops.name_key(scope, name) for name in all_names}) == len(all_names)
+
+
+@LAWS
 @given(scopes, st.lists(st.tuples(streams, domains), unique=True, max_size=40))
 def test_laws_streams_of_a_scope_have_distinct_keys(at, coordinates):
+    """Those of different names only as random numbers of 128 bits have."""
     scope = _ops.scope_key(*at)
-    found = {_ops.stream_key(scope, *stream, domain) for stream, domain in coordinates}
+    found = {key_of(scope, *stream, domain) for stream, domain in coordinates}
     assert len(found) == len(coordinates)
 
 
 @LAWS
-@given(scopes, ids, ranks, indices, st.integers(2, 3000))
-def test_laws_members_have_distinct_keys(at, name, rank, start, n):
-    found = _ops.derive_keys(_ops.scope_key(*at), name, rank, start, n)
+@given(scopes, names, ranks, workers, indices, st.integers(2, 3000))
+def test_laws_members_have_distinct_keys(at, name, rank, worker, start, n):
+    name_key = _ops.name_key(_ops.scope_key(*at), name)
+    found = _ops.derive_keys(name_key, rank, worker, start, n)
     assert len(np.unique(found, axis=0)) == n
 
 
@@ -68,7 +94,7 @@ def test_laws_distinct_scopes_have_distinct_keys(all_at, stream):
     """Not by construction, but equal as seldom as random numbers of 128 and of 64 bits are."""
     found = [_ops.scope_key(*at) for at in all_at]
     assert len(set(found)) == len(all_at)
-    stream_keys = {_ops.stream_key(scope, *stream) for scope in found}
+    stream_keys = {key_of(scope, *stream) for scope in found}
     assert len(stream_keys) == len(all_at)
     assert len({key % 2**64 for key in stream_keys}) == len(all_at)
 
@@ -80,7 +106,7 @@ def test_laws_each_coordinate_separates(at, stream, other, which):
     changed = (*stream[:which], other[which], *stream[which + 1 :])
     assume(changed != stream)
     scope = _ops.scope_key(*at)
-    assert _ops.stream_key(scope, *stream) != _ops.stream_key(scope, *changed)
+    assert key_of(scope, *stream) != key_of(scope, *changed)
 
 
 @LAWS
@@ -89,26 +115,38 @@ def test_laws_each_point_in_time_separates(at, other, stream, which):
     """Master seed, task, epoch or step alone makes another key, in both halves."""
     changed = (*at[:which], other[which], *at[which + 1 :])
     assume(changed != at)
-    a, b = (_ops.stream_key(_ops.scope_key(*where), *stream) for where in (at, changed))
+    a, b = (key_of(_ops.scope_key(*where), *stream) for where in (at, changed))
     assert a % 2**64 != b % 2**64
     assert a >> 64 != b >> 64
 
 
 @LAWS
-@given(scopes, ids, numbers(24, below=1), numbers(24), numbers(40))
+@given(scopes, names, numbers(24, below=1), workers, indices)
 def test_laws_shared_is_no_rank(at, name, rank, worker, i):
     scope = _ops.scope_key(*at)
-    shared = _ops.stream_key(scope, name, _ops.SHARED_RANK, worker, i)
-    assert shared != _ops.stream_key(scope, name, rank, worker, i)
+    shared = key_of(scope, name, _ops.SHARED_RANK, worker, i)
+    assert shared != key_of(scope, name, rank, worker, i)
 
 
 @LAWS
-@given(scopes, ids, ranks, numbers(24), numbers(40))
+@given(scopes, names, ranks, workers, indices)
 def test_laws_domains_separate(at, name, rank, worker, i):
-    """The same counter in two domains: scope, stream, sample, state expansion, shuffle."""
+    """The same counter in all domains: scope, stream, sample, state, shuffle, narrow seed."""
     scope = _ops.scope_key(*at)
-    found = [_ops.stream_key(scope, name, rank, worker, i, domain) for domain in range(1, 6)]
-    assert len({key % 2**64 for key in found}) == len({key >> 64 for key in found}) == 5
+    found = [key_of(scope, name, rank, worker, i, domain) for domain in range(1, 7)]
+    assert len({key % 2**64 for key in found}) == len({key >> 64 for key in found}) == 6
+
+
+@LAWS
+@given(
+    scopes, names, st.lists(ranks, unique=True, max_size=12), workers, indices,
+    st.sampled_from(streams_module.NARROW_BITS),
+)  # fmt: skip
+def test_laws_narrow_seeds_differ_between_ranks(at, name, some_ranks, worker, i, bits):
+    name_key = _ops.name_key(_ops.scope_key(*at), name)
+    found = [_ops.narrow_seed(name_key, rank, worker, i, bits) for rank in some_ranks]
+    assert len(set(found)) == len(found)
+    assert all(0 <= seed < 2**bits for seed in found)
 
 
 # ---------------------------------------------------------------- order-free
@@ -118,58 +156,55 @@ def test_laws_domains_separate(at, name, rank, worker, i):
 @given(scopes, st.lists(streams, min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_laws_keys_do_not_depend_on_the_order_of_calls(at, all_streams, shuffler):
     scope = _ops.scope_key(*at)
-    forward = {stream: _ops.stream_key(scope, *stream) for stream in all_streams}
+    forward = {stream: key_of(scope, *stream) for stream in all_streams}
     order = list(all_streams) * 2
     shuffler.shuffle(order)
     for stream in order:
-        _ops.derive_keys(scope, *stream[:2], stream[3], 5)  # in between, something else
+        _ops.derive_keys(scope, *stream[1:], 5)  # in between, something else
         _ops.scope_key(*reversed([v % 2**24 for v in at]))
-        assert _ops.stream_key(_ops.scope_key(*at), *stream) == forward[stream]
+        assert key_of(_ops.scope_key(*at), *stream) == forward[stream]
 
 
 # ---------------------------------------------------------------- ranges
 
-
-@LAWS
-@given(scopes, ids, ranks, indices, lengths, lengths, domains)
-def test_laws_prefix_stable(at, name, rank, start, m, more, domain):
-    scope = _ops.scope_key(*at)
-    whole = keys(scope, name, rank, start, m + more, domain)
-    assert whole[:m] == keys(scope, name, rank, start, m, domain)
+keys_of_names = st.tuples(numbers(64), numbers(64))
 
 
 @LAWS
-@given(scopes, ids, ranks, indices, lengths, st.lists(lengths, max_size=6), domains)
-def test_laws_any_split_is_the_whole(at, name, rank, start, n, cuts, domain):
-    scope = _ops.scope_key(*at)
+@given(keys_of_names, ranks, workers, indices, lengths, lengths, domains)
+def test_laws_prefix_stable(name, rank, worker, start, m, more, domain):
+    whole = keys(name, rank, worker, start, m + more, domain)
+    assert whole[:m] == keys(name, rank, worker, start, m, domain)
+
+
+@LAWS
+@given(keys_of_names, ranks, workers, indices, lengths, st.lists(lengths, max_size=6), domains)
+def test_laws_any_split_is_the_whole(name, rank, worker, start, n, cuts, domain):
     edges = [0, *sorted(cut % (n + 1) for cut in cuts), n]
     parts = [
         key
         for a, b in itertools.pairwise(edges)
-        for key in keys(scope, name, rank, start + a, b - a, domain)
+        for key in keys(name, rank, worker, start + a, b - a, domain)
     ]
-    assert parts == keys(scope, name, rank, start, n, domain)
+    assert parts == keys(name, rank, worker, start, n, domain)
 
 
 @LAWS
-@given(scopes, ids, ranks, indices, lengths, domains)
-def test_laws_a_range_is_its_members(at, name, rank, start, n, domain):
-    scope = _ops.scope_key(*at)
+@given(keys_of_names, ranks, workers, indices, lengths, domains)
+def test_laws_a_range_is_its_members(name, rank, worker, start, n, domain):
     members = []
     for index in range(start, start + n):
-        worker, i = index % 2**64 >> 40, index % 2**40
-        key = _ops.stream_key(scope, name, rank, worker, i, domain)
+        key = _ops.stream_key(name, rank, worker, index % 2**64, domain)
         members.append((key & 2**64 - 1, key >> 64))
-    assert keys(scope, name, rank, start, n, domain) == members
+    assert keys(name, rank, worker, start, n, domain) == members
 
 
 @LAWS
-@given(scopes, ids, ranks, indices, lengths, domains)
-def test_laws_seeds_are_the_low_halves(at, name, rank, start, n, domain):
-    scope = _ops.scope_key(*at)
-    seeds = _ops.derive_seeds(scope, name, rank, start, n, domain)
+@given(keys_of_names, ranks, workers, indices, lengths, domains)
+def test_laws_seeds_are_the_low_halves(name, rank, worker, start, n, domain):
+    seeds = _ops.derive_seeds(name, rank, worker, start, n, domain)
     assert seeds.dtype == np.uint64
-    assert seeds.tolist() == [lo for lo, _ in keys(scope, name, rank, start, n, domain)]
+    assert seeds.tolist() == [lo for lo, _ in keys(name, rank, worker, start, n, domain)]
 
 
 # ---------------------------------------------------------------- native is the reference
@@ -180,30 +215,37 @@ def test_laws_seeds_are_the_low_halves(at, name, rank, start, n, domain):
 @given(scopes, streams, domains, st.sampled_from(_ops.simd_paths() or ("none",)))
 def test_laws_native_scalars_are_the_reference(at, stream, domain, simd):
     _ops.set_simd(simd)
+    name, *where = stream
     scope = _reference.scope_key(*at)
     assert _ops.scope_key(*at) == scope
-    expected = _reference.stream_key(scope, *stream, domain)
-    assert _ops.stream_key(scope, *stream, domain) == expected
+    name_key = _reference.name_key(scope, name)
+    assert _ops.name_key(scope, name) == name_key
+    assert _ops.stream_key(name_key, *where, domain) == _reference.stream_key(
+        name_key, *where, domain
+    )
+    for bits in streams_module.NARROW_BITS:
+        expected = _reference_shuffle.narrow_seed(name_key, *where, bits)
+        assert _ops.narrow_seed(name_key, *where, bits) == expected
 
 
 @needs_native
 @LAWS
 @given(
-    scopes, ids, ranks, indices, st.integers(0, 500), domains,
+    keys_of_names, ranks, workers, indices, st.integers(0, 500), domains,
     st.sampled_from(_ops.simd_paths() or ("none",)),
 )  # fmt: skip
-def test_laws_native_ranges_are_the_reference(at, name, rank, start, n, domain, simd):
+def test_laws_native_ranges_are_the_reference(name, rank, worker, start, n, domain, simd):
     _ops.set_simd(simd)
-    where = _reference.scope_key(*at), name, rank, start, n, domain
+    where = name, rank, worker, start, n, domain
     assert np.array_equal(_ops.derive_keys(*where), _reference.derive_keys(*where))
     assert np.array_equal(_ops.derive_seeds(*where), _reference.derive_seeds(*where))
 
 
 @LAWS
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
-def test_laws_name_id_is_the_start_of_sha256(name):
-    expected = hashlib.sha256(name.encode("utf-8")).digest()[:4]
-    assert _ops.name_id(name).to_bytes(4, "little") == expected
+def test_laws_a_name_is_the_start_of_its_sha256(name):
+    expected = hashlib.sha256(name.encode("utf-8")).digest()[:16]
+    assert b"".join(half.to_bytes(8, "little") for half in _ops.name_words(name)) == expected
 
 
 # ---------------------------------------------------------------- expansion
@@ -228,14 +270,13 @@ def job() -> fastseed.Seeder:
 
 
 @LAWS
-@given(where=st.tuples(numbers(24), numbers(32), numbers(64)), worker=numbers(24), i=numbers(40))
+@given(where=st.tuples(numbers(24), numbers(32), numbers(64)), worker=workers, i=indices)
 def test_laws_seeder_look_ups_agree(job, where, worker, i):
     at = {**dict(zip(("task", "epoch", "step"), where, strict=True)), "worker": worker}
     key = job.key("numpy", **at, index=i)
-    scope = _reference.scope_key(42, *where)
-    assert key == _reference.stream_key(scope, _reference.name_id("numpy"), 3, worker, i)
+    assert key == reference_key("numpy", 42, *where, 3, worker, i)
     assert job.seed("numpy", **at, index=i) == key & 2**64 - 1
-    n = min(3, 2**40 - i)
+    n = min(3, 2**64 - i)
     derived = job.derive_keys(n, name="numpy", **at, start=i)
     assert derived[0].tolist() == [key & 2**64 - 1, key >> 64]
     assert job.derive_seeds(n, name="numpy", **at, start=i).tolist() == derived[:, 0].tolist()

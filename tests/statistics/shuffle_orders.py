@@ -13,7 +13,7 @@ import torch
 
 from fastseed import _ops, _reference_shuffle
 
-NAME = _ops.name_id("shuffle")
+NAME = _ops.name_words("shuffle")
 
 
 def orders(n: int, count: int, positions: int | None = None, master: int = 42) -> np.ndarray:
