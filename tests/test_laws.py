@@ -1,7 +1,8 @@
 """Laws of the derivation, over coordinates that hypothesis chooses.
 
-``derive :: (Name in a scope, Stream, Range) -> Keys`` is injective within a name, independent of the order
-of calls, prefix-stable, and splits over ranges; every coordinate, and the domain, separates.
+``derive :: (Name in a scope, Stream, Range) -> Keys`` is injective within a name, independent of
+the order of calls, prefix-stable, and splits over ranges; every coordinate, and the domain,
+separates.
 """
 
 from __future__ import annotations

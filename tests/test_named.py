@@ -293,7 +293,9 @@ def test_names_have_ids_of_their_own(job):
     with pytest.raises(ValueError, match=r"fastseed\.fork: name must not already be registered"):
         enter(job, "a")
     enter(job, "b")
-    with pytest.raises(ValueError, match=r"name must not already be registered, got 'b/torch\.cpu'"):
+    with pytest.raises(
+        ValueError, match=r"name must not already be registered, got 'b/torch\.cpu'"
+    ):
         job.register_generator(print, name="b/torch.cpu")
 
 

@@ -52,8 +52,8 @@ class Given(Nothing):
 
 def _key(name: str, index: int) -> int:
     scope = _reference.scope_key(MASTER, AT.task, AT.epoch, 0)
-    name_id = _reference.name_id(name)
-    return _reference.stream_key(scope, name_id, 0, 0, index, _reference.DOMAIN_SAMPLE)
+    name_key = _reference.name_key(scope, _reference.name_words(name))
+    return _reference.stream_key(name_key, 0, 0, index, _reference.DOMAIN_SAMPLE)
 
 
 @contextmanager

@@ -34,7 +34,8 @@ def _against_seed_gen(ours: Side) -> Contest:
     def check(contest: Contest) -> None:
         epoch = next(contest.ours.names["epochs"])
         scope = _reference.scope_key(MASTER, 1, epoch, 0)
-        key = _reference.stream_key(scope, _reference.name_id("torch.cpu"), 0, 0, 0)
+        name = _reference.name_key(scope, _reference.name_words("torch.cpu"))
+        key = _reference.stream_key(name, 0, 0, 0)
         low = contest.ours.run(epochs=iter([epoch])) & (2**64 - 1)
         expect(low == key & (2**64 - 1), "the seed of torch.cpu")
         expect(0 <= peer.run() < 2**31, "the predecessor's seed")
@@ -50,24 +51,24 @@ def one_seed() -> Contest:
 
 
 def one_key_raw() -> Contest:
-    """The two steps of the derivation in turn, as the library takes them, in Python."""
+    """The three steps of the derivation in turn, as the library takes them, in Python."""
     names = {
-        "stream_key": _ops.stream_key, "scope_key": _ops.scope_key, "master": MASTER,
-        "name": _ops.name_id("torch.cpu"), "epochs": itertools.count(),
+        "stream_key": _ops.stream_key, "name_key": _ops.name_key, "scope_key": _ops.scope_key,
+        "master": MASTER, "name": _ops.name_words("torch.cpu"), "epochs": itertools.count(),
     }  # fmt: skip
-    statement = "stream_key(scope_key(master, 1, next(epochs), 0), name, 0, 0, 0)"
+    statement = "stream_key(name_key(scope_key(master, 1, next(epochs), 0), name), 0, 0, 0)"
     return _against_seed_gen(Side("stream_key", statement, names))
 
 
 def one_seed_native() -> Contest:
-    """The one native call that the public look-up makes: both blocks, arguments still checked."""
+    """The one native call that the public look-up makes: all blocks, arguments still checked."""
     if _native.generators is None:
         raise Unavailable(f"there is no native code here: {_native.missing}")
     names = {
         "seed": _native.generators.seed, "master": MASTER,
-        "name": _ops.name_id("torch.cpu"), "epochs": itertools.count(),
+        "name": _ops.name_words("torch.cpu"), "epochs": itertools.count(),
     }  # fmt: skip
-    statement = "seed(master, 1, next(epochs), 0, name, 0, 0, 0)"
+    statement = "seed(master, 1, next(epochs), 0, *name, 0, 0, 0)"
     return _against_seed_gen(Side("native seed", statement, names))
 
 
@@ -76,7 +77,8 @@ def one_seed_native() -> Contest:
 
 def _right_answer(n: int) -> Any:
     scope = _reference.scope_key(MASTER, 1, EPOCH, 0)
-    return _reference.derive_seeds(scope, _reference.name_id(NAME), 0, 0, n)
+    name = _reference.name_key(scope, _reference.name_words(NAME))
+    return _reference.derive_seeds(name, 0, 0, 0, n)
 
 
 def _expect_seeds(side: Side) -> None:
@@ -134,9 +136,9 @@ def against_random123(n: int, simd: str | None = None) -> Contest:
     if simd is not None and simd not in _ops.simd_paths():
         raise Unavailable(f"this CPU, or this build, has no {simd} path")
     out = _buffer(n)
-    scope = _ops.scope_key(MASTER, 1, EPOCH, 0)
-    place = _ops.DOMAIN_STREAM << 24
-    peer = random123.side(*scope, _ops.name_id(NAME), place, n, out.data_ptr())
+    name = _ops.name_key(_ops.scope_key(MASTER, 1, EPOCH, 0), _ops.name_words(NAME))
+    rank_word = _ops.DOMAIN_STREAM << 24
+    peer = random123.side(*name, rank_word, 0, n, out.data_ptr())
 
     def check(contest: Contest) -> None:
         _expect_seeds(contest.ours)

@@ -178,16 +178,22 @@ def test_a_loader_of_ours_has_the_last_word():
     for workers in (0, 2):
         found = Epochs(data, workers=workers).run(5)
         assert found[1] == random.Random(reference_sample_key("python", 1)).getrandbits(62)
-    assert data[1] == random.Random(reference_sample_key("python", 1, task=7, epoch=7)).getrandbits(62)
+    assert data[1] == random.Random(reference_sample_key("python", 1, task=7, epoch=7)).getrandbits(
+        62
+    )
 
 
 def test_set_epoch_has_the_task_of_the_last_reseed():
     data = per_sample(Draws("python"))
     data.set_epoch(5)
-    assert data[1] == random.Random(reference_sample_key("python", 1, task=0, epoch=5)).getrandbits(62)
+    assert data[1] == random.Random(reference_sample_key("python", 1, task=0, epoch=5)).getrandbits(
+        62
+    )
     fastseed.reseed(3, 0)
     data.set_epoch(5)
-    assert data[1] == random.Random(reference_sample_key("python", 1, task=3, epoch=5)).getrandbits(62)
+    assert data[1] == random.Random(reference_sample_key("python", 1, task=3, epoch=5)).getrandbits(
+        62
+    )
 
 
 def test_registered_with_reseed_it_follows():
@@ -365,7 +371,9 @@ def test_an_index_must_be_an_integer(index):
 @pytest.mark.parametrize("index", [2**64, -33])
 def test_an_index_must_be_in_range(index):
     fastseed.reseed(1, 0)
-    with pytest.raises(IndexError, match=r"per_sample: index must be in \[0, 18446744073709551615\]"):
+    with pytest.raises(
+        IndexError, match=r"per_sample: index must be in \[0, 18446744073709551615\]"
+    ):
         per_sample(Draws("python"))[index]
 
 

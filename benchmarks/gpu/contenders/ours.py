@@ -31,7 +31,8 @@ def _scope(epoch: int = EPOCH) -> Any:
 
 def _keys(start: int, n: int, epoch: int = EPOCH) -> Any:
     """The reference's keys of indices ``start``, ..., (n, 2) uint64."""
-    return _reference.derive_keys(_scope(epoch), _reference.name_id(NAME), 0, start, n)
+    name = _reference.name_key(_scope(epoch), _reference.name_words(NAME))
+    return _reference.derive_keys(name, 0, 0, start, n)
 
 
 def _array(tensor: torch.Tensor) -> Any:
