@@ -10,7 +10,7 @@ TORCH ?= torch==2.13.0
 PY := $(VENV)/bin/python
 
 NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
-CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h tests/*/*.cu tests/*/*.cuh \
+CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h tests/*/*.cu tests/*/*.cuh tests/csrc/*/*.cpp tests/csrc/*/*.h \
   tests/csrc/*/*.cu)
 WARN := -std=c++17 -O2 -Wall -Wextra -Werror
 # -isystem: torch's and Python's own headers are not ours to warn about
@@ -53,11 +53,10 @@ lint: setup
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
-	$(CXX) -fsyntax-only $(WARN) csrc/kernels/*.cpp
-	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/torch/ops*.cpp
-	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators \
-	  $(filter-out $(wildcard csrc/torch/ops*.cpp),$(wildcard csrc/torch/*.cpp))
-	for f in csrc/kernels/*.cpp; do \
+	$(CXX) -fsyntax-only $(WARN) csrc/cpu/*.cpp
+	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/ops/*.cpp
+	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators csrc/python/*.cpp
+	for f in csrc/cpu/*.cpp; do \
 	  $(PY) -m ziglang c++ -target aarch64-linux-gnu $(WARN) -c $$f -o $(VENV)/arm.o || exit 1; done
 
 bench: setup
@@ -71,7 +70,7 @@ $(VENV)/.cuda: $(VENV)/.built
 	@touch $@
 
 cuda-check: $(VENV)/.cuda
-	$(PY) tests/cuda_check --out build/cuda-check
+	$(PY) tests/csrc/cuda_check --out build/cuda-check
 
 clean:
 	rm -rf $(VENV) build *.egg-info fastseed/*.so demo-output benchmarks/results/local

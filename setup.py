@@ -84,7 +84,7 @@ def cuda_sources() -> list[str]:
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
-    found = sources("csrc/kernels/*.cu", "csrc/torch/*_cuda.cpp")
+    found = sources("csrc/cuda/*.cu", "csrc/ops/cuda.cpp")
     missing = (
         "there are no CUDA sources in this version" if not found
         else "this torch is built without CUDA" if torch.version.cuda is None
@@ -114,9 +114,9 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
 
     flags = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3"])]
     nvcc = ["-O3", "-fmad=false", "--expt-relaxed-constexpr", "-Xcompiler", "-fvisibility=hidden"]
-    cpu = sources("csrc/kernels/cpu*.cpp")
-    loops = sources("csrc/kernels/*.cpp")
-    ops = [path for path in sources("csrc/torch/ops*.cpp") if not path.endswith("_cuda.cpp")]
+    cpu = sources("csrc/cpu/dispatch.cpp", "csrc/cpu/derive_*.cpp")
+    loops = sources("csrc/cpu/*.cpp")
+    ops = [path for path in sources("csrc/ops/*.cpp") if not path.endswith("/cuda.cpp")]
     headers = sources("csrc/**/*.h", "csrc/**/*.cuh")
     cuda = cuda_sources()
     kernels = (CUDAExtension if cuda else CppExtension)(
@@ -130,7 +130,7 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     generators = CppExtension(
         "fastseed._generators",
         [
-            *(path for path in sources("csrc/torch/*.cpp") if "/ops" not in path),
+            *sources("csrc/python/*.cpp"),
             *cpu,
         ],
         extra_compile_args={"cxx": flags},

@@ -156,18 +156,18 @@ program() { compiled program 50 cuda_test tests/csrc/test_cuda.cu csrc/kernels/*
 
 shuffle_program() {
   compiled shuffle_program 20 cuda_shuffle tests/csrc/shuffle/test_cuda_shuffle.cu \
-    csrc/kernels/cuda_shuffle.cu
+    csrc/cuda/shuffle.cu
 }
 
 digest_program() {
-  compiled digest_program 20 cuda_digest tests/csrc/test_cuda_digest.cu csrc/kernels/cuda_digest.cu
+  compiled digest_program 20 cuda_digest tests/csrc/test_cuda_digest.cu csrc/cuda/digest.cu
 }
 
-KNOWN=(tests/data/vectors.txt tests/data/draws.txt) # answers
+KNOWN=(tests/vectors/vectors.txt tests/vectors/draws.txt) # answers
 
 kernels() { program && stage kernels 15 "$WORK/cuda_test" "${KNOWN[@]}"; }
 
-shuffle() { shuffle_program && stage shuffle 10 "$WORK/cuda_shuffle" tests/data/shuffle.txt; }
+shuffle() { shuffle_program && stage shuffle 10 "$WORK/cuda_shuffle" tests/vectors/shuffle.txt; }
 
 digest() { digest_program && stage digest 10 "$WORK/cuda_digest"; }
 
@@ -183,8 +183,8 @@ sanitize() { # tool, seconds
   fi
   program && shuffle_program && digest_program || return
   # shellcheck disable=SC2016 # the inner shell's
-  stage "$1" "$2" "$BASH" -c '"${@:4}" "$1" && "${@:4}" "$2" tests/data/shuffle.txt &&
-    "${@:4}" "$3" tests/data/vectors.txt tests/data/draws.txt' "$1" \
+  stage "$1" "$2" "$BASH" -c '"${@:4}" "$1" && "${@:4}" "$2" tests/vectors/shuffle.txt &&
+    "${@:4}" "$3" tests/vectors/vectors.txt tests/vectors/draws.txt' "$1" \
     "$WORK/cuda_digest" "$WORK/cuda_shuffle" "$WORK/cuda_test" "${check[@]}"
 }
 

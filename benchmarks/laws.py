@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastseed import _reference_draws as reference
+from fastseed._backend.reference import draws as reference
 
 from .case import expect
 

@@ -43,7 +43,7 @@ def next_words(out, keys, positions, BLOCKS: tl.constexpr):
     tl.store(positions + row, 4 * ((position + 3) // 4 + BLOCKS))
 
 
-def continue_in_a_kernel(bank: fastseed.StreamBank) -> torch.Tensor:
+def continue_in_a_kernel(bank: fastseed.random.StreamBank) -> torch.Tensor:
     """The next 4 * BLOCKS words of every stream, (n, 4 * BLOCKS) torch.uint32."""
     out = torch.empty(len(bank), 4 * BLOCKS, dtype=torch.int32, device=bank.device)
     if len(bank):
@@ -54,7 +54,7 @@ def continue_in_a_kernel(bank: fastseed.StreamBank) -> torch.Tensor:
 def main() -> None:
     fastseed.init(42, rank=0, world_size=1)
     device = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
-    ours, plain = (fastseed.StreamBank(100, device, name="environments") for _ in range(2))
+    ours, plain = (fastseed.random.StreamBank(100, device, name="environments") for _ in range(2))
     for bank in (ours, plain):
         bank.reseed(1, 0)
         bank.randn(5, rows=torch.arange(0, 100, 3, device=device))  # positions 0 and 8

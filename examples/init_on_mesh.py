@@ -38,7 +38,9 @@ def initialise(model: nn.Module) -> None:
         if p.dim() == 1:
             nn.init.constant_(p, float("norm" in name and name.endswith("weight")))
         else:
-            fastseed.normal_(p, fastseed.key(name, task=0, rank=fastseed.SHARED), std=0.02)
+            fastseed.random.normal_(
+                p, fastseed.derive_key(name, task=0, rank=fastseed.SHARED), std=0.02
+            )
 
 
 def digest(model: nn.Module) -> str:

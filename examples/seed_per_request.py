@@ -25,7 +25,7 @@ def serve(seeds: list[int], batch: int, device: str) -> dict[int, str]:
     digests: dict[int, str] = {}
     for at in range(0, len(seeds), batch):
         wave = seeds[at : at + batch]
-        bank = fastseed.StreamBank(len(wave), device=device, name="image")
+        bank = fastseed.random.StreamBank(len(wave), device=device, name="image")
         bank.reseed_from_seeds(wave)
         image = bank.randn(*SHAPE)
         for _ in range(STEPS):

@@ -1,113 +1,102 @@
-"""fastseed: the randomness of a PyTorch job as a pure function of where the job is.
+"""Reproducible, resumable randomness for PyTorch.
 
-    import fastseed as seeder
+    import fastseed
 
-    seeder.init(master_seed=args.seed, ngpus=world_size, local_rank=args.local_rank)
-    seeder.reseed(0, 0)                    # task 0: initialisation
-    for epoch in range(start, epochs):
-        seeder.reseed(1, epoch)            # task 1: training
+    fastseed.init(master_seed=42)
+    fastseed.reseed(task=0)                     # task 0: initialisation
+    for epoch in range(epochs):
+        fastseed.reseed(task=1, epoch=epoch)    # task 1: training
 
-Importing compiles nothing, touches no GPU and changes no generator.
+Importing fastseed imports neither torch nor NumPy: each name is loaded when it is first used.
 """
 
-from . import (
-    audit,
-    checkpoint,
-    config,
-    data,
-    digest,
-    doctor,
-    environment,
-    libraries,
-    lint,
-    mesh,
-    verify,
-)
-from .agreement import verify_agreement
-from .api import (
-    __version__,
-    build_info,
-    derive_keys,
-    derive_seeds,
-    fork,
-    get_master_seed,
-    init,
-    key,
-    load_state_dict,
-    register_generator,
-    reseed,
-    scope,
-    seed,
-    state_dict,
-    unregister_generator,
-)
-from .bank import StreamBank
-from .determinism import deterministic
-from .digest import assert_ranks_agree
-from .draws import bernoulli, bits, exponential, rand, randint, randn
-from .errors import ReseedError
-from .fills import bernoulli_, bits_, exponential_, normal_, randint_, uniform_
-from .named import fork_contexts, recomputed
-from .pool import GeneratorPool
-from .reproducible import apply_config, enforce_reproducibility
-from .seeder import Seeder
-from .shards import Shard
-from .streams import SHARED
-from .watch import Watch
-from .watch_compare import bisect
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import checkpoint as checkpoint
+    from . import data as data
+    from . import debug as debug
+    from . import distributed as distributed
+    from . import integrations as integrations
+    from . import random as random
+    from ._utils.errors import ReseedError
+    from .derivation.streams import SHARED
+    from .determinism.switches import deterministic
+    from .generators.pool import GeneratorPool
+    from .seeder.api import (
+        __version__,
+        build_info,
+        derive_key,
+        derive_keys,
+        derive_scope,
+        derive_seed,
+        derive_seeds,
+        fork_rng,
+        get_master_seed,
+        init,
+        load_state_dict,
+        register_generator,
+        reseed,
+        state_dict,
+        unregister_generator,
+    )
+    from .seeder.enforce import enforce_reproducibility
+    from .seeder.named_streams import fork_rng_contexts
+    from .seeder.seeder import Seeder
 
 __all__ = [
     "SHARED",
     "GeneratorPool",
     "ReseedError",
     "Seeder",
-    "Shard",
-    "StreamBank",
-    "Watch",
     "__version__",
-    "apply_config",
-    "assert_ranks_agree",
-    "audit",
-    "bernoulli",
-    "bernoulli_",
-    "bisect",
-    "bits",
-    "bits_",
     "build_info",
-    "checkpoint",
-    "config",
-    "data",
+    "derive_key",
     "derive_keys",
+    "derive_scope",
+    "derive_seed",
     "derive_seeds",
     "deterministic",
-    "digest",
-    "doctor",
     "enforce_reproducibility",
-    "environment",
-    "exponential",
-    "exponential_",
-    "fork",
-    "fork_contexts",
+    "fork_rng",
+    "fork_rng_contexts",
     "get_master_seed",
     "init",
-    "key",
-    "libraries",
-    "lint",
     "load_state_dict",
-    "mesh",
-    "normal_",
-    "rand",
-    "randint",
-    "randint_",
-    "randn",
-    "recomputed",
     "register_generator",
     "reseed",
-    "scope",
-    "seed",
     "state_dict",
-    "uniform_",
     "unregister_generator",
-    "verify",
-    "verify_agreement",
 ]
+
+_SUBPACKAGES = ("checkpoint", "data", "debug", "distributed", "integrations", "random")
+_HOME = {
+    "SHARED": "derivation.streams",
+    "GeneratorPool": "generators.pool",
+    "ReseedError": "_utils.errors",
+    "Seeder": "seeder.seeder",
+    "deterministic": "determinism.switches",
+    "enforce_reproducibility": "seeder.enforce",
+    "fork_rng_contexts": "seeder.named_streams",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f".{name}", __name__)
+    if name == "seed":
+        raise AttributeError(
+            "fastseed.seed: call fastseed.init(master_seed) to set the master seed, or "
+            "fastseed.derive_seed(name, task=...) for the seed of one stream"
+        )
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOME.get(name, "seeder.api")
+    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBPACKAGES})

@@ -9,10 +9,11 @@ import signal
 import numpy as np
 import pytest
 import torch
-from support import LAUNCHER_VARIABLES
+from helpers.support import LAUNCHER_VARIABLES
 
-import fastseed
-from fastseed import _ops, streams
+from fastseed._backend import derive_ops
+from fastseed.derivation import streams
+from fastseed.seeder import api
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.
@@ -36,11 +37,11 @@ def isolated(monkeypatch):
     """
     for variable in LAUNCHER_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(fastseed.api, "_seeder", None)
+    monkeypatch.setattr(api, "_seeder", None)
     monkeypatch.setattr(streams, "_origin", None)
     bit_generator = np.random.get_bit_generator()
     held = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
-    simd, threads = _ops.simd(), torch.get_num_threads()
+    simd, threads = derive_ops.simd(), torch.get_num_threads()
     yield
     np.random.set_bit_generator(bit_generator)
     random.setstate(held[0])
@@ -48,4 +49,4 @@ def isolated(monkeypatch):
     torch.set_rng_state(held[2])
     torch.set_num_threads(threads)
     if simd is not None:
-        _ops.set_simd(simd)
+        derive_ops.set_simd(simd)

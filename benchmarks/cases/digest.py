@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 import fastseed
-from fastseed import _reference_digest, digest_parts
-from fastseed.digest import digest
+from fastseed._backend.reference import digest as _reference_digest
+from fastseed.debug import tensor_digest
+from fastseed.debug.tree_digest import digest
 
 from ..case import Case, Contest, Side, Unavailable, expect
 
@@ -31,10 +32,10 @@ def _check(contest: Contest) -> None:
     """That ours is what NumPy makes of a part, and that a bit in the middle changes both."""
     data = _bytes()
     part = data[: 1 << 20]
-    key, header = digest_parts.header_of("uint8", tuple(part.shape))
+    key, header = tensor_digest.header_of("uint8", tuple(part.shape))
     rows = _reference_digest.digest_rows(key, part.numpy()[None], 0, 0)
     expect(
-        contest.ours.run(x=part) == (header + rows) % digest_parts.MODULUS, "the digest of a part"
+        contest.ours.run(x=part) == (header + rows) % tensor_digest.MODULUS, "the digest of a part"
     )
     for side in (contest.ours, *contest.peers):
         before = str(side.run())
@@ -82,12 +83,12 @@ def watching() -> Contest:
     """What ``record`` adds to a step of a model of 100 tensors: 13 MB, and 39 MB beside it."""
     model, optimizer, step = _training()
     folder = tempfile.TemporaryDirectory()
-    watch = fastseed.Watch(model, optimizer, path=folder.name)
+    watch = fastseed.debug.Watch(model, optimizer, path=folder.name)
     names = {"watch": watch, "folder": folder}
 
     def check(contest: Contest) -> None:
         contest.ours.run()
-        found = fastseed.bisect(folder.name, folder.name)
+        found = fastseed.debug.bisect(folder.name, folder.name)
         expect(found.equal and found.compared == 2, "what was recorded")
         contest.peers[0].run()
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed import _reference
+from fastseed._backend.reference import philox
 
 from .. import machine
 from ..case import Case, Contest, Side, Unavailable, expect
@@ -46,16 +46,16 @@ def _check_reseed(contest: Contest) -> None:
     pool = contest.ours.names["pool"]
     epoch = next(contest.ours.names["epochs"])
     contest.ours.run(epochs=iter([epoch]))
-    scope = _reference.scope_key(MASTER, 1, epoch, 0)
-    name = _reference.name_key(scope, _reference.name_words(NAME))
-    keys = _reference.derive_keys(name, 0, 0, 0, len(pool))
+    scope = philox.scope_key(MASTER, 1, epoch, 0)
+    name = philox.name_key(scope, philox.name_words(NAME))
+    keys = philox.derive_keys(name, 0, 0, 0, len(pool))
     held = np.array([generator.initial_seed() for generator in pool], np.uint64)
     expect(np.array_equal(held, keys[:, 0]), "the members' seeds")
     for i in np.linspace(0, len(pool) - 1, SAMPLE).astype(int).tolist():
         state = pool[i].get_state().numpy().tobytes()
         words = np.frombuffer(state, np.uint64, 624, 24).astype(np.uint32)
         key = int(keys[i, 0]) | int(keys[i, 1]) << 64
-        expect(np.array_equal(words, _reference.mt19937_state(key)), f"the words of member {i}")
+        expect(np.array_equal(words, philox.mt19937_state(key)), f"the words of member {i}")
 
 
 def _check_manual_seed(contest: Contest) -> None:

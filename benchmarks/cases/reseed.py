@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed import _reference
+from fastseed._backend.reference import philox
 
 from ..case import Case, Contest, Side, expect
 from ..peers import predecessor
@@ -29,18 +29,18 @@ BY_HAND = "random.seed(7); numpy.random.seed(7); torch.default_generator.manual_
 
 def _expect_state_of(epoch: int) -> None:
     """That the three generators hold what belongs to task 1 of this epoch."""
-    scope = _reference.scope_key(MASTER, 1, epoch, 0)
+    scope = philox.scope_key(MASTER, 1, epoch, 0)
     keys = {}
     for name in ("python", "numpy", "torch.cpu"):
-        name_key = _reference.name_key(scope, _reference.name_words(name))
-        keys[name] = _reference.stream_key(name_key, 0, 0, 0)
+        name_key = philox.name_key(scope, philox.name_words(name))
+        keys[name] = philox.stream_key(name_key, 0, 0, 0)
     expect(random.getstate() == random.Random(keys["python"]).getstate(), "Python's state")
     _, words, position, has_gauss, _ = np.random.get_state()
-    same = np.array_equal(words, _reference.mt19937_state(keys["numpy"]))
+    same = np.array_equal(words, philox.mt19937_state(keys["numpy"]))
     expect(same and position == 624 and has_gauss == 0, "NumPy's state")
     state = torch.default_generator.get_state().numpy()
     held = np.frombuffer(state.tobytes(), np.uint64, 624, 24).astype(np.uint32)
-    same = np.array_equal(held, _reference.mt19937_state(keys["torch.cpu"]))
+    same = np.array_equal(held, philox.mt19937_state(keys["torch.cpu"]))
     expect(same and torch.initial_seed() == keys["torch.cpu"] & LOW64, "torch's state")
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed import _reference
-from fastseed.data import per_sample, shared
-from fastseed.data.shared import Place
+from fastseed._backend.reference import philox
+from fastseed.data import per_sample, shared_scope
+from fastseed.data.shared_scope import Place
 
 from ..case import Case, Contest, Side, expect
 
@@ -51,9 +51,9 @@ class Given(Nothing):
 
 
 def _key(name: str, index: int) -> int:
-    scope = _reference.scope_key(MASTER, AT.task, AT.epoch, 0)
-    name_key = _reference.name_key(scope, _reference.name_words(name))
-    return _reference.stream_key(name_key, 0, 0, index, _reference.DOMAIN_SAMPLE)
+    scope = philox.scope_key(MASTER, AT.task, AT.epoch, 0)
+    name_key = philox.name_key(scope, philox.name_words(name))
+    return philox.stream_key(name_key, 0, 0, index, philox.DOMAIN_SAMPLE)
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def _in_a_worker() -> Iterator[None]:
     before = info._worker_info
     info._worker_info = info.WorkerInfo(id=0, num_workers=1, seed=0, dataset=None)
     try:
-        with shared.at(AT):
+        with shared_scope.at(AT):
             yield
     finally:
         info._worker_info = before
@@ -71,7 +71,7 @@ def _in_a_worker() -> Iterator[None]:
 
 @contextmanager
 def _in_the_main_process() -> Iterator[None]:
-    with shared.at(AT):
+    with shared_scope.at(AT):
         yield
 
 
@@ -81,7 +81,7 @@ class _Check(Nothing):
     def __getitem__(self, index: int) -> int:
         expect(random.getstate() == random.Random(_key("python", index)).getstate(), "Python's")
         words = np.random.get_state()[1]
-        expect(np.array_equal(words, _reference.mt19937_state(_key("numpy", index))), "NumPy's")
+        expect(np.array_equal(words, philox.mt19937_state(_key("numpy", index))), "NumPy's")
         expect(torch.initial_seed() == _key("torch.cpu", index) & (2**64 - 1), "torch's")
         return index
 

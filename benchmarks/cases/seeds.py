@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed import _native, _ops, _reference
+from fastseed._backend import derive_ops, native
+from fastseed._backend.reference import philox
 
 from .. import machine
 from ..case import Case, Contest, Side, Unavailable, expect
@@ -33,9 +34,9 @@ def _against_seed_gen(ours: Side) -> Contest:
 
     def check(contest: Contest) -> None:
         epoch = next(contest.ours.names["epochs"])
-        scope = _reference.scope_key(MASTER, 1, epoch, 0)
-        name = _reference.name_key(scope, _reference.name_words("torch.cpu"))
-        key = _reference.stream_key(name, 0, 0, 0)
+        scope = philox.scope_key(MASTER, 1, epoch, 0)
+        name = philox.name_key(scope, philox.name_words("torch.cpu"))
+        key = philox.stream_key(name, 0, 0, 0)
         low = contest.ours.run(epochs=iter([epoch])) & (2**64 - 1)
         expect(low == key & (2**64 - 1), "the seed of torch.cpu")
         expect(0 <= peer.run() < 2**31, "the predecessor's seed")
@@ -53,8 +54,8 @@ def one_seed() -> Contest:
 def one_key_raw() -> Contest:
     """The three steps of the derivation in turn, as the library takes them, in Python."""
     names = {
-        "stream_key": _ops.stream_key, "name_key": _ops.name_key, "scope_key": _ops.scope_key,
-        "master": MASTER, "name": _ops.name_words("torch.cpu"), "epochs": itertools.count(),
+        "stream_key": derive_ops.stream_key, "name_key": derive_ops.name_key, "scope_key": derive_ops.scope_key,
+        "master": MASTER, "name": derive_ops.name_words("torch.cpu"), "epochs": itertools.count(),
     }  # fmt: skip
     statement = "stream_key(name_key(scope_key(master, 1, next(epochs), 0), name), 0, 0, 0)"
     return _against_seed_gen(Side("stream_key", statement, names))
@@ -62,11 +63,11 @@ def one_key_raw() -> Contest:
 
 def one_seed_native() -> Contest:
     """The one native call that the public look-up makes: all blocks, arguments still checked."""
-    if _native.generators is None:
-        raise Unavailable(f"there is no native code here: {_native.missing}")
+    if native.generators is None:
+        raise Unavailable(f"there is no native code here: {native.missing}")
     names = {
-        "seed": _native.generators.seed, "master": MASTER,
-        "name": _ops.name_words("torch.cpu"), "epochs": itertools.count(),
+        "seed": native.generators.seed, "master": MASTER,
+        "name": derive_ops.name_words("torch.cpu"), "epochs": itertools.count(),
     }  # fmt: skip
     statement = "seed(master, 1, next(epochs), 0, *name, 0, 0, 0)"
     return _against_seed_gen(Side("native seed", statement, names))
@@ -76,9 +77,9 @@ def one_seed_native() -> Contest:
 
 
 def _right_answer(n: int) -> Any:
-    scope = _reference.scope_key(MASTER, 1, EPOCH, 0)
-    name = _reference.name_key(scope, _reference.name_words(NAME))
-    return _reference.derive_seeds(name, 0, 0, 0, n)
+    scope = philox.scope_key(MASTER, 1, EPOCH, 0)
+    name = philox.name_key(scope, philox.name_words(NAME))
+    return philox.derive_seeds(name, 0, 0, 0, n)
 
 
 def _expect_seeds(side: Side) -> None:
@@ -121,23 +122,23 @@ def fresh_against_numpy(kind: str, n: int) -> Contest:
 
 @contextmanager
 def _simd(name: str | None) -> Iterator[None]:
-    before = _ops.simd()
+    before = derive_ops.simd()
     if name is not None:
-        _ops.set_simd(name)
+        derive_ops.set_simd(name)
     try:
         yield
     finally:
         if name is not None:
-            _ops.set_simd(before)
+            derive_ops.set_simd(before)
 
 
 def against_random123(n: int, simd: str | None = None) -> Contest:
     """The same numbers from the same counters, in the same memory."""
-    if simd is not None and simd not in _ops.simd_paths():
+    if simd is not None and simd not in derive_ops.simd_paths():
         raise Unavailable(f"this CPU, or this build, has no {simd} path")
     out = _buffer(n)
-    name = _ops.name_key(_ops.scope_key(MASTER, 1, EPOCH, 0), _ops.name_words(NAME))
-    rank_word = _ops.DOMAIN_STREAM << 24
+    name = derive_ops.name_key(derive_ops.scope_key(MASTER, 1, EPOCH, 0), derive_ops.name_words(NAME))
+    rank_word = derive_ops.DOMAIN_STREAM << 24
     peer = random123.side(*name, rank_word, 0, n, out.data_ptr())
 
     def check(contest: Contest) -> None:

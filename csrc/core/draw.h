@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "derive.h"
-#include "half.h"
+#include "float16.h"
+#include "fp_math.h"
 #include "philox.h"
-#include "real.h"
 
 namespace fastseed {
 

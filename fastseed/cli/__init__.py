@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from . import exits, output
+from . import exit_codes, output
 
 COMMANDS: tuple[str, ...] = (
     "run",
@@ -39,17 +39,19 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        raise exits.Exit(exits.USAGE, f"{self.format_usage()}{self.prog}: error: {message}")
+        raise exit_codes.Exit(
+            exit_codes.USAGE, f"{self.format_usage()}{self.prog}: error: {message}"
+        )
 
 
 def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of `fastseed` with these subcommands; only their modules are imported."""
-    from ..api import __version__
+    from ..seeder.api import __version__
 
     top = Parser(
         prog="fastseed",
         description="Make a run deterministic, prove that it is, and find out why when it is not.",
-        epilog=exits.describe(),
+        epilog=exit_codes.describe(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"fastseed {__version__}")
@@ -72,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle
         return code
     except SystemExit as done:  # argparse, after --help and --version
-        return done.code if isinstance(done.code, int) else exits.OK
+        return done.code if isinstance(done.code, int) else exit_codes.OK
     except (Exception, KeyboardInterrupt) as error:
         return _report(error, arguments)
 
@@ -87,19 +89,19 @@ def _run(arguments: list[str]) -> int:
 
 def _report(error: BaseException, arguments: list[str]) -> int:
     """Print an error that ended the command; the exit code."""
-    code = exits.code_of(error)
-    if code == exits.PIPE:
+    code = exit_codes.code_of(error)
+    if code == exit_codes.PIPE:
         # Or the interpreter complains about the closed pipe once more when it flushes at its end.
         with contextlib.suppress(Exception):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
-    if code == exits.INTERRUPTED:
+    if code == exit_codes.INTERRUPTED:
         output.say("fastseed: interrupted", error=True)
         return code
-    if code == exits.BUG:
+    if code == exit_codes.BUG:
         traceback.print_exception(error)
     message = _message(error)
-    output.say(message if isinstance(error, exits.Exit) else f"error: {message}", error=True)
+    output.say(message if isinstance(error, exit_codes.Exit) else f"error: {message}", error=True)
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in ours:
         output.emit({"error": {"exit_code": code, "message": message}})

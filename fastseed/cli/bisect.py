@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import exits, output
+from . import exit_codes, output
 
 SHOWN = 20  # differences of the step at which runs part
 
@@ -24,10 +24,10 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..watch_compare import bisect
+    from ..debug.bisection import bisect
 
     found = bisect(args.a, args.b)
-    code = exits.OK if found.equal else exits.FOUND
+    code = exit_codes.OK if found.equal else exit_codes.FOUND
     if args.json:
         output.emit(_document(found))
         return code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import exits
+from . import exit_codes
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -36,4 +36,4 @@ def run(args: argparse.Namespace) -> int:
             'fastseed completion: needs shtab: pip install "fastseed[completion]"'
         ) from error
     print(shtab.complete(args.whole(), shell=args.shell))
-    return exits.OK
+    return exit_codes.OK

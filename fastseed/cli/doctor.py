@@ -11,7 +11,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import exits, output
+from . import exit_codes, output
 
 _ABOUT = """\
 Without a script: what this installation is. With one: run it in this process as __main__, watch its
@@ -53,13 +53,13 @@ class _Seen:
 
 def run(args: argparse.Namespace) -> int:
     """Examine, and print."""
-    from .. import doctor
+    from ..debug import checkup
 
     seen = _run_script(args.script, args.arguments, args.json) if args.script else _Seen()
-    rows = doctor.examine(ranks=None if args.script else False)
+    rows = checkup.examine(ranks=None if args.script else False)
     if not args.script:
         rows = [row for row in rows if row.topic in ("build", "process")]
-    wrong = any(row.status == doctor.WRONG for row in rows) or seen.findings or seen.failed
+    wrong = any(row.status == checkup.WRONG for row in rows) or seen.findings or seen.failed
     if args.json:
         output.emit(
             {
@@ -75,22 +75,24 @@ def run(args: argparse.Namespace) -> int:
             output.table(("finding", "what", "where"), said)
         if seen.failed:
             output.say(f"the script ended with {seen.failed}", error=True)
-    return exits.FOUND if wrong else exits.OK
+    return exit_codes.FOUND if wrong else exit_codes.OK
 
 
 def _run_script(script: str, arguments: list[str], quiet: bool) -> _Seen:
     """Run it as `python script` would, under an audit."""
-    from .. import audit
+    from ..debug import rng_audit
 
     if not os.path.isfile(script):
-        raise exits.Exit(exits.USAGE, f"fastseed doctor: SCRIPT must be a file, got {script!r}")
+        raise exit_codes.Exit(
+            exit_codes.USAGE, f"fastseed doctor: SCRIPT must be a file, got {script!r}"
+        )
     seen = _Seen()
     before = sys.argv, sys.path[:]
     sys.argv = [script, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     elsewhere = contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext()
     try:
-        with audit.audit(fresh=True) as watched, elsewhere:
+        with rng_audit.audit(fresh=True) as watched, elsewhere:
             try:
                 seen.names = runpy.run_path(script, run_name="__main__")
             except SystemExit as end:

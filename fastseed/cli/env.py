@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from . import exits, output
+from . import exit_codes, output
 
 _ROWS = 40  # differences that the table shows without --all
 _STYLES = {"critical": "bold red", "high": "yellow", "medium": "", "low": "dim"}
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _capture(args: argparse.Namespace) -> int:
-    from .. import environment
+    from ..tools import environment
 
     capture = environment.capture(
         args.dir,
@@ -85,23 +85,23 @@ def _capture(args: argparse.Namespace) -> int:
     )
     if args.json:
         output.emit({"directory": args.dir, **capture.header})
-        return exits.OK
+        return exit_codes.OK
     sections = sum(bool(section) for section in capture.sections.values())
     output.say(f"{args.dir}: {sections} sections in {capture.header['seconds']:.2f} s")
     for problem in capture.header["problems"]:
         output.say(f"  not captured: {problem}")
-    return exits.OK
+    return exit_codes.OK
 
 
 def _show(args: argparse.Namespace) -> int:
-    from .. import environment
+    from ..tools import environment
 
     capture = environment.load(args.dir)
     sections = capture.sections
     if args.section is not None:
         if args.section not in sections:
-            raise exits.Exit(
-                exits.USAGE,
+            raise exit_codes.Exit(
+                exit_codes.USAGE,
                 f"fastseed env show: --section must be one of {', '.join(sections)}, "
                 f"got {args.section!r}",
             )
@@ -109,7 +109,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         document = {"captured": capture.header, "sections": sections, "patches": capture.patches}
         output.emit(sections if args.section is not None else document)
-        return exits.OK
+        return exit_codes.OK
     if args.section is None:
         output.say(f"captured {capture.header.get('at')} by {capture.header.get('by')}")
         for problem in capture.header.get("problems", ()):
@@ -118,7 +118,7 @@ def _show(args: argparse.Namespace) -> int:
         if section:
             output.say()
             output.table(("field", "value"), list(_fields(section)), title=name)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _fields(section: dict[str, Any]) -> list[tuple[str, str]]:
@@ -135,7 +135,7 @@ def _fields(section: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from .. import environment
+    from ..tools import environment
 
     levels = list(_STYLES)[: list(_STYLES).index(args.level) + 1]
     found = [one for one in environment.diff(args.a, args.b) if one.level in levels]
@@ -163,7 +163,7 @@ def _diff(args: argparse.Namespace) -> int:
             output.say(f"… and {len(found) - len(shown)} more (--all shows them)")
         counts = environment.summary(found)
         output.say(", ".join(f"{count} {level}" for level, count in counts.items() if count))
-    return exits.FOUND if found else exits.OK
+    return exit_codes.FOUND if found else exit_codes.OK
 
 
 def _values(difference: Any) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from . import exits, output
+from . import exit_codes, output
 
 _ABOUT = """\
 Read Python files and notebooks, and say what keeps them from being reproducible. Nothing is
@@ -47,7 +47,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check, and print; 1 if anything was found."""
-    from .. import lint
+    from ..tools import lint
 
     if args.rules:
         return _rules(args)
@@ -55,14 +55,16 @@ def run(args: argparse.Namespace) -> int:
     paths = args.paths or ["."]
     report = lint.check(paths, select=select, ignore=_ids(args.ignore), adopted=args.adopted)
     if not report.files:
-        raise exits.Exit(exits.USAGE, f"fastseed lint: no Python files in {', '.join(paths)}")
+        raise exit_codes.Exit(
+            exit_codes.USAGE, f"fastseed lint: no Python files in {', '.join(paths)}"
+        )
     if args.sarif is not None:
         _write(args.sarif, lint.sarif.document(report))
     if args.json:
         output.emit(_document(report))
     else:
         _print(report)
-    return exits.FOUND if report.findings else exits.OK
+    return exit_codes.FOUND if report.findings else exit_codes.OK
 
 
 def _ids(values: list[str] | None) -> list[str]:
@@ -70,18 +72,18 @@ def _ids(values: list[str] | None) -> list[str]:
 
 
 def _rules(args: argparse.Namespace) -> int:
-    from .. import lint
+    from ..tools import lint
 
     if args.json:
         output.emit([rule._asdict() for rule in lint.RULES.values()])
     else:
         rows = [(rule.id, rule.name, rule.level, rule.says) for rule in lint.RULES.values()]
         output.table(("rule", "name", "level", "what is wrong"), rows)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _document(report: Any) -> dict[str, Any]:
-    from .. import lint
+    from ..tools import lint
 
     findings = []
     for one in report.findings:
@@ -110,6 +112,6 @@ def _print(report: Any) -> None:
 
 
 def _write(path: str, document: dict[str, Any]) -> None:
-    from ..whole_files import replace
+    from .._utils.atomic_file import replace
 
     replace(path, (json.dumps(document, indent=1) + "\n").encode("utf-8"))

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from . import exits, output
+from . import exit_codes, output
 
 NOT_STARTED = 126
 """The program is there and cannot be run; with the next one what `env` and shells end with."""
@@ -20,8 +20,8 @@ signals and exit code are its own. It is started from a list of arguments, never
 """
 _CODES = f"""\
 exit codes: the program's own (for a shell 128 + n after signal n), and
-  {exits.USAGE:>3}  wrong usage, a bad configuration, a folder that is in use
-  {exits.UNAVAILABLE:>3}  could not be done here (an extra that is missing)
+  {exit_codes.USAGE:>3}  wrong usage, a bad configuration, a folder that is in use
+  {exit_codes.UNAVAILABLE:>3}  could not be done here (an extra that is missing)
   {NOT_STARTED:>3}  the program cannot be run
   {NOT_FOUND:>3}  there is no such program
 """
@@ -72,18 +72,20 @@ def _seed(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Set the variables, capture, and become the program."""
-    from .. import launching
+    from ..determinism import launch
 
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not command or not command[0]:
-        raise exits.Exit(exits.USAGE, "fastseed run: give a program: fastseed run -- python …")
-    if args.name is not None and args.capture is None:
-        raise exits.Exit(exits.USAGE, "fastseed run: --name needs --capture DIR")
-    if args.json and not args.dry_run:
-        raise exits.Exit(
-            exits.USAGE, "fastseed run: --json needs --dry-run: the output is the program's"
+        raise exit_codes.Exit(
+            exit_codes.USAGE, "fastseed run: give a program: fastseed run -- python …"
         )
-    new = launching.variables(
+    if args.name is not None and args.capture is None:
+        raise exit_codes.Exit(exit_codes.USAGE, "fastseed run: --name needs --capture DIR")
+    if args.json and not args.dry_run:
+        raise exit_codes.Exit(
+            exit_codes.USAGE, "fastseed run: --json needs --dry-run: the output is the program's"
+        )
+    new = launch.variables(
         os.environ,
         seed=args.seed,
         deterministic="warn" if args.warn_only else args.deterministic,
@@ -91,14 +93,14 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.capture is not None:
         if args.dry_run:
-            launching.check_name(args.name)
+            launch.check_name(args.name)
             folder = os.path.join(args.capture, args.name or "")
         else:
-            folder = str(launching.run_folder(args.capture, args.name))
-        new[launching.RUN_DIR] = os.path.abspath(folder)
+            folder = str(launch.run_folder(args.capture, args.name))
+        new[launch.RUN_DIR] = os.path.abspath(folder)
     if args.dry_run:
         _show(new, command, args.json)
-        return exits.OK
+        return exit_codes.OK
     os.environ.update(new)
     if args.capture is not None:
         _capture(folder)
@@ -106,10 +108,10 @@ def run(args: argparse.Namespace) -> int:
         shown = " ".join(f"{name}={value}" for name, value in new.items())
         output.say(f"fastseed run: {shown or 'everything was set'}", error=True)
     try:
-        return launching.become(command, os.environ)
+        return launch.become(command, os.environ)
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
-        raise exits.Exit(code, f"fastseed run: {command[0]!r}: {error.strerror}") from None
+        raise exit_codes.Exit(code, f"fastseed run: {command[0]!r}: {error.strerror}") from None
 
 
 def _show(new: dict[str, str], command: list[str], as_json: bool) -> None:
@@ -122,9 +124,9 @@ def _show(new: dict[str, str], command: list[str], as_json: bool) -> None:
 
 def _capture(folder: str) -> None:
     try:
-        from .. import environment
+        from ..tools import environment
     except ImportError as error:
-        raise exits.Exit(
-            exits.UNAVAILABLE, f"fastseed run: --capture cannot be done here: {error}"
+        raise exit_codes.Exit(
+            exit_codes.UNAVAILABLE, f"fastseed run: --capture cannot be done here: {error}"
         ) from None
     environment.capture(folder)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from . import exits, output
+from . import exit_codes, output
 
 _ABOUT = """\
 Run a training command whole (X epochs), half (X/2 epochs, with a checkpoint), resumed from there,
@@ -35,7 +35,7 @@ example:
 
 def add(subparsers: Any) -> None:
     """Add this subcommand."""
-    from ..verify.template import PLACES
+    from ..tools.verify.command import PLACES
 
     places = "".join(f"  {{{name}}}".ljust(15) + f"{text}\n" for name, text in PLACES.items())
     parser = subparsers.add_parser(
@@ -43,7 +43,7 @@ def add(subparsers: Any) -> None:
         help="prove that a training command repeats and resumes, to the last bit",
         usage="fastseed verify --epochs X --dir DIR [options] -- PROGRAM …",
         description=_ABOUT,
-        epilog=f"{_PLACES}{places}\n{_EXAMPLE}\n{exits.describe()}",
+        epilog=f"{_PLACES}{places}\n{_EXAMPLE}\n{exit_codes.describe()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--epochs", type=int, required=True, metavar="X", help="epochs, from 2")
@@ -88,12 +88,14 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Verify, write the reports, print."""
-    from .. import verify
-    from ..verify import reports
+    from ..tools import verify
+    from ..tools.verify import reports
 
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not command:
-        raise exits.Exit(exits.USAGE, "fastseed verify: give a program: … -- python train.py …")
+        raise exit_codes.Exit(
+            exit_codes.USAGE, "fastseed verify: give a program: … -- python train.py …"
+        )
     with _terminable(), _shown(args.json) as progress:
         report = verify.verify(
             command,
@@ -117,16 +119,16 @@ def run(args: argparse.Namespace) -> int:
         )
     written = reports.write(report, os.path.join(args.dir, "report"))
     if args.json:
-        from ..verify.reports import document
+        from ..tools.verify.reports import json_report
 
-        sys.stdout.write(document.text(report))
+        sys.stdout.write(json_report.text(report))
     else:
         _print(report, written)
-    return exits.OK if report.passed else exits.FOUND
+    return exit_codes.OK if report.passed else exit_codes.FOUND
 
 
 def _print(report: Any, written: Any) -> None:
-    from ..verify.reports import terminal
+    from ..tools.verify.reports import terminal
 
     for made in (terminal.checks, terminal.experiments, terminal.paired, terminal.findings):
         shown = made(report)

@@ -1,11 +1,11 @@
 """Randomness in data loading: an order, workers and samples that do not depend on how many."""
 
 from .iterable import Seekable
-from .loading import Loader, loader, prepare
-from .order import shuffled_index, shuffled_indices, shuffled_position
-from .resume import ResumableLoader
+from .permutation import shuffled_index, shuffled_indices, shuffled_position
+from .plain_loader import Loader, loader, prepare
+from .resumable_loader import ResumableLoader
+from .sample_rng import Repeat, count_occurrences, per_sample
 from .sampler import ShuffleSampler
-from .samples import Repeat, count_occurrences, per_sample
 from .workers import worker_init_fn
 
 __all__ = [

@@ -32,10 +32,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..pool import GeneratorPool
-from ..registry import Registration, sink_for
-from .job import RESERVED
-from .shared import Wrapper, unwrap
+from ..generators.pool import GeneratorPool
+from ..seeder.registry import Registration, sink_for
+from .shared_scope import Wrapper, unwrap
+from .worker_seeding import RESERVED
 
 logger = logging.getLogger("fastseed")
 

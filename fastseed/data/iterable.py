@@ -13,8 +13,8 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
-from .. import streams
-from .shared import ScopeCell, Wrapper
+from .._utils import validation
+from .shared_scope import ScopeCell, Wrapper
 from .workers import follow
 
 
@@ -51,7 +51,7 @@ class Seekable(IterableDataset[Any]):
             raise TypeError(
                 "fastseed.data.Seekable: source must be a function of a position, have "
                 "seek(position) and __iter__, or be a sequence, "
-                f"got {streams.describe(source)} of type {type(source).__name__}"
+                f"got {validation.describe(source)} of type {type(source).__name__}"
             )
         self.source = source
         self._start = 0
@@ -62,7 +62,7 @@ class Seekable(IterableDataset[Any]):
 
     def seek(self, position: int) -> None:
         """The next ``__iter__``, once, begins at this position of the global order."""
-        self._start = streams.check_int("data.Seekable.seek", "position", position, 0, 2**63 - 1)
+        self._start = validation.check_int("data.Seekable.seek", "position", position, 0, 2**63 - 1)
 
     def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is not None:

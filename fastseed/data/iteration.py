@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .. import streams
-from ..seeder import Seeder
-from . import drawing
-from .drawing import Borrowed
+from ..derivation import streams
+from ..seeder.seeder import Seeder
+from . import sampler_rng
+from .sampler_rng import Borrowed
 
 _END = object()
 
@@ -112,7 +112,7 @@ class Run:
         self._listeners = listeners
         self._seeder = seeder
         here = streams.Coordinates(plan.task, plan.epoch, plan.start)
-        self.generator = drawing.generator(seeder.master_seed, here, seeder.data_rank, 1)
+        self.generator = sampler_rng.generator(seeder.master_seed, here, seeder.data_rank, 1)
         """For what torch draws besides the order, on behalf of workers and DataPipes."""
 
     def open(self) -> Any:
@@ -134,7 +134,7 @@ class Run:
         rank = streams.SHARED if shared else self._seeder.data_rank
         at = streams.Coordinates(self.plan.task, self.plan.epoch, 0)
         globals_: Any = contextlib.nullcontext
-        if any(map(drawing.is_foreign, samplers)):
+        if any(map(sampler_rng.is_foreign, samplers)):
             globals_ = Borrowed(self._seeder.master_seed, at, rank).here
         with globals_(), self._lent(samplers, at, rank):
             iterator = iter(self.open())
@@ -152,9 +152,9 @@ class Run:
         They look at their generator once, when they begin: it is theirs for that long only. torch
         draws from another one (how often depends on workers and their persistence).
         """
-        lent = [s for s in samplers if isinstance(s, drawing.DRAWING) and s.generator is None]
+        lent = [s for s in samplers if isinstance(s, sampler_rng.DRAWING) and s.generator is None]
         for sampler in lent:
-            sampler.generator = drawing.generator(self._seeder.master_seed, at, rank, 0)
+            sampler.generator = sampler_rng.generator(self._seeder.master_seed, at, rank, 0)
         try:
             yield
         finally:

@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import BatchSampler, Sampler
 
-from .. import _ops, api, streams
-from . import order
-from .samples import Repeat
+from .._backend import derive_ops
+from .._utils import validation
+from ..derivation import streams
+from ..seeder import api
+from . import permutation
+from .sample_rng import Repeat
 
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 14  # indices made at a time: soon, then in bulk
 _VERSION = 1
@@ -95,7 +98,7 @@ class ShuffleSampler(Sampler[int]):
         world_size: int | None = None,
         drop_last: bool = False,
         shuffle: bool = True,
-        name: str = order.NAME,
+        name: str = permutation.NAME,
     ) -> None:
         self.n = _size_of(data)
         self.rank, self.world_size = _check_share(rank, world_size)
@@ -120,7 +123,7 @@ class ShuffleSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """From the next iteration on this epoch, [0, 2**32), whatever ``reseed`` says."""
-        self.epoch = streams.check_int(
+        self.epoch = validation.check_int(
             "data.ShuffleSampler.set_epoch", "epoch", epoch, 0, streams.MAX_EPOCH
         )
 
@@ -134,7 +137,9 @@ class ShuffleSampler(Sampler[int]):
 
         Position p is where p samples were taken by all ranks together. Ranks take turns from there.
         """
-        self._seek = streams.check_int("data.ShuffleSampler.seek", "position", position, 0, self.n)
+        self._seek = validation.check_int(
+            "data.ShuffleSampler.seek", "position", position, 0, self.n
+        )
         self._loaded = None
 
     def _scope(self, function: str, task: int | None, epoch: int | None) -> tuple[int, int]:
@@ -156,7 +161,7 @@ class ShuffleSampler(Sampler[int]):
     def _key(self, function: str, task: int, epoch: int) -> int | None:
         if not self.shuffle:
             return None
-        return order.order_key(function, self.n, task, epoch, self.name, None)
+        return permutation.order_key(function, self.n, task, epoch, self.name, None)
 
     def _share(self, function: str) -> tuple[int, int]:
         if self.rank is not None and self.world_size is not None:
@@ -206,7 +211,7 @@ class ShuffleSampler(Sampler[int]):
         For ``DataLoader(dataset, batch_sampler=sampler.batches(32))``; epoch and position are
         those of this sampler.
         """
-        batch_size = streams.check_int(
+        batch_size = validation.check_int(
             "data.ShuffleSampler.batches", "batch_size", batch_size, 1, streams.MAX_STEP
         )
         return BatchSampler(self, batch_size, _check_bool("drop_last", drop_last))
@@ -222,16 +227,16 @@ class ShuffleSampler(Sampler[int]):
             epoch: see above.
         """
         function = "data.ShuffleSampler.index"
-        i = streams.check_int(function, "i", i, 0, self.n - 1)
+        i = validation.check_int(function, "i", i, 0, self.n - 1)
         key = self._key(function, *self._scope(function, task, epoch))
-        return i if key is None else _ops.shuffle_index(key, self.n, i)
+        return i if key is None else derive_ops.shuffle_index(key, self.n, i)
 
     def position(self, j: int, *, task: int | None = None, epoch: int | None = None) -> int:
         """At which global position sample ``j`` comes: the inverse of :meth:`index`."""
         function = "data.ShuffleSampler.position"
-        j = streams.check_int(function, "j", j, 0, self.n - 1)
+        j = validation.check_int(function, "j", j, 0, self.n - 1)
         key = self._key(function, *self._scope(function, task, epoch))
-        return j if key is None else _ops.shuffle_position(key, self.n, j)
+        return j if key is None else derive_ops.shuffle_position(key, self.n, j)
 
     def indices(
         self,
@@ -248,9 +253,11 @@ class ShuffleSampler(Sampler[int]):
         See :func:`shuffled_indices` for ``out`` and ``device``, and what it returns and raises.
         """
         function = "data.ShuffleSampler.indices"
-        start, stop = order.check_range(function, start, self.n if stop is None else stop, self.n)
+        start, stop = permutation.check_range(
+            function, start, self.n if stop is None else stop, self.n
+        )
         key = self._key(function, *self._scope(function, task, epoch))
-        return order.part_of_order(function, key, self.n, start, stop, out, device)
+        return permutation.part_of_order(function, key, self.n, start, stop, out, device)
 
     # ------------------------------------------------------------------ state
 
@@ -298,7 +305,7 @@ class ShuffleSampler(Sampler[int]):
                 raise _refuse(f"state[{field!r}] must be {value!r}, this sampler's", state[field])
         most = (streams.MAX_MASTER, streams.MAX_TASK, streams.MAX_EPOCH, self.n)
         for field, limit in zip(_STATE[len(here) :], most, strict=True):
-            streams.check_int(function, f"state[{field!r}]", state[field], 0, limit)
+            validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
         self._loaded = {**state, **{f: int(state[f]) for f in _STATE if f != "name"}}
         self._seek = None
 
@@ -313,7 +320,7 @@ def _yield(plan: _Plan, progress: _Progress) -> Iterator[int]:
         at, size = at + size, min(4 * size, _LARGEST_CHUNK)
     for k in range(inside, plan.taken):  # positions past the last
         occurrence, i = divmod(plan.start + k * plan.stride, plan.n)
-        j = i if plan.key is None else _ops.shuffle_index(plan.key, plan.n, i)
+        j = i if plan.key is None else derive_ops.shuffle_index(plan.key, plan.n, i)
         yield from progress.chunk([Repeat(j, occurrence)])
 
 
@@ -322,7 +329,7 @@ def _chunk(plan: _Plan, at: int, size: int) -> list[int]:
     if plan.key is None:
         return list(range(start, start + size * plan.stride, plan.stride))
     out = torch.empty(size, dtype=torch.int64, device="cpu")
-    _ops.fill_shuffle(out, plan.key, plan.n, start, plan.stride)
+    derive_ops.fill_shuffle(out, plan.key, plan.n, start, plan.stride)
     found: list[int] = out.tolist()
     return found
 
@@ -346,8 +353,10 @@ def _resumed(loaded: dict[str, Any], master: int, task: int, epoch: int) -> int:
 
 def _size_of(data: Any) -> int:
     if isinstance(data, Sized):
-        return streams.check_int("data.ShuffleSampler", "len(data)", len(data), 1, order.MAX_N)
-    return streams.check_int("data.ShuffleSampler", "data", data, 1, order.MAX_N)
+        return validation.check_int(
+            "data.ShuffleSampler", "len(data)", len(data), 1, permutation.MAX_N
+        )
+    return validation.check_int("data.ShuffleSampler", "data", data, 1, permutation.MAX_N)
 
 
 def _check_share(rank: Any, world_size: Any) -> tuple[int | None, int | None]:
@@ -360,20 +369,20 @@ def _check_share(rank: Any, world_size: Any) -> tuple[int | None, int | None]:
             "world_size is, got None"
         )
     most = streams.MAX_RANK + 1
-    size = streams.check_int("data.ShuffleSampler", "world_size", world_size, 1, most)
-    return streams.check_int("data.ShuffleSampler", "rank", rank, 0, size - 1), size
+    size = validation.check_int("data.ShuffleSampler", "world_size", world_size, 1, most)
+    return validation.check_int("data.ShuffleSampler", "rank", rank, 0, size - 1), size
 
 
 def _check_bool(argument: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(
             f"fastseed.data.ShuffleSampler: {argument} must be a bool, "
-            f"got {streams.describe(value)} of type {type(value).__name__}"
+            f"got {validation.describe(value)} of type {type(value).__name__}"
         )
     return value
 
 
 def _refuse(rule: str, value: Any) -> ValueError:
     return ValueError(
-        f"fastseed.data.ShuffleSampler.load_state_dict: {rule}, got {streams.describe(value)}"
+        f"fastseed.data.ShuffleSampler.load_state_dict: {rule}, got {validation.describe(value)}"
     )

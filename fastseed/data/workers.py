@@ -7,12 +7,14 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from .. import api, streams
-from .._eager import eager
-from . import job, shared
+from .._backend.compile import eager
+from .._utils import validation
+from ..derivation import streams
+from ..seeder import api
+from . import shared_scope, worker_seeding
 from .discovery import found_in
-from .job import Job
-from .shared import Fixed, Place, ScopeCell, Wrapper
+from .shared_scope import Fixed, Place, ScopeCell, Wrapper
+from .worker_seeding import Job
 
 _END = object()
 
@@ -53,7 +55,7 @@ class WorkerSetup:
         global _active
         self._worker_id = worker_id
         self._job = self._job or Job.of(api.current("data.worker_init_fn"), "data.worker_init_fn")
-        job.keep(self._job)
+        worker_seeding.keep(self._job)
         _active = self
         self.catch_up()
         if self.user_init is not None:
@@ -65,7 +67,7 @@ class WorkerSetup:
             return
         place = self.cell.read()
         if isinstance(self.cell, ScopeCell):  # else it may be the place of an epoch long ago
-            shared.stay(place)
+            shared_scope.stay(place)
         self._done = place.generation
         info = get_worker_info()
         found = () if info is None else found_in(info.dataset, self._job.entries)
@@ -107,7 +109,7 @@ class _FollowingMap(_Following):
         if _active is not None:
             _active.catch_up()
             return self.dataset[index]
-        with shared.at(self.cell.read()):
+        with shared_scope.at(self.cell.read()):
             return self.dataset[index]
 
     @eager
@@ -115,7 +117,7 @@ class _FollowingMap(_Following):
         if _active is not None:
             _active.catch_up()
             return _fetch(self.dataset, indices)
-        with shared.at(self.cell.read()):
+        with shared_scope.at(self.cell.read()):
             return _fetch(self.dataset, indices)
 
 
@@ -130,10 +132,10 @@ class _FollowingIterable(_Following):
 
     def _told(self) -> Iterator[Any]:
         place = self.cell.read()
-        with shared.at(place):
+        with shared_scope.at(place):
             samples = iter(self.dataset)
         while True:
-            with shared.at(place):
+            with shared_scope.at(place):
                 sample = next(samples, _END)
             if sample is _END:
                 return
@@ -186,10 +188,10 @@ class _WorkerInit:
     def __call__(self, worker_id: int) -> None:
         """In a worker that was forked, of a process where ``reseed`` was called."""
         most = streams.MAX_WORKER - 1
-        _plain_setup()(streams.check_int("data.worker_init_fn", "worker_id", worker_id, 0, most))
+        _plain_setup()(validation.check_int("data.worker_init_fn", "worker_id", worker_id, 0, most))
 
     def __reduce__(self) -> Any:
-        return (_sent, (_plain_setup(),)) if job.spawning() else "worker_init_fn"
+        return (_sent, (_plain_setup(),)) if worker_seeding.spawning() else "worker_init_fn"
 
 
 def _plain_setup() -> WorkerSetup:

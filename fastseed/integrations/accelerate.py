@@ -1,5 +1,7 @@
 """A job under Hugging Face Accelerate: epochs and phases on their own streams, exact resumption.
 
+from .._utils import validation
+from .._utils import validation
 from fastseed.integrations.accelerate import AcceleratedJob
 
 accelerator = Accelerator()
@@ -19,9 +21,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from .. import api, states, streams
-from . import job
-from .job import Tasks, go
+from ..derivation import streams
+from ..seeder import api
+from ..seeder import state as states
+from . import _common
+from ._common import Tasks, go
 
 _NAME = "integrations.accelerate.AcceleratedJob"
 _SEED_BITS = 31
@@ -58,21 +62,21 @@ class AcceleratedJob:
         *,
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
     ) -> None:
-        library = job.require("accelerate", "accelerate")
+        library = _common.require("accelerate", "accelerate")
         if not isinstance(accelerator, library.Accelerator):
             raise TypeError(
                 f"fastseed.{_NAME}: accelerator must be an accelerate.Accelerator, "
-                f"got {streams.describe(accelerator)} of type {type(accelerator).__name__}"
+                f"got {validation.describe(accelerator)} of type {type(accelerator).__name__}"
             )
-        self.tasks = job.check_tasks(_NAME, tasks)
+        self.tasks = _common.check_tasks(_NAME, tasks)
         _check_synchronised(accelerator)
-        seeder = job.ensure(
+        seeder = _common.ensure(
             _NAME, master_seed, accelerator.process_index, accelerator.num_processes
         )
         go(self.tasks.init, 0)
         config = accelerator.dataloader_config
         if config.data_seed is None:
-            key = seeder.key("accelerate.order", task=self.tasks.init, rank=streams.SHARED)
+            key = seeder.derive_key("accelerate.order", task=self.tasks.init, rank=streams.SHARED)
             config.data_seed = key & ((1 << _SEED_BITS) - 1)
         self._aside: dict[str, Any] | None = None
         self._loaded: dict[str, Any] | None = None
@@ -108,7 +112,7 @@ class AcceleratedJob:
     def _inside(self, task: int, epoch: int) -> Iterator[None]:
         outer, self._aside = self._aside, self._state()
         try:
-            with job.inside(task, epoch):
+            with _common.inside(task, epoch):
                 yield
         finally:
             self._aside = outer
@@ -118,7 +122,7 @@ class AcceleratedJob:
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is, with the exact state of every rank (collective)."""
-        return job.of_all_ranks(self._state())
+        return _common.of_all_ranks(self._state())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go there; see :func:`fastseed.load_state_dict` for the errors."""

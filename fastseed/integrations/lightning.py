@@ -19,10 +19,13 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data.distributed import DistributedSampler
 
-from .. import api, states, streams
-from ..data.loading import Loader
-from . import job
-from .job import Tasks, go
+from .._utils import validation
+from ..data.plain_loader import Loader
+from ..derivation import streams
+from ..seeder import api
+from ..seeder import state as states
+from . import _common
+from ._common import Tasks, go
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one code base under two names
 _VERSION = 1
@@ -35,7 +38,7 @@ def _base() -> Any:
     if not loaded:
         for package in _PACKAGES:
             try:
-                return job.require(package, "lightning").Callback
+                return _common.require(package, "lightning").Callback
             except ImportError as error:
                 missing = error
         raise missing
@@ -75,8 +78,8 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         every_step: bool = False,
     ) -> None:
         if master_seed is not None:
-            streams.check_int(_NAME, "master_seed", master_seed, 0, streams.MAX_MASTER)
-        self._master_seed, self._tasks = master_seed, job.check_tasks(_NAME, tasks)
+            validation.check_int(_NAME, "master_seed", master_seed, 0, streams.MAX_MASTER)
+        self._master_seed, self._tasks = master_seed, _common.check_tasks(_NAME, tasks)
         self._every_step = every_step
         self._over = False  # whether the last batch of the epoch is done
         self._aside: dict[str, Any] | None = None  # of training, while a validation runs
@@ -93,7 +96,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """See the class."""
-        job.ensure(_NAME, self._master_seed, trainer.global_rank, trainer.world_size)
+        _common.ensure(_NAME, self._master_seed, trainer.global_rank, trainer.world_size)
         go(self._tasks.init, 0)
         # There is no hook before Lightning makes an iterator: an epoch's hooks come after it.
         self._wrap(trainer.fit_loop, "run", self._fit, trainer)
@@ -143,7 +146,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         """Training's own validation has a trainer, for the epoch."""
         outer, self._aside = self._aside, self._state()
         try:
-            with job.inside(task, 0 if trainer is None else trainer.current_epoch):
+            with _common.inside(task, 0 if trainer is None else trainer.current_epoch):
                 return run()
         finally:
             self._aside = outer
@@ -188,7 +191,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is: coordinates and the exact state of every rank (collective)."""
-        merged = job.of_all_ranks(self._state())
+        merged = _common.of_all_ranks(self._state())
         return {"version": _VERSION, "over": int(self._over), "job": merged}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -203,7 +206,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         if state.get("version") != _VERSION or state.get("over") not in (0, 1):
             raise ValueError(
                 f"fastseed.{_NAME}: state_dict must be of version {_VERSION}, "
-                f"got {streams.describe({k: v for k, v in state.items() if k != 'job'})}"
+                f"got {validation.describe({k: v for k, v in state.items() if k != 'job'})}"
             )
         states.check(held, seeder.scheme)
         if held["master_seed"] != seeder.master_seed:  # type: ignore[index]

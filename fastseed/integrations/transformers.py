@@ -13,9 +13,12 @@ import logging
 import os
 from typing import Any
 
-from .. import api, checkpoint, streams
-from . import job
-from .job import Tasks, go
+from .._utils import validation
+from ..checkpoint import api as checkpoint
+from ..derivation import streams
+from ..seeder import api
+from . import _common
+from ._common import Tasks, go
 
 logger = logging.getLogger("fastseed")
 
@@ -24,7 +27,7 @@ _FILE = "fastseed-{rank:05d}.state"
 _SEED_BITS = 31
 
 
-class FastseedCallback(job.require("transformers", "transformers").TrainerCallback):  # type: ignore[misc]
+class FastseedCallback(_common.require("transformers", "transformers").TrainerCallback):  # type: ignore[misc]
     """Reseeds at each epoch, keeps evaluation apart, and makes a resumed run the same run.
 
     - When training begins: :func:`fastseed.init`, unless the script has called it, with the rank
@@ -62,8 +65,8 @@ class FastseedCallback(job.require("transformers", "transformers").TrainerCallba
         every_step: bool = False,
     ) -> None:
         if master_seed is not None:
-            streams.check_int(_NAME, "master_seed", master_seed, 0, streams.MAX_MASTER)
-        self._master_seed, self._tasks = master_seed, job.check_tasks(_NAME, tasks)
+            validation.check_int(_NAME, "master_seed", master_seed, 0, streams.MAX_MASTER)
+        self._master_seed, self._tasks = master_seed, _common.check_tasks(_NAME, tasks)
         self._every_step = every_step
         self._aside: dict[str, Any] | None = None  # of training, around an evaluation
         self._away = False  # whether the generators are the evaluation's now
@@ -73,7 +76,7 @@ class FastseedCallback(job.require("transformers", "transformers").TrainerCallba
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """See the class."""
-        job.ensure(_NAME, self._master_seed, args.process_index, args.world_size)
+        _common.ensure(_NAME, self._master_seed, args.process_index, args.world_size)
         self._aside, self._away, self._resume = None, False, None
         _seed_samplers(keywords.get("train_dataloader"), self._tasks.train)
         if state.global_step and not _is_whole(state.epoch):
@@ -176,7 +179,7 @@ def _saved_file(args: Any, state: Any) -> str | None:
 
 def _seed_samplers(dataloader: Any, task: int) -> None:
     """Of Accelerate's sampler: it took torch's seed of the moment, which is each rank's own."""
-    key = api.current(_NAME).key("transformers.order", task=task, rank=streams.SHARED)
+    key = api.current(_NAME).derive_key("transformers.order", task=task, rank=streams.SHARED)
     seen = 0
     while dataloader is not None and seen < 8:
         if hasattr(dataloader, "initial_seed") and hasattr(dataloader, "set_epoch"):

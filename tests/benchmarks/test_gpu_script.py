@@ -71,7 +71,7 @@ def test_script_dry_run_lists_the_stages_in_order_and_does_nothing(tmp_path: Pat
     ]  # fmt: skip
     for part in ("FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=9.0", "sm_90", "FAIL_WITHOUT_CUDA=1",
                  "-m cuda", "-m benchmarks.gpu --out", "test_cuda_shuffle.cu",
-                 "tests/data/shuffle.txt", "test_cuda_digest.cu"):  # fmt: skip
+                 "tests/vectors/shuffle.txt", "test_cuda_digest.cu"):  # fmt: skip
         assert part in done.stdout
     assert not (tmp_path / "out").exists()
 
@@ -138,8 +138,8 @@ def test_script_runs_the_programs_and_keeps_all_they_print_in_one_file(tmp_path:
     names = ["program", "kernels", "shuffle_program", "shuffle", "digest_program", "digest"]
     assert ended == [f"{name}: ok" for name in names]
     log = (out / "log.txt").read_text()
-    assert "== kernels\ngiven tests/data/vectors.txt tests/data/draws.txt\n" in log
-    assert "== shuffle\ngiven tests/data/shuffle.txt\n" in log
+    assert "== kernels\ngiven tests/vectors/vectors.txt tests/vectors/draws.txt\n" in log
+    assert "== shuffle\ngiven tests/vectors/shuffle.txt\n" in log
     assert log.endswith("== digest\ngiven \n")
     assert sorted(file.name for file in out.iterdir()) == ["log.txt", "stages.txt"]
 
@@ -196,8 +196,8 @@ def test_script_fails_for_tests_that_fail(status, code, tmp_path: Path) -> None:
     done = run(OUT=str(tmp_path / "out"), PYTHON=python, STAGES="tests")
     assert done.returncode == code
     called = (tmp_path / "calls").read_text()
-    assert "pytest -m cuda" in called and "tests/test_ops.py" in called
-    assert "tests/test_predecessor.py" not in called
+    assert "pytest -m cuda" in called and "tests/backend/test_derive_ops.py" in called
+    assert "tests/seeder/test_fwr13y_scheme.py" not in called
 
 
 def test_script_settings_of_pytest_work_without_pytest_timeout() -> None:
@@ -206,7 +206,7 @@ def test_script_settings_of_pytest_work_without_pytest_timeout() -> None:
     option = addopts.group().removeprefix("-o ").replace('"', "")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:timeout", "-o", option, "--collect-only", "-q",
-         "-m", "cuda", "-p", "no:cacheprovider", "tests/test_ops.py"],
+         "-m", "cuda", "-p", "no:cacheprovider", "tests/backend/test_derive_ops.py"],
         cwd=ROOT, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode in (0, 5), done.stdout + done.stderr

@@ -14,11 +14,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from support import clean_environment
+from helpers.support import clean_environment
 
 import fastseed
 from fastseed import cli
-from fastseed.cli import COMMANDS, completion, exits, main, output
+from fastseed.cli import COMMANDS, completion, exit_codes, main, output
 
 
 def subcommand(monkeypatch, run, name="planted"):
@@ -45,7 +45,7 @@ def test_help_names_every_subcommand_and_every_exit_code(capsys):
     shown = capsys.readouterr().out
     for name in COMMANDS:
         assert re.search(rf"^    {name}\b", shown, re.M), name
-    for code in exits.MEANINGS:
+    for code in exit_codes.MEANINGS:
         assert re.search(rf"^ +{code}  \w", shown, re.M), code
 
 
@@ -72,7 +72,7 @@ def test_version(capsys):
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["env"], ["env", "show"], ["--versio"]])
 def test_wrong_usage_ends_with_2_and_without_a_traceback(arguments, capsys):
-    assert main(arguments) == exits.USAGE
+    assert main(arguments) == exit_codes.USAGE
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.startswith("usage: fastseed")
     assert "error:" in shown.err and "Traceback" not in shown.err
@@ -81,13 +81,13 @@ def test_wrong_usage_ends_with_2_and_without_a_traceback(arguments, capsys):
 @pytest.mark.parametrize(
     "error, code",
     [
-        (ValueError("fastseed.f: n must be 1, got 2"), exits.USAGE),
-        (TypeError("fastseed.f: n must be an integer, got 'x'"), exits.USAGE),
-        (FileNotFoundError(2, "No such file or directory", "gone.json"), exits.USAGE),
-        (RuntimeError("fastseed.f: call fastseed.init(...) first"), exits.UNAVAILABLE),
-        (ImportError("fastseed verify: needs matplotlib"), exits.UNAVAILABLE),
-        (exits.Exit(exits.FOUND, "found"), exits.FOUND),
-        (KeyboardInterrupt(), exits.INTERRUPTED),
+        (ValueError("fastseed.f: n must be 1, got 2"), exit_codes.USAGE),
+        (TypeError("fastseed.f: n must be an integer, got 'x'"), exit_codes.USAGE),
+        (FileNotFoundError(2, "No such file or directory", "gone.json"), exit_codes.USAGE),
+        (RuntimeError("fastseed.f: call fastseed.init(...) first"), exit_codes.UNAVAILABLE),
+        (ImportError("fastseed verify: needs matplotlib"), exit_codes.UNAVAILABLE),
+        (exit_codes.Exit(exit_codes.FOUND, "found"), exit_codes.FOUND),
+        (KeyboardInterrupt(), exit_codes.INTERRUPTED),
     ],
 )
 def test_expected_errors_have_a_code_and_no_traceback(monkeypatch, capsys, error, code):
@@ -100,29 +100,29 @@ def test_expected_errors_have_a_code_and_no_traceback(monkeypatch, capsys, error
 @pytest.mark.parametrize("error", [ValueError("some bug"), ZeroDivisionError(), ImportError("x")])
 def test_a_bug_is_no_finding_and_shows_its_traceback(monkeypatch, capsys, error):
     subcommand(monkeypatch, raising(error))
-    assert main(["planted"]) == exits.BUG not in (exits.OK, exits.FOUND)
+    assert main(["planted"]) == exit_codes.BUG not in (exit_codes.OK, exit_codes.FOUND)
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_errors_are_json_too(monkeypatch, capsys):
     subcommand(monkeypatch, raising(ValueError("fastseed.f: n must be 1, got '\x1b'")))
-    assert main(["planted", "--json"]) == exits.USAGE
+    assert main(["planted", "--json"]) == exit_codes.USAGE
     error = json.loads(capsys.readouterr().out)["error"]
     assert error == {"exit_code": 2, "message": "fastseed.f: n must be 1, got '\x1b'"}
-    assert main(["planted", "--nonsense", "--json"]) == exits.USAGE
+    assert main(["planted", "--nonsense", "--json"]) == exit_codes.USAGE
     assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == 2
     # Behind `--` the option is another program's.
-    assert main(["planted", "--", "--json"]) == exits.USAGE
+    assert main(["planted", "--", "--json"]) == exit_codes.USAGE
     assert capsys.readouterr().out == ""
 
 
 def test_what_a_subcommand_returns_is_the_exit_code(monkeypatch):
-    subcommand(monkeypatch, lambda args: exits.FOUND)
-    assert main(["planted"]) == exits.FOUND
+    subcommand(monkeypatch, lambda args: exit_codes.FOUND)
+    assert main(["planted"]) == exit_codes.FOUND
 
 
 def test_abbreviated_options_are_refused(capsys):
-    assert main(["env", "show", "x", "--js"]) == exits.USAGE
+    assert main(["env", "show", "x", "--js"]) == exit_codes.USAGE
 
 
 def test_the_module_and_the_script_are_the_command(tmp_path):
@@ -135,8 +135,8 @@ def test_the_module_and_the_script_are_the_command(tmp_path):
             text=True,
             timeout=60,
         )
-        assert done.returncode == exits.USAGE and done.stdout == ""
-        assert done.stderr.startswith("error: fastseed.environment.load: directory must be")
+        assert done.returncode == exit_codes.USAGE and done.stdout == ""
+        assert done.stderr.startswith("error: fastseed.tools.environment.load: directory must be")
 
 
 def test_a_reader_that_stops_reading_is_no_error(tmp_path):
@@ -255,7 +255,7 @@ def test_completion_without_its_extra_names_it(monkeypatch, capsys):
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    assert main(["completion", "bash"]) == exits.UNAVAILABLE
+    assert main(["completion", "bash"]) == exit_codes.UNAVAILABLE
     assert 'pip install "fastseed[completion]"' in capsys.readouterr().err
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import SCRIPTS, run_python
+from helpers.support import SCRIPTS, run_python
 
-from fastseed import cli, doctor
+from fastseed import cli
+from fastseed.debug import checkup
 
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
@@ -23,7 +24,7 @@ def found(tmp_path_factory):
 
 def test_ranks_that_agree(found):
     for code, row in found["agree"]:
-        assert code == 0 and row["status"] == doctor.FINE and row["says"] == "2 ranks agree"
+        assert code == 0 and row["status"] == checkup.FINE and row["says"] == "2 ranks agree"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_ranks_that_do_not_agree(found, case, says):
     """Both are told, and at once: neither waits for the other."""
     assert len(found[case]) == 2
     for code, row in found[case]:
-        assert code == 1 and row["status"] == doctor.WRONG and says in row["says"]
+        assert code == 1 and row["status"] == checkup.WRONG and says in row["says"]
     assert "rank 1" in found[case][0][1]["says"]
 
 
@@ -52,4 +53,4 @@ def test_a_job_of_several_without_a_process_group_is_told(tmp_path, capsys):
     cli.main(["doctor", "--json", str(script)])
     rows = json.loads(capsys.readouterr().out)["rows"]
     (row,) = [row for row in rows if row["topic"] == "ranks"]
-    assert row["status"] == doctor.NOTE and row["says"] == "there is no process group to ask"
+    assert row["status"] == checkup.NOTE and row["says"] == "there is no process group to ask"

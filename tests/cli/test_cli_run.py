@@ -11,11 +11,11 @@ import sys
 import time
 
 import pytest
-from support import LAUNCHER_VARIABLES, SCRIPTS
+from helpers.support import LAUNCHER_VARIABLES, SCRIPTS
 
-from fastseed import launching
-from fastseed.cli import exits, main
+from fastseed.cli import exit_codes, main
 from fastseed.cli import run as command
+from fastseed.determinism import launch
 
 OURS = ("PYTHONHASHSEED", "FASTSEED_MASTER_SEED", "FASTSEED_DETERMINISTIC", "FASTSEED_CONFIG")
 DETERMINISTIC = {
@@ -61,7 +61,7 @@ def becoming(monkeypatch):
         calls.append((list(arguments), dict(variables)))
         return 0
 
-    monkeypatch.setattr(launching, "become", become)
+    monkeypatch.setattr(launch, "become", become)
     yield calls
     os.environ.clear()
     os.environ.update(before)
@@ -100,7 +100,7 @@ def becoming(monkeypatch):
     ],
 )
 def test_variables(base, how, expected):
-    assert launching.variables(base, **how) == expected
+    assert launch.variables(base, **how) == expected
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_variables(base, how, expected):
 def test_variables_of_a_file(tmp_path, monkeypatch, section, how, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.json").write_text(json.dumps({"determinism": section}))
-    found = launching.variables({}, file="c.json", **how)
+    found = launch.variables({}, file="c.json", **how)
     assert found.pop("FASTSEED_CONFIG") == str(tmp_path / "c.json")  # wherever the program goes
     assert found == expected
 
@@ -162,7 +162,7 @@ def test_what_is_behind_the_program_is_the_programs(becoming, capsys):
     ],
 )
 def test_wrong_usage_starts_nothing(becoming, capsys, arguments):
-    assert main(["run", *arguments]) == exits.USAGE
+    assert main(["run", *arguments]) == exit_codes.USAGE
     assert becoming == []
     shown = capsys.readouterr()
     assert shown.err and "Traceback" not in shown.err
@@ -171,7 +171,7 @@ def test_wrong_usage_starts_nothing(becoming, capsys, arguments):
 def test_a_bad_configuration_starts_nothing_and_is_named(becoming, tmp_path, capsys):
     path = tmp_path / "c.json"
     path.write_text('{"determinism": {"numpy_seed": NaN}}')
-    assert main(["run", "--config", str(path), "--", "python"]) == exits.USAGE
+    assert main(["run", "--config", str(path), "--", "python"]) == exit_codes.USAGE
     assert "determinism.numpy_seed must be finite, got NaN" in capsys.readouterr().err
     assert becoming == []
 
@@ -200,7 +200,7 @@ def test_a_runs_name_cannot_leave_its_folder(becoming, tmp_path, capsys, name):
     folder = tmp_path / "runs"
     for dry in ([], ["--dry-run"]):
         line = ["run", "--capture", str(folder), f"--name={name}", *dry, "--", "python"]
-        assert main(line) == exits.USAGE
+        assert main(line) == exit_codes.USAGE
         assert "fastseed.run: name must be" in capsys.readouterr().err
     assert becoming == [] and not folder.exists()
 
@@ -211,13 +211,13 @@ def test_a_runs_name_that_leads_elsewhere(becoming, tmp_path, capsys, target):
     folder.mkdir()
     (folder / "link").symlink_to(target)
     line = ["run", "--capture", str(folder), "--name", "link", "--", "python"]
-    assert main(line) == exits.USAGE
+    assert main(line) == exit_codes.USAGE
     assert "name must stay in" in capsys.readouterr().err and becoming == []
 
 
 @pytest.mark.parametrize("name", ["a", "lr-0.1_b", "7", "_x", "a" * 128])
 def test_run_names_that_are_fine(tmp_path, name):
-    assert launching.run_folder(tmp_path / "new", name) == tmp_path / "new" / name
+    assert launch.run_folder(tmp_path / "new", name) == tmp_path / "new" / name
 
 
 def test_a_capture_is_of_what_the_program_gets(becoming, tmp_path, monkeypatch):
@@ -229,7 +229,7 @@ def test_a_capture_is_of_what_the_program_gets(becoming, tmp_path, monkeypatch):
     assert call[1]["FASTSEED_RUN_DIR"] == str(folder / "one")
     text = "".join(path.read_text() for path in (folder / "one").iterdir() if path.is_file())
     assert '"PYTHONHASHSEED"' in text and '"FASTSEED_MASTER_SEED"' in text
-    assert main(line) == exits.USAGE  # the folder is in use
+    assert main(line) == exit_codes.USAGE  # the folder is in use
     assert len(becoming) == 1
 
 
@@ -237,8 +237,8 @@ def test_a_capture_that_cannot_be_made_says_so(becoming, tmp_path, capsys, monke
     import fastseed
 
     monkeypatch.delattr(fastseed, "environment")
-    monkeypatch.setitem(sys.modules, "fastseed.environment", None)
-    assert main(["run", "--capture", str(tmp_path / "x"), "--", "python"]) == exits.UNAVAILABLE
+    monkeypatch.setitem(sys.modules, "fastseed.tools.environment", None)
+    assert main(["run", "--capture", str(tmp_path / "x"), "--", "python"]) == exit_codes.UNAVAILABLE
     assert "--capture cannot be done here" in capsys.readouterr().err and becoming == []
 
 
@@ -344,6 +344,6 @@ def test_the_program_ignores_no_signal_that_python_ignores():
 def test_a_program_that_cannot_be_started_leaves_the_signals_alone():
     before = signal.getsignal(signal.SIGPIPE)
     with pytest.raises(FileNotFoundError) as error:
-        launching.become(["no-such-program-at-all"], {"PATH": "/usr/bin"})
+        launch.become(["no-such-program-at-all"], {"PATH": "/usr/bin"})
     assert error.value.filename == "no-such-program-at-all"
     assert signal.getsignal(signal.SIGPIPE) is before

@@ -12,12 +12,12 @@ import sys
 import time
 
 import pytest
-from support import clean_environment
+from helpers.support import clean_environment
 
-from fastseed import environment
-from fastseed.cli import exits, main, verify
-from fastseed.verify import PLACES
-from fastseed.verify.reports import plots
+from fastseed.cli import exit_codes, main, verify
+from fastseed.tools import environment
+from fastseed.tools.verify import PLACES
+from fastseed.tools.verify.reports import plots
 
 SCRIPT = """\
 import json, os, sys, time
@@ -61,7 +61,7 @@ def arguments(folder, *options: str, begin: str = "") -> list[str]:
 
 
 def test_passing_prints_tables_and_where_the_reports_are(tmp_path, capsys):
-    assert main(arguments(tmp_path)) == exits.OK
+    assert main(arguments(tmp_path)) == exit_codes.OK
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
     assert lines[-1] == (
@@ -74,12 +74,12 @@ def test_passing_prints_tables_and_where_the_reports_are(tmp_path, capsys):
     progress = shown.err.splitlines()
     assert len(progress) == 8 and progress[-1].startswith("100%  unseeded-1 took ")
     assert "left" in progress[0] and "left" not in progress[-1]
-    assert main(arguments(tmp_path)) == exits.OK
+    assert main(arguments(tmp_path)) == exit_codes.OK
     assert capsys.readouterr().err.splitlines()[0].endswith("%  whole-0 was there")
 
 
 def test_failing_ends_with_1(tmp_path, capsys, no_picture):
-    assert main(arguments(tmp_path, begin=UNSEEDED)) == exits.FOUND
+    assert main(arguments(tmp_path, begin=UNSEEDED)) == exit_codes.FOUND
     assert capsys.readouterr().out.splitlines()[-1].startswith("FAILED: not reproducible: ")
 
 
@@ -93,18 +93,18 @@ def strict(text: str):
 @pytest.mark.parametrize(
     ("begin", "code"),
     [
-        ("", exits.OK),
-        (UNSEEDED, exits.FOUND),
-        ("print(json.dumps({'step': -1, 'loss': float('nan')}))\n", exits.OK),
-        ("print('\\x1b[31m\\0\\xff\\u2028{\"loss\": ')\n", exits.OK),
+        ("", exit_codes.OK),
+        (UNSEEDED, exit_codes.FOUND),
+        ("print(json.dumps({'step': -1, 'loss': float('nan')}))\n", exit_codes.OK),
+        ("print('\\x1b[31m\\0\\xff\\u2028{\"loss\": ')\n", exit_codes.OK),
     ],
 )
 def test_json_is_one_document_and_nothing_else(tmp_path, capsys, no_picture, begin, code):
-    options = ("--json", "--runs", "1") if code == exits.OK else ("--json",)
+    options = ("--json", "--runs", "1") if code == exit_codes.OK else ("--json",)
     assert main(arguments(tmp_path, *options, begin=begin)) == code
     shown = capsys.readouterr()
     found = strict(shown.out)
-    assert found["passed"] == (code == exits.OK)
+    assert found["passed"] == (code == exit_codes.OK)
     assert shown.err == "" and "\x1b" not in shown.out
     with open(tmp_path / "runs" / "report" / "report.json") as file:
         assert strict(file.read()) == found
@@ -113,19 +113,29 @@ def test_json_is_one_document_and_nothing_else(tmp_path, capsys, no_picture, beg
 @pytest.mark.parametrize(
     ("begin", "options", "code", "says"),
     [
-        ("sys.exit('\\x1b[31mred')\n", (), exits.UNAVAILABLE, "got exit code 1; the end of"),
-        ("print(1); sys.exit()\n", (), exits.USAGE, "format must be given for"),
-        ("", ("--log", "x.jsonl"), exits.USAGE, "log must be one path below {run}"),
-        ("", ("--epochs", "1"), exits.USAGE, "epochs must be in [2, 2147483647], got 1"),
-        ("", ("--epochs", "9" * 4000), exits.USAGE, "epochs must be in [2, 2147483647], got 9999"),
-        ("", ("--runs", "9" * 5000), exits.USAGE, "argument --runs: invalid int value"),
-        ("", ("--seed", "-1"), exits.USAGE, "seed must be in [0, 18446744073709551615], got -1"),
-        ("", ("--timeout", "nan"), exits.USAGE, "timeout must be in (0, 2.592e+06] seconds"),
-        ("", ("--timeout", "x"), exits.USAGE, "argument --timeout: invalid float value"),
-        ("", ("--require", "x"), exits.USAGE, "argument --require: invalid choice"),
-        ("", ("--format", "x"), exits.USAGE, "format must be one of ("),
-        ("", ("--pattern", "("), exits.USAGE, "pattern must be a regular expression"),
-        ("", ("--unknown",), exits.USAGE, "unrecognized arguments: --unknown"),
+        ("sys.exit('\\x1b[31mred')\n", (), exit_codes.UNAVAILABLE, "got exit code 1; the end of"),
+        ("print(1); sys.exit()\n", (), exit_codes.USAGE, "format must be given for"),
+        ("", ("--log", "x.jsonl"), exit_codes.USAGE, "log must be one path below {run}"),
+        ("", ("--epochs", "1"), exit_codes.USAGE, "epochs must be in [2, 2147483647], got 1"),
+        (
+            "",
+            ("--epochs", "9" * 4000),
+            exit_codes.USAGE,
+            "epochs must be in [2, 2147483647], got 9999",
+        ),
+        ("", ("--runs", "9" * 5000), exit_codes.USAGE, "argument --runs: invalid int value"),
+        (
+            "",
+            ("--seed", "-1"),
+            exit_codes.USAGE,
+            "seed must be in [0, 18446744073709551615], got -1",
+        ),
+        ("", ("--timeout", "nan"), exit_codes.USAGE, "timeout must be in (0, 2.592e+06] seconds"),
+        ("", ("--timeout", "x"), exit_codes.USAGE, "argument --timeout: invalid float value"),
+        ("", ("--require", "x"), exit_codes.USAGE, "argument --require: invalid choice"),
+        ("", ("--format", "x"), exit_codes.USAGE, "format must be one of ("),
+        ("", ("--pattern", "("), exit_codes.USAGE, "pattern must be a regular expression"),
+        ("", ("--unknown",), exit_codes.USAGE, "unrecognized arguments: --unknown"),
     ],
 )
 def test_errors_and_their_codes(tmp_path, capsys, begin, options, code, says):
@@ -140,20 +150,22 @@ def test_errors_and_their_codes(tmp_path, capsys, begin, options, code, says):
 
 @pytest.mark.parametrize("given", [[], ["--"]])
 def test_a_program_has_to_be_given(capsys, given, tmp_path):
-    assert main(["verify", "--epochs", "4", "--dir", str(tmp_path / "x"), *given]) == exits.USAGE
+    assert (
+        main(["verify", "--epochs", "4", "--dir", str(tmp_path / "x"), *given]) == exit_codes.USAGE
+    )
     assert capsys.readouterr().err == ("fastseed verify: give a program: … -- python train.py …\n")
-    assert main(["verify"]) == exits.USAGE
+    assert main(["verify"]) == exit_codes.USAGE
     assert "the following arguments are required: --epochs, --dir" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
 
 def test_help_shows_places_an_example_and_exit_codes(capsys):
-    assert main(["verify", "--help"]) == exits.OK
+    assert main(["verify", "--help"]) == exit_codes.OK
     shown = capsys.readouterr().out
     for place, text in PLACES.items():
         assert f"  {{{place}}}" in shown and text in shown
     assert "[ --resume {resume} or --seed {seed} ]" in shown
-    assert all(f"{code:>3}  {text}" in shown for code, text in exits.MEANINGS.items())
+    assert all(f"{code:>3}  {text}" in shown for code, text in exit_codes.MEANINGS.items())
 
 
 def test_without_the_extra_it_is_plain_and_says_what_is_missing(tmp_path, capsys, monkeypatch):
@@ -168,7 +180,7 @@ def test_without_the_extra_it_is_plain_and_says_what_is_missing(tmp_path, capsys
     for name in [one for one in sys.modules if one.partition(".")[0] in missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", refusing)
-    assert main(arguments(tmp_path)) == exits.OK
+    assert main(arguments(tmp_path)) == exit_codes.OK
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("PASSED: bit-identical: ")
     notes = [line for line in lines if line.startswith("note: ")]
@@ -219,7 +231,7 @@ def test_an_interrupt_ends_all_and_what_is_done_is_kept(tmp_path, how):
         out, errors = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert (process.returncode, out) == (exits.INTERRUPTED, ""), errors
+    assert (process.returncode, out) == (exit_codes.INTERRUPTED, ""), errors
     assert errors.splitlines()[-1] == "fastseed: interrupted" and "Traceback" not in errors
     assert len(written) == 2
     for pid in " ".join(written).split():

@@ -1,7 +1,7 @@
 // What the parts of the CUDA test share: arrays of the device with guarded surroundings.
 //
 // One source for two builds: nvcc makes a program for a GPU of it, a C++ compiler with
-// tests/cuda_shim in place of CUDA's headers one that runs the same kernels on the host.
+// tests/csrc/cuda_shim in place of CUDA's headers one that runs the same kernels on the host.
 #pragma once
 #include <cuda_runtime.h>
 

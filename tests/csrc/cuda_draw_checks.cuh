@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "../../csrc/kernels/cuda_draw.cuh"
+#include "../../csrc/cuda/draw.cuh"
 #include "cuda_checks.h"
 
 namespace {

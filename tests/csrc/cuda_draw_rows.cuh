@@ -1,9 +1,9 @@
-// Included by test_cuda.cu. Rows of tests/data/draws.txt, answered by the device.
+// Included by test_cuda.cu. Rows of tests/vectors/draws.txt, answered by the device.
 #pragma once
 #include <sstream>
 #include <string>
 
-#include "../../csrc/kernels/cuda_draw.cuh"
+#include "../../csrc/cuda/draw.cuh"
 #include "cuda_checks.h"
 
 namespace {

@@ -1,10 +1,10 @@
-// The shorter functions of csrc/kernels/cuda_real.cuh against those of csrc/core/real.h, on the
+// The shorter functions of csrc/cuda/fp_math.cuh against those of csrc/core/fp_math.h, on the
 // host.
 //
 //   cuda_real_checks [stride]    every stride-th word; 1 is all of them, and takes minutes
 #include <cinttypes>
 
-#include "../../csrc/kernels/cuda_real.cuh"
+#include "../../csrc/cuda/fp_math.cuh"
 #include "check.h"
 
 namespace {

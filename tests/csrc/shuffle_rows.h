@@ -5,8 +5,8 @@
 #include <map>
 #include <sstream>
 
-#include "../../csrc/core/permute.h"
-#include "../../csrc/kernels/shuffle.h"
+#include "../../csrc/core/shuffle.h"
+#include "../../csrc/cpu/shuffle.h"
 #include "check.h"
 #include "names.h"
 #include "sha256.h"

@@ -14,7 +14,7 @@
 #include "../../csrc/core/mt19937.h"
 #include "../../csrc/core/permute.h"
 #include "../../csrc/core/philox.h"
-#include "../../csrc/kernels/launch.h"
+#include "../../csrc/cpu/derive.h"
 #include "check.h"
 #include "kernel_checks.h"
 #include "names.h"

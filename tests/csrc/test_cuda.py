@@ -1,6 +1,6 @@
 """The CUDA kernels without a GPU: as C++, thread by thread, under sanitizers.
 
-``../cuda_shim/cuda_runtime.h`` stands in for CUDA's header of that name. The same sources, compiled
+``cuda_shim/cuda_runtime.h`` stands in for CUDA's header of that name. The same sources, compiled
 by nvcc, are the test of the kernels on a GPU (``benchmarks/gpu.sh``).
 """
 
@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-TESTS, KERNELS = HERE.parent, HERE.parents[1] / "csrc" / "kernels"
-DATA = TESTS / "data"
+TESTS, KERNELS = HERE.parent, HERE.parents[1] / "csrc" / "cuda"
+DATA = TESTS / "vectors"
 STRICT = (
     "-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-ffp-contract=off",
-    f"-I{TESTS / 'cuda_shim'}",
+    f"-I{HERE / 'cuda_shim'}",
 )  # fmt: skip
 SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 

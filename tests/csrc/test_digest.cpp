@@ -4,7 +4,7 @@
 #include <cinttypes>
 #include <cstring>
 
-#include "../../csrc/kernels/cpu.h"
+#include "../../csrc/cpu/dispatch.h"
 #include "digest_rows.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <cinttypes>
 #include <cmath>
 
-#include "../../csrc/kernels/launch.h"
+#include "../../csrc/cpu/derive.h"
 #include "shuffle_rows.h"
 
 namespace {

@@ -9,7 +9,7 @@ import pytest
 import test_cuda
 from test_core import HERE, KERNELS, SANITIZE, build, run
 
-SHUFFLE = HERE.parent / "data" / "shuffle.txt"
+SHUFFLE = HERE.parent / "vectors" / "shuffle.txt"
 FOLDER = KERNELS[0].parent
 SOURCES = (*KERNELS, *sorted(FOLDER.glob("shuffle*.cpp")))
 MAIN = (HERE / "test_shuffle.cpp",)

@@ -38,7 +38,7 @@ def test_compiled_draws_of_every_kind_are_the_eager_ones():
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_compiled_banks_go_on_as_eager_ones(mode):
     """With rows by mask and by index; and where compiled code becomes a CUDA graph."""
-    banks = [fastseed.StreamBank(20, device=DEVICE, name="b") for _ in range(2)]
+    banks = [fastseed.random.StreamBank(20, device=DEVICE, name="b") for _ in range(2)]
     for bank in banks:
         bank.reseed_from_seeds(range(20))
     mask = torch.arange(20, device=DEVICE) % 3 == 0
@@ -57,34 +57,34 @@ def test_compiled_banks_go_on_as_eager_ones(mode):
 
 def test_compiled_reseeds_and_fills_are_the_eager_ones():
     fastseed.init(42, rank=2, world_size=4)
-    bank, twin = (fastseed.StreamBank(20, device=DEVICE, name="b") for _ in range(2))
+    bank, twin = (fastseed.random.StreamBank(20, device=DEVICE, name="b") for _ in range(2))
 
     @torch.compile(fullgraph=True)
     def step(scope, key, x):
         bank.reseed_from_scope(scope)
-        return bank.rand(5), fastseed.normal_(x, key, std=0.02)
+        return bank.rand(5), fastseed.random.normal_(x, key, std=0.02)
 
     for epoch in range(3):
         key = keys_of(3)[epoch].to(DEVICE)
         drawn, filled = step(
-            fastseed.scope(1, epoch, device=DEVICE), key, torch.empty(50, 3, device=DEVICE)
+            fastseed.derive_scope(1, epoch, device=DEVICE), key, torch.empty(50, 3, device=DEVICE)
         )
         twin.reseed(1, epoch)
         assert torch.equal(raw(drawn), raw(twin.rand(5)))
-        want = fastseed.normal_(torch.empty(50, 3), key.cpu(), std=0.02)
+        want = fastseed.random.normal_(torch.empty(50, 3), key.cpu(), std=0.02)
         assert torch.equal(raw(filled), raw(want))
 
 
 def test_captured_rows_and_fills_follow_their_tensors():
     """A mask, a key and seeds that are written between replays; and state put back in place."""
-    bank, twin = (fastseed.StreamBank(30, device=d, name="b") for d in (DEVICE, "cpu"))
+    bank, twin = (fastseed.random.StreamBank(30, device=d, name="b") for d in (DEVICE, "cpu"))
     mask = torch.zeros(30, dtype=torch.bool, device=DEVICE)
     seeds = torch.zeros(30, dtype=torch.int64, device=DEVICE)
     key, filled = keys_of(1)[0].to(DEVICE), torch.zeros(1000, device=DEVICE)
 
     def work():
         bank.reseed_from_seeds(seeds)
-        fastseed.normal_(filled, key)
+        fastseed.random.normal_(filled, key)
         return bank.randn(5), bank.exponential(4, rows=mask)
 
     work()
@@ -100,12 +100,12 @@ def test_captured_rows_and_fills_follow_their_tensors():
         assert torch.equal(raw(drawn[0]), raw(twin.randn(5)))
         assert torch.equal(raw(drawn[1]), raw(twin.exponential(4, rows=mask.cpu())))
         assert torch.equal(raw(bank.positions), raw(twin.positions))
-        assert torch.equal(raw(filled), raw(fastseed.normal_(torch.zeros(1000), key.cpu())))
+        assert torch.equal(raw(filled), raw(fastseed.random.normal_(torch.zeros(1000), key.cpu())))
 
 
 def test_a_registered_bank_follows_fastseed_reseed_between_replays():
     fastseed.init(42, rank=2, world_size=4)
-    bank, twin = (fastseed.StreamBank(30, device=d) for d in (DEVICE, "cpu"))
+    bank, twin = (fastseed.random.StreamBank(30, device=d) for d in (DEVICE, "cpu"))
     fastseed.register_generator(bank, name="environments")
     other = fastseed.Seeder(42, rank=2, world_size=4)
     other.register_generator(twin, name="environments")

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from fastseed import digest_parts
-from fastseed.digest import compare, digest
-from fastseed.watch import Watch
-from fastseed.watch_compare import bisect
+from fastseed.debug import tensor_digest
+from fastseed.debug.bisection import bisect
+from fastseed.debug.tree_digest import compare, digest
+from fastseed.debug.watch import Watch
 
 pytestmark = pytest.mark.cuda
 
@@ -23,7 +23,7 @@ def tensor_of(shape, dtype):
 
 
 def test_the_kernel_is_there():
-    assert digest_parts.cuda_kernel() is not None
+    assert tensor_digest.cuda_kernel() is not None
 
 
 def test_a_tree_in_one_launch():
@@ -51,10 +51,10 @@ def test_layouts_and_addresses():
 @pytest.mark.parametrize("place", [2**32 - 20, 2**64 - 21])
 def test_places_carry_into_the_upper_word(place):
     data = tensor_of((3, 160_000), torch.int8).view(torch.uint8)
-    here = digest_parts.rows_of(data, place, 10_000)
-    there = digest_parts.rows_of(data.to(DEVICE), place, 10_000)
+    here = tensor_digest.rows_of(data, place, 10_000)
+    there = tensor_digest.rows_of(data.to(DEVICE), place, 10_000)
     key = 0xFFFFFFFF_00000007
-    assert digest_parts.sum_rows([key], [there]) == digest_parts.sum_rows([key], [here])
+    assert tensor_digest.sum_rows([key], [there]) == tensor_digest.sum_rows([key], [here])
 
 
 def test_every_bit_counts():

@@ -11,31 +11,31 @@ pytestmark = pytest.mark.cuda
 
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 DRAWS = {
-    "rand": (fastseed.rand, REALS, {"low": -1.5, "high": 2.0}),
-    "unit": (fastseed.rand, REALS, {}),
-    "randn": (fastseed.randn, REALS, {"mean": 0.5, "std": 3.0}),
-    "exponential": (fastseed.exponential, REALS, {"rate": 1.5}),
+    "rand": (fastseed.random.rand, REALS, {"low": -1.5, "high": 2.0}),
+    "unit": (fastseed.random.rand, REALS, {}),
+    "randn": (fastseed.random.randn, REALS, {"mean": 0.5, "std": 3.0}),
+    "exponential": (fastseed.random.exponential, REALS, {"rate": 1.5}),
     "bernoulli": (
-        lambda keys, shape, **how: fastseed.bernoulli(keys, 0.3, shape, **how),
+        lambda keys, shape, **how: fastseed.random.bernoulli(keys, 0.3, shape, **how),
         (torch.bool, torch.uint8, *REALS),
         {},
     ),
     "randint": (
-        lambda keys, shape, **how: fastseed.randint(keys, 3, 250, shape, **how),
+        lambda keys, shape, **how: fastseed.random.randint(keys, 3, 250, shape, **how),
         (torch.uint8, torch.int32, torch.int64),
         {},
     ),
     "half of the words rejected": (
-        lambda keys, shape, **how: fastseed.randint(keys, -5, 2**31, shape, **how),
+        lambda keys, shape, **how: fastseed.random.randint(keys, -5, 2**31, shape, **how),
         (torch.int64,),
         {},
     ),
     "wide": (
-        lambda keys, shape, **how: fastseed.randint(keys, -(2**62), 2**62 + 1, shape, **how),
+        lambda keys, shape, **how: fastseed.random.randint(keys, -(2**62), 2**62 + 1, shape, **how),
         (torch.int64,),
         {},
     ),
-    "bits": (fastseed.bits, (torch.uint32, torch.uint64), {}),
+    "bits": (fastseed.random.bits, (torch.uint32, torch.uint64), {}),
 }
 CASES = [(name, dtype) for name, (_, dtypes, _) in DRAWS.items() for dtype in dtypes]
 
@@ -74,8 +74,8 @@ def test_draws_have_the_bits_of_the_cpu(name, dtype, shape, n):
 def test_draws_write_to_any_address_and_no_other(dtype, shift):
     memory = torch.full((3000,), 7.0, dtype=dtype, device="cuda")
     out = memory[shift : shift + 2000].view(4, 500)
-    fastseed.randn(keys_of(4).cuda(), (500,), out=out)
-    assert torch.equal(raw(out), raw(fastseed.randn(keys_of(4), (500,), dtype=dtype)))
+    fastseed.random.randn(keys_of(4).cuda(), (500,), out=out)
+    assert torch.equal(raw(out), raw(fastseed.random.randn(keys_of(4), (500,), dtype=dtype)))
     assert (memory[:shift] == 7).all() and (memory[shift + 2000 :] == 7).all()
 
 
@@ -90,7 +90,7 @@ def test_parts_have_the_bits_of_the_whole(fill, dtype):
         ((3, 4, 5), (7, 1, 9)),
     ):
         part = torch.empty(size, dtype=dtype, device="cuda")
-        shard = fastseed.Shard(whole.shape, offsets)
+        shard = fastseed.random.Shard(whole.shape, offsets)
         getattr(fastseed, fill)(part, 12345, shard=shard)
         there = tuple(slice(o, o + s) for o, s in zip(offsets, size, strict=True))
         assert torch.equal(raw(part), raw(whole[there]))
@@ -101,10 +101,10 @@ def test_draws_of_more_than_2_to_the_31_values():
     if torch.cuda.mem_get_info()[0] < 3 * n:
         pytest.skip("needs 6.5 GB of device memory")
     key = keys_of(1)[0].cuda()
-    out = fastseed.bernoulli(key, 0.5, (n,), dtype=torch.uint8)
-    shard = fastseed.Shard((n,), (n - 8192,))
+    out = fastseed.random.bernoulli(key, 0.5, (n,), dtype=torch.uint8)
+    shard = fastseed.random.Shard((n,), (n - 8192,))
     tail = torch.empty(8192, dtype=torch.uint8)
-    fastseed.bernoulli_(tail, key.cpu(), 0.5, shard=shard)
+    fastseed.random.bernoulli_(tail, key.cpu(), 0.5, shard=shard)
     assert torch.equal(out[-8192:].cpu(), tail)
 
 
@@ -129,13 +129,13 @@ def test_draws_run_on_the_current_stream():
     with torch.cuda.stream(side):
         torch.cuda._sleep(50_000_000)
         out.fill_(-1.0)
-        fastseed.rand(keys, (4096,), out=out)
+        fastseed.random.rand(keys, (4096,), out=out)
     side.synchronize()
-    assert torch.equal(out.cpu(), fastseed.rand(keys_of(64), (4096,)))
+    assert torch.equal(out.cpu(), fastseed.random.rand(keys_of(64), (4096,)))
 
 
 def test_bank_moves_on_as_on_the_cpu():
-    banks = [fastseed.StreamBank(50, device=device, name="b") for device in ("cpu", "cuda")]
+    banks = [fastseed.random.StreamBank(50, device=device, name="b") for device in ("cpu", "cuda")]
     seeds = torch.arange(50, dtype=torch.int64) - 25
     drawn = []
     for bank in banks:

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 import torch
-from support import clean_environment
+from helpers.support import clean_environment
 
 import fastseed
 
@@ -51,7 +51,7 @@ def own_seeds(**at: int) -> list[int]:
     """Of each device, by its ordinal relative to the current one."""
     count, current = torch.cuda.device_count(), torch.cuda.current_device()
     s = fastseed.Seeder(42, rank=3, world_size=8)
-    return [s.seed("torch.cuda", **at, index=(i - current) % count) for i in range(count)]
+    return [s.derive_seed("torch.cuda", **at, index=(i - current) % count) for i in range(count)]
 
 
 def test_lazy_initialisation_ends_with_the_last_seeds():
@@ -125,7 +125,7 @@ def test_replays_follow_the_pool_as_eager_draws_do():
 def test_refused_reseed_in_a_capture_changes_nothing_anywhere():
     s = fastseed.Seeder(42, rank=3, world_size=8)
     own, called = torch.Generator("cuda"), []
-    bank = fastseed.StreamBank(3, "cuda")
+    bank = fastseed.random.StreamBank(3, "cuda")
     pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator("cuda")])
     for name, member in (("f", called.append), ("g", own), ("pool", pool), ("bank", bank)):
         s.register_generator(member, name=name)

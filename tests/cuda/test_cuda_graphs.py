@@ -12,8 +12,8 @@ pytestmark = pytest.mark.cuda
 N, SHAPE = 300, (17,)
 
 
-def bank_on(device: str) -> fastseed.StreamBank:
-    bank = fastseed.StreamBank(N, device=device, name="graph")
+def bank_on(device: str) -> fastseed.random.StreamBank:
+    bank = fastseed.random.StreamBank(N, device=device, name="graph")
     bank.reseed(1, 0)
     return bank
 
@@ -44,7 +44,7 @@ def test_replays_draw_anew_and_follow_reseeds():
 
 def test_a_captured_reseed_follows_the_scope_tensor():
     bank, twin = bank_on("cuda"), bank_on("cpu")
-    scope = fastseed.scope(1, 0, device="cuda")
+    scope = fastseed.derive_scope(1, 0, device="cuda")
     bank.reseed_from_scope(scope)
     bank.rand(*SHAPE)
     graph = torch.cuda.CUDAGraph()
@@ -52,7 +52,7 @@ def test_a_captured_reseed_follows_the_scope_tensor():
         bank.reseed_from_scope(scope)
         drawn = bank.rand(*SHAPE)
     for epoch in (3, 4, 3):
-        fastseed.scope(1, epoch, out=scope)
+        fastseed.derive_scope(1, epoch, out=scope)
         twin.reseed(1, epoch)
         graph.replay()
         assert torch.equal(drawn.cpu(), twin.rand(*SHAPE))
@@ -97,7 +97,9 @@ def test_every_default_generator_has_the_seed_of_its_relative_ordinal():
     fastseed.reseed(1, 7)
     for i, generator in enumerate(torch.cuda.default_generators):
         index = (i - current) % count
-        assert generator.initial_seed() == fastseed.seed("torch.cuda", task=1, epoch=7, index=index)
+        assert generator.initial_seed() == fastseed.derive_seed(
+            "torch.cuda", task=1, epoch=7, index=index
+        )
         assert generator.get_offset() == 0
     drawn = torch.rand(5, device="cuda")
     assert torch.cuda.default_generators[current].get_offset() > 0
@@ -111,7 +113,7 @@ def test_a_pool_of_many_generators_on_every_device_is_the_loop():
     ]
     pool = fastseed.GeneratorPool(members, name="many")
     pool.reseed(1, 2)
-    want = [fastseed.seed("many", task=1, epoch=2, index=i) for i in range(len(members))]
+    want = [fastseed.derive_seed("many", task=1, epoch=2, index=i) for i in range(len(members))]
     assert [g.initial_seed() for g in members] == want
     torch.rand(9, device="cuda", generator=members[0])
     pool.manual_seed(range(len(members)))

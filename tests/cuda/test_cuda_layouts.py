@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.curand import curand_include
 from test_cuda_draws import CASES, DRAWS, keys_of, raw
-from test_interop import curand_include
 
 import fastseed
 
@@ -63,8 +63,8 @@ def test_draws_into_strided_tensors(name, dtype):
 
 def test_positions_need_no_alignment():
     keys, positions = keys_of(9), torch.arange(9) * 2**52 + torch.arange(9)
-    there = fastseed.randn(shifted(keys), (77,), positions=shifted(positions))
-    assert torch.equal(raw(there), raw(fastseed.randn(keys, (77,), positions=positions)))
+    there = fastseed.random.randn(shifted(keys), (77,), positions=shifted(positions))
+    assert torch.equal(raw(there), raw(fastseed.random.randn(keys, (77,), positions=positions)))
 
 
 # ---------------------------------------------------------------- indices
@@ -102,9 +102,11 @@ def test_layouts_are_those_of_the_cpu(sizes, strides, offset, dtype):
 
 
 LARGE = {
-    "bits": lambda key, shape, out: fastseed.bits(key, shape, out=out),
-    "randn": lambda key, shape, out: fastseed.randn(key, shape, out=out),
-    "randint": lambda key, shape, out: fastseed.randint(key, -(2**62), 2**62 + 1, shape, out=out),
+    "bits": lambda key, shape, out: fastseed.random.bits(key, shape, out=out),
+    "randn": lambda key, shape, out: fastseed.random.randn(key, shape, out=out),
+    "randint": lambda key, shape, out: fastseed.random.randint(
+        key, -(2**62), 2**62 + 1, shape, out=out
+    ),
 }
 LARGE_DTYPES = {"bits": torch.uint32, "randn": torch.float16, "randint": torch.int64}
 
@@ -120,14 +122,14 @@ def test_one_row_of_more_than_2_to_the_31_values(name):
     room_for(n, dtype)
     key = keys_of(1)[0]
     out = LARGE[name](key.to(DEVICE), (n,), torch.empty(n, dtype=dtype, device=DEVICE))
-    fill = {"bits": fastseed.bits_, "randn": fastseed.normal_}.get(name)
+    fill = {"bits": fastseed.random.bits_, "randn": fastseed.random.normal_}.get(name)
     for start in (0, 2**31 - 4000, n - 4096):
         part = torch.empty(4096, dtype=dtype)
-        shard = fastseed.Shard((n,), (start,))
+        shard = fastseed.random.Shard((n,), (start,))
         if fill is not None:
             fill(part, key, shard=shard)
         else:
-            fastseed.randint_(part, key, -(2**62), 2**62 + 1, shard=shard)
+            fastseed.random.randint_(part, key, -(2**62), 2**62 + 1, shard=shard)
         assert torch.equal(raw(out[start : start + 4096]), raw(part)), start
 
 
@@ -135,9 +137,11 @@ def test_rows_of_more_than_2_to_the_31_values_together():
     n, length = 2**17 + 3, 2**14 + 5
     room_for(n * length, torch.float16)
     keys = keys_of(n)
-    out = fastseed.rand(keys.to(DEVICE), (length,), dtype=torch.float16)
+    out = fastseed.random.rand(keys.to(DEVICE), (length,), dtype=torch.float16)
     for row in (0, 2**17 - 45, n - 1):
-        assert torch.equal(raw(out[row]), raw(fastseed.rand(keys[row], length, dtype=out.dtype)))
+        assert torch.equal(
+            raw(out[row]), raw(fastseed.random.rand(keys[row], length, dtype=out.dtype))
+        )
 
 
 # ---------------------------------------------------------------- keys
@@ -184,25 +188,25 @@ def test_draws_leave_the_current_device_as_it_was():
     current = torch.cuda.current_device()
     other = torch.device("cuda", (current + 1) % torch.cuda.device_count())
     keys = keys_of(40)
-    bank = fastseed.StreamBank(40, device=other)
+    bank = fastseed.random.StreamBank(40, device=other)
     bank.reseed_from_seeds(range(40))
-    twin = fastseed.StreamBank(40)
+    twin = fastseed.random.StreamBank(40)
     twin.reseed_from_seeds(range(40))
-    filled = fastseed.normal_(torch.empty(999, device=other), 12345)
+    filled = fastseed.random.normal_(torch.empty(999, device=other), 12345)
     for there, here in (
-        (fastseed.randn(keys.to(other), (99,)), fastseed.randn(keys, (99,))),
+        (fastseed.random.randn(keys.to(other), (99,)), fastseed.random.randn(keys, (99,))),
         (bank.rand(99), twin.rand(99)),
-        (filled, fastseed.normal_(torch.empty(999), 12345)),
+        (filled, fastseed.random.normal_(torch.empty(999), 12345)),
     ):
         assert there.device == other and torch.equal(raw(there), raw(here))
     assert torch.cuda.current_device() == current
     with pytest.raises(ValueError, match="must be on device"):
-        fastseed.rand(keys.to(other), 3, out=torch.empty(40, 3, device=f"cuda:{current}"))
+        fastseed.random.rand(keys.to(other), 3, out=torch.empty(40, 3, device=f"cuda:{current}"))
 
 
 def test_banks_work_on_the_current_stream():
-    bank = fastseed.StreamBank(64, device=DEVICE, name="b")
-    twin = fastseed.StreamBank(64, name="b")
+    bank = fastseed.random.StreamBank(64, device=DEVICE, name="b")
+    twin = fastseed.random.StreamBank(64, name="b")
     out = torch.empty(64, 4096, device=DEVICE)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -224,7 +228,7 @@ def test_fills_of_strided_tensors_with_keys_of_any_device(place):
         there = torch.zeros(9, 50, 20, dtype=dtype, device=DEVICE)
         here = torch.zeros(9, 50, 20, dtype=dtype)
         for tensor in (there, here):
-            fastseed.normal_(tensor.permute(2, 0, 1)[::3], key, position=10**6)
+            fastseed.random.normal_(tensor.permute(2, 0, 1)[::3], key, position=10**6)
         assert torch.equal(raw(there), raw(here)) and (here != 0).any()
 
 
@@ -241,7 +245,7 @@ def test_a_curand_kernel_goes_on_at_a_banks_positions(tmp_path):
     flags = ["-shared", f"-arch=sm_{major}{minor}", "-Xcompiler", f"-fPIC,-idirafter,{include}"]
     source = Path(__file__).with_name("curand_words.cu")
     subprocess.run([nvcc, *flags, source, "-o", library], check=True)
-    bank = fastseed.StreamBank(1000, device=DEVICE)
+    bank = fastseed.random.StreamBank(1000, device=DEVICE)
     bank.reseed_from_seeds(range(1000))
     bank.randn(5, rows=torch.arange(0, 1000, 3, device=DEVICE))
     bank.randint(0, 10**12, (3,))

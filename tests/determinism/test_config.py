@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from fastseed import config, config_files
-from fastseed.config import Config
+from fastseed.determinism import config, config_files
+from fastseed.determinism.config import Config
 
 CLARA = {
     "python_seed": "20191015",
@@ -112,7 +112,9 @@ def test_bounds(name):
 @pytest.mark.parametrize("value", [True, 1.0, None, [1], {"a": 1}, float("nan"), "x"])
 def test_wrong_types(name, value):
     error = ValueError if (name, value) == ("python_seed", "x") else TypeError
-    with pytest.raises(error, match=rf"fastseed.config.parse: determinism\.{name} must be an int"):
+    with pytest.raises(
+        error, match=rf"fastseed.determinism.config.parse: determinism\.{name} must be an int"
+    ):
         config.parse(section_of(**{name: value}))
 
 
@@ -186,7 +188,7 @@ DOUBLE = {
     "suffix, text, message", [(s, *case) for s, cases in DOUBLE.items() for case in cases]
 )
 def test_a_key_twice(load, suffix, text, message):
-    with pytest.raises(ValueError, match=f"fastseed.config.load: .*{message}"):
+    with pytest.raises(ValueError, match=f"fastseed.determinism.config.load: .*{message}"):
         load(text, suffix)
 
 
@@ -216,7 +218,7 @@ def test_nan_elsewhere_in_the_file(load):
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_an_integer_without_end(load, suffix):
     started = time.process_time()
-    with pytest.raises(ValueError, match=r"fastseed.config.load: "):
+    with pytest.raises(ValueError, match=r"fastseed.determinism.config.load: "):
         load(WRITERS[suffix]({"tf_seed": 0}).replace("0", "9" * 900_000), suffix)
     assert time.process_time() - started < 20  # hours, if it were read
 
@@ -235,7 +237,9 @@ DEEP = {
 
 @pytest.mark.parametrize("suffix, text", [(s, t) for s, ts in DEEP.items() for t in ts])
 def test_nesting_is_bounded(load, suffix, text):
-    with pytest.raises(ValueError, match=r"fastseed.config.load: (the file must|line 1 must be)"):
+    with pytest.raises(
+        ValueError, match=r"fastseed.determinism.config.load: (the file must|line 1 must be)"
+    ):
         load(text, suffix)
 
 
@@ -282,7 +286,9 @@ def test_honest_aliases_are_fine(load):
     ["!!python/object/apply:os.system [echo]", "!x y", "!!binary aGk=", "!m {}", "!!set {a}"],
 )
 def test_tags_build_nothing(load, where, value):
-    with pytest.raises(ValueError, match=r"fastseed.config.load: .* must be plain, got the tag"):
+    with pytest.raises(
+        ValueError, match=r"fastseed.determinism.config.load: .* must be plain, got the tag"
+    ):
         load(where.format(value), "yaml")
 
 
@@ -296,7 +302,7 @@ def test_tags_build_nothing(load, where, value):
     ],
 )
 def test_damaged_files(load, suffix, text):
-    with pytest.raises(ValueError, match=r"^fastseed.config.load: "):
+    with pytest.raises(ValueError, match=r"^fastseed.determinism.config.load: "):
         load(text, suffix)
 
 

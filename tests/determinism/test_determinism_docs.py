@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import fastseed
-from fastseed import config, determinism_settings, launching
 from fastseed.cli import main
-from fastseed.determinism_report import STATUSES
+from fastseed.determinism import config, launch
+from fastseed.determinism import settings as determinism_settings
+from fastseed.determinism.report import STATUSES
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "determinism.md").read_text()
 
@@ -64,5 +65,5 @@ def test_the_command_lines_are_understood(monkeypatch, tmp_path):
 
 
 def test_all_names_of_our_variables_are_explained():
-    ours = {launching.MASTER_SEED, launching.RUN_DIR, config.VARIABLE, "FASTSEED_DETERMINISTIC"}
+    ours = {launch.MASTER_SEED, launch.RUN_DIR, config.VARIABLE, "FASTSEED_DETERMINISTIC"}
     assert set(re.findall(r"FASTSEED_[A-Z_]+", TEXT)) == ours

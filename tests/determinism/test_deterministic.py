@@ -13,12 +13,12 @@ import warnings
 import pytest
 import torch
 import torch._inductor.config as inductor
-from support import run_script
+from helpers.support import run_script
 
 import fastseed
-from fastseed import determinism_settings as settings
-from fastseed.determinism import deterministic, from_environment
-from fastseed.determinism_report import ABSENT, ALREADY, LATE, SEEN, SET, STATUSES, Report, Row
+from fastseed.determinism import settings
+from fastseed.determinism.report import ABSENT, ALREADY, LATE, SEEN, SET, STATUSES, Report, Row
+from fastseed.determinism.switches import deterministic, from_environment
 
 VARIABLES = tuple(one.name for one in settings.VARIABLES)
 

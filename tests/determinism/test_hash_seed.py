@@ -6,9 +6,9 @@ import os
 import sys
 
 import pytest
-from support import run_python
+from helpers.support import run_python
 
-from fastseed import hash_seed
+from fastseed.determinism import hash_seed
 
 PROGRAM = """
 import json, os, sys

@@ -9,12 +9,12 @@ import types
 import pytest
 
 import fastseed
-from fastseed import libraries
+from fastseed.generators import frameworks
 
 
 @pytest.fixture(autouse=True)
 def none_imported(monkeypatch):
-    for name in libraries.NAMES:
+    for name in frameworks.NAMES:
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
@@ -34,14 +34,14 @@ def planted(monkeypatch, name, path):
 
 def test_nothing_is_imported_and_nothing_is_registered():
     fastseed.init(42)
-    assert libraries.imported() == () and libraries.register() == ()
-    assert libraries.seed_function("tensorflow") is None
-    assert not set(libraries.NAMES) & set(sys.modules)
+    assert frameworks.imported() == () and frameworks.register() == ()
+    assert frameworks.seed_function("tensorflow") is None
+    assert not set(frameworks.NAMES) & set(sys.modules)
 
 
 def test_importing_fastseed_imports_none_of_them():
-    code = "import fastseed, sys; fastseed.init(1); fastseed.libraries.register(); "
-    code += f"print(set({libraries.NAMES}) & set(sys.modules))"
+    code = "import fastseed, sys; fastseed.init(1); fastseed.generators.frameworks.register(); "
+    code += f"print(set({frameworks.NAMES}) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "set()\n", done.stderr
 
@@ -58,14 +58,16 @@ def test_importing_fastseed_imports_none_of_them():
 def test_they_follow_reseed(monkeypatch, name, path):
     fastseed.init(42, rank=0, world_size=1)
     seeds = planted(monkeypatch, name, path)
-    assert libraries.imported() == (name,) and libraries.register() == (name,)
+    assert frameworks.imported() == (name,) and frameworks.register() == (name,)
     fastseed.reseed(1, 7)
     fastseed.reseed(1, 8)
-    assert seeds == [fastseed.key(name, task=1, epoch=epoch, rank=0) % 2**31 for epoch in (7, 8)]
-    assert libraries.register() == ()  # it is
+    assert seeds == [
+        fastseed.derive_key(name, task=1, epoch=epoch, rank=0) % 2**31 for epoch in (7, 8)
+    ]
+    assert frameworks.register() == ()  # it is
     later = planted(monkeypatch, "cupy" if name == "tensorflow" else "tensorflow", "random.seed")
     if name == "tensorflow":
-        assert libraries.register() == ("cupy",)
+        assert frameworks.register() == ("cupy",)
         fastseed.reseed(1, 9)
         assert len(later) == 1 and len(seeds) == 3
 
@@ -74,17 +76,21 @@ def test_a_library_that_is_half_imported(monkeypatch):
     fastseed.init(42)
     monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
     with pytest.raises(RuntimeError, match="tensorflow must be imported completely"):
-        libraries.register()
-    assert libraries.imported() == ("tensorflow",)
+        frameworks.register()
+    assert frameworks.imported() == ("tensorflow",)
 
 
 def test_wrong_names_and_moments(monkeypatch):
     with pytest.raises(ValueError, match=r"name must be one of \('tensorflow', 'cupy'\), got 'jax"):
-        libraries.seed_function("jax")
-    with pytest.raises(RuntimeError, match=r"fastseed.libraries.register: call fastseed.init"):
-        libraries.register()
-    with pytest.raises(RuntimeError, match=r"fastseed.libraries.jax_key: import jax first"):
-        libraries.jax_key(task=0)
+        frameworks.seed_function("jax")
+    with pytest.raises(
+        RuntimeError, match=r"fastseed.generators.frameworks.register: call fastseed.init"
+    ):
+        frameworks.register()
+    with pytest.raises(
+        RuntimeError, match=r"fastseed.generators.frameworks.jax_key: import jax first"
+    ):
+        frameworks.jax_key(task=0)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +108,8 @@ def jax(the_jax, monkeypatch):
 def test_a_jax_key_is_the_words_of_a_fastseed_key(jax, impl, words):
     fastseed.init(42, rank=0, world_size=1)
     where = {"task": 1, "epoch": 7, "step": 3, "index": 5}
-    key = fastseed.key("jax", **where)
-    found = libraries.jax_key(**where, impl=impl)
+    key = fastseed.derive_key("jax", **where)
+    found = frameworks.jax_key(**where, impl=impl)
     data = jax.random.key_data(found)
     assert [int(w) for w in data] == [key >> 32 * i & 0xFFFFFFFF for i in range(words)]
     assert str(data.dtype) == "uint32" and jax.dtypes.issubdtype(found.dtype, jax.dtypes.prng_key)
@@ -112,19 +118,19 @@ def test_a_jax_key_is_the_words_of_a_fastseed_key(jax, impl, words):
 def test_jax_draws_from_it_and_other_streams_draw_otherwise(jax):
     fastseed.init(42, rank=0, world_size=1)
     draws = {
-        jax.random.normal(libraries.jax_key(name, task=1, epoch=epoch), (4,)).tobytes()
+        jax.random.normal(frameworks.jax_key(name, task=1, epoch=epoch), (4,)).tobytes()
         for name in ("jax", "dropout")
         for epoch in (0, 1)
     }
-    again = jax.random.normal(libraries.jax_key("dropout", task=1, epoch=1), (4,)).tobytes()
+    again = jax.random.normal(frameworks.jax_key("dropout", task=1, epoch=1), (4,)).tobytes()
     assert len(draws) == 4 and again in draws
 
 
 def test_jax_keys_follow_the_default_generator(jax):
     fastseed.init(42)
     with jax.default_prng_impl("rbg"):
-        assert jax.random.key_data(libraries.jax_key(task=0)).shape == (4,)
+        assert jax.random.key_data(frameworks.jax_key(task=0)).shape == (4,)
     with pytest.raises(ValueError):
-        libraries.jax_key(task=0, impl="nonsense")
+        frameworks.jax_key(task=0, impl="nonsense")
     with pytest.raises(ValueError, match=r"fastseed.key: epoch must be"):
-        libraries.jax_key(task=0, epoch=-1)
+        frameworks.jax_key(task=0, epoch=-1)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 import torch._inductor.config as inductor
-from support import snapshot
+from helpers.support import snapshot
 
 import fastseed
-from fastseed.config import Config
-from fastseed.determinism import deterministic
-from fastseed.determinism_report import ABSENT, ALREADY, LATE, SEEN, SET
+from fastseed.determinism.config import Config
+from fastseed.determinism.report import ABSENT, ALREADY, LATE, SEEN, SET
+from fastseed.determinism.switches import deterministic
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_tensorflow_that_is_imported_is_seeded(monkeypatch):
     tensorflow.random = types.SimpleNamespace(set_seed=seeds.append)
     monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
     fastseed.enforce_reproducibility(7)
-    assert seeds == [fastseed.key("tensorflow", task=0) % 2**31]
+    assert seeds == [fastseed.derive_key("tensorflow", task=0) % 2**31]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_explicit_seeds_are_each_librarys_own(monkeypatch):
     tensorflow.random = types.SimpleNamespace(set_seed=seeds.append)
     monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
     config = Config(random_seed=123456, numpy_seed=654321, torch_seed=5, tf_seed=11111)
-    report = fastseed.apply_config(config)
+    report = fastseed.determinism.apply_config(config)
     assert drawn() == (
         random.Random(123456).random(),
         np.random.RandomState(654321).rand(),
@@ -150,8 +150,8 @@ def test_explicit_seeds_are_each_librarys_own(monkeypatch):
 
 def test_what_is_not_named_is_left_alone():
     before, states = switches(), snapshot()
-    assert fastseed.apply_config(Config()).rows == ()
-    report = fastseed.apply_config(Config(workers=3, deterministic=False))
+    assert fastseed.determinism.apply_config(Config()).rows == ()
+    report = fastseed.determinism.apply_config(Config(workers=3, deterministic=False))
     assert [(row.setting, row.status) for row in report.rows] == [("workers", SEEN)]
     assert snapshot() == states and switches() == before
     with pytest.raises(RuntimeError, match="init"):
@@ -161,7 +161,7 @@ def test_what_is_not_named_is_left_alone():
 def test_the_order(monkeypatch):
     """The master seed goes before the explicit ones, which hold until the next reseed."""
     config = Config(1, "warn", 42, 2, 3, 4, 5, 6)
-    report = fastseed.apply_config(config)
+    report = fastseed.determinism.apply_config(config)
     names = [row.setting for row in report.rows]
     keys = ["master_seed", "random_seed", "numpy_seed", "torch_seed", "tf_seed", "workers"]
     assert names[0] == "python_seed" and [n for n in names if n in keys] == keys
@@ -178,10 +178,10 @@ def test_the_order(monkeypatch):
 
 
 def test_python_seed_is_compared_with_what_python_hashes_with(monkeypatch, caplog):
-    monkeypatch.setattr(fastseed.reproducible.hash_seed, "found", lambda: ("7", 7))
-    assert fastseed.apply_config(Config(python_seed=7))["python_seed"].status == ALREADY
+    monkeypatch.setattr(fastseed.seeder.enforce.hash_seed, "found", lambda: ("7", 7))
+    assert fastseed.determinism.apply_config(Config(python_seed=7))["python_seed"].status == ALREADY
     assert not caplog.records
-    report = fastseed.apply_config(Config(python_seed=8))
+    report = fastseed.determinism.apply_config(Config(python_seed=8))
     assert report["python_seed"][1:5] == (8, "7", 7, LATE) and not report.ok
     assert "python_seed is too late" in caplog.text
 
@@ -190,9 +190,9 @@ def test_files(tmp_path, monkeypatch):
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"determinism": {"random_seed": 9}}))
     for source in (path, str(path)):
-        assert fastseed.apply_config(source)["random_seed"].now == 9
+        assert fastseed.determinism.apply_config(source)["random_seed"].now == 9
     monkeypatch.setenv("FASTSEED_CONFIG", str(path))
-    assert fastseed.apply_config()["random_seed"].now == 9
+    assert fastseed.determinism.apply_config()["random_seed"].now == 9
 
 
 def test_errors_change_nothing(tmp_path, monkeypatch):
@@ -201,11 +201,11 @@ def test_errors_change_nothing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
     states = snapshot()
     with pytest.raises(ValueError, match=r"determinism\.numpy_seed must be"):
-        fastseed.apply_config(path)
+        fastseed.determinism.apply_config(path)
     with pytest.raises(RuntimeError, match="imported completely"):
-        fastseed.apply_config(Config(random_seed=1, tf_seed=1))
+        fastseed.determinism.apply_config(Config(random_seed=1, tf_seed=1))
     with pytest.raises(RuntimeError, match=r"fastseed.apply_config: pass a configuration, or"):
-        fastseed.apply_config()
+        fastseed.determinism.apply_config()
     with pytest.raises(TypeError, match=r"source must be a Config or a path, got \{\}"):
-        fastseed.apply_config({})
+        fastseed.determinism.apply_config({})
     assert snapshot() == states

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support import clean_environment
+from helpers.support import clean_environment
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "init_on_mesh.py"
 

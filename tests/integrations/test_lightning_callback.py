@@ -10,13 +10,13 @@ import random
 import numpy as np
 import pytest
 import torch
-from rank_processes import run_ranks
-from support import snapshot
+from helpers.rank_processes import run_ranks
+from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
-from fastseed.data.loading import loader
-from fastseed.data.resume import ResumableLoader
+from fastseed.data.plain_loader import loader
+from fastseed.data.resumable_loader import ResumableLoader
 from fastseed.data.sampler import ShuffleSampler
 from fastseed.integrations import Tasks
 

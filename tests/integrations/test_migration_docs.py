@@ -17,7 +17,7 @@ import pytorch_lightning
 import torch
 import transformers
 from accelerate.data_loader import SeedableRandomSampler
-from support import snapshot
+from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import fastseed
@@ -266,11 +266,13 @@ def test_megatron_offsets_collide_and_ours_do_not():
     for place in places:
         mesh = {name: (i, size) for i, (name, size) in zip(place, sizes.items(), strict=True)}
         rank = (place[0] * 11 + place[1]) * 101 + place[2]
-        varies = fastseed.mesh.tensor_parallel()
-        fastseed.init(42, rank=rank, world_size=2 * 11 * 101, mesh=mesh, varies=varies)
+        distinct_over = fastseed.distributed.mesh.tensor_parallel()
+        fastseed.init(
+            42, rank=rank, world_size=2 * 11 * 101, mesh=mesh, distinct_over=distinct_over
+        )
         fastseed.reseed(1, 0)
         outer = float(torch.rand(()))
-        with fastseed.fork("tensor-parallel"):
+        with fastseed.fork_rng("tensor-parallel"):
             keys.add(("inside", float(torch.rand(()))))
         keys.add(("outside", outer))
     assert len([k for k in keys if k[0] == "inside"]) == 8

@@ -16,7 +16,7 @@ from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data.resume import ResumableLoader
+from fastseed.data.resumable_loader import ResumableLoader
 from fastseed.data.sampler import ShuffleSampler
 from fastseed.integrations.accelerate import AcceleratedJob
 

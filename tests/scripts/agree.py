@@ -48,7 +48,7 @@ def outcome(*arguments, **more):
         return {"error": str(error), "warnings": list(warnings.said)}
     return {
         "master": fastseed.get_master_seed(),
-        "place": [fastseed.api._seeder.rank, fastseed.api._seeder.world_size],
+        "place": [fastseed.seeder.api._seeder.rank, fastseed.seeder.api._seeder.world_size],
         "warnings": list(warnings.said),
     }
 
@@ -93,7 +93,7 @@ found["only rank 0"] = outcome(42 if RANK == 0 else None)
 found["only rank 1"] = outcome(42 if RANK == 1 else None)
 found["negative"] = outcome(-1)
 found["rank out of range"] = outcome(42, rank=2 * RANK, world_size=2)
-found["wrong fork"] = outcome(42, fork="again" if RANK == 0 else None)
+found["wrong fork"] = outcome(42, on_os_fork="again" if RANK == 0 else None)
 found["wrong scheme"] = outcome(42, scheme="x" if RANK == 1 else "philox-v1")
 found["node-local rank"] = outcome(42, 2, 0)
 found["one of one"] = outcome(42, 1, 0)

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 import fastseed
-from fastseed import api
+from fastseed.seeder import api
 
 logging.getLogger("fastseed").setLevel(logging.ERROR)  # scopes are repeated on purpose
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -29,7 +29,7 @@ def met(**arguments):
     """[what verify_agreement led to, the seconds it took]."""
     since = time.monotonic()
     try:
-        fastseed.verify_agreement(**arguments)
+        fastseed.distributed.verify_agreement(**arguments)
         told = "agreed"
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
@@ -124,10 +124,10 @@ start()
 version, api.__version__ = api.__version__, "0.0.9" if RANK == ODD else "1.0.0"
 found["version"] = met()[0]
 api.__version__ = version
-derivation = fastseed._ops.DERIVATION_VERSION
-fastseed._ops.DERIVATION_VERSION = 2 if RANK == ODD else 1
+derivation = fastseed._backend.derive_ops.DERIVATION_VERSION
+fastseed._backend.derive_ops.DERIVATION_VERSION = 2 if RANK == ODD else 1
 found["derivation"] = met()[0]
-fastseed._ops.DERIVATION_VERSION = derivation
+fastseed._backend.derive_ops.DERIVATION_VERSION = derivation
 place = RANK // 2, RANK % 2
 api._seeder._mesh = Mesh(*place, dp=2, tp=2) if RANK != ODD else Mesh(RANK, 0, dp=4, tp=1)
 found["mesh"] = met()[0]

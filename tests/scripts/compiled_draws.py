@@ -17,18 +17,21 @@ MASK = torch.tensor([True, False, True, False, False])
 
 def pure(keys, low, high, n, positions):
     out = torch.zeros(3, n, dtype=torch.float64)
-    fastseed.rand(keys, n, out=out)
+    fastseed.random.rand(keys, n, out=out)
     return (
-        *(fastseed.rand(keys, (n, 3), low=low, high=high, dtype=d) for d in REALS),
-        *(fastseed.randn(keys, n, mean=low, std=high, dtype=d, positions=positions) for d in REALS),
-        *(fastseed.exponential(keys[0], [2, n], rate=high, dtype=d) for d in REALS),
-        *(fastseed.bernoulli(keys, low / 10, n, dtype=d) for d in (torch.bool, torch.uint8)),
-        fastseed.randint(keys, -n, n + 1, (2, n)),
-        fastseed.randint(keys, -(2**63), 2**62 + n, n),
-        fastseed.bits(keys, n),
-        fastseed.bits(keys, (), dtype=torch.uint64, positions=positions),
+        *(fastseed.random.rand(keys, (n, 3), low=low, high=high, dtype=d) for d in REALS),
+        *(
+            fastseed.random.randn(keys, n, mean=low, std=high, dtype=d, positions=positions)
+            for d in REALS
+        ),
+        *(fastseed.random.exponential(keys[0], [2, n], rate=high, dtype=d) for d in REALS),
+        *(fastseed.random.bernoulli(keys, low / 10, n, dtype=d) for d in (torch.bool, torch.uint8)),
+        fastseed.random.randint(keys, -n, n + 1, (2, n)),
+        fastseed.random.randint(keys, -(2**63), 2**62 + n, n),
+        fastseed.random.bits(keys, n),
+        fastseed.random.bits(keys, (), dtype=torch.uint64, positions=positions),
         out,
-        fastseed.rand(keys, n, out=torch.zeros(n, 3).t()),
+        fastseed.random.rand(keys, n, out=torch.zeros(n, 3).t()),
     )
 
 
@@ -58,7 +61,7 @@ def pairs(compiled):
         arguments = (KEYS, low, high, n, torch.tensor([0, 4, n]))
         yield "pure", pure(*arguments), twin[pure](*arguments)
     for low, high, n in PARAMETERS:
-        banks = [fastseed.StreamBank(5) for _ in range(2)]
+        banks = [fastseed.random.StreamBank(5) for _ in range(2)]
         for bank in banks:
             bank.reseed(1, n)
         for function, bank in zip((draws, twin[draws]), banks, strict=True):
@@ -66,13 +69,13 @@ def pairs(compiled):
         yield "bank", sum(banks[0].first, ()), sum(banks[1].first, ())
         yield "positions", (banks[0].positions,), (banks[1].positions,)
     for epoch in range(2):
-        banks = [fastseed.StreamBank(5) for _ in range(2)]
-        arguments = fastseed.scope(1, epoch), torch.arange(5) - 3, torch.arange(5) + epoch
+        banks = [fastseed.random.StreamBank(5) for _ in range(2)]
+        arguments = fastseed.derive_scope(1, epoch), torch.arange(5) - 3, torch.arange(5) + epoch
         found = [reseed_and_draw(banks[0], *arguments), twin[reseed_and_draw](banks[1], *arguments)]
         yield "reseeds", *found
         for what in ("keys", "positions"):
             yield what, *((getattr(bank, what),) for bank in banks)
-        expected = fastseed.StreamBank(5)
+        expected = fastseed.random.StreamBank(5)
         expected.reseed(1, epoch)
         yield "reseed", (expected.rand(3),), (found[1][0],)
 

@@ -25,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from fastseed.digest import assert_ranks_agree, digest
+from fastseed.debug.tree_digest import assert_ranks_agree, digest
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 # The last dimension in bytes: groups that stay whole, groups that are cut, rows of part of one.

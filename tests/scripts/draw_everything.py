@@ -18,10 +18,10 @@ def note(what, tensor):
 
 fastseed.init(42, rank=3, world_size=8)
 keys = fastseed.derive_keys(5, name="draws", task=1)
-bank = fastseed.StreamBank(5)
+bank = fastseed.random.StreamBank(5)
 mask = torch.tensor([True, False, True, True, False])
 seeds = torch.tensor([5, -1, 2**40, 0, -(2**63)])
-scope = fastseed.scope(2, 3, 4)
+scope = fastseed.derive_scope(2, 3, 4)
 reseeds = {
     "scope": lambda: bank.reseed(1, 2, 3),
     "device scope": lambda: bank.reseed_from_scope(scope),

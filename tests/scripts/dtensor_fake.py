@@ -2,7 +2,7 @@
 
 Each rank is a fork of this process with torch's fake process group, which communicates nothing.
 Parameters are index tensors before they are cut; what is left of them has to be what the pieces of
-:mod:`fastseed.shards` say. Prints how many shards were right, and the wrong ones.
+:mod:`fastseed.random.shards` say. Prints how many shards were right, and the wrong ones.
 """
 
 import json
@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import fastseed
-from fastseed import shards
+from fastseed.random import shards
 
 WORLD = 16
 RANKS = (0, 7, 9, 12, 14, 15)
@@ -48,8 +48,8 @@ def check(tensor, shape):
             held[box] = found.reshape(held[box].shape).float()
         if not held.equal(local):
             return [str(tensor.placements), list(shape), local.tolist(), held.tolist()]
-        whole = fastseed.normal_(torch.zeros(shape), KEY).view(-1)
-        fastseed.normal_(tensor, KEY)
+        whole = fastseed.random.normal_(torch.zeros(shape), KEY).view(-1)
+        fastseed.random.normal_(tensor, KEY)
         if not whole[held.long()].equal(tensor.to_local()):
             return ["values", str(tensor.placements), list(shape)]
     return None

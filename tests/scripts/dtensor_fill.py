@@ -83,7 +83,7 @@ class Block(nn.Module):
 
 def fill_all(model):
     for i, (name, parameter) in enumerate(sorted(model.named_parameters())):
-        assert fastseed.normal_(parameter, KEY + i, std=0.02) is parameter, name
+        assert fastseed.random.normal_(parameter, KEY + i, std=0.02) is parameter, name
 
 
 def check_model(parallelise):
@@ -126,7 +126,7 @@ def of_torch(mesh):
 def sums_are_refused(mesh):
     tensor = DTensor.from_local(torch.zeros(3), mesh, [Partial()])
     try:
-        fastseed.normal_(tensor, KEY)
+        fastseed.random.normal_(tensor, KEY)
     except ValueError as error:
         return [str(error)[:65], bool((tensor.to_local() == 0).all())]
     return "no error"

@@ -9,19 +9,19 @@ import ctypes
 import json
 import sys
 
-from fastseed import environment
+from fastseed.tools import environment
 
 
 def unscrub():
-    from fastseed.environment import capturing, git, secrets
+    from fastseed.tools.environment import collect, git, redact
 
     for name in ("text", "strict", "_common"):
-        setattr(secrets.Scrubber, name, lambda self, text: text)
-    secrets.Scrubber.code = lambda self, text, literals: text
-    secrets.Scrubber.arguments = lambda self, arguments: list(arguments)
-    secrets.Scrubber.variable = lambda self, name, value, allowed: value
+        setattr(redact.Scrubber, name, lambda self, text: text)
+    redact.Scrubber.code = lambda self, text, literals: text
+    redact.Scrubber.arguments = lambda self, arguments: list(arguments)
+    redact.Scrubber.variable = lambda self, name, value, allowed: value
     git.scrub_patch = lambda text, scrubber: text
-    assert capturing.Scrubber is secrets.Scrubber
+    assert collect.Scrubber is redact.Scrubber
 
 
 parser = argparse.ArgumentParser(allow_abbrev=False)

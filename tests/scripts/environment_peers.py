@@ -34,7 +34,7 @@ def pip_freeze(_):
 
 
 def ours(folder):
-    from fastseed import environment
+    from fastseed.tools import environment
 
     environment.capture(folder / "ours")
 

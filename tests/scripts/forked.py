@@ -35,7 +35,7 @@ reader, writer = os.pipe()
 pid = os.fork()
 if pid == 0:
     signal.alarm(60)
-    seeder = fastseed.api._seeder
+    seeder = fastseed.seeder.api._seeder
     told = {
         "repr": repr(seeder),
         "scope": list(seeder.scope),
@@ -50,5 +50,5 @@ os.close(writer)
 with os.fdopen(reader) as pipe:
     child = json.loads(pipe.read())
 os.waitpid(pid, 0)
-told = {"pid": os.getpid(), "repr": repr(fastseed.api._seeder), "states": parent}
+told = {"pid": os.getpid(), "repr": repr(fastseed.seeder.api._seeder), "states": parent}
 print(json.dumps({"parent": told, "child": child}))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed import process_fork
+from fastseed.seeder import os_fork
 
 logging.getLogger("fastseed").setLevel(logging.ERROR)  # scopes are repeated on purpose
 MODE = None if sys.argv[1] == "none" else sys.argv[1]
@@ -82,11 +82,11 @@ def later():
 
 def about():
     """What a child says of itself."""
-    s = fastseed.api._seeder
+    s = fastseed.seeder.api._seeder
     return {
         "place": [s.master_seed, s.rank, s.world_size, s.data_rank, list(s.scope)],
-        "streams": [s.stream_master, fastseed.streams._origin.master_seed],
-        "key": fastseed.key("numpy", task=1, epoch=4),
+        "streams": [s.stream_master, fastseed.derivation.streams._origin.master_seed],
+        "key": fastseed.derive_key("numpy", task=1, epoch=4),
         "torch": torch.initial_seed(),
         "repr": repr(s),
     }
@@ -100,7 +100,7 @@ def in_process(queue):
 fastseed.init(42, rank=3, world_size=8, fork=MODE)
 python, numpy, legacy = random.Random(1), np.random.default_rng(1), np.random.RandomState(1)
 single, pool = torch.Generator(), fastseed.GeneratorPool([torch.Generator() for _ in range(2)])
-bank = fastseed.StreamBank(3)
+bank = fastseed.random.StreamBank(3)
 ints, common = [], []
 for name, generator in {
     "own.python": python, "own.numpy": numpy, "own.legacy": legacy, "own.torch": single,
@@ -110,7 +110,7 @@ for name, generator in {
 fastseed.register_generator(common.append, shared=True, name="common")
 
 bank.reseed(0)
-found["before the first reseed"] = [child(lambda: [draws()[:3], fastseed.api._seeder.scope])]
+found["before the first reseed"] = [child(lambda: [draws()[:3], fastseed.seeder.api._seeder.scope])]
 fastseed.reseed(1, 4)
 before = [torch.get_rng_state(), np.random.get_state()[1], random.getstate()]
 found["children"] = [child(draws) for _ in range(3)]
@@ -145,7 +145,7 @@ subprocess.run([sys.executable, "-c", ""], check=True, timeout=60, preexec_fn=la
 found["after a prepared subprocess"] = child(draws)
 
 fastseed.reseed(3, 2)
-with fastseed.api.current("fork").fork("block"):
+with fastseed.seeder.api.current("fork").fork_rng("block"):
     found["inside of a block"] = child(draws)
 
 fastseed.reseed(3, 1)
@@ -161,6 +161,6 @@ found["rank 4"] = [child(lambda: draws()[:3])]
 fastseed.init(42, rank=3, world_size=8, fork=MODE)
 fastseed.reseed(1, 4)
 found["anew"] = [child(lambda: draws()[:3])]
-found["rule"] = process_fork.master_of_child(42, 3, (((1, 4, 0), 1),))
+found["rule"] = os_fork.master_of_child(42, 3, (((1, 4, 0), 1),))
 print(json.dumps(found), flush=True)
 os._exit(0)

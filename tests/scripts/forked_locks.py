@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed import process_fork
+from fastseed.seeder import os_fork
 
 torch.set_num_threads(1)
 stop = threading.Event()
@@ -79,8 +79,8 @@ def big(generator=None):
     return lambda: numbers.uniform_(generator=generator)
 
 
-def start(fork=None):
-    fastseed.init(42, fork=fork)
+def start(on_os_fork=None):
+    fastseed.init(42, on_os_fork=on_os_fork)
     fastseed.register_generator(own, name="own")
     fastseed.register_generator(fastseed.GeneratorPool([torch.Generator(), member]))
     fastseed.register_generator(numpy, name="numbers")
@@ -102,11 +102,11 @@ def without():
     return {"hung": 0, "of": 10}
 
 
-def after(fork=None):
+def after(on_os_fork=None):
     """After ``init``: how many of 30 hang."""
-    start(fork)
+    start(on_os_fork)
     everyone_draws()
-    work = {None: lambda: draw() or "drew", "reseed": lambda: torch.initial_seed()}[fork]
+    work = {None: lambda: draw() or "drew", "reseed": lambda: torch.initial_seed()}[on_os_fork]
     drew = [in_child(lambda: (draw(), work())[1]) for _ in range(30)]
     return {"hung": drew.count(None), "different": len(set(drew)), "said": said}
 
@@ -131,7 +131,7 @@ def two_threads():
 
 def taken():
     """Locks that nobody gives back in time: children get new ones, and say so."""
-    process_fork.SETTLE = process_fork.PATIENCE = 0.05
+    os_fork.SETTLE = os_fork.PATIENCE = 0.05
     start()
     begun = threading.Event()
     small, since = torch.empty(400_000, dtype=torch.float64), time.monotonic()
@@ -206,7 +206,9 @@ def failing():
     fastseed.register_generator(fail, name="fails")
     fastseed.register_generator(seen.append, name="behind")
     fastseed.reseed(1, 3)
-    told = in_child(lambda: [said, len(seen), torch.initial_seed(), fastseed.api._seeder.scope])
+    told = in_child(
+        lambda: [said, len(seen), torch.initial_seed(), fastseed.seeder.api._seeder.scope]
+    )
     mine = torch.initial_seed()
     fastseed.unregister_generator(fail)
     forking = [lambda seed: children.append(in_child(lambda: said))]

@@ -36,7 +36,9 @@ class Draws(Dataset):
 
 
 def main():
-    fastseed.init(42, rank=3, world_size=8, fork=None if sys.argv[1] == "none" else sys.argv[1])
+    fastseed.init(
+        42, rank=3, world_size=8, on_os_fork=None if sys.argv[1] == "none" else sys.argv[1]
+    )
     own = torch.Generator()
     fastseed.register_generator(own, name="own")
     data, found = Draws(own), {}

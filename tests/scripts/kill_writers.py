@@ -12,29 +12,29 @@ import sys
 import time
 
 import fastseed
-from fastseed import checkpoint, checkpoint_files, checkpoint_format
+from fastseed.checkpoint import api, file_io, format
 
 folder, writers = sys.argv[1], int(sys.argv[2])
 path = os.path.join(folder, "state")
 chosen = random.Random(7)
-checkpoint_files._CHUNK = 97  # some 80 calls of write a file, to be killed between any two
-checkpoint_files.os.fsync = lambda fd: time.sleep(2e-4)  # what a disk takes is not the point here
+file_io._CHUNK = 97  # some 80 calls of write a file, to be killed between any two
+file_io.os.fsync = lambda fd: time.sleep(2e-4)  # what a disk takes is not the point here
 
 fastseed.init(42, rank=0, world_size=1)
 known = []
 for epoch in (1, 2):
     fastseed.reseed(1, epoch)
     random.random(), random.gauss(0, 1)
-    known.append(checkpoint_format.encode(fastseed.state_dict(rng=True), "test"))
+    known.append(format.encode(fastseed.state_dict(rng=True), "test"))
 fastseed.reseed(1, 1)
-checkpoint.save(path)
+api.save(path)
 
 
 def write_for_ever():
     ready = True
     while True:
         for data in known:
-            checkpoint_files.replace("test", path, data)
+            file_io.replace("test", path, data)
             if ready:
                 os.write(told, b"x")
                 ready = False
@@ -54,7 +54,7 @@ for _ in range(writers):
     with open(path, "rb") as file:
         held = file.read()
     found[known.index(held) if held in known else 2] += 1
-    checkpoint.load(path)
+    api.load(path)
     left += len(os.listdir(folder)) - 1  # the next writer removes it
-checkpoint.save(path)
+api.save(path)
 print(json.dumps({"found": found, "left": left, "after": os.listdir(folder)}))

@@ -19,8 +19,8 @@ import torch.multiprocessing as mp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from loaders import Indexed, dealt, same
-from support import free_port
+from helpers.loaders import Indexed, dealt, same
+from helpers.support import free_port
 
 import fastseed
 from fastseed.data import ResumableLoader, per_sample

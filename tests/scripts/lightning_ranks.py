@@ -23,7 +23,7 @@ warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 lightning = importlib.import_module(package)
 
-from fastseed.data.resume import ResumableLoader  # noqa: E402
+from fastseed.data.resumable_loader import ResumableLoader  # noqa: E402
 from fastseed.integrations.lightning import FastseedCallback  # noqa: E402
 
 
@@ -76,7 +76,7 @@ def run(mode):
         trainer.fit(model, ResumableLoader(Points(), batch_size=3, shuffle=True), ckpt_path=path)
     except ValueError as error:
         return {"error": str(error)}
-    seeder = fastseed.api.current("test")
+    seeder = fastseed.seeder.api.current("test")
     held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     return {
         "rank": [seeder.rank, seeder.world_size],

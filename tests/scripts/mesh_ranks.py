@@ -22,7 +22,8 @@ from torch.distributed.tensor import Replicate, Shard, _random, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 import fastseed
-from fastseed import mesh, named
+from fastseed.distributed import mesh
+from fastseed.seeder import named_streams
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 NAMES = ("dp", "tp", "pp")
@@ -49,9 +50,9 @@ def draws():
         "numpy": np.random.random(),
         "torch": torch.rand(()).item(),
         "registered": seeds[0],
-        "key": str(fastseed.key("torch.cpu", task=1, epoch=7)),
+        "key": str(fastseed.derive_key("torch.cpu", task=1, epoch=7)),
     }
-    with fastseed.fork("tensor-parallel"):
+    with fastseed.fork_rng("tensor-parallel"):
         found["forked"] = torch.rand(()).item()
     return found
 
@@ -59,12 +60,12 @@ def draws():
 def on_meshes():
     for shape in SHAPES[WORLD]:
         where = init_device_mesh("cpu", shape, mesh_dim_names=NAMES)
-        for name, varies in VARIES.items():
-            fastseed.init(42, mesh=where, varies=varies)
-            s = fastseed.api._seeder
+        for name, distinct_over in VARIES.items():
+            fastseed.init(42, mesh=where, distinct_over=distinct_over)
+            s = fastseed.seeder.api._seeder
             yield {
                 "shape": shape,
-                "varies": name,
+                "distinct_over": name,
                 "place": where.get_coordinate(),
                 "draws": draws(),
                 "data": [s.data_rank, s.data_world_size],
@@ -75,7 +76,7 @@ def backwards():
     """A mesh in which ranks stand in another order: places count, not ranks."""
     where = DeviceMesh("cpu", torch.arange(WORLD).flip(0).view(2, -1), mesh_dim_names=("a", "b"))
     fastseed.init(42, mesh=where)
-    return [fastseed.api._seeder.rank, fastseed.api._seeder.place]
+    return [fastseed.seeder.api._seeder.rank, fastseed.seeder.api._seeder.place]
 
 
 def refused():
@@ -100,15 +101,15 @@ def state():
 def wrapped():
     """Seeds, draws and initialisation before and after a model is wrapped."""
     where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
-    fastseed.init(42, mesh=where, varies=mesh.tensor_parallel())
+    fastseed.init(42, mesh=where, distinct_over=mesh.tensor_parallel())
 
     def seen(model):
         fastseed.reseed(0)
         begin = state()
-        with fastseed.fork("parameters", varies=()):
-            key = fastseed.key("parameters/torch.cpu", task=0)
+        with fastseed.fork_rng("parameters", distinct_over=()):
+            key = fastseed.derive_key("parameters/torch.cpu", task=0)
             for i, (_, parameter) in enumerate(sorted(model.named_parameters())):
-                fastseed.normal_(parameter, key + i)
+                fastseed.random.normal_(parameter, key + i)
         whole = [getattr(p, "full_tensor", lambda p=p: p)() for p in model.parameters()]
         return (
             [t.detach().tolist() for t in whole],
@@ -141,16 +142,16 @@ def tracker():
         seeded = type(error).__name__
     found = {"manual_seed leaves ours": seeded, "tracker": [_random._rng_tracker is None]}
     for placements in ([Replicate(), Replicate()], [Shard(0), Replicate()]):
-        fastseed.api._seeder.restore(1, 7, 0)
+        fastseed.seeder.api._seeder.restore(1, 7, 0)
         tensor = distribute_tensor(torch.zeros(8, 2), where, placements, src_data_rank=None)
         nn.init.uniform_(tensor)
         after = state()
-        fastseed.api._seeder.restore(1, 7, 0)
+        fastseed.seeder.api._seeder.restore(1, 7, 0)
         local = torch.rand(tensor.to_local().shape)
         found[type(placements[0]).__name__] = [tensor.to_local().equal(local), after == state()]
         found["tracker"].append(_random._rng_tracker is None)
-    fastseed.api._seeder.restore(1, 7, 0)
-    with fastseed.fork("parameters", varies=()):
+    fastseed.seeder.api._seeder.restore(1, 7, 0)
+    with fastseed.fork_rng("parameters", distinct_over=()):
         common = nn.init.uniform_(distribute_tensor(torch.zeros(4), where, [Replicate()] * 2))
     found["drawn in common"] = common.to_local().tolist()
     found["state"] = state() == begin
@@ -160,13 +161,13 @@ def tracker():
 def checkpointed():
     """Dropout in a parallel region under activation checkpointing; the two masks of each rank."""
     where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
-    fastseed.init(42, mesh=where, varies=mesh.tensor_parallel())
+    fastseed.init(42, mesh=where, distinct_over=mesh.tensor_parallel())
     fastseed.reseed(1, 7)
     masks = []
 
     def region(x):
         masks.append([nn.functional.dropout(torch.ones(16)).tolist()])
-        with fastseed.fork("tensor-parallel"):
+        with fastseed.fork_rng("tensor-parallel"):
             masks[-1].append(nn.functional.dropout(torch.ones(16)).tolist())
         return x * torch.tensor(masks[-1]).sum()
 
@@ -174,7 +175,7 @@ def checkpointed():
         region,
         torch.ones(1, requires_grad=True),
         use_reentrant=False,
-        context_fn=named.fork_contexts,
+        context_fn=named_streams.fork_rng_contexts,
     )
     (y * y).sum().backward()
     return masks

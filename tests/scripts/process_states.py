@@ -34,7 +34,7 @@ print(
             "seeds": seeds,
             "initial": [torch.initial_seed(), one.initial_seed()],
             "keys": hashlib.sha256(keys.numpy()).hexdigest(),
-            "key": fastseed.key("numpy", task=1, epoch=7),
+            "key": fastseed.derive_key("numpy", task=1, epoch=7),
         }
     )
 )

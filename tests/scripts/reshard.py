@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 import fastseed
-from fastseed import checkpoint
+from fastseed.checkpoint import api as checkpoint
 
 folder = sys.argv[1]
 one, pattern = os.path.join(folder, "one"), os.path.join(folder, "rank-{rank}")
@@ -76,7 +76,7 @@ def save(rank):
     found = states(shared)
     errors = [error_of(lambda: checkpoint.save(os.path.join(folder, "none", "x")))]
     if rank == 2:
-        fastseed.api.current("test").state_dict = lambda rng: 1 / 0
+        fastseed.seeder.api.current("test").state_dict = lambda rng: 1 / 0
     errors.append(error_of(lambda: checkpoint.save(one)))
     return {"states": found, "errors": errors}
 
@@ -91,7 +91,7 @@ def load(rank):
         said.texts.clear()
         problem = error_of(action)
         if problem is None:
-            scope = [*fastseed.api._seeder.scope, fastseed.get_master_seed()]
+            scope = [*fastseed.seeder.api._seeder.scope, fastseed.get_master_seed()]
             found[name] = {"scope": scope, "states": states(shared), "said": list(said.texts)}
         else:
             found[name] = {"error": problem}

@@ -5,7 +5,7 @@ import os
 import sys
 
 import fastseed
-from fastseed import hash_seed
+from fastseed.determinism import hash_seed
 
 fastseed.init()
 report = fastseed.deterministic()
@@ -21,7 +21,9 @@ found = {
     "rank": int(os.environ.get("RANK", 0)),
 }
 if "FASTSEED_CONFIG" in os.environ:
-    found["config"] = [row[:5] for row in fastseed.apply_config().rows if "." not in row.setting]
+    found["config"] = [
+        row[:5] for row in fastseed.determinism.apply_config().rows if "." not in row.setting
+    ]
 line = json.dumps(found) + "\n"
 sys.stdout.write(line)
 sys.stdout.flush()

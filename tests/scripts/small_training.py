@@ -61,7 +61,10 @@ def main() -> None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
 
-    with fastseed.Watch(model, optimizer, step=begin * STEPS) as watch, args.log.open("w") as log:
+    with (
+        fastseed.debug.Watch(model, optimizer, step=begin * STEPS) as watch,
+        args.log.open("w") as log,
+    ):
         for epoch in range(begin, args.epochs):
             fastseed.reseed(1, epoch)
             for i, (x, y) in enumerate(loader):

@@ -43,7 +43,7 @@ def plant(model):
 def run(how, planted):
     model = model_of(how)
     optimizer = torch.optim.Adam(model.parameters())
-    with fastseed.Watch(
+    with fastseed.debug.Watch(
         model, optimizer, path=FOLDER / f"{how}-{'b' if planted else 'a'}"
     ) as watch:
         for step in range(STEPS):
@@ -61,7 +61,7 @@ def main():
     for how in ("ddp", "fsdp2"):
         for planted in (False, True):
             run(how, planted)
-    fastseed.Watch(model_of("alone"), path=FOLDER / "alone").close()
+    fastseed.debug.Watch(model_of("alone"), path=FOLDER / "alone").close()
     dist.barrier()
     os._exit(0)  # threads of gloo may abort an interpreter that ends in good order
 

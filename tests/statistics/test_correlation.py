@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 import torch
-from support import seeder
+from helpers.support import seeder
 
 import fastseed
-from fastseed.sinks import TorchSink
+from fastseed.generators.adapters import TorchSink
 
 STREAMS, LENGTH = 2048, 4096
 HIGHEST, LOWEST = 6.5, 4.4
@@ -57,16 +57,18 @@ def with_keys(keys: Iterable[int]) -> torch.Tensor:
 
 def neighbouring_ranks() -> torch.Tensor:
     job = seeder(42)
-    return with_keys(job.key("torch.cpu", task=1, epoch=7, rank=rank) for rank in range(STREAMS))
+    return with_keys(
+        job.derive_key("torch.cpu", task=1, epoch=7, rank=rank) for rank in range(STREAMS)
+    )
 
 
 def neighbouring_epochs() -> torch.Tensor:
     job = seeder(42)
-    return with_keys(job.key("torch.cpu", task=1, epoch=epoch) for epoch in range(STREAMS))
+    return with_keys(job.derive_key("torch.cpu", task=1, epoch=epoch) for epoch in range(STREAMS))
 
 
 def neighbouring_masters() -> torch.Tensor:
-    return with_keys(seeder(master).key("torch.cpu", task=1) for master in range(STREAMS))
+    return with_keys(seeder(master).derive_key("torch.cpu", task=1) for master in range(STREAMS))
 
 
 def members_of_a_pool() -> torch.Tensor:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from draw_words import bins, correlation, exponentials, keys, kolmogorov, normals, words
+from helpers.draw_words import bins, correlation, exponentials, keys, kolmogorov, normals, words
 from scipy import special, stats
 
 import fastseed
-from fastseed import _reference_draws as reference
+from fastseed._backend.reference import draws as reference
 
 STREAMS, LENGTH = 512, 4096
 N = STREAMS * LENGTH
@@ -67,7 +67,7 @@ def worst(found: dict[str, float]) -> float:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_draws_normal_is_random(dtype):
-    numbers = fastseed.randn(keys(STREAMS), (LENGTH,), dtype=dtype).numpy()
+    numbers = fastseed.random.randn(keys(STREAMS), (LENGTH,), dtype=dtype).numpy()
     found = scores(numbers)
     assert 1.0 < worst(found) < HIGHEST, found
     assert 0.35 < kolmogorov(special.ndtr(numbers.astype(np.float64))) < 2.6
@@ -77,8 +77,8 @@ def test_draws_normal_is_random(dtype):
 
 def test_draws_normal_16_bits_are_rounded():
     for dtype in (torch.float16, torch.bfloat16):
-        x = fastseed.randn(keys(STREAMS), (LENGTH,), dtype=dtype)
-        exact = fastseed.randn(keys(STREAMS), (LENGTH,))
+        x = fastseed.random.randn(keys(STREAMS), (LENGTH,), dtype=dtype)
+        exact = fastseed.random.randn(keys(STREAMS), (LENGTH,))
         assert torch.equal(x, exact.to(dtype))
 
 
@@ -102,7 +102,7 @@ def exponential_scores(numbers: np.ndarray) -> dict[str, float]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_draws_exponential_is_random(dtype):
-    numbers = fastseed.exponential(keys(STREAMS), (LENGTH,), dtype=dtype).numpy()
+    numbers = fastseed.random.exponential(keys(STREAMS), (LENGTH,), dtype=dtype).numpy()
     found = exponential_scores(numbers)
     assert 0.5 < worst(found) < HIGHEST, found
     assert 0.35 < kolmogorov(-np.expm1(-numbers.astype(np.float64))) < 2.6

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import seeder
+from helpers.support import seeder
 
 HERE = Path(__file__).resolve().parent
-KERNELS = sorted((HERE.parents[1] / "csrc" / "kernels").glob("cpu*.cpp"))
+CPU = HERE.parents[1] / "csrc" / "cpu"
+KERNELS = [CPU / "dispatch.cpp", *sorted(CPU.glob("derive_*.cpp"))]
 FLAGS = ("-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror", "-pthread")
 RANKS, MEMBERS = 100_000, 200
 NAMES = tuple(f"generator/{k}" for k in range(5))  # 5 pools of 200: 1,000 streams a rank
@@ -119,7 +120,7 @@ def allocated(world):
         s = seeder(42, rank=world - 1, world_size=world)
         for epoch in range(100):
             s.reseed(1, epoch)
-            s.key("numpy", task=1, epoch=epoch, rank=picks.randrange(world))
+            s.derive_key("numpy", task=1, epoch=epoch, rank=picks.randrange(world))
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -143,7 +144,7 @@ def instructions(world):
     sys.settrace(trace)
     try:
         s.reseed(1, 5)
-        s.key("numpy", task=1, epoch=5)
+        s.derive_key("numpy", task=1, epoch=5)
     finally:
         sys.settrace(before)
     return ran

@@ -10,9 +10,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from shuffle_orders import NAME, blocks_score, cells_score, mean_score, orders
+from helpers.shuffle_orders import NAME, blocks_score, cells_score, mean_score, orders
 
-from fastseed import _ops, _reference_shuffle
+from fastseed._backend import derive_ops
+from fastseed._backend.reference import shuffle
 
 HIGHEST = 5.0
 COUNT = 1 << 18
@@ -21,9 +22,9 @@ HUGE = (10**9, 2**32 + 1, 2**48)
 
 
 def part(n: int, start: int, stride: int, count: int, epoch: int = 0) -> np.ndarray:
-    key = _ops.shuffle_key(_ops.scope_key(42, 1, epoch, 0), NAME, n)
+    key = derive_ops.shuffle_key(derive_ops.scope_key(42, 1, epoch, 0), NAME, n)
     out = torch.empty(count, dtype=torch.int64)
-    _ops.fill_shuffle(out, key, n, start, stride)
+    derive_ops.fill_shuffle(out, key, n, start, stride)
     return out.numpy()
 
 
@@ -45,7 +46,7 @@ def test_serial_correlation(n):
     """Of neighbours in the order: -1 / (n - 1) on average, with a variance of 1 / n."""
     x = orders(n, 1)[0].astype(np.float64)
     x = (x - (n - 1) / 2) / math.sqrt((n * n - 1) / 12)
-    a, _ = _reference_shuffle.sides(n)
+    a, _ = shuffle.sides(n)
     for lag in (1, 2, a, n // a):
         assert abs(float((x[lag:] * x[:-lag]).mean()) + 1 / n) * math.sqrt(n - lag) < HIGHEST
 
@@ -62,7 +63,7 @@ def test_fixed_points_and_successions_are_poisson(n):
 
 @pytest.mark.parametrize("n", HUGE)
 def test_any_part_of_a_huge_order_is_uniform(n):
-    _, b = _reference_shuffle.sides(n)
+    _, b = shuffle.sides(n)
     most = n // COUNT - 1
     for start, stride in (
         (0, 1),
@@ -81,7 +82,7 @@ def test_any_part_of_a_huge_order_is_uniform(n):
 @pytest.mark.parametrize("n", HUGE)
 def test_rows_and_columns_of_the_rectangle_do_not_show(n):
     """Numbers modulo the sides, of positions in one row and of positions in one column."""
-    a, b = _reference_shuffle.sides(n)
+    a, b = shuffle.sides(n)
     count = min(a, b, COUNT) - 1
     for stride in (1, b):
         found = part(n, 3, stride, count)

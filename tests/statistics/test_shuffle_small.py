@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 import pytest
-from shuffle_orders import (
+from helpers.shuffle_orders import (
     cells_score,
     is_even,
     mean_score,

@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from fastseed import digest
+from fastseed.debug import tree_digest
 
 from ...case import expect
 from .. import bars
@@ -27,15 +27,15 @@ def _digest(place: Place, case: str, tensors: int, n: int) -> list[Entry]:
 
     def check() -> None:
         for one in sets:
-            there = digest.digest(one)
-            expect(there == digest.digest({k: v.cpu() for k, v in one.items()}), "a digest")
+            there = tree_digest.digest(one)
+            expect(there == tree_digest.digest({k: v.cpu() for k, v in one.items()}), "a digest")
 
     def check_sums() -> None:
         for one in flat:
             expect(bool(torch.isfinite(one.sum())), "a sum")
 
     size = 4 * length * count
-    calls: list[Call] = [functools.partial(digest.digest, one) for one in sets]
+    calls: list[Call] = [functools.partial(tree_digest.digest, one) for one in sets]
     sums: list[Call] = [functools.partial(_sum, one) for one in flat]
     return [
         Entry(case, bars.OURS, "digest", calls, check, clock, size),

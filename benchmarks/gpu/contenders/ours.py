@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed import _reference
+from fastseed._backend.reference import philox
 
 from ... import laws
 from ...case import expect
@@ -26,13 +26,13 @@ SLICE = 4096
 
 
 def _scope(epoch: int = EPOCH) -> Any:
-    return _reference.scope_key(MASTER, TASK, epoch, 0)
+    return philox.scope_key(MASTER, TASK, epoch, 0)
 
 
 def _keys(start: int, n: int, epoch: int = EPOCH) -> Any:
     """The reference's keys of indices ``start``, ..., (n, 2) uint64."""
-    name = _reference.name_key(_scope(epoch), _reference.name_words(NAME))
-    return _reference.derive_keys(name, 0, 0, start, n)
+    name = philox.name_key(_scope(epoch), philox.name_words(NAME))
+    return philox.derive_keys(name, 0, 0, start, n)
 
 
 def _array(tensor: torch.Tensor) -> Any:
@@ -106,7 +106,7 @@ def _fill(place: Place, case: str, law: Law | None, fill: Callable[..., Any],
 
 def _bank(n: int, device: str) -> Any:
     fastseed.init(MASTER, 1, 0)
-    bank = fastseed.StreamBank(n, device=device, name=NAME)
+    bank = fastseed.random.StreamBank(n, device=device, name=NAME)
     bank.reseed(TASK, EPOCH)
     return bank
 
@@ -215,8 +215,8 @@ def ours_bulk_groups(place: Place) -> list[Group]:
     return [
         lambda: _derive(place, "derive_keys", 2),
         lambda: _derive(place, "derive_seeds", 1),
-        lambda: _fill(place, "uniform_/cuda/1e8", UNIFORM, fastseed.uniform_),
-        lambda: _fill(place, "normal_/cuda/1e8", NORMAL, fastseed.normal_),
+        lambda: _fill(place, "uniform_/cuda/1e8", UNIFORM, fastseed.random.uniform_),
+        lambda: _fill(place, "normal_/cuda/1e8", NORMAL, fastseed.random.normal_),
     ]
 
 
@@ -241,9 +241,9 @@ def ours_pool_groups(place: Place) -> list[Group]:
 
 def ours_extra_groups(place: Place) -> list[Group]:
     """Another law and other dtypes; that the values are right is the tests' business."""
-    normal = fastseed.normal_
+    normal = fastseed.random.normal_
     return [
-        lambda: _fill(place, "exponential_/cuda/1e8", None, fastseed.exponential_),
+        lambda: _fill(place, "exponential_/cuda/1e8", None, fastseed.random.exponential_),
         lambda: _fill(place, "normal_.bfloat16/cuda/1e8", None, normal, torch.bfloat16),
         lambda: _fill(place, "normal_.float64/cuda/1e8", None, normal, torch.float64),
     ]

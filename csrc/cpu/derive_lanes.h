@@ -1,0 +1,242 @@
+// Philox over SIMD lanes, written once for every vector type.
+//
+// One block a 64-bit lane: a counter word sits in the low half of its lane and whatever the last
+// product left in the upper half is harmless, because the 32x32 -> 64 multiply reads low halves
+// only. So a round is two multiplies, two shifts and two three-way exclusive ors, with no masking.
+//
+// Blocks of one range share the counter's last two words, and all but a few share the second, so
+// the first three rounds are partly the same for all of them: 3 of the 20 products are computed
+// once (4 of 20 when only the low half of a block is wanted).
+//
+// The including file defines FS_LANES (the target attribute) and the vector type, in an anonymous
+// namespace; so nothing here is shared between translation units of different targets.
+#pragma once
+#include <cstdint>
+
+#include "../core/mt19937.h"
+#include "../core/philox.h"
+#include "dispatch.h"
+
+namespace fastseed {
+namespace {
+
+template <class V>
+struct Rounds {
+  typename V::Type m0, m1;
+  // Round r adds k0[r], k1[r]; those of the first three rounds hold what is common to the range.
+  typename V::Type k0[kPhiloxRounds], k1[kPhiloxRounds];
+
+  FS_LANES Rounds(const BlockRange& range, uint32_t w1) {
+    m0 = V::set(kPhiloxM0);
+    m1 = V::set(kPhiloxM1);
+    uint32_t a[kPhiloxRounds], b[kPhiloxRounds];
+    for (int r = 0; r < kPhiloxRounds; ++r) {
+      a[r] = static_cast<uint32_t>(range.key) + static_cast<uint32_t>(r) * kPhiloxW0;
+      b[r] = static_cast<uint32_t>(range.key >> 32) + static_cast<uint32_t>(r) * kPhiloxW1;
+    }
+    const uint64_t p = static_cast<uint64_t>(kPhiloxM1) * range.w2;  // of round 0
+    const uint32_t c0 = static_cast<uint32_t>(p >> 32) ^ w1 ^ a[0];
+    const uint64_t q = static_cast<uint64_t>(kPhiloxM0) * c0;  // of round 1
+    b[0] ^= range.w3;
+    a[1] ^= static_cast<uint32_t>(p);
+    b[1] ^= static_cast<uint32_t>(q >> 32);
+    b[2] ^= static_cast<uint32_t>(q);
+    for (int r = 0; r < kPhiloxRounds; ++r) {
+      k0[r] = V::set(a[r]);
+      k1[r] = V::set(b[r]);
+    }
+  }
+};
+
+// kGroups vectors that take every step together. Interleaved like this, their dependent chains run
+// side by side; one after another, a single chain would fill the CPU's schedulers before the next
+// one starts.
+template <class V, int kGroups>
+struct Many {
+  using T = typename V::Type;
+  T v[kGroups];
+
+#define FS_EACH_GROUP(expression)                             \
+  Many r;                                                     \
+  _Pragma("GCC unroll 8") for (int g = 0; g < kGroups; ++g) { \
+    r.v[g] = expression;                                      \
+  }                                                           \
+  return r
+
+  static FS_LANES Many mul(T a, const Many& b) {
+    FS_EACH_GROUP(V::mul(a, b.v[g]));
+  }
+  static FS_LANES Many upper(const Many& a) {
+    FS_EACH_GROUP(V::upper(a.v[g]));
+  }
+  static FS_LANES Many exor(const Many& a, T b) {
+    FS_EACH_GROUP(V::exor(a.v[g], b));
+  }
+  static FS_LANES Many exor3(const Many& a, const Many& b, T c) {
+    FS_EACH_GROUP(V::exor3(a.v[g], b.v[g], c));
+  }
+  static FS_LANES Many join(const Many& low, const Many& high) {
+    FS_EACH_GROUP(V::join(low.v[g], high.v[g]));
+  }
+#undef FS_EACH_GROUP
+};
+
+// Low and high 64 bits of blocks.
+template <class M>
+struct Halves {
+  M lo, hi;
+};
+
+// The blocks whose first counter word is the low half of each lane of `x`; `hi` only if kBoth.
+template <bool kBoth, class V, class M>
+FS_LANES Halves<M> philox_lanes(const Rounds<V>& k, const M& x) {
+  constexpr int kLast = kPhiloxRounds - 1;
+  M p0 = M::mul(k.m0, x);  // round 0
+  M c2 = M::exor(M::upper(p0), k.k1[0]);
+  M c3 = p0;
+  M p1 = M::mul(k.m1, c2);  // round 1
+  M c0 = M::exor(M::upper(p1), k.k0[1]);
+  M c1 = p1;
+  c2 = M::exor(c3, k.k1[1]);
+  p0 = M::mul(k.m0, c0);  // round 2
+  p1 = M::mul(k.m1, c2);
+  c0 = M::exor3(M::upper(p1), c1, k.k0[2]);
+  c1 = p1;
+  c2 = M::exor(M::upper(p0), k.k1[2]);
+  c3 = p0;
+  _Pragma("GCC unroll 8") for (int r = 3; r < kLast; ++r) {
+    p0 = M::mul(k.m0, c0);
+    p1 = M::mul(k.m1, c2);
+    c0 = M::exor3(M::upper(p1), c1, k.k0[r]);
+    c1 = p1;
+    c2 = M::exor3(M::upper(p0), c3, k.k1[r]);
+    c3 = p0;
+  }
+  p1 = M::mul(k.m1, c2);
+  Halves<M> out;
+  out.lo = M::join(M::exor3(M::upper(p1), c1, k.k0[kLast]), p1);
+  if (kBoth) {
+    p0 = M::mul(k.m0, c0);
+    out.hi = M::join(M::exor3(M::upper(p0), c3, k.k1[kLast]), p0);
+  } else {
+    out.hi = out.lo;
+  }
+  return out;
+}
+
+// One after another in memory: vectors of lo, or of lo and hi in turns.
+template <class V, bool kBoth, bool kStream, int kGroups>
+FS_LANES void store(uint64_t* out, const Halves<Many<V, kGroups>>& h) {
+  for (int g = 0; g < kGroups; ++g) {
+    if (kBoth) {
+      uint64_t* at = out + 2 * g * V::kLanes;
+      V::template store<kStream>(at, V::zip_low(h.lo.v[g], h.hi.v[g]));
+      V::template store<kStream>(at + V::kLanes, V::zip_high(h.lo.v[g], h.hi.v[g]));
+    } else {
+      V::template store<kStream>(out + g * V::kLanes, h.lo.v[g]);
+    }
+  }
+}
+
+// kGroups vectors of blocks from index lane `index` on; moves `index` past them.
+template <class V, bool kBoth, bool kStream, int kGroups>
+FS_LANES void groups(const Rounds<V>& k, typename V::Type tweak, typename V::Type& index,
+                     uint64_t* out) {
+  Many<V, kGroups> x;
+  for (int g = 0; g < kGroups; ++g) {
+    x.v[g] = V::exor(index, tweak);
+    index = V::add(index, V::set(V::kLanes));
+  }
+  store<V, kBoth, kStream>(out, philox_lanes<kBoth>(k, x));
+}
+
+// Fewer than kLanes blocks.
+template <class V, bool kBoth>
+FS_LANES void part(const Rounds<V>& k, typename V::Type tweak, typename V::Type index, int64_t n,
+                   uint64_t* out) {
+  uint64_t words[2 * V::kLanes];
+  groups<V, kBoth, false, 1>(k, tweak, index, words);
+  for (int64_t i = 0; i < (kBoth ? 2 * n : n); ++i) {
+    out[i] = words[i];
+  }
+}
+
+// Blocks first to first + n - 1, whose indices share their upper 32 bits.
+template <class V, bool kBoth, bool kStream>
+FS_LANES void segment(const BlockRange& range, uint64_t first, int64_t n, uint64_t* out) {
+  constexpr int64_t kWords = kBoth ? 2 : 1;
+  constexpr int64_t kStep = V::kLanes;
+  constexpr int64_t kStride = V::kGroups * kStep;
+  const Rounds<V> k(range, static_cast<uint32_t>((first ^ range.tweak) >> 32));
+  const typename V::Type tweak = V::set(static_cast<uint32_t>(range.tweak));
+  int64_t i = 0;
+  if (kStream) {  // up to the first aligned store
+    const int64_t head = V::words_to_aligned(out) / kWords;
+    i = head < n ? head : n;
+    part<V, kBoth>(k, tweak, V::count_from(first), i, out);
+  }
+  typename V::Type index = V::count_from(first + static_cast<uint64_t>(i));
+  for (; i + kStride <= n; i += kStride) {
+    groups<V, kBoth, kStream, V::kGroups>(k, tweak, index, out + kWords * i);
+  }
+  for (; i + kStep <= n; i += kStep) {
+    groups<V, kBoth, kStream, 1>(k, tweak, index, out + kWords * i);
+  }
+  if (i < n) {
+    part<V, kBoth>(k, tweak, index, n - i, out + kWords * i);
+  }
+}
+
+template <class V, bool kBoth>
+FS_LANES void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
+  constexpr int64_t kWords = kBoth ? 2 : 1;
+  const bool whole_words = reinterpret_cast<uintptr_t>(out) % sizeof(uint64_t) == 0;
+  const bool stream =
+      stores == Stores::kStreaming && whole_words && V::words_to_aligned(out) % kWords == 0;
+  for (int64_t at = 0; at < n;) {
+    const uint64_t first = range.start + static_cast<uint64_t>(at);
+    const uint64_t to_boundary = (uint64_t{1} << 32) - (first & 0xffffffffu);
+    const uint64_t rest = static_cast<uint64_t>(n - at);
+    const int64_t count = static_cast<int64_t>(rest < to_boundary ? rest : to_boundary);
+    if (stream) {
+      segment<V, kBoth, true>(range, first, count, out + kWords * at);
+    } else {
+      segment<V, kBoth, false>(range, first, count, out + kWords * at);
+    }
+    at += count;
+  }
+  if (stream) {
+    V::fence();
+  }
+}
+
+// Initialises W::kLanes states side by side, one a 32-bit lane, kLanes words at a time, and turns
+// each square of words so that a state's words lie one after another. Each step also asks for one
+// cache line of each of the `next` states, so that they have arrived when their turn comes.
+template <class W>
+FS_LANES void lanes_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
+  constexpr int kLanes = W::kLanes;
+  static_assert(kMtWords % kLanes == 0, "a state is a whole number of squares");
+  typename W::Type square[kLanes];
+  typename W::Type word = W::load(seeds);
+  const typename W::Type multiplier = W::set(kMtInitMultiplier);
+  for (int j = 0; j < kMtWords; j += kLanes) {
+    for (int i = 0; i < kLanes; ++i) {
+      if (i + j > 0) {
+        word = W::add(W::mul(multiplier, W::exor(word, W::shift30(word))),
+                      W::set(static_cast<uint32_t>(j + i)));
+      }
+      square[i] = word;
+    }
+    W::transpose(square);
+    for (int i = 0; i < kLanes; ++i) {
+      W::store(states[i] + j, square[i]);
+      if (next != nullptr) {
+        __builtin_prefetch(next[i] + j, 1);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fastseed

@@ -1,0 +1,163 @@
+// Chooses the digest loop for this CPU and brings every layout of rows into whole groups.
+#include "digest.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "../core/digest.h"
+#include "dispatch.h"
+
+namespace fastseed {
+namespace {
+
+constexpr int64_t kStaged = 256;   // groups that are put together before they are digested
+constexpr int64_t kLongRow = 128;  // longer ones are digested where they are
+
+DigestGroups loop() {
+#if defined(__x86_64__)
+  const std::string name = cpu_path().name;
+  if (name == "avx512") {
+    return digest_groups_avx512;
+  }
+  if (name == "avx2") {
+    return digest_groups_avx2;
+  }
+#endif
+  return digest_groups_portable;
+}
+
+Block load_group(const uint8_t* bytes) {
+  Block block;
+  for (int k = 0; k < 4; ++k) {
+    block.w[k] = static_cast<uint32_t>(bytes[4 * k]) |
+                 static_cast<uint32_t>(bytes[4 * k + 1]) << 8 |
+                 static_cast<uint32_t>(bytes[4 * k + 2]) << 16 |
+                 static_cast<uint32_t>(bytes[4 * k + 3]) << 24;
+  }
+  return block;
+}
+
+template <class T>
+uint64_t load(const uint8_t* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+// Fewer than 16 bytes and zeros behind them; by loads that overlap, not byte by byte.
+void copy_part(uint8_t* to, const uint8_t* from, int64_t n) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+  std::memset(to, 0, 16);
+  std::memcpy(to, from, static_cast<size_t>(n));
+#else
+  uint64_t words[2] = {};
+  if (n > 8) {
+    words[0] = load<uint64_t>(from);
+    words[1] = load<uint64_t>(from + n - 8) >> (8 * (16 - n));
+  } else if (n == 8) {
+    words[0] = load<uint64_t>(from);
+  } else if (n >= 4) {
+    words[0] = load<uint32_t>(from) | load<uint32_t>(from + n - 4) << (8 * (n - 4));
+  } else if (n > 0) {
+    words[0] = from[0] | static_cast<uint64_t>(from[n / 2]) << (8 * (n / 2)) |
+               static_cast<uint64_t>(from[n - 1]) << (8 * (n - 1));
+  }
+  std::memcpy(to, words, sizeof(words));
+#endif
+}
+
+// Groups of rows that are no whole number of them, or short: put side by side first.
+class Stage {
+ public:
+  Stage(uint64_t key, DigestGroups add, uint64_t* total) : key_(key), add_(add), total_(total) {}
+
+  void put(uint64_t place, const uint8_t* bytes, int64_t n) {
+    const int64_t groups = row_groups(n), whole = n / 16;
+    if (place != place_ + static_cast<uint64_t>(held_) || held_ + groups > kStaged) {
+      flush();
+      place_ = place;
+    }
+    uint8_t* at = buffer_ + 16 * held_;
+    for (int64_t k = 0; k < whole; ++k) {
+      std::memcpy(at + 16 * k, bytes + 16 * k, 16);
+    }
+    if (whole < groups) {
+      copy_part(at + 16 * whole, bytes + 16 * whole, n - 16 * whole);
+    }
+    held_ += groups;
+  }
+
+  void flush() {
+    if (held_ > 0) {
+      add_(key_, place_, buffer_, held_, total_);
+      held_ = 0;
+    }
+  }
+
+ private:
+  uint64_t key_;
+  DigestGroups add_;
+  uint64_t* total_;
+  uint64_t place_ = 0;
+  int64_t held_ = 0;
+  alignas(64) uint8_t buffer_[16 * kStaged];
+};
+
+}  // namespace
+
+void digest_groups_portable(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
+                            uint64_t* total) {
+  for (int64_t at = 0; at < groups; at += kMostSummed) {
+    const int64_t end = std::min(groups, at + kMostSummed);
+    WordSums sums = {};
+    for (int64_t i = at; i < end; ++i) {
+      const uint64_t here = place + static_cast<uint64_t>(i);
+      const Block r = digest_group(key, here, load_group(bytes + 16 * i));
+      for (int k = 0; k < 4; ++k) {
+        sums.w[k] += r.w[k];
+      }
+    }
+    fold_sums(sums, total);
+  }
+}
+
+void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t end,
+                   uint64_t* total) {
+  const DigestGroups add = loop();
+  const int64_t per_row = row_groups(rows.row_bytes);
+  if (end <= begin || per_row == 0) {
+    return;
+  }
+  const bool dense = rows.row_bytes == 16 * per_row && rows.stride == rows.row_bytes &&
+                     rows.place_stride == static_cast<uint64_t>(per_row);
+  if (dense || rows.rows == 1) {
+    const int64_t whole = dense ? end : std::min(end, rows.row_bytes / 16);
+    add(key, rows.place + static_cast<uint64_t>(begin), rows.bytes + 16 * begin,
+        std::max(whole - begin, int64_t{0}), total);
+    begin = std::max(begin, whole);
+  }
+  Stage stage(key, add, total);
+  int64_t row = begin / per_row, first = begin % per_row;
+  for (int64_t i = begin; i < end; ++row, first = 0) {
+    const int64_t n = std::min(per_row - first, end - i);
+    uint64_t place =
+        rows.place + rows.place_stride * static_cast<uint64_t>(row) + static_cast<uint64_t>(first);
+    const uint8_t* bytes = rows.bytes + row * rows.stride + 16 * first;
+    int64_t left = std::min(rows.row_bytes - 16 * first, 16 * n);
+    if (n > kLongRow) {
+      const int64_t whole = left / 16;
+      add(key, place, bytes, whole, total);
+      place += static_cast<uint64_t>(whole);
+      bytes += 16 * whole;
+      left -= 16 * whole;
+    }
+    if (left > 0) {
+      stage.put(place, bytes, left);
+    }
+    i += n;
+  }
+  stage.flush();
+}
+
+}  // namespace fastseed

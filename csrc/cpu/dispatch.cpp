@@ -1,0 +1,127 @@
+// Chooses the kernels for this CPU and cuts the work to their shape.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "derive.h"
+#include "dispatch.h"
+
+namespace fastseed {
+namespace {
+
+const CpuPath* const kPaths[] = {
+    &kPortablePath,
+#if defined(__x86_64__)
+    &kAvx2Path,
+    &kAvx512Path,
+#endif
+};
+
+// Beyond this an output is not expected to be found in a cache by its reader.
+constexpr int64_t kStreamingBytes = int64_t{4} << 20;
+
+std::string join_names() {
+  std::string names;
+  for (const std::string& name : simd_paths()) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
+const CpuPath* find_path(const std::string& name, const char* what) {
+  const CpuPath* found = nullptr;
+  for (const CpuPath* path : kPaths) {
+    if (path->supported() && (name.empty() || name == path->name)) {
+      found = path;  // the last is the fastest
+    }
+  }
+  if (found == nullptr) {
+    throw std::invalid_argument(std::string("fastseed.simd: ") + what + " must be one of " +
+                                join_names() + " on this CPU, got " + name);
+  }
+  return found;
+}
+
+std::atomic<const CpuPath*> chosen{nullptr};
+
+BlockRange range_of(const Stream& stream, uint64_t start) {
+  return BlockRange{stream.name.key, stream.name.tweak, stream.rank_word, stream.worker, start};
+}
+
+Stores stores_for(int64_t bytes) {
+  return bytes >= kStreamingBytes ? Stores::kStreaming : Stores::kCached;
+}
+
+}  // namespace
+
+const CpuPath& cpu_path() {
+  const CpuPath* p = chosen.load(std::memory_order_acquire);
+  if (p == nullptr) {
+    const char* name = std::getenv("FASTSEED_SIMD");
+    p = find_path(name == nullptr ? "" : name, "FASTSEED_SIMD");
+    chosen.store(p, std::memory_order_release);
+  }
+  return *p;
+}
+
+std::vector<std::string> simd_paths() {
+  std::vector<std::string> names;
+  for (const CpuPath* p : kPaths) {
+    if (p->supported()) {
+      names.emplace_back(p->name);
+    }
+  }
+  return names;
+}
+
+std::string simd_path() {
+  return cpu_path().name;
+}
+
+void set_simd_path(const std::string& name) {
+  chosen.store(find_path(name, "name"), std::memory_order_release);
+}
+
+int mt19937_init_width() {
+  return cpu_path().init_width;
+}
+
+void launch_derive_keys(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
+  cpu_path().blocks(range_of(stream, start), n, out, stores_for(16 * n));
+}
+
+void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
+  cpu_path().low_halves(range_of(stream, start), n, out, stores_for(8 * n));
+}
+
+void launch_mt19937_expand(Key key, uint32_t* state) {
+  // Block j has the counter (j, domain, hi), that is index j under a tweak with a zero low word.
+  const Block first = mt19937_counter(key, 0);
+  const BlockRange range{key.lo, first.lo(), first.w[2], first.w[3], 0};
+  alignas(64) uint64_t words[kMtWords / 2];
+  cpu_path().blocks(range, kMtBlocks, words, Stores::kCached);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  std::memcpy(state, words, sizeof(words));
+#else
+  for (int i = 0; i < kMtWords; ++i) {
+    state[i] = static_cast<uint32_t>(words[i / 2] >> (i % 2 * 32));
+  }
+#endif
+  state[0] |= kMtTopBit;
+}
+
+void launch_mt19937_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next,
+                         int n) {
+  const CpuPath& p = cpu_path();
+  const int width = p.init_width;
+  int i = 0;
+  for (; i + width <= n; i += width) {
+    p.init(seeds + i, states + i, next == nullptr ? nullptr : next + i);
+  }
+  for (; i < n; ++i) {
+    mt19937_init(seeds[i], states[i]);
+  }
+}
+
+}  // namespace fastseed

@@ -1,0 +1,178 @@
+// Cuts a draw into rows, runs and whole blocks, for the loops of the instruction set in use.
+#include "draws.h"
+
+#include <cstring>
+
+#include "dispatch.h"
+#include "draws_paths.h"
+
+namespace fastseed {
+namespace {
+
+constexpr int64_t kChunk = 512;    // blocks at a time: their words and values stay in the cache
+constexpr int64_t kWide = 16;      // blocks that a vector loop converts at once, or a multiple
+constexpr int64_t kFewBlocks = 2;  // not worth a vector
+constexpr int64_t kShortRow = 8;   // blocks; streams that give no more are drawn side by side
+static_assert(kSideBySide * kShortRow <= kChunk, "their words have to fit");
+
+// Words that CpuPath::blocks writes as halves of 64 bits.
+struct Words {
+  typedef uint64_t __attribute__((may_alias)) Pair;
+  alignas(64) uint32_t w[4 * kChunk];
+
+  // How many blocks to convert for the sake of these: vector loops are best without a rest.
+  template <class D>
+  int64_t widen(int64_t blocks) {
+    const int64_t rest = kRetries<D> ? 0 : -blocks & (kWide - 1);
+    std::memset(w + 4 * blocks, 0, static_cast<size_t>(rest) * 16);
+    return blocks + rest;
+  }
+
+  void fill(const CpuPath& path, Key key, uint64_t block, int64_t blocks) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const BlockRange range{key.lo, 0, static_cast<uint32_t>(key.hi),
+                           static_cast<uint32_t>(key.hi >> 32), block};
+    path.blocks(range, blocks, reinterpret_cast<Pair*>(w), Stores::kCached);
+#else
+    (void)path;
+    Portable::row_words(&key.lo, &block, 1, blocks, w);
+#endif
+  }
+};
+
+// What a draw is made with on this CPU.
+template <class D>
+struct Tools {
+  const CpuPath& path;
+  Convert<D> convert;
+  RowWords row_words;
+};
+
+template <class D>
+Tools<D> tools() {
+  const CpuPath& path = cpu_path();
+#if defined(__x86_64__)
+  static const bool with_server_instructions = __builtin_cpu_supports("avx512bw") &&
+                                               __builtin_cpu_supports("avx512dq") &&
+                                               __builtin_cpu_supports("avx512vl");
+  if (&path == &kAvx512Path && with_server_instructions) {
+    return {path, &Avx512::convert<D>, &Avx512::row_words};
+  }
+  if (&path == &kAvx2Path || &path == &kAvx512Path) {
+    return {path, &Avx2::convert<D>, &Avx2::row_words};
+  }
+#endif
+  return {path, &Portable::convert<D>, &Portable::row_words};
+}
+
+// Values first to last - 1 of the draw of `key` that begins at block `begin` of its stream.
+template <class D>
+void draw_run(const D& distribution, const Tools<D>& with, Key key, uint64_t begin, int64_t first,
+              int64_t last, typename D::Value* out) {
+  constexpr int64_t kEach = 4 / D::kWords;
+  const int64_t end = (last + kEach - 1) / kEach;
+  Words words;
+  typename D::Value values[kEach * kChunk];
+  for (int64_t block = first / kEach; block < end; block += kChunk) {
+    const int64_t blocks = end - block < kChunk ? end - block : kChunk;
+    const uint64_t place = begin + static_cast<uint64_t>(block);
+    const int64_t from = first > block * kEach ? first : block * kEach;
+    const int64_t to = last < (block + blocks) * kEach ? last : (block + blocks) * kEach;
+    if (blocks <= kFewBlocks) {
+      for (int64_t b = 0; b < blocks; ++b) {
+        const uint64_t at = place + static_cast<uint64_t>(b);
+        typename D::Value made[kEach];
+        distribution(Drawn{draw_block(key, at), key, at}, made);
+        std::memcpy(values + kEach * b, made, sizeof(made));
+      }
+    } else {
+      words.fill(with.path, key, place, blocks);
+      if (to - from == blocks * kEach && blocks % kWide == 0) {
+        with.convert(distribution, key, place, words.w, blocks, out + (from - first));
+        continue;
+      }
+      with.convert(distribution, key, place, words.w, words.widen<D>(blocks), values);
+    }
+    std::memcpy(out + (from - first), values + (from - block * kEach),
+                static_cast<size_t>(to - from) * sizeof(*out));
+  }
+}
+
+Key key_of(const Streams& streams, int64_t row) {
+  return Key{streams.keys[2 * row], streams.keys[2 * row + 1]};
+}
+
+uint64_t block_of(const Streams& streams, int64_t row) {
+  return streams.positions == nullptr ? 0
+                                      : first_block(static_cast<uint64_t>(streams.positions[row]));
+}
+
+// Whole rows of few blocks, `length` values from block `skip` of each draw on.
+template <class D>
+void draw_rows(const D& distribution, const Tools<D>& with, const Streams& streams, uint64_t skip,
+               int64_t length, int64_t first, int64_t last, typename D::Value* out) {
+  constexpr int64_t kEach = 4 / D::kWords;
+  const int64_t per_row = (length + kEach - 1) / kEach;
+  Words words;
+  typename D::Value values[kEach * kChunk];
+  for (int64_t row = first; row < last; row += kSideBySide) {
+    const int64_t rows = last - row < kSideBySide ? last - row : kSideBySide;
+    uint64_t firsts[kSideBySide];
+    for (int64_t r = 0; r < rows; ++r) {
+      firsts[r] = block_of(streams, row + r) + skip;
+    }
+    with.row_words(streams.keys + 2 * row, firsts, rows, per_row, words.w);
+    typename D::Value* to = out + (row - first) * length;
+    const bool whole = per_row * kEach == length;
+    typename D::Value* made = whole ? to : values;
+    // As if of one stream: right unless a word was rejected, which only narrow integers say.
+    constexpr bool each = kRetries<D> && D::kWords == 2;
+    if (each || !with.convert(distribution, Key{0, 0}, 0, words.w, rows * per_row, made)) {
+      for (int64_t r = 0; r < rows; ++r) {
+        with.convert(distribution, key_of(streams, row + r), firsts[r], words.w + 4 * r * per_row,
+                     per_row, made + r * per_row * kEach);
+      }
+    }
+    for (int64_t r = 0; r < rows && !whole; ++r) {
+      for (int64_t i = 0; i < length; ++i) {
+        to[r * length + i] = values[r * per_row * kEach + i];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <class D>
+void launch_draw(const D& distribution, const Streams& streams, const Layout& layout, int64_t begin,
+                 int64_t end, typename D::Value* out) {
+  constexpr int64_t kEach = 4 / D::kWords;
+  const Tools<D> with = tools<D>();
+  const bool short_rows = layout.runs == 1 && layout.offset % kEach == 0 &&
+                          layout.length <= kShortRow * kEach && streams.count > 1;
+  for (int64_t at = begin; at < end;) {
+    const int64_t run = at / layout.length;
+    const int64_t skip = at % layout.length;
+    const int64_t whole_rows = (end - at) / layout.length;
+    if (short_rows && skip == 0 && whole_rows > 1) {
+      draw_rows(distribution, with, streams, static_cast<uint64_t>(layout.offset / kEach),
+                layout.length, run, run + whole_rows, out + at);
+      at += whole_rows * layout.length;
+      continue;
+    }
+    const int64_t row = run / layout.runs;
+    const int64_t count = end - at < layout.length - skip ? end - at : layout.length - skip;
+    const int64_t first = layout.start(run % layout.runs) + skip;
+    draw_run(distribution, with, key_of(streams, row), block_of(streams, row), first, first + count,
+             out + at);
+    at += count;
+  }
+}
+
+#define FS_INSTANTIATE(D)                                                                 \
+  template void launch_draw<D>(const D&, const Streams&, const Layout&, int64_t, int64_t, \
+                               D::Value*);
+FS_EACH_DISTRIBUTION(FS_INSTANTIATE)
+#undef FS_INSTANTIATE
+
+}  // namespace fastseed

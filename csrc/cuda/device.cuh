@@ -1,0 +1,116 @@
+// What the kernels need of a CUDA device, and the one place that launches: the only header that
+// includes CUDA's own.
+//
+// A kernel is a struct of its parameters, passed by value, with `kMinBlocks` (how many blocks a
+// multiprocessor has to hold at least: that is its limit of registers) and an operator() that does
+// what one thread of a grid of any size has to do. No thread waits for another, but in
+// once_per_block for the first of its block; so a host can run them one after another
+// (tests/csrc/cuda_shim).
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "../core/macros.h"
+
+#define FS_DEVICE __device__ __forceinline__
+
+namespace fastseed {
+
+constexpr int kThreads = 256;
+constexpr int kVectorBytes = 16;
+
+// Where a thread is.
+struct Place {
+  uint32_t block;
+  uint32_t blocks;
+  uint32_t thread;
+};
+
+template <class Body>
+__global__ void __launch_bounds__(kThreads, Body::kMinBlocks)
+    body_kernel(const __grid_constant__ Body body) {
+  body(Place{blockIdx.x, gridDim.x, threadIdx.x});
+}
+
+inline void check_cuda(cudaError_t error, const char* op) {
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();  // reported here, and so not to whoever asks next
+    throw std::runtime_error(std::string("fastseed.") + op + ": " + cudaGetErrorString(error));
+  }
+}
+
+// As many blocks as the device holds at a time, but not more than there is work for. A grid-stride
+// loop in the kernel does the rest.
+template <class Body>
+void launch(const Body& body, int64_t tiles, const char* op, void* cuda_stream) {
+  if (tiles <= 0) {
+    return;
+  }
+  int device = 0;
+  int multiprocessors = 0;
+  check_cuda(cudaGetDevice(&device), op);
+  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), op);
+  const int64_t most = int64_t{8} * multiprocessors;
+  const dim3 grid(static_cast<unsigned>(tiles < most ? tiles : most));
+  Body parameters = body;
+  void* arguments[] = {&parameters};
+  check_cuda(cudaLaunchKernel(&body_kernel<Body>, grid, dim3(kThreads), arguments, 0,
+                              static_cast<cudaStream_t>(cuda_stream)),
+             op);
+}
+
+// Stores that are not expected to be read soon: first to leave the caches.
+FS_DEVICE void store(uint64_t* at, uint64_t value) {
+  __stcs(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
+
+FS_DEVICE void store(uint64_t* at, uint64_t first, uint64_t second) {
+  __stcs(reinterpret_cast<uint4*>(at),
+         make_uint4(static_cast<uint32_t>(first), static_cast<uint32_t>(first >> 32),
+                    static_cast<uint32_t>(second), static_cast<uint32_t>(second >> 32)));
+}
+
+FS_DEVICE uint64_t load(const uint64_t* at) {
+  return __ldg(reinterpret_cast<const unsigned long long*>(at));
+}
+
+// What `make` returns, computed by the first thread of a block for all of them. Every thread has to
+// call it, once.
+template <class T, class F>
+FS_DEVICE T once_per_block(const F& make) {
+  __shared__ T made;
+  if (threadIdx.x == 0) {
+    made = make();
+  }
+  __syncthreads();
+  return made;
+}
+
+inline bool is_aligned(const void* address, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) == 0;
+}
+
+// n / divisor of n < 2^31, as one product and a shift (Granlund and Montgomery, 1994).
+class Divider {
+ public:
+  Divider() = default;
+  explicit Divider(uint32_t divisor) {  // in [1, 2^31]
+    while ((uint64_t{1} << shift_) < divisor) {
+      ++shift_;
+    }
+    factor_ = static_cast<uint32_t>(((uint64_t{1} << (31 + shift_)) + divisor - 1) / divisor);
+  }
+
+  FS_HD uint32_t quotient(uint32_t n) const {
+    return static_cast<uint32_t>(static_cast<uint64_t>(n << 1) * factor_ >> 32) >> shift_;
+  }
+
+ private:
+  uint32_t factor_ = 0;
+  uint32_t shift_ = 0;
+};
+
+}  // namespace fastseed

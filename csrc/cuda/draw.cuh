@@ -1,0 +1,367 @@
+// Draws on CUDA devices, for every distribution of core/draw.h.
+//
+// Three kernels, all with a thread for a few Philox blocks:
+//   OneLine    a long contiguous draw of one stream: the key is loaded once a thread
+//   ManyLines  a contiguous draw of each of many streams
+//   AnyLayout  everything else: parts of logical tensors, rows that 16-byte stores do not fit
+// The first two begin at a whole block and write 16 bytes at a time. Which one runs is a matter of
+// speed: all of them write the same bits.
+#pragma once
+#include "../cpu/draws.h"
+#include "device.cuh"
+#include "fp_math.cuh"
+#include "store.cuh"
+#include "strided_layout.cuh"
+
+namespace fastseed {
+
+// Items of one launch, so that what numbers them has 32 bits. An output of more takes several.
+constexpr int64_t kMostItems = int64_t{1} << 30;
+
+// What one thread writes at a time, on the paths that write 16 bytes at once.
+template <class D>
+struct Chunk {
+  using Value = typename D::Value;
+  static constexpr int kBlockValues = 4 / D::kWords;
+  static constexpr int kBlockBytes = kBlockValues * static_cast<int>(sizeof(Value));
+  static constexpr int kBlocks = kBlockBytes < kVectorBytes ? kVectorBytes / kBlockBytes : 1;
+  static constexpr int kValues = kBlocks * kBlockValues;
+  // two Philox blocks a thread, whose chains of products run side by side
+  static constexpr int kPerThread = kBlocks > 1 ? 1 : 2;
+  static constexpr int64_t kTile = int64_t{kThreads} * kPerThread;
+};
+
+// How many blocks of threads a multiprocessor has to hold: 65536 registers are 32 a thread for 8.
+template <class D>
+struct Residency {
+  static constexpr int kMinBlocks = 8;
+};
+template <class T>
+struct Residency<Bits<T>> {
+  static constexpr int kMinBlocks = 6;
+};
+template <class T>
+struct Residency<Normal<T>> {
+  static constexpr int kMinBlocks = sizeof(T) == 8 ? 5 : 6;
+};
+template <class T>
+struct Residency<Exponential<T>> {
+  static constexpr int kMinBlocks = sizeof(T) == 8 ? 5 : 6;
+};
+template <class T, class Word>
+struct Residency<RandInt<T, Word>> {
+  static constexpr int kMinBlocks = sizeof(T) == 1 ? 3 : 4;  // retries inside four Philox blocks
+};
+
+template <>
+struct Residency<Bernoulli<uint8_t>> {  // four Philox blocks a thread
+  static constexpr int kMinBlocks = 5;
+};
+
+// The lower half, as a number of 32 bits that the compiler does not take for a part of a longer
+// one: its products would become more than one wide multiply.
+FS_DEVICE uint32_t low_word(uint64_t x) {
+#if defined(__CUDA_ARCH__)
+  uint32_t low;
+  asm("cvt.u32.u64 %0, %1;" : "=r"(low) : "l"(x));
+  return low;
+#else
+  return static_cast<uint32_t>(x);
+#endif
+}
+
+// draw_block of kCount blocks, `step` apart. Round by round for all of them: their chains of
+// products run side by side, and share the round keys while these are in registers.
+template <int kCount>
+FS_DEVICE void draw_words(Key key, uint64_t block, uint64_t step, Block (&out)[kCount]) {
+#pragma unroll
+  for (int b = 0; b < kCount; ++b) {
+    const uint64_t at = block + step * static_cast<uint64_t>(b);
+    out[b] = Block{{low_word(at), low_word(at >> 32), low_word(key.hi), low_word(key.hi >> 32)}};
+  }
+  uint32_t k0 = static_cast<uint32_t>(key.lo);
+  uint32_t k1 = static_cast<uint32_t>(key.lo >> 32);
+#pragma unroll
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+#pragma unroll
+    for (int b = 0; b < kCount; ++b) {
+      const Block c = out[b];
+      const uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * c.w[0];
+      const uint64_t p1 = static_cast<uint64_t>(kPhiloxM1) * c.w[2];
+      out[b] = Block{{static_cast<uint32_t>(p1 >> 32) ^ c.w[1] ^ k0, static_cast<uint32_t>(p1),
+                      static_cast<uint32_t>(p0 >> 32) ^ c.w[3] ^ k1, static_cast<uint32_t>(p0)}};
+    }
+    k0 += kPhiloxW0;
+    k1 += kPhiloxW1;
+  }
+}
+
+// The values in a block of words.
+template <class D, class Values>
+FS_DEVICE void convert(const D& distribution, const Drawn& drawn, Values& out, int begin) {
+  constexpr int kEach = 4 / D::kWords;
+  typename D::Value values[kEach];
+  OnDevice<D>::values(distribution, drawn, values);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    out[begin + i] = values[i];
+  }
+}
+
+// The first `count` of kChunks chunks, `apart` values from each other, whose words are those of
+// blocks `step` apart.
+template <class D, int kChunks>
+FS_DEVICE void store_chunks(const D& distribution, Key key, uint64_t block, uint64_t step,
+                            const Block (&words)[kChunks * Chunk<D>::kBlocks],
+                            typename D::Value* to, int64_t apart, int count) {
+  using C = Chunk<D>;
+#pragma unroll
+  for (int k = 0; k < kChunks; ++k) {
+    typename D::Value values[C::kValues];
+#pragma unroll
+    for (int b = 0; b < C::kBlocks; ++b) {
+      const uint64_t from = block + step * static_cast<uint64_t>(k + b);
+      convert(distribution, Drawn{words[k + b], key, from}, values, b * C::kBlockValues);
+    }
+    if (k < count) {
+      store_all(to + k * apart, values);
+    }
+  }
+}
+
+FS_DEVICE Key key_of(const Streams& streams, int64_t row) {
+  return Key{load(streams.keys + 2 * row), load(streams.keys + 2 * row + 1)};
+}
+
+FS_DEVICE uint64_t block_of(const Streams& streams, int64_t row) {
+  return streams.positions == nullptr
+             ? 0
+             : first_block(load(reinterpret_cast<const uint64_t*>(streams.positions) + row));
+}
+
+// ---------------------------------------------------------------- one stream, one run
+
+template <class D>
+struct OneLine {
+  using C = Chunk<D>;
+  static constexpr int kMinBlocks = Residency<D>::kMinBlocks;
+  D distribution;
+  Streams streams;  // the first of them
+  uint64_t first;   // the block of the draw that the output begins in
+  int64_t tiles;
+  int64_t length;
+  typename D::Value* out;
+
+  FS_DEVICE void operator()(Place at) const {
+    constexpr uint64_t kStep = C::kPerThread == 1 ? 1 : kThreads;
+    const Key key = key_of(streams, 0);
+    const uint64_t begin = block_of(streams, 0) + first;
+    const int64_t chunk = at.block * C::kTile + at.thread;
+    uint64_t block = begin + static_cast<uint64_t>(chunk) * C::kBlocks;
+    typename D::Value* to = out + chunk * C::kValues;
+    typename D::Value* const end = out + tiles * C::kTile * C::kValues;
+#pragma unroll 1
+    for (; to < end; to += at.blocks * (C::kTile * C::kValues)) {
+      Block words[C::kPerThread * C::kBlocks];
+      draw_words(key, block, kStep, words);
+      store_chunks<D, C::kPerThread>(distribution, key, block, kStep, words, to,
+                                     kThreads * C::kValues, C::kPerThread);
+      block += at.blocks * static_cast<uint64_t>(C::kTile * C::kBlocks);
+    }
+    // Less than a tile is left, by blocks that are still short of one.
+    const int64_t blocks = (length + C::kBlockValues - 1) / C::kBlockValues;
+#pragma unroll 1
+    for (int64_t b = tiles * C::kTile * C::kBlocks + int64_t{at.block} * kThreads + at.thread;
+         b < blocks; b += int64_t{at.blocks} * kThreads) {
+      const uint64_t from = begin + static_cast<uint64_t>(b);
+      typename D::Value values[C::kBlockValues];
+      OnDevice<D>::values(distribution, Drawn{draw_block(key, from), key, from}, values);
+#pragma unroll
+      for (int i = 0; i < C::kBlockValues; ++i) {
+        if (b * C::kBlockValues + i < length) {
+          store_value(out + b * C::kBlockValues + i, values[i]);
+        }
+      }
+    }
+  }
+};
+
+// ---------------------------------------------------------------- many streams, one run of each
+
+template <class D>
+struct ManyLines {
+  using C = Chunk<D>;
+  static constexpr int kMinBlocks = Residency<D>::kMinBlocks;
+  D distribution;
+  Streams streams;
+  uint64_t first;
+  uint32_t items;     // of all lines together: one is kPerThread chunks of a line
+  uint32_t per_line;  // items of a line: its first chunks, and those that lie so many behind them
+  uint32_t chunks;    // of a line
+  Divider line_of;
+  typename D::Value* out;
+
+  FS_DEVICE void operator()(Place at) const {
+#pragma unroll 1
+    for (uint32_t item = at.block * kThreads + at.thread; item < items;
+         item += at.blocks * kThreads) {
+      const uint32_t line = line_of.quotient(item);
+      const uint32_t chunk = item - line * per_line;
+      const Key key = key_of(streams, line);
+      const uint64_t block = block_of(streams, line) + first + uint64_t{chunk} * C::kBlocks;
+      const uint64_t step = C::kPerThread == 1 ? 1 : per_line;
+      Block words[C::kPerThread * C::kBlocks];
+      draw_words(key, block, step, words);
+      typename D::Value* to = out + (int64_t{line} * (chunks - per_line) + item) * C::kValues;
+      const bool all = C::kPerThread == 1 || chunk + per_line < chunks;
+      store_chunks<D, C::kPerThread>(distribution, key, block, step, words, to,
+                                     int64_t{per_line} * C::kValues, all ? C::kPerThread : 1);
+    }
+  }
+};
+
+// ---------------------------------------------------------------- any layout
+
+template <class D>
+struct AnyLayout {
+  using C = Chunk<D>;
+  static constexpr int kMinBlocks = Residency<D>::kMinBlocks > 6 ? 6 : Residency<D>::kMinBlocks;
+  D distribution;
+  Streams streams;
+  FastLayout layout;
+  int64_t first_line;   // a line is one run of one row
+  int64_t first_block;  // of every line
+  uint32_t items;
+  uint32_t per_line;  // items of a line: its blocks
+  Divider line_of;
+  typename D::Value* out;
+
+  FS_DEVICE void one(uint32_t item) const {
+    constexpr int64_t kEach = C::kBlockValues;
+    const uint32_t local = line_of.quotient(item);
+    const int64_t line = first_line + local;
+    const int64_t row = layout.runs.quotient(line);
+    const int64_t start = layout.start(line - row * layout.runs.divisor());
+    const int64_t block = start / kEach + first_block + (item - local * per_line);
+    const int64_t from = block * kEach - start;  // the place in the line of the block's first value
+    if (from >= layout.length) {
+      return;
+    }
+    const Key key = key_of(streams, row);
+    const uint64_t at_block = block_of(streams, row) + static_cast<uint64_t>(block);
+    typename D::Value values[kEach];
+    OnDevice<D>::values(distribution, Drawn{draw_block(key, at_block), key, at_block}, values);
+    typename D::Value* at = out + line * layout.length + from;
+    constexpr uintptr_t kAlign = C::kBlockBytes < kVectorBytes ? C::kBlockBytes : kVectorBytes;
+    if (from >= 0 && from + kEach <= layout.length &&
+        reinterpret_cast<uintptr_t>(at) % kAlign == 0) {
+      store_all(at, values);
+      return;
+    }
+#pragma unroll
+    for (int64_t i = 0; i < kEach; ++i) {
+      if (from + i >= 0 && from + i < layout.length) {
+        store_value(at + i, values[i]);
+      }
+    }
+  }
+
+  FS_DEVICE void operator()(Place at) const {
+#pragma unroll 1
+    for (uint32_t item = at.block * kThreads + at.thread; item < items;
+         item += at.blocks * kThreads) {
+      one(item);
+    }
+  }
+};
+
+// ---------------------------------------------------------------- host
+
+inline Streams from_row(const Streams& streams, int64_t row, int64_t count) {
+  return Streams{streams.keys + 2 * row,
+                 streams.positions == nullptr ? nullptr : streams.positions + row, count};
+}
+
+template <class D>
+void launch_one_line(const D& distribution, const Streams& streams, const Layout& layout,
+                     typename D::Value* out, void* cuda_stream) {
+  using C = Chunk<D>;
+  const int64_t tiles = layout.length / (C::kTile * C::kValues);
+  const int64_t rest = layout.length - tiles * C::kTile * C::kValues;
+  launch(OneLine<D>{distribution, streams, static_cast<uint64_t>(layout.offset / C::kBlockValues),
+                    tiles, layout.length, out},
+         tiles + (rest + kThreads * C::kBlockValues - 1) / (kThreads * C::kBlockValues), "draw",
+         cuda_stream);
+}
+
+// Rows of at most `most` chunks.
+template <class D>
+void launch_many_lines(const D& distribution, const Streams& streams, const Layout& layout,
+                       typename D::Value* out, void* cuda_stream, int64_t most) {
+  using C = Chunk<D>;
+  const int64_t chunks = layout.length / C::kValues;
+  const int64_t per_line = (chunks + C::kPerThread - 1) / C::kPerThread;
+  const int64_t together = most / per_line;
+  for (int64_t row = 0; row < streams.count; row += together) {
+    const int64_t left = streams.count - row;
+    const int64_t rows = left < together ? left : together;
+    const uint32_t line = static_cast<uint32_t>(per_line);
+    launch(ManyLines<D>{distribution, from_row(streams, row, rows),
+                        static_cast<uint64_t>(layout.offset / C::kBlockValues),
+                        static_cast<uint32_t>(rows) * line, line, static_cast<uint32_t>(chunks),
+                        Divider(line), out + row * layout.length},
+           (rows * per_line + kThreads - 1) / kThreads, "draw", cuda_stream);
+  }
+}
+
+template <class D>
+void launch_any_layout(const D& distribution, const Streams& streams, const Layout& layout,
+                       typename D::Value* out, void* cuda_stream, int64_t most) {
+  constexpr int64_t kEach = Chunk<D>::kBlockValues;
+  const FastLayout fast(layout, streams.count);
+  const int64_t lines = streams.count * layout.runs;
+  const int64_t blocks = (layout.length + kEach - 2) / kEach + 1;  // wherever in one it begins
+  for (int64_t b = 0; b < blocks; b += most) {
+    const int64_t per_line = blocks - b < most ? blocks - b : most;
+    const int64_t together = most / per_line;
+    for (int64_t line = 0; line < lines; line += together) {
+      const int64_t count = lines - line < together ? lines - line : together;
+      const uint32_t each = static_cast<uint32_t>(per_line);
+      launch(AnyLayout<D>{distribution, streams, fast, line, b, static_cast<uint32_t>(count) * each,
+                          each, Divider(each), out},
+             (count * per_line + kThreads - 1) / kThreads, "draw", cuda_stream);
+    }
+  }
+}
+
+// `most` is for tests: what the output is made of does not depend on it.
+template <class D>
+void draw_cuda(const D& distribution, const Streams& streams, const Layout& layout,
+               typename D::Value* out, void* cuda_stream, int64_t most = kMostItems) {
+  using C = Chunk<D>;
+  if (streams.count <= 0 || layout.runs <= 0 || layout.length <= 0) {
+    return;
+  }
+  const bool whole_blocks =
+      layout.runs == 1 && layout.offset % C::kBlockValues == 0 && is_aligned(out, kVectorBytes);
+  const bool whole_chunks = layout.length % C::kValues == 0;
+  if (whole_blocks && streams.count > 1 && whole_chunks && layout.length / C::kValues <= most) {
+    launch_many_lines(distribution, streams, layout, out, cuda_stream, most);
+  } else if (whole_blocks && (streams.count == 1 || whole_chunks)) {
+    for (int64_t row = 0; row < streams.count; ++row) {
+      launch_one_line(distribution, from_row(streams, row, 1), layout, out + row * layout.length,
+                      cuda_stream);
+    }
+  } else {
+    launch_any_layout(distribution, streams, layout, out, cuda_stream, most);
+  }
+}
+
+#define FS_DEFINE_DRAW_CUDA(D)                                                                  \
+  template <>                                                                                   \
+  void launch_draw_cuda<D>(const D& distribution, const Streams& streams, const Layout& layout, \
+                           D::Value* out, void* cuda_stream) {                                  \
+    draw_cuda(distribution, streams, layout, out, cuda_stream);                                 \
+  }
+
+}  // namespace fastseed

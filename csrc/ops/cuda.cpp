@@ -1,0 +1,181 @@
+// The operators on CUDA devices: arguments checked, then one launch on the current stream. Nothing
+// waits for the device, so that a graph may capture them. Schemas are in ops.cpp and ops_draws.cpp.
+#if !defined(USE_CUDA)
+#define USE_CUDA  // torch's header then declares aoti_torch_get_current_cuda_stream
+#endif
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+
+#include "../cpu/digest.h"
+#include "../cuda/derive.h"
+#include "draw_ops.h"
+#include "shuffle_args.h"
+
+namespace fastseed {
+namespace {
+
+// While it lives, the device of a tensor is the current one.
+class OnDevice {
+ public:
+  explicit OnDevice(const Tensor& tensor) : guard_(tensor.get_device_index()) {
+    const AOTITorchError error =
+        aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream_);
+    STD_TORCH_CHECK(error == AOTI_TORCH_SUCCESS, "fastseed: torch names no current CUDA stream");
+  }
+
+  void* stream() const {
+    return stream_;
+  }
+
+ private:
+  torch::stable::accelerator::DeviceGuard guard_;
+  void* stream_ = nullptr;
+};
+
+uint64_t* words_of(const Tensor& tensor) {
+  return static_cast<uint64_t*>(tensor.data_ptr());
+}
+
+int64_t* longs_of(const Tensor& tensor) {
+  return static_cast<int64_t*>(tensor.data_ptr());
+}
+
+// ------------------------------------------------------------------------------- draws
+
+struct Cuda {
+  static auto drawing(const Tensor& out, const Tensor& keys, const std::optional<Tensor>& positions,
+                      const Part& part, const char* op) {
+    const Streams streams = streams_of(out, keys, positions, op);
+    const Layout layout =
+        layout_of(out.numel(), streams.count, part.sizes, part.strides, part.offset, op);
+    return [=, &out](const auto& distribution, auto* data) {
+      const OnDevice device(out);
+      launch_draw_cuda(distribution, streams, layout, data, device.stream());
+    };
+  }
+};
+
+// ------------------------------------------------------------------------------- keys
+
+Stream stream_of(int64_t key, int64_t tweak, int64_t rank_word, int64_t worker) {
+  return Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
+                static_cast<uint32_t>(rank_word),
+                static_cast<uint32_t>(worker)};
+}
+
+Name name_of(int64_t lo, int64_t hi) {
+  return Name{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
+}
+
+StreamAt stream_at(const Tensor& scope, Name name, int64_t rank_word, int64_t worker) {
+  return StreamAt{words_of(scope), name, static_cast<uint32_t>(rank_word),
+                  static_cast<uint32_t>(worker)};
+}
+
+void check_seeds(const Tensor& out, const char* op) {
+  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.is_contiguous(),
+                  "fastseed.", op, ": out must be contiguous torch.uint64 of shape (n,)");
+}
+
+void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
+                 int64_t start) {
+  check_keys(out, "derive_keys");
+  const OnDevice device(out);
+  launch_derive_keys_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
+                          out.size(0), words_of(out), device.stream());
+}
+
+void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
+                    int64_t rank_word, int64_t worker, int64_t start) {
+  check_keys(out, "derive_keys_at");
+  check_scope(scope, out, "derive_keys_at");
+  const OnDevice device(out);
+  launch_derive_keys_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+                          static_cast<uint64_t>(start), out.size(0), words_of(out),
+                          device.stream());
+}
+
+void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
+                  int64_t start) {
+  check_seeds(out, "derive_seeds");
+  const OnDevice device(out);
+  launch_derive_seeds_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
+                           out.size(0), words_of(out), device.stream());
+}
+
+void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
+                     int64_t rank_word, int64_t worker, int64_t start) {
+  check_seeds(out, "derive_seeds_at");
+  check_scope(scope, out, "derive_seeds_at");
+  const OnDevice device(out);
+  launch_derive_seeds_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+                           static_cast<uint64_t>(start), out.size(0), words_of(out),
+                           device.stream());
+}
+
+void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
+                    int64_t rank_word, int64_t worker, int64_t start) {
+  check_reseed(keys, positions, "reseed_streams");
+  const OnDevice device(keys);
+  launch_reseed_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
+                     keys.size(0), words_of(keys), longs_of(positions), device.stream());
+}
+
+void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
+                       int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
+                       int64_t start) {
+  check_reseed(keys, positions, "reseed_streams_at");
+  check_scope(scope, keys, "reseed_streams_at");
+  const OnDevice device(keys);
+  launch_reseed_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+                     static_cast<uint64_t>(start), keys.size(0), words_of(keys),
+                     longs_of(positions), device.stream());
+}
+
+void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
+                         std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
+  check_reseed_from(keys, positions, seeds, indices);
+  const OnDevice device(keys);
+  launch_reseed_from_cuda(words_of(seeds), indices.has_value() ? longs_of(*indices) : nullptr,
+                          name_of(name_lo, name_hi), keys.size(0), words_of(keys),
+                          longs_of(positions), device.stream());
+}
+
+void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start, int64_t stride) {
+  const ShuffleJob job = shuffle_job(out, lo, hi, n, start, stride);
+  const OnDevice device(out);
+  launch_shuffle_cuda(job.shuffle, job.at, job.out, device.stream());
+}
+
+// The plan is in the device's memory too: see launch_digest_cuda. What it says is not checked.
+void digest_tiles(const Tensor& sums, const Tensor& plan, int64_t tiles) {
+  STD_TORCH_CHECK(plan.scalar_type() == Dtype::Long && plan.dim() == 2 &&
+                      plan.size(1) == kDigestColumns && plan.is_contiguous() &&
+                      plan.get_device_index() == sums.get_device_index(),
+                  "fastseed.digest: plan must be a contiguous tensor of shape (n, 8), torch.int64, "
+                  "where sums is");
+  STD_TORCH_CHECK(
+      sums.scalar_type() == Dtype::UInt64 && sums.dim() == 2 && sums.size(0) == plan.size(0) &&
+          sums.size(1) == 2 && sums.is_contiguous(),
+      "fastseed.digest: sums must be a contiguous tensor of shape (n, 2), torch.uint64");
+  STD_TORCH_CHECK(tiles >= 0, "fastseed.digest: tiles must be 0 or more, got ", tiles);
+  const OnDevice device(sums);
+  launch_digest_cuda(longs_of(plan), plan.size(0), tiles, words_of(sums), device.stream());
+}
+
+}  // namespace
+}  // namespace fastseed
+
+STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
+  using namespace fastseed;
+  FS_REGISTER_DRAWS(m, Cuda);
+  m.impl("derive_keys", TORCH_BOX(&fastseed::derive_keys));
+  m.impl("derive_keys_at", TORCH_BOX(&fastseed::derive_keys_at));
+  m.impl("derive_seeds", TORCH_BOX(&fastseed::derive_seeds));
+  m.impl("derive_seeds_at", TORCH_BOX(&fastseed::derive_seeds_at));
+  m.impl("reseed_streams", TORCH_BOX(&fastseed::reseed_streams));
+  m.impl("reseed_streams_at", TORCH_BOX(&fastseed::reseed_streams_at));
+  m.impl("reseed_streams_from", TORCH_BOX(&fastseed::reseed_streams_from));
+  m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
+  m.impl("digest_tiles", TORCH_BOX(&fastseed::digest_tiles));
+}

@@ -1,0 +1,40 @@
+// The arguments of the shuffle operator, checked once, the same for every device. Uses the stable
+// ABI alone.
+#pragma once
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+#include <torch/headeronly/util/Exception.h>
+
+#include "../cpu/shuffle.h"
+
+namespace fastseed {
+
+struct ShuffleJob {
+  Shuffle shuffle;
+  Positions at;
+  int64_t* out;
+};
+
+// Integers of a schema are signed 64-bit; the key's halves are unsigned: same bits.
+inline ShuffleJob shuffle_job(const torch::stable::Tensor& out, int64_t lo, int64_t hi, int64_t n,
+                              int64_t start, int64_t stride) {
+  STD_TORCH_CHECK(out.scalar_type() == torch::headeronly::ScalarType::Long && out.dim() == 1 &&
+                      out.is_contiguous(),
+                  "fastseed.shuffle: out must be contiguous torch.int64 of shape (count,)");
+  STD_TORCH_CHECK(n >= 1 && n <= kShuffleMost, "fastseed.shuffle: n must be in [1, 2**48], got ",
+                  n);
+  const int64_t count = out.size(0);
+  STD_TORCH_CHECK(start >= 0 && start <= n, "fastseed.shuffle: start must be in [0, ", n, "], got ",
+                  start);
+  STD_TORCH_CHECK(stride >= 1 && stride <= kShuffleMost,
+                  "fastseed.shuffle: stride must be in [1, 2**48], got ", stride);
+  STD_TORCH_CHECK(count <= (n - start + stride - 1) / stride,
+                  "fastseed.shuffle: out must be of no more elements than there are positions from "
+                  "start below n, got ",
+                  count);
+  const Key key{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
+  return ShuffleJob{shuffle_of(key, n), Positions{start, stride, count},
+                    static_cast<int64_t*>(out.data_ptr())};
+}
+
+}  // namespace fastseed

@@ -1,0 +1,37 @@
+// Writing the state of a torch CPU generator.
+#pragma once
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "../cpu/derive.h"
+#include "engine_access.h"
+
+namespace fastseed {
+
+// All but the words. The next draw makes the next 624 of them, as after manual_seed.
+inline void begin_state(at::mt19937_data_pod& data, uint64_t seed) {
+  data.seed_ = seed;
+  data.left_ = 1;
+  data.seeded_ = true;
+  data.next_ = 0;
+}
+
+// The caller holds the mutex.
+inline void forget_cached_normals(at::CPUGeneratorImpl& gen) {
+  gen.set_next_float_normal_sample(std::nullopt);
+  gen.set_next_double_normal_sample(std::nullopt);
+}
+
+inline void reseed_cpu(at::CPUGeneratorImpl& gen, Key key) {
+  uint32_t state[kMtWords];
+  launch_mt19937_expand(key, state);  // outside the lock: others may be drawing
+  std::lock_guard<std::mutex> lock(gen.mutex_);
+  at::mt19937_data_pod& data = engine_data(gen);
+  begin_state(data, key.lo);
+  std::memcpy(data.state_.data(), state, sizeof(state));
+  forget_cached_normals(gen);
+}
+
+}  // namespace fastseed

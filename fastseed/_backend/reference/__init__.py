@@ -1,0 +1,1 @@
+"""The specifications of ``docs/`` in plain NumPy: the oracle of the tests and the fallback."""

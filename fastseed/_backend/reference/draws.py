@@ -1,0 +1,314 @@
+"""The draws in plain NumPy: the oracle of the tests and the fallback.
+
+``docs/draws.md`` is the specification. Everything here is a pure function of its arguments, which
+are trusted: callers have checked them (see :mod:`fastseed.random.functional`).
+
+Arithmetic on reals is single multiplications, additions, divisions and square roots, each rounded
+once (IEEE 754, to nearest even), in the order written, and never a fused multiply-add. That is what
+makes the bits the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .philox import U32, U64, _blocks
+from .philox import block as _block
+
+Reals = Any  # an array of float32 or float64
+
+RETRY_TAG = 0x80  # the top byte of a retry's second counter word; that of a draw is 0
+RETRY_TAGS = 128
+_LOW32 = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+
+def _f32(*values: str) -> tuple[np.float32, ...]:
+    return tuple(np.float32(float.fromhex(v)) for v in values)
+
+
+def _f64(*values: str) -> tuple[np.float64, ...]:
+    return tuple(np.float64(float.fromhex(v)) for v in values)
+
+
+# Minimax polynomials by Remez's algorithm, rounded to their type; lowest power first.
+# LOG32: (ln(1 + r) - r + r^2 / 2) / r^3         for r in [sqrt(1/2) - 1, sqrt(2) - 1]
+# LOG64: (2 artanh(s) - 2 s) / s^3, in s^2       for s = r / (2 + r)
+# SIN:   sin(t pi / 2) / t - 1, in t^2           for t in [-1/2, 1/2]
+# COS:   (cos(t pi / 2) - 1) / t^2, in t^2       for the same
+LOG32 = _f32(
+    "0x1.555554p-2", "-0x1.000226p-2", "0x1.99a00ap-3", "-0x1.547246p-3",
+    "0x1.22da06p-3", "-0x1.0d851ap-3", "0x1.055be8p-3", "-0x1.38b75cp-4",
+)  # fmt: skip
+SIN32 = _f32("0x1.243f6ap-1", "-0x1.4abbbap-1", "0x1.465e92p-4", "-0x1.2d9302p-8")
+COS32 = _f32("-0x1.3bd3ccp+0", "0x1.03c1dep-2", "-0x1.55c5e0p-6", "0x1.d9d57ep-11")
+LOG64 = _f64(
+    "0x1.5555555555592p-1", "0x1.999999997fdb7p-2", "0x1.24924941f126bp-2", "0x1.c71c52095c72bp-3",
+    "0x1.74663ee86a1b3p-3", "0x1.39a1babb1677bp-3", "0x1.2f05634234922p-3",
+)  # fmt: skip
+SIN64 = _f64(
+    "0x1.243f6a8885a31p-1", "-0x1.4abbce625be41p-1", "0x1.466bc67758700p-4",
+    "-0x1.32d2cce2d5364p-8", "0x1.50782fca38ef1p-13", "-0x1.e30063a054e91p-19",
+    "0x1.e3eed5da55fe9p-25",
+)  # fmt: skip
+COS64 = _f64(
+    "-0x1.3bd3cc9be45dep+0", "0x1.03c1f081b5aaep-2", "-0x1.55d3c7e3c9280p-6",
+    "0x1.e1f5068367b35p-11", "-0x1.a6d1ec7e0c7f7p-16", "0x1.f9cc40ad5d0d8p-22",
+    "-0x1.b263c37c57573p-28",
+)  # fmt: skip
+# ln 2 in two parts; products of the first with an exponent are exact.
+LN2_32 = _f32("0x1.63p-1", "-0x1.bd0106p-13")
+LN2_64 = _f64("0x1.62e42fefa2000p-1", "0x1.9ef35793c7673p-41")
+_SQRT2_32, _SQRT2_64 = np.uint32(0xB504F334), np.uint64(0xB504F333F9DE6485)
+
+
+def _horner(coefficients: tuple[Any, ...], x: Reals) -> Reals:
+    value = coefficients[-1] * x + coefficients[-2]
+    for c in coefficients[-3::-1]:
+        value = value * x + c
+    return value
+
+
+def _shift_to_top(x: npt.NDArray[Any], bits: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """(x shifted until its top bit is set, by how many places); x is not zero."""
+    one = x.dtype.type
+    shift = np.zeros_like(x)
+    step = bits // 2
+    while step:
+        low = x < one(1) << one(bits - step)
+        x = np.where(low, x << one(step), x)
+        shift = np.where(low, shift + one(step), shift)
+        step //= 2
+    return x, shift
+
+
+def exponential_float32(w: U32) -> Reals:
+    """-ln u of u = (w | 1) / 2^32, in float32."""
+    mantissa, shift = _shift_to_top(w | np.uint32(1), 32)
+    big = mantissa >= _SQRT2_32
+    # mantissa - 2^32 where big, mantissa - 2^31 elsewhere, as signed integers
+    signed = np.where(big, mantissa, mantissa ^ np.uint32(1 << 31)).view(np.int32)
+    scale = np.where(big, np.float32(2.0**-32), np.float32(2.0**-31))
+    r = signed.astype(np.float32) * scale
+    k = np.where(big, shift, shift + np.uint32(1)).astype(np.float32)
+    square = r * r
+    y = _horner(LOG32, r) * r * square
+    y = y - k * LN2_32[1]
+    y = y - np.float32(0.5) * square
+    return k * LN2_32[0] - (r + y)
+
+
+def exponential_float64(a: U64) -> Reals:
+    """-ln u of u = (a | 1) / 2^64, in float64."""
+    mantissa, shift = _shift_to_top(a | np.uint64(1), 64)
+    big = mantissa >= _SQRT2_64
+    signed = np.where(big, mantissa, mantissa ^ np.uint64(1 << 63)).view(np.int64)
+    scale = np.where(big, np.float64(2.0**-64), np.float64(2.0**-63))
+    r = signed.astype(np.float64) * scale
+    k = np.where(big, shift, shift + np.uint64(1)).astype(np.float64)
+    half = np.float64(0.5) * (r * r)
+    s = r / (np.float64(2.0) + r)
+    z = s * s
+    y = s * (half + _horner(LOG64, z) * z)
+    y = y - k * LN2_64[1]
+    y = y - half
+    return k * LN2_64[0] - (r + y)
+
+
+def cos_sin_float32(w: U32) -> tuple[Reals, Reals]:
+    """Cosine and sine of 2 pi (n + 1/2) / 2^26, n the top 26 bits of w, in float32."""
+    quadrant = (w + np.uint32(1 << 29)) >> np.uint32(30)
+    t = ((w << np.uint32(2)) & np.uint32(0xFFFFFF00) | np.uint32(0x80)).view(np.int32)
+    return _turn(quadrant, t.astype(np.float32) * np.float32(2.0**-32), SIN32, COS32)
+
+
+def cos_sin_float64(b: U64) -> tuple[Reals, Reals]:
+    """Cosine and sine of 2 pi (n + 1/2) / 2^55, n the top 55 bits of b, in float64."""
+    quadrant = (b + np.uint64(1 << 61)) >> np.uint64(62)
+    t = ((b << np.uint64(2)) & np.uint64(2**64 - 2**11) | np.uint64(2**10)).view(np.int64)
+    return _turn(quadrant, t.astype(np.float64) * np.float64(2.0**-64), SIN64, COS64)
+
+
+def _turn(
+    quadrant: npt.NDArray[Any], t: Reals, sin: tuple[Any, ...], cos: tuple[Any, ...]
+) -> tuple[Reals, Reals]:
+    """Cosine and sine of (quadrant + t) pi / 2, |t| <= 1/2."""
+    z = t * t
+    s = _horner(sin, z) * t + t
+    c = _horner(cos, z) * z + t.dtype.type(1)
+    odd = (quadrant & 1) == 1
+    x, y = np.where(odd, s, c), np.where(odd, c, s)
+    return np.where((quadrant == 1) | (quadrant == 2), -x, x), np.where(quadrant >= 2, -y, y)
+
+
+def normal_float32(words: U32) -> Reals:
+    """Standard normals in pairs (Box and Muller): words 2i, 2i + 1 give values 2i, 2i + 1."""
+    radius = np.sqrt(np.float32(2) * exponential_float32(words[..., 0::2]))
+    return _pairs(radius, *cos_sin_float32(words[..., 1::2]))
+
+
+def normal_float64(words: U64) -> Reals:
+    """The same in double precision, from words of 64 bits."""
+    radius = np.sqrt(np.float64(2) * exponential_float64(words[..., 0::2]))
+    return _pairs(radius, *cos_sin_float64(words[..., 1::2]))
+
+
+def _pairs(radius: Reals, cos: Reals, sin: Reals) -> Reals:
+    both = np.stack((radius * cos, radius * sin), axis=-1)
+    return both.reshape(*radius.shape[:-1], 2 * radius.shape[-1])
+
+
+# ---------------------------------------------------------------- words
+
+
+def words32(keys: U64, positions: U64, first_block: int, blocks: int) -> U32:
+    """The 32-bit words of ``blocks`` blocks of each stream, from ``first_block`` of the draw on.
+
+    ``keys`` is (n, 2), ``positions`` (n,): the draw begins at the first whole block from there on.
+    Returns (n, 4 * blocks).
+    """
+    out = np.empty((len(keys), 4 * blocks), np.uint32)
+    counts = np.arange(blocks, dtype=np.uint64) + np.uint64(first_block)
+    for row, (lo, hi), position in zip(out, keys.tolist(), positions.tolist(), strict=True):
+        b = counts + np.uint64((position + 3) % 2**64 // 4)
+        r = _blocks(lo, b & _LOW32, b >> _32, np.uint64(hi & 0xFFFFFFFF), np.uint64(hi >> 32))
+        row[:] = np.stack(r, axis=-1).astype(np.uint32).reshape(-1)
+    return out
+
+
+def _values(
+    keys: U64,
+    positions: U64,
+    start: int,
+    count: int,
+    words: int,
+    convert: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+) -> npt.NDArray[Any]:
+    """Values ``start`` to ``start + count - 1`` of each stream, (n, count); ``words`` a value."""
+    per_block = 4 // words
+    first, last = start // per_block, -(-(start + count) // per_block)
+    raw = words32(keys, positions, first, last - first)
+    with np.errstate(all="ignore"):  # whatever the user wants to hear of
+        values = convert(raw if words == 1 else raw.view("<u8"))
+    at = start - first * per_block
+    return np.ascontiguousarray(values[:, at : at + count])
+
+
+def _rounded(x: Reals, kind: str) -> Reals:
+    """Rounded to ``kind``; 16-bit reals stay in float32, which holds them exactly."""
+    if kind == "float16":
+        with np.errstate(over="ignore"):
+            return x.astype(np.float16).astype(np.float32)
+    if kind == "bfloat16":
+        bits = x.view(np.uint32)
+        even = bits >> np.uint32(16) & np.uint32(1)
+        return ((bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)).view(np.float32)
+    return x
+
+
+def _real(kind: str) -> tuple[Any, int]:
+    """(the type that ``kind`` is computed in, 32-bit words a value)."""
+    return (np.float64, 2) if kind == "float64" else (np.float32, 1)
+
+
+def bits(keys: U64, positions: U64, start: int, count: int, words: int) -> npt.NDArray[Any]:
+    """The words themselves: uint32, or uint64 with ``words`` 2."""
+    return _values(keys, positions, start, count, words, lambda raw: raw)
+
+
+def uniform(
+    keys: U64, positions: U64, start: int, count: int,
+    kind: str, span: float, shift: float, cap: float,
+) -> Reals:  # fmt: skip
+    """min(u * span + shift, cap), u the first 24 (53) bits of a word as a number in [0, 1)."""
+    real, words = _real(kind)
+    drop, unit = (8, 2.0**-24) if words == 1 else (11, 2.0**-53)
+
+    def convert(raw: npt.NDArray[Any]) -> Reals:
+        u = (raw >> raw.dtype.type(drop)).astype(real) * real(unit)
+        return _rounded(np.minimum(u * real(span) + real(shift), real(cap)), kind)
+
+    return _values(keys, positions, start, count, words, convert)
+
+
+def normal(
+    keys: U64, positions: U64, start: int, count: int, kind: str, mean: float, std: float
+) -> Reals:
+    """z * std + mean of standard normals z."""
+    real, words = _real(kind)
+    standard: Any = normal_float32 if words == 1 else normal_float64
+    return _values(
+        keys, positions, start, count, words,
+        lambda raw: _rounded(standard(raw) * real(std) + real(mean), kind),
+    )  # fmt: skip
+
+
+def exponential(
+    keys: U64, positions: U64, start: int, count: int, kind: str, scale: float
+) -> Reals:
+    """-ln u * scale."""
+    real, words = _real(kind)
+    standard: Any = exponential_float32 if words == 1 else exponential_float64
+    return _values(
+        keys, positions, start, count, words,
+        lambda raw: _rounded(standard(raw) * real(scale), kind),
+    )  # fmt: skip
+
+
+def bernoulli(
+    keys: U64, positions: U64, start: int, count: int, threshold: int
+) -> npt.NDArray[np.bool_]:
+    """Whether the word is below ``threshold`` (of 2**32)."""
+    limit = np.uint64(threshold)
+    return _values(keys, positions, start, count, 1, lambda raw: raw.astype(np.uint64) < limit)
+
+
+def randint(
+    keys: U64, positions: U64, start: int, count: int, low: int, range_: int
+) -> npt.NDArray[np.int64]:
+    """``low`` + an unbiased number in [0, ``range_``), range_ in [1, 2**64), as int64."""
+    wide = range_ >> 32 != 0
+    words, modulus = (2, 2**64) if wide else (1, 2**32)
+    threshold = modulus % range_
+    raw = bits(keys, positions, start, count, words)
+    high, low_part = _products(raw, range_)
+    for row, column in np.argwhere(low_part < threshold):
+        word = (int(positions[row]) + 3) // 4 * 4 + (start + int(column)) * words
+        high[row, column] = _retried(keys[row].tolist(), word, range_, words, threshold)
+    with np.errstate(over="ignore"):
+        values: npt.NDArray[np.int64] = (high + np.uint64(low % 2**64)).view(np.int64)
+    return values
+
+
+def _products(raw: npt.NDArray[Any], range_: int) -> tuple[U64, U64]:
+    """High and low halves of ``raw * range_``."""
+    if raw.dtype == np.uint32:
+        product = raw.astype(np.uint64) * np.uint64(range_)
+        return product >> _32, product & _LOW32
+    a1, a0 = raw >> _32, raw & _LOW32
+    b1, b0 = np.uint64(range_ >> 32), np.uint64(range_ & 0xFFFFFFFF)
+    middle = a1 * b0 + (a0 * b0 >> _32)
+    cross = a0 * b1 + (middle & _LOW32)
+    with np.errstate(over="ignore"):
+        return a1 * b1 + (middle >> _32) + (cross >> _32), raw * np.uint64(range_)
+
+
+def _retried(key: list[int], word: int, range_: int, words: int, threshold: int) -> int:
+    """The high half of the first product that is not rejected."""
+    modulus = 1 << 32 * words
+    product = 0
+    for attempt in range(RETRY_TAGS):
+        tag = (RETRY_TAG + attempt) << 24
+        block = _block(
+            key[0], word & 0xFFFFFFFF, word >> 32 | tag, key[1] & 0xFFFFFFFF, key[1] >> 32
+        )
+        candidates = block if words == 1 else (block[0] | block[1] << 32, block[2] | block[3] << 32)
+        for candidate in candidates:
+            product = candidate * range_
+            if product % modulus >= threshold:
+                return product // modulus
+    return product // modulus

@@ -1,0 +1,114 @@
+"""The shuffle, version 1, in plain Python and NumPy: the oracle of the tests and the fallback.
+
+``docs/derivation.md`` ("Shuffle") is the specification. A *key* is 128 bits; positions and numbers
+are of [0, n). Arguments are trusted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import philox
+from .philox import DOMAIN_SHUFFLE
+
+I64 = npt.NDArray[np.int64]
+
+MAX_N = 2**48
+_SMALL, _ROUNDS_OF_SMALL, _ROUNDS = 2**16, 24, 12
+_LOW32, _LOW64 = 2**32 - 1, 2**64 - 1
+_CHUNK = 1 << 15  # positions computed at a time: the temporaries stay in the cache
+
+
+def sides(n: int) -> tuple[int, int]:
+    """The rectangle, at least n large, that the rounds work on."""
+    s = math.isqrt(n - 1) + 1
+    a = max(4, s + s % 2)
+    return a, max(4, -(-n // a))
+
+
+def rounds(n: int) -> int:
+    """How many rounds there are."""
+    return _ROUNDS_OF_SMALL if n <= _SMALL else _ROUNDS
+
+
+def _step(key: int, r: int, v: Any, m: int) -> Any:
+    """High 64 bits of (w m), w being 64 bits of the block of ``v``: in [0, m). Of uint64 arrays."""
+    hi, shift = key >> 64, np.uint64(32)
+    r0, r1, _, _ = philox._blocks(
+        key & _LOW64,
+        v,
+        np.uint64(r | DOMAIN_SHUFFLE << 24),
+        np.uint64(hi & _LOW32),
+        np.uint64(hi >> 32),
+    )
+    factor = np.uint64(m)
+    return (r1 * factor + (r0 * factor >> shift)) >> shift
+
+
+def _one_step(key: int, r: int, v: int, m: int) -> int:
+    """The same of one int."""
+    hi = key >> 64
+    r0, r1, _, _ = philox.block(key & _LOW64, v, r | DOMAIN_SHUFFLE << 24, hi & _LOW32, hi >> 32)
+    return (r0 | r1 << 32) * m >> 64
+
+
+def index(key: int, n: int, i: int) -> int:
+    """The number at position ``i``."""
+    if n == 1:
+        return 0
+    (a, b), count = sides(n), rounds(n)
+    left, right = divmod(i, b)
+    while True:
+        for r in range(0, count, 2):
+            left = (left + _one_step(key, r, right, a)) % a
+            right = (right + _one_step(key, r + 1, left, b)) % b
+        if left * b + right < n:
+            return left * b + right
+
+
+def position(key: int, n: int, j: int) -> int:
+    """The position of number ``j``: the rounds backwards."""
+    if n == 1:
+        return 0
+    (a, b), count = sides(n), rounds(n)
+    left, right = divmod(j, b)
+    while True:
+        for r in range(count - 2, -1, -2):
+            right = (right - _one_step(key, r + 1, left, b)) % b
+            left = (left - _one_step(key, r, right, a)) % a
+        if left * b + right < n:
+            return left * b + right
+
+
+def narrow_seed(name: philox.NameKey, rank: int, worker: int, i: int, bits: int) -> int:
+    """The seed of ``bits`` bits of a rank: no two ranks have the same of a name, worker and i."""
+    key = philox.stream_key(name, 0, worker, i, philox.DOMAIN_NARROW)
+    return index(key, 1 << bits, rank)
+
+
+def indices(key: int, n: int, start: int, stride: int, count: int) -> I64:
+    """The numbers at positions start, start + stride, ...: ``(count,)``."""
+    out = np.zeros(count, np.int64)
+    if n == 1:
+        return out
+    for at in range(0, count, _CHUNK):
+        k = np.arange(min(_CHUNK, count - at), dtype=np.uint64)
+        x = _once(key, n, np.uint64(start + at * stride) + k * np.uint64(stride))
+        while (outside := np.flatnonzero(x >= np.uint64(n))).size:
+            x[outside] = _once(key, n, x[outside])
+        out[at : at + len(k)] = x.astype(np.int64)
+    return out
+
+
+def _once(key: int, n: int, x: Any) -> Any:
+    """All rounds, once."""
+    (a, b), count = sides(n), rounds(n)
+    left, right = np.divmod(x, np.uint64(b))
+    for r in range(0, count, 2):
+        left = (left + _step(key, r, right, a)) % np.uint64(a)
+        right = (right + _step(key, r + 1, left, b)) % np.uint64(b)
+    return left * np.uint64(b) + right

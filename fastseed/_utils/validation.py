@@ -1,0 +1,98 @@
+"""Argument checks and the one form that error messages have.
+
+``fastseed.<function>: <argument> must be <rule>, got <value>``; a :class:`TypeError` also names the
+type. Checks return the value in the type that the rest of the code uses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_LONGEST = 80  # characters of a value in a message
+
+
+def describe(value: Any) -> str:
+    """Return ``repr(value)``, cut to 80 characters; never raises."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer with thousands of digits, for example
+        text = f"a {type(value).__name__} without a repr"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def type_error(function: str, argument: str, rule: str, value: Any) -> TypeError:
+    """Return the error for an argument of the wrong type."""
+    kind = type(value).__name__
+    return TypeError(
+        f"fastseed.{function}: {argument} must be {rule}, got {describe(value)} of type {kind}"
+    )
+
+
+def value_error(function: str, argument: str, rule: str, value: Any) -> ValueError:
+    """Return the error for an argument of the right type with a wrong value."""
+    return ValueError(f"fastseed.{function}: {argument} must be {rule}, got {describe(value)}")
+
+
+def check_instance(
+    function: str, argument: str, value: Any, kind: type[T] | tuple[type[T], ...], rule: str
+) -> T:
+    """Return ``value`` if it is an instance of ``kind``; ``rule`` says so in words."""
+    if not isinstance(value, kind):
+        raise type_error(function, argument, rule, value)
+    return value
+
+
+def check_int(function: str, argument: str, value: Any, low: int, high: int) -> int:
+    """Return ``value`` as an int of [low, high]; NumPy integers pass, bools and floats do not."""
+    if type(value) is not int:
+        # numpy.integer, without importing NumPy: what has __index__ and is no bool or tensor
+        is_integer = hasattr(type(value), "__index__") and hasattr(type(value), "bit_count")
+        if isinstance(value, bool) or not (isinstance(value, int) or is_integer):
+            raise type_error(function, argument, "an integer", value)
+    number = int(value)
+    if not low <= number <= high:
+        raise value_error(function, argument, f"in [{low}, {high}]", value)
+    return number
+
+
+def check_float(function: str, argument: str, value: Any, low: float, high: float) -> float:
+    """Return ``value`` as a finite float of [low, high]; ints pass, bools do not."""
+    if isinstance(value, bool) or not hasattr(type(value), "__float__") or isinstance(value, str):
+        raise type_error(function, argument, "a number", value)
+    number = float(value)
+    if not (math.isfinite(number) and low <= number <= high):
+        raise value_error(function, argument, f"in [{low}, {high}]", value)
+    return number
+
+
+def check_bool(function: str, argument: str, value: Any) -> bool:
+    """Return ``value`` as a bool; ``numpy.bool_`` passes, integers do not."""
+    if not (isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")):
+        raise type_error(function, argument, "a bool", value)
+    return bool(value)
+
+
+def check_text(function: str, argument: str, value: Any) -> str:
+    """Return ``value`` if it is a non-empty string that UTF-8 can encode."""
+    if not isinstance(value, str):
+        raise type_error(function, argument, "a string", value)
+    if not value:
+        raise value_error(function, argument, "a non-empty string", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise value_error(function, argument, "a string with a UTF-8 encoding", value) from error
+    return value
+
+
+def check_choice(function: str, argument: str, value: Any, choices: Collection[T]) -> T:
+    """Return ``value`` if it equals one of ``choices``."""
+    for choice in choices:
+        if type(choice) is type(value) and choice == value:
+            return choice
+    names = ", ".join(repr(choice) for choice in choices)
+    raise value_error(function, argument, f"one of {names}", value)

@@ -1,0 +1,18 @@
+"""Finding out why two runs differ: digests, recordings, and what draws without being seeded."""
+
+from .bisection import bisect
+from .checkup import examine as doctor
+from .rng_audit import audit
+from .tree_digest import Digest, assert_ranks_agree, compare, digest
+from .watch import Watch
+
+__all__ = [
+    "Digest",
+    "Watch",
+    "assert_ranks_agree",
+    "audit",
+    "bisect",
+    "compare",
+    "digest",
+    "doctor",
+]

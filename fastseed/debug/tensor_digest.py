@@ -1,0 +1,405 @@
+"""Tensors as rows of bytes, whole or in parts, and the sums of their groups.
+
+A group is 16 bytes of a row of the last dimension; its place is counted over the whole tensor. A
+part whose edges cut a group cannot digest it alone: it keeps those bytes as *fragments*, which are
+put together when parts are.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .._backend import native
+from .._backend.reference import digest as _reference_digest
+from ..random import shards
+
+NAME = b"fastseed digest 1"
+GROUP = _reference_digest.GROUP
+MODULUS = _reference_digest.MODULUS
+BIG_ENDIAN = sys.byteorder == "big"
+
+TILE = 1024
+"""Groups that a block of threads takes at a time (csrc/cuda/digest.cu)."""
+
+
+class Rows(NamedTuple):
+    """Rows of bytes that begin at a group and end at one, or where the tensor's row ends."""
+
+    memory: torch.Tensor
+    """Any tensor whose first element is where the first row begins; it keeps the memory alive."""
+    length: int
+    """Bytes of a row, one after another."""
+    rows: int
+    stride: int
+    """Bytes from one row to the next."""
+    place: int
+    """Of the first group of the first row."""
+    place_stride: int
+    """From one row's first group to the next one's."""
+
+
+def rows_of(matrix: torch.Tensor, place: int, place_stride: int) -> Rows:
+    """The rows of a uint8 matrix whose rows' bytes lie one after another."""
+    count, length = matrix.shape
+    return Rows(matrix, length, count, matrix.stride(0), place, place_stride)
+
+
+class Fragment(NamedTuple):
+    """Some bytes of one group, the others zero."""
+
+    place: int
+    mask: int
+    """Bit k: byte k is there."""
+    bytes: bytes
+    """16 of them."""
+
+
+@dataclass
+class Part:
+    """What a part of a tensor contributes to the whole's digest."""
+
+    total: int = 0
+    fragments: list[Fragment] = field(default_factory=list)
+
+
+@functools.lru_cache(maxsize=4096)
+def header_of(dtype: str, shape: tuple[int, ...]) -> tuple[int, int]:
+    """(key of a tensor's groups, what its sum begins with): functions of dtype and shape."""
+    text = f"\0tensor\0{dtype}\0{','.join(map(str, shape))}"
+    sha = hashlib.sha256(NAME + text.encode()).digest()
+    return int.from_bytes(sha[16:24], "little"), int.from_bytes(sha[:16], "little")
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """A tensor's dtype as tables show it."""
+    return _name_of(tensor.dtype)
+
+
+@functools.cache
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def key_of(tensor: torch.Tensor) -> int:
+    """The key of a tensor's groups."""
+    return header_of(dtype_name(tensor), tuple(tensor.shape))[0]
+
+
+def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
+    """What this process holds of each tensor; all that is on one device in one call."""
+    parts = {name: Part() for name in tensors}
+    owners: list[Part] = []
+    keys: list[int] = []
+    rows: list[Rows] = []
+    for name, tensor in tensors.items():
+        simple = _simple(tensor)
+        if simple is None:
+            _check(name, tensor)
+            local, boxes = _boxes(tensor)
+            _check_memory(name, local)
+            found, parts[name].fragments = _cut(_plain(local), boxes, tensor.shape)
+        else:
+            found = [simple]
+        rows += found
+        keys += [key_of(tensor)] * len(found)
+        owners += [parts[name]] * len(found)
+    for part, total in zip(owners, sum_rows(keys, rows), strict=True):
+        part.total = (part.total + total) % MODULUS
+    return parts
+
+
+def part_of(tensor: torch.Tensor, shape: Sequence[int], offsets: Sequence[int]) -> Part:
+    """What a box of a tensor of ``shape`` that begins at ``offsets`` contributes."""
+    _check("", tensor)
+    _check_memory("", tensor)
+    boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
+    rows, fragments = _cut(_plain(tensor), boxes, shape)
+    key = header_of(dtype_name(tensor), tuple(shape))[0]
+    return Part(sum(sum_rows([key] * len(rows), rows)) % MODULUS, fragments)
+
+
+def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
+    """The sum of the groups that fragments make up, and the fragments that are left over.
+
+    A row's last group may have fewer bytes: it is told by the mask of its fragments' last one,
+    which the part that holds the row's end has filled up with zeros.
+    """
+    groups: dict[int, tuple[int, int]] = {}
+    for place, mask, data in fragments:
+        had, held = groups.get(place, (0, 0))
+        groups[place] = had | mask, held | int.from_bytes(data, "little")
+    whole = [place for place, (mask, _) in groups.items() if mask == (1 << GROUP) - 1]
+    words = b"".join(groups[place][1].to_bytes(GROUP, "little") for place in whole)
+    total = 0
+    if whole:
+        as_words = np.frombuffer(words, "<u4").reshape(-1, 4)
+        total = _reference_digest.digest_groups(key, np.array(whole, np.uint64), as_words)
+    left = [
+        Fragment(place, mask, data.to_bytes(GROUP, "little"))
+        for place, (mask, data) in groups.items()
+        if mask != (1 << GROUP) - 1
+    ]
+    return total, left
+
+
+# ---------------------------------------------------------------- tensors to rows
+
+
+def _check(name: str, tensor: torch.Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError(
+            "fastseed.debug.digest: obj must hold dense tensors, "
+            f"got layout {tensor.layout} and dtype {tensor.dtype} at {name!r}"
+        )
+    if tensor.device.type == "meta":
+        raise TypeError(
+            f"fastseed.debug.digest: obj must hold tensors with data, got meta at {name!r}"
+        )
+
+
+def _check_memory(name: str, tensor: torch.Tensor) -> None:
+    """TypeError for a tensor whose memory is not there: to read it would end the process.
+
+    So it is with storage that was freed (FSDP1 between uses: ``resize_(0)``), with fake tensors,
+    and with subclasses that hold other tensors and no memory of their own.
+    """
+    if tensor.device.type in ("cpu", "cuda") and not (
+        tensor._is_zerotensor() or _is_in_memory(tensor)
+    ):
+        kind = type(tensor).__name__
+        raise TypeError(
+            "fastseed.debug.digest: obj must hold tensors with data, "
+            f"got a {kind} without memory of its own (freed, fake or a wrapper) at {name!r}"
+        )
+
+
+def _is_in_memory(tensor: torch.Tensor) -> bool:
+    """Whether all elements of a tensor lie within its storage."""
+    if tensor.numel() == 0:
+        return True
+    try:
+        last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+        storage = tensor.untyped_storage()
+        held = storage.device.type != "meta" and storage.nbytes() >= end
+        return held and tensor.data_ptr() != 0
+    except (RuntimeError, NotImplementedError):  # no storage: vmap's, nested ones
+        return False
+
+
+def _boxes(tensor: torch.Tensor) -> tuple[torch.Tensor, list[list[shards.Run]]]:
+    """(the local tensor, the runs of indices that it holds along each dimension)."""
+    if shards.is_dtensor(tensor):
+        with torch.no_grad():
+            local, runs = shards.runs_of_dtensor("digest", tensor)
+        return _waited(local), runs
+    return _waited(tensor), [[(0, size)] for size in tensor.shape]
+
+
+def _waited(tensor: torch.Tensor) -> torch.Tensor:
+    """What a collective that may be under way has brought (a wrapper, without memory itself)."""
+    module = sys.modules.get("torch.distributed._functional_collectives")
+    if module is not None and isinstance(tensor, module.AsyncCollectiveTensor):
+        waited: torch.Tensor = tensor.wait()
+        return waited
+    return tensor
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Without gradients, and with the bits that arithmetic sees."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return plain.clone() if plain._is_zerotensor() else plain  # zeros that have no memory
+
+
+def _simple(tensor: torch.Tensor) -> Rows | None:
+    """A whole tensor as it lies there; None for what needs more than a look."""
+    if (
+        type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+        or tensor.device.type not in ("cpu", "cuda")
+        or tensor.layout != torch.strided
+        or not tensor.is_contiguous()
+        or tensor.numel() == 0
+        or tensor.is_conj()
+        or tensor.is_neg()
+        or tensor._is_zerotensor()
+        or tensor.is_quantized
+        or BIG_ENDIAN
+    ):
+        return None
+    size = tensor.element_size()
+    if tensor.untyped_storage().nbytes() < (tensor.storage_offset() + tensor.numel()) * size:
+        return None
+    length = tensor.shape[-1] * size if tensor.dim() else size
+    groups = -(-length // GROUP)
+    return Rows(tensor, length, tensor.numel() * size // length, length, 0, groups)
+
+
+def _cut(
+    local: torch.Tensor, boxes: list[list[shards.Run]], shape: Sequence[int]
+) -> tuple[list[Rows], list[Fragment]]:
+    """The rows of a local tensor that holds these indices of a tensor of ``shape``."""
+    if local.numel() == 0:
+        return [], []
+    size = local.element_size()
+    length = (shape[-1] if shape else 1) * size  # bytes of a whole row
+    groups = -(-length // GROUP)
+    table = _bytes(local.reshape(-1, local.shape[-1]) if local.dim() else local.reshape(1, 1))
+    rows: list[Rows] = []
+    fragments: list[Fragment] = []
+    at = 0
+    for first, count in _row_runs(boxes[:-1], shape[:-1]):
+        left = 0
+        for column, width in boxes[-1] if boxes else [(0, 1)]:
+            part = table[at : at + count, left : left + width * size]
+            begin, end = column * size, (column + width) * size
+            inner = -(-begin // GROUP) * GROUP, end if end == length else end // GROUP * GROUP
+            if inner[0] < inner[1]:
+                middle = part[:, inner[0] - begin : inner[1] - begin]
+                rows.append(rows_of(middle, first * groups + inner[0] // GROUP, groups))
+            for low, high in ((begin, min(inner[0], end)), (max(inner), end)):
+                if low < high:
+                    edge = part[:, low - begin : high - begin].cpu().numpy()
+                    fragments += _fragments(edge, first, groups, low, high, length)
+            left += width * size
+        at += count
+    return rows, fragments
+
+
+def _fragments(
+    edge: np.ndarray[Any, Any], row: int, groups: int, low: int, high: int, length: int
+) -> list[Fragment]:
+    """Bytes [low, high) of consecutive rows, all of one group of each."""
+    shift = low % GROUP
+    upto = GROUP if high == length else shift + high - low  # beyond a row's end there are zeros
+    mask = (1 << upto) - (1 << shift)
+    place = low // GROUP
+    padded = (bytes(shift) + line.tobytes() for line in edge)
+    return [
+        Fragment((row + i) * groups + place, mask, data.ljust(GROUP, b"\0"))
+        for i, data in enumerate(padded)
+    ]
+
+
+def _row_runs(boxes: list[list[shards.Run]], shape: Sequence[int]) -> list[shards.Run]:
+    """Runs of consecutive rows, a row being an index of all dimensions but the last."""
+    runs, whole = [(0, 1)], 1
+    for dim in reversed(range(len(shape))):
+        if runs == [(0, whole)]:
+            runs = [(first * whole, count * whole) for first, count in boxes[dim]]
+        else:
+            runs = [
+                (index * whole + first, count)
+                for start, many in boxes[dim]
+                for index in range(start, start + many)
+                for first, count in runs
+            ]
+        whole *= shape[dim]
+    return runs
+
+
+def _bytes(rows: torch.Tensor) -> torch.Tensor:
+    """A matrix as bytes, its rows' bytes one after another; a copy only where it has to be."""
+    if rows.shape[1] == 1 and rows.stride(1) != 1:  # a stride that is never taken
+        rows = rows.as_strided(rows.shape, (rows.stride(0), 1))
+    if rows.stride(1) != 1:
+        rows = rows.contiguous()
+    as_bytes = rows.view(torch.uint8)
+    return _swapped(as_bytes, rows) if BIG_ENDIAN else as_bytes
+
+
+def _swapped(as_bytes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """A copy with each number's bytes in the other order."""
+    size = rows.element_size() // (2 if rows.is_complex() else 1)
+    return as_bytes.reshape(as_bytes.shape[0], -1, size).flip(2).reshape(as_bytes.shape)
+
+
+# ---------------------------------------------------------------- rows to sums
+
+
+def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
+    """The sums modulo 2**128 of the groups of many rows, in one call for each device."""
+    sums = [0] * len(rows)
+    by_device: dict[torch.device, list[int]] = {}
+    for i, r in enumerate(rows):
+        by_device.setdefault(r.memory.device, []).append(i)
+    for device, chosen in by_device.items():
+        if device.type == "cuda" and cuda_kernel() is not None:
+            found = _on_cuda(device, [keys[i] for i in chosen], [rows[i] for i in chosen])
+        else:
+            found = _on_cpu([keys[i] for i in chosen], [_here(rows[i]) for i in chosen])
+        for i, total in zip(chosen, found, strict=True):
+            sums[i] = total
+    return sums
+
+
+def cuda_kernel() -> Any:
+    """The operator for tensors on CUDA devices; None where it was not built."""
+    op = "fastseed::digest_tiles"
+    if native.kernels is None or not hasattr(native.kernels, "digest_tiles"):
+        return None
+    built = torch._C._dispatch_has_kernel_for_dispatch_key(op, "CUDA")
+    return native.kernels.digest_tiles if built else None
+
+
+def _bytes_of(r: Rows) -> torch.Tensor:
+    """The bytes of rows as a matrix, where they are."""
+    memory = r.memory.detach()
+    flat = memory.reshape(1).view(torch.uint8) if memory.dim() == 0 else memory.view(torch.uint8)
+    return flat.as_strided((r.rows, r.length), (r.stride, 1))
+
+
+def _here(r: Rows) -> Rows:
+    """The rows in this process's own memory."""
+    if r.memory.device.type == "cpu":
+        return r
+    return rows_of(_bytes_of(r).cpu(), r.place, r.place_stride)
+
+
+def _plan(keys: list[int], rows: list[Rows], columns: int) -> npt.NDArray[np.uint64]:
+    plan = np.zeros((len(rows), columns), np.uint64)
+    if rows:
+        plan[:, :7] = np.array(
+            [
+                (key, r.memory.data_ptr(), r.length, r.rows, r.stride, r.place, r.place_stride)
+                for key, r in zip(keys, rows, strict=True)
+            ],
+            np.uint64,
+        )
+    return plan
+
+
+def _on_cpu(keys: list[int], rows: list[Rows]) -> list[int]:
+    if native.kernels is None:
+        return [
+            _reference_digest.digest_rows(key, _bytes_of(r).numpy(), r.place, r.place_stride)
+            for key, r in zip(keys, rows, strict=True)
+        ]
+    sums = torch.zeros((len(rows), 2), dtype=torch.uint64)
+    plan = torch.from_numpy(_plan(keys, rows, 7).view(np.int64))
+    native.kernels.digest(sums, plan)
+    return _as_integers(sums)
+
+
+def _on_cuda(device: torch.device, keys: list[int], rows: list[Rows]) -> list[int]:
+    """One launch, for which the plan is copied to the device, and one copy back."""
+    plan = _plan(keys, rows, 8)
+    tiles = [-(-(-(-r.length // GROUP) * r.rows) // TILE) for r in rows]
+    ends = np.cumsum(tiles, dtype=np.uint64)
+    plan[1:, 7] = ends[:-1]
+    sums = torch.zeros((len(rows), 2), dtype=torch.uint64, device=device)
+    there = torch.from_numpy(plan.view(np.int64)).to(device)
+    cuda_kernel()(sums, there, int(ends[-1]))
+    return _as_integers(sums.cpu())
+
+
+def _as_integers(sums: torch.Tensor) -> list[int]:
+    return [low | high << 64 for low, high in sums.tolist()]

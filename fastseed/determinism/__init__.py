@@ -1,0 +1,1 @@
+"""Switches of torch that decide about determinism, PYTHONHASHSEED, starting a process."""

@@ -1,0 +1,135 @@
+"""The default generators of the accelerators of this process.
+
+A device's member index is its ordinal relative to the rank's current device, modulo the number of
+devices, so that a rank's own device has the same stream whether it sees one device or eight.
+
+Nothing here initialises an accelerator. Where torch has not initialised one yet, the seeding is
+queued: torch runs what is queued when it initialises, so the generators then start as they should.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from .._backend import derive_ops, draw_ops, native
+from ..derivation.streams import Stream
+from .adapters import LOW64
+
+KNOWN = ("cuda", "xpu", "mps")
+"""Types whose stream names are the library's own, whether or not this torch was built for them."""
+
+
+def compiled_types() -> list[str]:
+    """The accelerator types that this torch was built for, and one that a plug-in registered."""
+    built = (torch.cuda._is_compiled(), torch.xpu._is_compiled(), torch.backends.mps.is_built())
+    kinds = [kind for kind, there in zip(KNOWN, built, strict=True) if there]
+    current = torch.accelerator.current_accelerator()
+    if current is not None and current.type not in kinds:
+        kinds.append(current.type)
+    return kinds
+
+
+def relative_index(ordinal: int, current: int, count: int) -> int:
+    """The member index of device ``ordinal`` of ``count``, seen from device ``current``."""
+    return (ordinal - current) % count
+
+
+class AcceleratorSink:
+    """The default generators of every visible device of one type: seed ``lo``, offset 0."""
+
+    in_one_call = native.generators is not None
+    """Whether native code seeds all devices, through torch's hooks; else a loop over them here."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.name = f"torch.{kind}"
+        self._waiting: Stream | None = None  # what the queued call will use: the latest
+
+    @property
+    def _module(self) -> Any:
+        return getattr(torch, self.kind, None)
+
+    def ready(self) -> bool:
+        """Whether torch has initialised the accelerator in this process."""
+        if self.kind == "mps":
+            return torch.backends.mps.is_available()
+        asked = getattr(self._module, "is_initialized", None)
+        return True if asked is None else bool(asked())
+
+    def refuse_capture(self, function: str) -> None:
+        """RuntimeError while a CUDA graph is being captured on the current stream.
+
+        Where another stream, or another thread's, is capturing, torch lets seeds through, and the
+        graph takes them with its next replay.
+        """
+        if self.kind == "cuda" and self.ready():
+            draw_ops.refuse_capture(function, torch.device("cuda"), draw_ops.BETWEEN_REPLAYS)
+
+    def generators(self) -> list[torch.Generator]:
+        """The default generators by ordinal; none before the accelerator is initialised."""
+        return self._default_generators() if self.ready() else []
+
+    def reseed_members(self, stream: Stream) -> None:
+        """Give each device the key of its relative ordinal, now or when torch initialises."""
+        if self.ready():
+            self._apply(stream)
+            return
+        with self._not_while_initialising():
+            if self.ready():
+                self._apply(stream)
+            else:
+                self._waiting = stream
+                self._queue()
+
+    def _not_while_initialising(self) -> AbstractContextManager[Any]:
+        """torch's own lock: another thread may be initialising, past reading the queue."""
+        lock = getattr(self._module, "_initialization_lock", None)
+        here = getattr(getattr(self._module, "_tls", None), "is_initializing", False)
+        tracked = hasattr(self._module, "_lazy_seed_tracker")  # _lazy_call takes the lock itself
+        return lock if lock is not None and tracked and not here else nullcontext()
+
+    def _default_generators(self) -> list[torch.Generator]:
+        if native.generators is not None:
+            return list(native.generators.default_generators(self.kind))
+        if self.kind == "mps":
+            return [torch.mps._get_default_mps_generator()]
+        return list(getattr(self._module, "default_generators", ()))
+
+    def _current_device(self) -> int:
+        if self.kind == "mps":
+            return 0
+        if native.generators is not None:
+            return int(native.generators.current_device(self.kind))
+        return int(self._module.current_device())
+
+    def _apply(self, stream: Stream) -> None:
+        if self.in_one_call:
+            rank_word = stream.rank | derive_ops.DOMAIN_STREAM << 24
+            native.generators.reseed_defaults(
+                self.kind, self._current_device(), *stream.name_key, rank_word, stream.worker
+            )
+            return
+        generators = self._default_generators()
+        current = self._current_device() if generators else 0
+        for ordinal, generator in enumerate(generators):
+            key = stream.key(relative_index(ordinal, current, len(generators)))
+            generator.manual_seed(key & LOW64)
+
+    def _apply_waiting(self) -> None:
+        if self._waiting is not None:
+            self._apply(self._waiting)
+
+    def _queue(self) -> None:
+        """Queue the seeding once more, in place of our last one, so that whoever seeded last wins.
+
+        torch's tracker holds one call that seeds all devices, with a traceback for its error
+        message; formatting that would cost more than all the rest of a reseed, so it is left out.
+        """
+        tracker = getattr(self._module, "_lazy_seed_tracker", None)
+        if tracker is None:
+            self._module._lazy_call(self._apply_waiting, seed_all=True)
+        else:
+            tracker.queue_seed_all(self._apply_waiting, ["fastseed.reseed\n"])

@@ -1,0 +1,28 @@
+"""Random numbers as functions of keys: no generator, no state but a position.
+
+``rand``, ``randn``, ``randint``, ``bernoulli``, ``exponential`` and ``bits`` return new tensors;
+the forms with an underscore fill existing ones. A :class:`StreamBank` holds many streams on one
+device; :class:`Shard` says which part of a larger tensor a tensor is.
+"""
+
+from .bank import StreamBank
+from .functional import bernoulli, bits, exponential, rand, randint, randn
+from .inplace import bernoulli_, bits_, exponential_, normal_, randint_, uniform_
+from .shards import Shard
+
+__all__ = [
+    "Shard",
+    "StreamBank",
+    "bernoulli",
+    "bernoulli_",
+    "bits",
+    "bits_",
+    "exponential",
+    "exponential_",
+    "normal_",
+    "rand",
+    "randint",
+    "randint_",
+    "randn",
+    "uniform_",
+]

@@ -1,0 +1,1 @@
+"""The Seeder, the process-wide functions, the registry, states, fork_rng and os.fork."""

@@ -1,0 +1,1 @@
+"""What the command line runs: environment capture, lint, verify."""

@@ -1,0 +1,13 @@
+"""Finding what keeps a training script from being reproducible, from its text alone.
+
+    for finding in fastseed.tools.lint.check(["train.py", "src"]).findings:
+        print(finding.path, finding.line, finding.rule, finding.message, finding.mend)
+
+Nothing that is checked is imported or run. The rules are in ``RULES`` and docs/lint.md.
+"""
+
+from . import sarif
+from .registry import RULES, Finding, Rule
+from .runner import Report, check
+
+__all__ = ["RULES", "Finding", "Report", "Rule", "check", "sarif"]

@@ -1,0 +1,170 @@
+"""What the linter looks for: the table of rules, and what a finding is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ERROR, WARNING, NOTE = "error", "warning", "note"  # SARIF's words
+
+ALWAYS = "in every file"
+ADOPTED = "in files that use fastseed"
+SWITCH_OFF = "in files that train without deterministic algorithms"
+
+
+class Rule(NamedTuple):
+    """One thing to look for."""
+
+    id: str
+    """``FS101``: FS, the group's digit, two digits. Never reused."""
+    name: str
+    level: str
+    """``error``, ``warning`` or ``note``."""
+    when: str
+    """Which files it applies to."""
+    says: str
+    """One line: what is wrong with it."""
+    mend: str
+    """One line: what to write instead."""
+
+
+class Finding(NamedTuple):
+    """One place where a rule applies. Sorts by place."""
+
+    path: str
+    """As it was given, or found below a folder that was given; with ``/``."""
+    cell: int
+    """Of a notebook: the code or text cell, from 1; 0 in a Python file."""
+    line: int
+    """From 1; of a notebook: within the cell."""
+    column: int
+    """From 1, in characters."""
+    end_line: int
+    rule: str
+    message: str
+
+    @property
+    def mend(self) -> str:
+        """What to write instead."""
+        return RULES[self.rule].mend
+
+
+_TABLE = (
+    Rule(
+        "FS001", "unreadable", ERROR, ALWAYS,
+        "the file cannot be read as Python, so nothing in it was checked",
+        "correct it, or leave it out",
+    ),
+    Rule(
+        "FS002", "unknown-ignore", WARNING, ALWAYS,
+        "a comment ignores a rule that does not exist",
+        "name rules by id, as in `# fastseed: ignore[FS101]`",
+    ),
+    Rule(
+        "FS101", "manual-seeding", ERROR, ADOPTED,
+        "seeds a generator that fastseed seeds: from here on its numbers depend on neither epoch "
+        "nor rank",
+        "remove the line; `fastseed.reseed(task, epoch)` seeds all three libraries",
+    ),
+    Rule(
+        "FS102", "unseeded-generator", ERROR, ALWAYS,
+        "makes a generator that the operating system seeds: every run draws other numbers",
+        "give it a seed, as `fastseed.derive_seed(name, task=0)`, or `fastseed.register_generator(it)`",
+    ),
+    Rule(
+        "FS103", "unseeded-torch-generator", ERROR, ALWAYS,
+        "makes a torch.Generator that nothing seeds: the same constant in every run, on every rank",
+        "`fastseed.register_generator(it)`, or `it.manual_seed(...)`",
+    ),
+    Rule(
+        "FS104", "accidental-seed", ERROR, ALWAYS,
+        "takes a seed from something that differs between runs",
+        "take the seed from the user; without one, `fastseed.init(None)` draws one and logs it",
+    ),
+    Rule(
+        "FS201", "shuffle-without-generator", WARNING, ALWAYS,
+        "shuffles with the global generator: the order depends on all that was drawn before it",
+        "use `fastseed.data.loader(...)`, or `sampler=fastseed.data.ShuffleSampler(dataset)`, "
+        "or a registered `generator=`",
+    ),
+    Rule(
+        "FS202", "split-without-generator", WARNING, ALWAYS,
+        "splits or samples with the global generator: the parts depend on all that was drawn "
+        "before it, and a resumed run may train on what it holds out",
+        "pass `generator=torch.Generator().manual_seed(...)` with a seed of its own",
+    ),
+    Rule(
+        "FS203", "workers-without-init", ERROR, ADOPTED,
+        "starts workers whose generators fastseed does not know of",
+        "use `fastseed.data.loader(...)`, or `worker_init_fn=fastseed.data.worker_init_fn`",
+    ),
+    Rule(
+        "FS204", "set-epoch-missing", ERROR, ALWAYS,
+        "makes a DistributedSampler, but no epoch loop here calls its set_epoch: every epoch has "
+        "the same order",
+        "call `sampler.set_epoch(epoch)` in the epoch loop, or use `fastseed.data.ShuffleSampler`",
+    ),
+    Rule(
+        "FS301", "reseed-missing", ERROR, ADOPTED,
+        "an epoch loop without reseed: a resumed run draws other numbers than one that ran through",
+        "call `fastseed.reseed(task, epoch)` first in the loop",
+    ),
+    Rule(
+        "FS302", "reseed-constant", ERROR, ADOPTED,
+        "reseeds with the same coordinates in every epoch: every epoch draws the same numbers",
+        "pass the epoch: `fastseed.reseed(task, epoch)`",
+    ),
+    Rule(
+        "FS401", "listing-order", WARNING, ALWAYS,
+        "takes data in the order of a directory listing, which differs between file systems",
+        "wrap it in `sorted(...)`",
+    ),
+    Rule(
+        "FS402", "set-order", WARNING, ALWAYS,
+        "takes data in the order of a set, which differs between processes when it holds strings",
+        "wrap it in `sorted(...)`, or use `dict.fromkeys(...)`, which keeps the order",
+    ),
+    Rule(
+        "FS501", "nondeterministic-operation", WARNING, ALWAYS,
+        "an operation that torch lists as having no deterministic implementation",
+        "use another operation, or this one on the CPU; "
+        "`torch.use_deterministic_algorithms(True)` raises where it matters",
+    ),
+    Rule(
+        "FS502", "deterministic-mode-off", NOTE, SWITCH_OFF,
+        "trains with an operation that is deterministic only when torch is told so",
+        "call `torch.use_deterministic_algorithms(True)`, or start it by `fastseed run "
+        "--deterministic`",
+    ),
+)  # fmt: skip
+
+RULES: dict[str, Rule] = {rule.id: rule for rule in _TABLE}
+"""By id, in order."""
+
+
+def chosen(function: str, argument: str, patterns: object) -> frozenset[str]:
+    """The ids that patterns mean: ``FS101``, or the start of several, as ``FS1``.
+
+    Raises:
+        TypeError: not an iterable of strings.
+        ValueError: one of them matches no rule.
+    """
+    rule = "ids of rules or the start of some, as FS101 or FS1"
+    if isinstance(patterns, (str, bytes)) or not hasattr(patterns, "__iter__"):
+        raise TypeError(
+            f"fastseed.{function}: {argument} must be a list of {rule}, got {patterns!r}"
+        )
+    ids: set[str] = set()
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise TypeError(f"fastseed.{function}: {argument} must be {rule}, got {pattern!r}")
+        found = matching(pattern)
+        if not found:
+            raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {pattern!r}")
+        ids |= found
+    return frozenset(ids)
+
+
+def matching(pattern: str) -> set[str]:
+    """The ids that one pattern means; none if it is no id and no start of one."""
+    pattern = pattern.strip().upper()
+    return {id for id in RULES if id.startswith(pattern)} if pattern.startswith("FS") else set()

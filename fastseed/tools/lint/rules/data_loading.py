@@ -1,0 +1,110 @@
+"""Rules about loading data: shuffling, splitting, workers (FS201, FS202, FS203)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..module import Arguments, Fault, Module, constant, is_none
+
+LOADERS = frozenset(
+    {
+        "torch.utils.data.DataLoader",
+        "torchdata.stateful_dataloader.StatefulDataLoader",
+        "torchdata.stateful_dataloader.stateful_dataloader.StatefulDataLoader",
+        "torch_geometric.loader.DataLoader",
+        "torch_geometric.data.DataLoader",
+    }
+)
+"""Loaders with the arguments of torch's, which draw as it does."""
+
+_SHUFFLE = 2  # DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, …)
+_SAMPLER, _BATCH_SAMPLER, _WORKERS, _INIT, _GENERATOR = 3, 4, 5, 10, 12
+_PREPARES = ("fastseed.data.prepare", "fastseed.data.plain_loader.prepare")
+
+_SAMPLERS = {
+    "torch.utils.data.random_split": 2,
+    "torch.utils.data.RandomSampler": 3,
+    "torch.utils.data.SubsetRandomSampler": 1,
+    "torch.utils.data.WeightedRandomSampler": 3,
+}
+"""What draws from a generator, and at which position that is passed."""
+
+
+def shuffle_without_generator(module: Module) -> Iterator[Fault]:
+    """FS201."""
+    for call, arguments in _loaders(module):
+        if constant(module, arguments.get("shuffle", _SHUFFLE)) is not True:
+            continue
+        ordered = (("sampler", _SAMPLER), ("batch_sampler", _BATCH_SAMPLER))
+        if not any(arguments.get(*one) for one in (*ordered, ("generator", _GENERATOR))):
+            yield Fault("FS201", call, "`shuffle=True` without a generator or sampler")
+
+
+def split_without_generator(module: Module) -> Iterator[Fault]:
+    """FS202."""
+    for call in module.calls:
+        origin = module.origin(call) or ""
+        if origin in _SAMPLERS:
+            arguments = Arguments(module, call)
+            if not arguments.hidden and not arguments.get("generator", _SAMPLERS[origin]):
+                name = origin.rpartition(".")[2]
+                yield Fault("FS202", call, f"`{name}` without a generator")
+
+
+def workers_without_init(module: Module) -> Iterator[Fault]:
+    """FS203."""
+    for call, arguments in _loaders(module):
+        workers = arguments.get("num_workers", _WORKERS)
+        if is_none(workers) or constant(module, workers) == 0:
+            continue
+        init = arguments.get("worker_init_fn", _INIT)
+        if init is None:
+            yield Fault("FS203", call, "workers without `fastseed.data.worker_init_fn`")
+        elif _is_another(module, init):
+            says = "the `worker_init_fn` here does not call `fastseed.data.worker_init_fn`"
+            yield Fault("FS203", call, says)
+
+
+def _loaders(module: Module) -> Iterator[tuple[ast.Call, Arguments]]:
+    """Calls that make a loader, where all their arguments are known and we do not take over."""
+    if any(name.startswith("fastseed.integrations") for name in module.imports):
+        return  # the callbacks prepare the loaders
+    for call in module.calls:
+        if module.origin(call) in LOADERS:
+            arguments = Arguments(module, call)
+            if not arguments.hidden and not _prepared(module, call):
+                yield call, arguments
+
+
+def _prepared(module: Module, call: ast.Call) -> bool:
+    """Whether the loader is given to `fastseed.data.prepare`."""
+    holder = module.parents.get(call)
+    if isinstance(holder, ast.Call):
+        return module.origin(holder) in _PREPARES
+    if isinstance(holder, ast.Assign) and len(holder.targets) == 1:
+        for use in module.uses_of(holder.targets[0]):
+            taker = module.parents.get(use)
+            if isinstance(taker, ast.Call) and module.origin(taker) in _PREPARES:
+                return True
+    return False
+
+
+def _is_another(module: Module, init: ast.expr) -> bool:
+    """Whether it is a function of this file that does not call ours."""
+    function = module.names.function(init)
+    value = module.names.value(init)
+    body: list[ast.AST] = []
+    if function is not None:
+        body = list(function.body)
+    elif isinstance(value, ast.Lambda):
+        body = [value.body]
+    if not body:
+        return False  # somebody else's: not known
+    return not any(
+        isinstance(node, ast.Call) and (module.origin(node) or "").startswith("fastseed.")
+        for node in module.reached(body)
+    )
+
+
+CHECKS = (shuffle_without_generator, split_without_generator, workers_without_init)

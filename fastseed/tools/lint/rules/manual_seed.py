@@ -1,0 +1,210 @@
+"""Rules about seeds: set by hand beside fastseed, or taken from a clock (FS101, FS104)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..module import Arguments, Fault, Module, constant, is_none
+
+SEEDERS = frozenset(
+    {
+        "random.seed", "numpy.random.seed", "torch.manual_seed", "torch.seed",
+        *(f"torch.{d}.{f}" for d in ("cuda", "xpu", "mps", "mtia")
+          for f in ("manual_seed", "manual_seed_all", "seed", "seed_all")),
+    }
+)  # fmt: skip
+"""What seeds a global generator that fastseed seeds."""
+
+_EVERYTHING = (
+    "pytorch_lightning", "pytorch_lightning.utilities.seed", "lightning", "lightning.pytorch",
+    "lightning.fabric", "lightning.fabric.utilities.seed", "lightning_fabric",
+)  # fmt: skip
+_HELPERS = frozenset(
+    {
+        *(f"{package}.seed_everything" for package in _EVERYTHING),
+        "transformers.set_seed", "transformers.trainer_utils.set_seed",
+        "transformers.enable_full_determinism",
+        "accelerate.utils.set_seed", "accelerate.utils.random.set_seed",
+        "monai.utils.set_determinism", "ignite.utils.manual_seed", "catalyst.utils.set_global_seed",
+    }
+)  # fmt: skip
+"""Functions of other packages that call all of them."""
+
+MAKERS = {
+    "numpy.random.default_rng": "seed", "numpy.random.RandomState": "seed",
+    "numpy.random.SeedSequence": "entropy", "numpy.random.PCG64": "seed",
+    "numpy.random.PCG64DXSM": "seed", "numpy.random.MT19937": "seed",
+    "numpy.random.Philox": "seed", "numpy.random.SFC64": "seed", "random.Random": "x",
+}  # fmt: skip
+"""What makes a generator, and the name of its first argument, the seed."""
+
+_CLOCKS = (
+    "time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic",
+    "time.monotonic_ns", "time.process_time", "time.clock", "datetime.datetime.now",
+    "datetime.datetime.utcnow", "datetime.datetime.today",
+)  # fmt: skip
+_NUMBERS = ("os.getpid", "os.getppid", "threading.get_ident")
+_ENTROPY = (
+    "uuid.uuid1", "uuid.uuid4", "os.urandom", "os.getrandom",
+    "secrets.randbits", "secrets.randbelow", "secrets.token_bytes",
+)  # fmt: skip
+_CHANGING = {
+    **dict.fromkeys(_CLOCKS, "the clock"),
+    **dict.fromkeys(_NUMBERS, "the number of a process"),
+    **dict.fromkeys(_ENTROPY, "the operating system's random bytes"),
+}
+
+_SEED = re.compile(r"(?:^|_)(?:seeds?|random_state)$", re.IGNORECASE)  # names that hold one
+_TEXT = re.compile(r"name|path|file|str|text|key|url|word|title|uuid", re.IGNORECASE)
+_TEXTS = {"repr", "format", "join", "encode", "strftime", "isoformat", "gethostname", "node"}
+_SEEDING = re.compile(r"(?:^|_)seed(?:_|$)|^manual_seed", re.IGNORECASE)  # functions that take one
+
+
+# ---------------------------------------------------------------- FS101
+
+
+def manual_seeding(module: Module) -> Iterator[Fault]:
+    """FS101."""
+    for call in module.calls:
+        origin = module.origin(call)
+        if origin not in SEEDERS and origin not in _HELPERS:
+            continue
+        if not (origin.startswith("torch.") and _forked(module, call)):
+            yield Fault("FS101", call, f"`{origin}` seeds by hand beside fastseed")
+
+
+def _forked(module: Module, node: ast.AST) -> bool:
+    """Whether torch's generators are put back after it: inside `with torch.random.fork_rng()`."""
+    for holder in module.ancestors(node):
+        if isinstance(holder, (ast.With, ast.AsyncWith)):
+            for item in holder.items:
+                if module.names.origin(item.context_expr) == "torch.fork_rng()":
+                    return True
+    return False
+
+
+# ---------------------------------------------------------------- FS104
+
+
+def accidental_seed(module: Module) -> Iterator[Fault]:
+    """FS104."""
+    told: set[ast.AST] = set()
+    for expression in _seeds(module):
+        for node, what in _changing(module, expression):
+            if node not in told:
+                told.add(node)
+                yield Fault("FS104", node, f"a seed from {what} differs in every run")
+    for call in module.calls:
+        if _from_the_system(module, call):
+            yield Fault(
+                "FS104", call, "without a seed this takes one from the operating system"
+            )  # fmt: skip
+
+
+def _from_the_system(module: Module, call: ast.Call) -> bool:
+    origin = module.origin(call) or ""
+    arguments = Arguments(module, call)
+    if arguments.hidden:
+        return False
+    if origin in ("torch.seed", "torch.Generator().seed", "torch.cuda.seed", "torch.cuda.seed_all"):
+        return True
+    empty = not call.keywords and all(is_none(a) for a in call.args)
+    return origin in ("random.seed", "numpy.random.seed", "random.Random().seed") and empty
+
+
+def _seeds(module: Module) -> Iterator[ast.expr]:
+    """Expressions whose value is used as a seed."""
+    for node in module.nodes:
+        if isinstance(node, ast.Call):
+            yield from _passed(module, node)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(_SEED.search(last_name(target)) for target in targets):
+                yield node.value
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and _SEED.search(str(key.value)):
+                    yield value
+        elif isinstance(node, ast.arguments):
+            named = [*node.posonlyargs, *node.args]
+            pairs = list(zip(reversed(named), reversed(node.defaults), strict=False))
+            pairs += zip(node.kwonlyargs, node.kw_defaults, strict=True)  # type: ignore[arg-type]
+            yield from (d for a, d in pairs if d is not None and _SEED.search(a.arg))
+
+
+def _passed(module: Module, call: ast.Call) -> Iterator[ast.expr]:
+    """The arguments of a call that are seeds."""
+    origin = module.origin(call) or ""
+    name = last_name(call.func)
+    for keyword in call.keywords:
+        if keyword.arg is not None and _SEED.search(keyword.arg):
+            yield keyword.value
+    if origin in SEEDERS or origin in _HELPERS or origin in MAKERS or origin == "fastseed.init":
+        yield from call.args[:1]
+    elif _SEEDING.search(name) and not name.startswith("get_"):
+        yield from call.args
+    elif name == "add_argument" and call.args:
+        option = constant(module, call.args[-1])
+        if isinstance(option, str) and _SEED.search(option.replace("-", "_")):
+            yield from (k.value for k in call.keywords if k.arg == "default")
+
+
+def _changing(
+    module: Module, expression: ast.expr, depth: int = 0
+) -> Iterator[tuple[ast.AST, str]]:
+    """What in an expression differs between runs, also behind names that are assigned once."""
+    todo: list[ast.AST] = [expression]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Lambda):
+            continue
+        if isinstance(node, ast.Call):
+            what = _CHANGING.get(module.origin(node) or "") or _address(module, node)
+            if what:
+                yield node, what
+                continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and depth < 3:
+            value = module.names.value(node)
+            if value is not node and value is not None:
+                yield from _changing(module, value, depth + 1)
+        todo.extend(ast.iter_child_nodes(node))
+
+
+def _address(module: Module, call: ast.Call) -> str | None:
+    """`id()`, and `hash()` of what may hold strings."""
+    if module.names.is_builtin(call.func, "id"):
+        return "`id()`, an address,"
+    if module.names.is_builtin(call.func, "hash") and any(map(_holds_text, call.args)):
+        return "`hash()`, which is salted for strings (PYTHONHASHSEED),"
+    return None
+
+
+def _holds_text(node: ast.AST) -> bool:
+    """Whether an expression evidently has a string in it: hashes of numbers are not salted."""
+    todo = [node]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, (ast.Tuple, ast.List)):
+            todo += part.elts
+        elif isinstance(part, ast.BinOp):
+            todo += part.left, part.right
+        elif isinstance(part, ast.Constant):
+            if isinstance(part.value, (str, bytes)):
+                return True
+        else:
+            name = last_name(part.func if isinstance(part, ast.Call) else part)
+            if isinstance(part, ast.JoinedStr) or name in _TEXTS or _TEXT.search(name):
+                return True
+    return False
+
+
+def last_name(node: ast.AST) -> str:
+    """``c`` of ``a.b.c``, and of ``c``."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+CHECKS = (manual_seeding, accidental_seed)

@@ -1,0 +1,308 @@
+"""state_dict and load_state_dict: the way back is exact, and what is damaged changes nothing."""
+
+from __future__ import annotations
+
+import io
+import logging
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers.jobs import draws, everything, start
+from helpers.support import holds_key, reference_narrow_seed, run_script, scramble, snapshot
+
+import fastseed
+from fastseed import GeneratorPool
+
+
+@pytest.fixture
+def job():
+    return start()
+
+
+def saved_and_loaded(state):
+    """Through a file of torch, without pickled objects."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+# ---------------------------------------------------------------- the way back
+
+
+def test_state_holds_ints_strings_and_bytes(job):
+    fastseed.register_generator(print, name="callable")
+    state = fastseed.state_dict(rng=True)
+    coordinates = {"task": 1, "epoch": 7, "step": 9, "master_seed": 42, "world_size": 8}
+    assert {k: state[k] for k in coordinates} == coordinates
+    assert (state["format"], state["version"], state["derivation"]) == ("fastseed", 1, 1)
+    assert state["scheme"] == "philox-v1"
+    exact = {name for name in state if name.startswith("rng.")}
+    assert exact == {f"rng.3.{name}" for name in ("python", "numpy", "torch.cpu", *job)}
+    for name, value in state.items():
+        if name in exact:
+            assert value.dtype == torch.uint8 and value.dim() == 1 and value.is_contiguous(), name
+        else:
+            assert type(value) in (int, str), name
+    assert not any(name.startswith("rng.") for name in fastseed.state_dict())
+
+
+def test_exact_round_trip_through_torch_save(job):
+    state = saved_and_loaded(fastseed.state_dict(rng=True))
+    expected = draws(job), draws(job)
+    scramble()
+    draws(job)
+    assert fastseed.load_state_dict(state) is None
+    assert (draws(job), draws(job)) == expected
+    fastseed.load_state_dict(state)  # and again: loading has not used it up
+    assert (draws(job), draws(job)) == expected
+
+
+def test_state_is_a_copy(job):
+    state = fastseed.state_dict(rng=True)
+    before = {k: v.clone() for k, v in state.items() if k.startswith("rng.")}
+    draws(job)
+    fastseed.reseed(2)
+    assert all(torch.equal(state[k], v) for k, v in before.items())
+    fastseed.load_state_dict(state)
+    draws(job)
+    assert all(torch.equal(state[k], v) for k, v in before.items())
+
+
+def test_taking_the_state_changes_nothing(job):
+    before = everything(job)
+    fastseed.state_dict(rng=True)
+    assert everything(job) == before
+
+
+def test_sizes_do_not_depend_on_what_is_held(job):
+    """Distributed checkpoints are loaded into tensors of the same sizes."""
+    kinds = (np.random.PCG64DXSM, np.random.Philox, np.random.SFC64, np.random.MT19937)
+    for kind in kinds:
+        fastseed.register_generator(np.random.Generator(kind(1)), name=kind.__name__)
+    sizes = set()
+    for epoch in range(20):
+        fastseed.reseed(3, epoch)
+        for _ in range(epoch):
+            draws(job)
+        exact = fastseed.state_dict(rng=True).items()
+        sizes.add(tuple((k, v.shape) for k, v in exact if k.startswith("rng.")))
+    assert len(sizes) == 1
+
+
+def test_another_process_goes_on_where_the_first_stopped(tmp_path):
+    file = tmp_path / "state.pt"
+    saved = run_script("resume.py", "save", file)
+    assert run_script("resume.py", "load", file) == saved
+    assert saved[0] == [1, 7, 9]
+
+
+def test_a_reseed_that_undoes_exact_states_says_so(caplog):
+    fastseed.init(42)
+    fastseed.reseed(1, 7)
+    torch.rand(3)
+    state = fastseed.state_dict(rng=True)
+    for loaded, warned in ((state, True), (fastseed.state_dict(), False)):
+        fastseed.init(42)
+        fastseed.load_state_dict(loaded)
+        caplog.clear()
+        fastseed.reseed(1, 7)
+        assert warned == ("load_state_dict put back there are gone" in caplog.text)
+    fastseed.init(42)
+    fastseed.reseed(1, 7)
+    fastseed.load_state_dict(state)
+    caplog.clear()
+    fastseed.reseed(1, 8)
+    assert not caplog.text
+
+
+def test_coordinates_alone_resume_at_the_beginning_of_the_scope(job):
+    fastseed.reseed(1, 8)
+    expected = draws(job)
+    state = saved_and_loaded(fastseed.state_dict())
+    fastseed.reseed(2)
+    scramble()
+    fastseed.load_state_dict(state)
+    assert draws(job) == expected
+    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 8, 0)
+
+
+def test_state_before_the_first_reseed():
+    fastseed.init(42)
+    state = fastseed.state_dict()
+    assert (state["reseeded"], state["task"], state["epoch"], state["step"]) == (0, 0, 0, 0)
+    scramble()
+    before = snapshot()
+    fastseed.init(43)
+    fastseed.load_state_dict(state)
+    assert snapshot() == before
+    assert fastseed.get_master_seed() == 42 and fastseed.seeder.api._seeder.scope is None
+    exact = fastseed.state_dict(rng=True)
+    random.random(), np.random.random(), torch.rand(1)
+    fastseed.load_state_dict(exact)
+    assert snapshot() == before
+
+
+def test_master_seed_comes_with_the_state():
+    """A job that drew its seed resumes with that one, pools included."""
+    fastseed.init(None)
+    fastseed.reseed(1, 3)
+    state, expected = fastseed.state_dict(), fastseed.derive_key("x", task=1)
+    pool = GeneratorPool([torch.Generator()], name="x")
+    fastseed.init(None)
+    assert fastseed.derive_key("x", task=1) != expected
+    fastseed.load_state_dict(state)
+    assert fastseed.derive_key("x", task=1) == expected
+    assert fastseed.get_master_seed() == state["master_seed"]
+    pool.reseed(1)
+    assert holds_key(pool[0], expected)
+
+
+def test_on_another_rank_the_scope_begins_anew(job, caplog):
+    """Its exact states are another rank's; what belongs to this one is known all the same."""
+    state = fastseed.state_dict(rng=True)
+    fastseed.init(42, rank=4, world_size=8)
+    fastseed.reseed(1, 7, 9)
+    expected = snapshot()
+    scramble()
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        fastseed.load_state_dict(state)
+    assert snapshot() == expected
+    assert fastseed.seeder.api._seeder.rank == 4
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert "other ranks' and this is rank 4" in said
+
+
+def test_another_world_size_is_fine(job):
+    state = fastseed.state_dict(rng=True)
+    at_that_point = snapshot()
+    fastseed.init(42, rank=3, world_size=4)
+    for name, generator in job.items():
+        fastseed.register_generator(generator, name=name)
+    fastseed.load_state_dict(state)
+    assert snapshot() == at_that_point
+    assert fastseed.seeder.api._seeder.world_size == 4
+
+
+def test_generators_without_a_state_begin_the_scope(job, caplog):
+    state = fastseed.state_dict(rng=True)
+    added, seen = torch.Generator(), []
+    fastseed.register_generator(added, name="added")
+    fastseed.register_generator(seen.append, name="callable")
+    with caplog.at_level(logging.INFO, logger="fastseed"):
+        fastseed.load_state_dict(state)
+    assert holds_key(added, fastseed.derive_key("added", task=1, epoch=7, step=9))
+    assert seen == [
+        reference_narrow_seed("callable", epoch=7, step=9, rank=fastseed.seeder.api._seeder.rank)
+    ]
+    assert any("added" in record.getMessage() for record in caplog.records)
+
+
+def test_callables_are_named_as_having_no_state(job, caplog):
+    fastseed.register_generator(print, name="callable")
+    with caplog.at_level(logging.INFO, logger="fastseed"):
+        fastseed.state_dict(rng=True)
+    assert any("callable" in record.getMessage() for record in caplog.records)
+
+
+def test_views_into_one_buffer_are_read_where_they_are(job):
+    """Formats that map a file hand out slices of it; torch's set_state misreads those by itself."""
+    state = fastseed.state_dict(rng=True)
+    expected = draws(job)
+    for stride in (1, 2):
+        sliced = dict(state)
+        for name, value in state.items():
+            if name.startswith("rng."):
+                buffer = torch.zeros(16 + stride * len(value) * 40, dtype=torch.uint8)
+                sliced[name] = buffer[16 : 16 + stride * len(value) : stride]
+                sliced[name].copy_(value)
+        fastseed.load_state_dict(sliced)
+        assert draws(job) == expected
+
+
+def test_legacy_scheme_round_trip():
+    fastseed.init(42, 8, 3, scheme="fwr13y")
+    fastseed.reseed(1, 7)
+    torch.randn(3), np.random.standard_normal(), random.gauss(0, 1)
+    state = saved_and_loaded(fastseed.state_dict(rng=True))
+    before = snapshot()
+    fastseed.reseed(0)
+    fastseed.load_state_dict(state)
+    assert snapshot() == before
+    assert state["scheme"] == "fwr13y"
+
+
+def test_two_seeders_have_states_of_their_own():
+    a, b = (fastseed.Seeder(seed, rank=0, world_size=1) for seed in (1, 2))
+    a.reseed(1, 5)
+    state = a.state_dict()
+    b.load_state_dict(state)
+    assert (b.master_seed, tuple(b.scope)) == (1, (1, 5, 0))
+    assert b.state_dict() == state
+
+
+def test_global_numpy_generator_of_another_kind():
+    fastseed.init(42)
+    np.random.set_bit_generator(np.random.PCG64(1))
+    fastseed.reseed(1)
+    np.random.standard_normal()
+    state = saved_and_loaded(fastseed.state_dict(rng=True))
+    expected = np.random.standard_normal(3).tolist()
+    fastseed.load_state_dict(state)
+    assert np.random.standard_normal(3).tolist() == expected
+
+
+def test_a_failing_callable_does_not_keep_others_from_their_states(job):
+    state = fastseed.state_dict(rng=True)
+    expected = draws(job)
+    fastseed.register_generator(lambda seed: 1 / 0, name="bad")
+    with pytest.raises(fastseed.ReseedError) as caught:
+        fastseed.load_state_dict(state)
+    assert list(caught.value.failures) == ["bad"]
+    assert draws(job) == expected
+    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 7, 9)
+
+
+def test_a_state_of_several_ranks_gives_each_its_own(job):
+    """What a distributed checkpoint makes of them: the union of all keys."""
+    both = {}
+    expected = {}
+    for rank in (3, 4):
+        fastseed.init(42, rank=rank, world_size=8)
+        fastseed.reseed(1, 7, 9)
+        torch.rand(rank), random.random(), np.random.standard_normal(3)
+        both.update(fastseed.state_dict(rng=True))
+        expected[rank] = snapshot()
+    for rank in (3, 4):
+        fastseed.init(42, rank=rank, world_size=8)
+        fastseed.load_state_dict(both)
+        assert snapshot() == expected[rank]
+
+
+def test_keys_are_the_same_before_the_first_reseed(job):
+    """A distributed checkpoint loads the keys that a fresh job has, and no others."""
+    state = fastseed.state_dict()
+    fastseed.init(7)
+    fresh = fastseed.state_dict()
+    assert set(fresh) == set(state) and fresh["reseeded"] == 0
+    fastseed.load_state_dict({k: state[k] for k in fresh})
+    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 7, 9)
+    before = snapshot()
+    fastseed.load_state_dict(fresh)
+    assert fastseed.seeder.api._seeder.scope is None and snapshot() == before
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_distributed_checkpoint_takes_the_state(job, tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    state = fastseed.state_dict(rng=True)
+    expected = draws(job)
+    dcp.save({"seeder": state}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    fastseed.reseed(1, 8)
+    loaded = {"seeder": fastseed.state_dict(rng=True)}
+    dcp.load(loaded, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    fastseed.load_state_dict(loaded["seeder"])
+    assert draws(job) == expected

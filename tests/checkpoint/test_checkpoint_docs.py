@@ -1,0 +1,43 @@
+"""docs/checkpoint.md: its programs run, and its numbers are right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from helpers.support import snapshot
+
+import fastseed
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "checkpoint.md").read_text()
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_programs_run(tmp_path, monkeypatch):
+    pytest.importorskip("safetensors")
+    monkeypatch.chdir(tmp_path)
+    programs = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    assert len(programs) == 4
+    names = {}
+    for program in programs:
+        exec(program, names)
+        before = snapshot()
+        exec(program, names)  # each saves and loads: nothing has moved
+        assert snapshot() == before
+    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 7, 0)
+    made = {"rng.fastseed", "all.pt", "all.safetensors", "sharded"}
+    assert {path.name for path in tmp_path.iterdir()} == made
+
+
+def test_torch_pickles_the_ints_of_a_plain_state(tmp_path):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.metadata import BytesStorageMetadata
+
+    fastseed.init(42)
+    both = {"plain": fastseed.state_dict(), "ours": fastseed.checkpoint.Stateful()}
+    with pytest.warns(UserWarning, match="torch.distributed is disabled"):
+        dcp.save(both, checkpoint_id=tmp_path / "x")
+    saved = dcp.FileSystemReader(tmp_path / "x").read_metadata().state_dict_metadata
+    pickled = {key for key, held in saved.items() if isinstance(held, BytesStorageMetadata)}
+    assert pickled == {f"plain.{key}" for key in fastseed.state_dict()}

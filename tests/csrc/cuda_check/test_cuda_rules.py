@@ -1,0 +1,206 @@
+"""The check of machine code finds what it should: good samples pass, each damaged one fails."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from cuda_rules import check_all
+from cuda_sass import read_kernels, read_ptx, short_name
+
+HERE = Path(__file__).resolve().parent
+UNIFORM = "OneLine<Uniform<float>>"
+NORMAL = "OneLine<Normal<float>>"
+
+
+def sass(*lines: str) -> str:
+    """As cuobjdump prints it."""
+    text = "".join(
+        f"        /*{16 * i:04x}*/        {line} ;   /* 0x0000000000007918 */\n"
+        "                                         /* 0x000fe20000000f00 */\n"
+        for i, line in enumerate(lines)
+    )
+    return f'\t\tFunction : k\n\t.headerflags\t@"EF_CUDA_SM90"\n{text}\t\t..........\n'
+
+
+def uniform_lines(each: int = 20) -> list[str]:
+    """A loop of two Philox blocks and two stores."""
+    wide = ["IMAD.WIDE.U32 R12, R12, -0x2daee0ad, RZ", "IMAD.WIDE.U32 R10, R12, -0x326172a9, RZ"]
+    return [
+        "S2R R0, SR_TID.X",
+        *(wide * each),
+        "FMUL R4, R4, 5.9604644775390625e-08",
+        "STG.E.EF.128 desc[UR4][R2.64], R4",
+        "STG.E.EF.128 desc[UR4][R2.64+0x1000], R8",
+        "@!P0 BRA 0x10",
+        "EXIT",
+    ]
+
+
+def ptx(*lines: str) -> str:
+    return (
+        ".visible .entry k(\n.param .b8 x[8]\n)\n{\n" + "".join(f"\t{x};\n" for x in lines) + "}\n"
+    )
+
+
+def wrong(name: str, lines: list[str], arithmetic: str, registers: int = 32, stack: int = 0):
+    usage = (
+        f"Resource usage:\n Function k:\n  REG:{registers} STACK:{stack} SHARED:0 LOCAL:0 "
+        "CONSTANT[0]:616 TEXTURE:0 SURFACE:0 SAMPLER:0\n"
+    )
+    kernel = read_kernels(sass(*lines), usage)["k"]._replace(name=name)
+    return check_all(kernel, read_ptx(arithmetic)["k"])
+
+
+MULTIPLY = ptx("mul.rn.f32 \t%f2, %f1, 0f33800000")
+
+
+def test_a_good_kernel_passes():
+    assert wrong(UNIFORM, uniform_lines(), MULTIPLY) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda x: ["STL [R1], R0", *x], "local memory"),
+        (lambda x: [*x[:5], "LDL.64 R2, [R1]", *x[5:]], "local memory"),
+        (lambda x: [i.replace(".128", ".64") for i in x], "0 stores of 16 bytes"),
+        (lambda x: [i.replace(".EF", "") for i in x], "0 stores of 16 bytes"),
+        (lambda x: [*x[:9], "STG.E.EF desc[UR4][R2.64], R9", *x[9:]], "a narrow store"),
+        (lambda x: [*x[:9], "FFMA R1, R2, R3, R4", *x[9:]], "1 FFMA, and 0 in PTX"),
+        (lambda x: [*x[:9], "DFMA R1, R2, R3, R4", *x[9:]], "1 DFMA"),
+        (lambda x: [*x[:9], "HFMA2 R1, R2, R3, R4", *x[9:]], "half precision"),
+        (lambda x: [*x[:9], *["IMAD.WIDE R1, R2, R3, R4"] * 5, *x[9:]], "45 wide multiplies"),
+        (lambda x: [i.replace("-0x2daee0ad", "R9") for i in x], "10 products a Philox block"),
+        (lambda x: [i.replace("BRA", "NOP") for i in x], "0 products a Philox block"),
+    ],
+)
+def test_a_damaged_kernel_fails(change, problem):
+    found = wrong(UNIFORM, change(uniform_lines()), MULTIPLY)
+    assert any(problem in text for text in found), found
+
+
+def digest_lines(each: int = 7) -> list[str]:
+    """A loop that reads four groups and multiplies seven rounds of each."""
+    wide = ["IMAD.WIDE.U32 R12, R12, -0x2daee0ad, RZ", "IMAD.WIDE.U32 R10, R12, -0x326172a9, RZ"]
+    loads = [f"LDG.E.EF.128 R{16 + 4 * k}, desc[UR6][R54.64+0x{k}000]" for k in range(4)]
+    return ["S2R R0, SR_TID.X", *loads, *(wide * (4 * each)), "@!P0 BRA 0x10", "EXIT"]
+
+
+NO_REALS = ptx("mul.lo.s32 \t%r2, %r1, 3")
+
+
+def test_a_good_reading_kernel_passes():
+    assert wrong("DigestTiles", digest_lines(), NO_REALS, registers=80) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda x: [i.replace(".128", ".64") for i in x], "0 loads of 16 bytes"),
+        (lambda x: [i.replace(".EF", "") for i in x], "0 loads of 16 bytes"),
+        (lambda x: [*x[:9], "LDG.E.EF.U8 R9, desc[UR4][R2.64]", *x[9:]], "another access"),
+        (lambda x: [*x[:9], "ATOMG.E.ADD.64 PT, R2, [R4.64], R8", *x[9:]], "another access"),
+        (lambda x: [i.replace("-0x2daee0ad", "R9") for i in x], "7 products a group, not 14"),
+        (lambda x: [*x[:9], *["IMAD.WIDE R1, R2, R3, R4"] * 5, *x[9:]], "of 61 in all"),
+        (lambda x: [*x[:9], "STL [R1], R0", *x[9:]], "local memory"),
+    ],
+)
+def test_a_damaged_reading_kernel_fails(change, problem):
+    found = wrong("DigestTiles", change(digest_lines()), NO_REALS, registers=80)
+    assert any(problem in text for text in found), found
+    assert wrong("DigestTiles", digest_lines(10), NO_REALS, registers=80) != []
+
+
+def test_too_many_products_fail():
+    assert any("more than 20" in text for text in wrong(UNIFORM, uniform_lines(21), MULTIPLY))
+
+
+def test_registers_and_frames():
+    assert wrong(UNIFORM, uniform_lines(), MULTIPLY, registers=33) == ["33 registers, more than 32"]
+    assert wrong(NORMAL, uniform_lines(), MULTIPLY, registers=40) == []
+    assert "frame of 8 bytes" in wrong(UNIFORM, uniform_lines(), MULTIPLY, stack=8)[0]
+
+
+def test_unknown_kernels_fail():
+    found = wrong("Another<float>", uniform_lines(), MULTIPLY)
+    assert found == ["no limit of registers is known for it", "its work is not known"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mul.f32 \t%f2, %f1, %f3",
+        "add.f32 \t%f2, %f1, %f3",
+        "@%p1 add.ftz.f32 \t%f2, %f1, %f3",
+        "sub.f64 \t%fd2, %fd1, %fd3",
+        "mul.rn.ftz.f32 \t%f2, %f1, %f3",
+        "sqrt.approx.f32 \t%f2, %f1",
+        "{{sin.approx.f32 \t%f2, %f1;}}",
+        "div.full.f32 \t%f2, %f1, %f3",
+        "fma.rn.f32 \t%f2, %f1, %f3, %f4",
+        "fma.rn.f32 \t%f2, %f1, 0f3F317218, %f4",  # ln 2 itself: an inexact product
+        "fma.rn.f64 \t%fd2, %fd1, %fd3, %fd4",
+        "rsqrt.approx.ftz.f32 \t%f2, %f1",  # without the steps that correct it
+    ],
+)
+def test_inexact_arithmetic_fails(line):
+    assert wrong(NORMAL, uniform_lines(), ptx(line)) != []
+
+
+def test_exact_factors_pass():
+    text = ptx(
+        "mov.f32 \t%f9, 0fBF800000",
+        "fma.rn.f32 \t%f2, %f1, %f9, %f4",
+        "fma.rn.f32 \t%f2, %f1, 0f3FB18000, %f4",
+        "fma.rn.f32 \t%f2, %f1, 0f40000000, %f4",
+    )
+    assert wrong(NORMAL, uniform_lines(), text) == []
+
+
+def test_names():
+    mangled = (
+        "void fastseed::body_kernel<fastseed::OneLine<fastseed::Uniform<float> > >"
+        "(fastseed::OneLine<fastseed::Uniform<float> >)"
+    )
+    assert short_name(mangled) == UNIFORM
+    assert short_name(mangled.replace("OneLine<", "(anonymous namespace)::OneLine<")) == UNIFORM
+
+
+BAD = """
+#include "csrc/cuda/device.cuh"
+namespace fastseed {
+struct Spills {
+  static constexpr int kMinBlocks = 8;
+  float* out;
+  int n;
+  FS_DEVICE void operator()(Place at) const {
+    float values[64];
+    for (int i = 0; i < n; ++i) values[i & 63] = out[i] * out[i + 1] + 1.5f;
+    out[at.thread] = values[at.thread & 63];
+  }
+};
+void bad(float* out, int n) { launch(Spills{out, n}, 1, "bad", nullptr); }
+}
+"""
+
+
+@pytest.mark.slow
+def test_compiled_bad_code_fails(tmp_path):
+    spec = importlib.util.spec_from_file_location("cuda_check_main", HERE / "__main__.py")
+    main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+    try:
+        environment = main.tools()
+    except SystemExit as missing:
+        pytest.skip(str(missing))
+    source = tmp_path / "bad.cu"
+    source.write_text(BAD)
+    out = tmp_path / "bad.cubin"
+    main.run(environment, "nvcc", "-std=c++17", "-arch=sm_90", "-I", main.ROOT, "--keep",
+             "--keep-dir", tmp_path, "-cubin", source, "-o", out)  # fmt: skip
+    ((kernel, found),) = main.check_code(environment, out, source)
+    assert kernel.name == "Spills"
+    assert any("local memory" in text for text in found)
+    assert any("FFMA" in text or "inexact" in text for text in found)

@@ -1,0 +1,322 @@
+"""Which generators of a data set are found, under which path, and that nothing of it is run."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import logging
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import seeder
+from helpers.worker_cases import KINDS, Draws, Transform, Transformed
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
+
+from fastseed import GeneratorPool
+from fastseed.data import discovery, per_sample
+from fastseed.data.discovery import discover, found_in
+from fastseed.data.shared_scope import ScopeCell
+from fastseed.data.workers import follow
+
+
+class Bare:
+    """Holds what it is given."""
+
+    def __init__(self, **held):
+        self.__dict__.update(held)
+
+
+def rng():
+    return random.Random(0)
+
+
+def paths(dataset, **more):
+    return [found.path for found in discover(dataset, **more)]
+
+
+# ---------------------------------------------------------------- what is found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_found_as_an_attribute(kind):
+    generator = KINDS[kind]()
+    (found,) = discover(Draws(generator))
+    assert found.path == "dataset.rng" and found.generator is generator
+
+
+def test_transforms_and_containers():
+    data = Bare(
+        transform=Bare(transforms=[None, Transform(rng()), (rng(), "x")]),
+        by_name={"flip": rng(), 3: rng(), (1, 2): rng(), "inner": {"deep": [rng()]}},
+        queue=collections.deque([rng()]),
+        ordered=collections.OrderedDict(a=rng()),
+    )
+    assert sorted(paths(data)) == [
+        "dataset.by_name[#2]",
+        "dataset.by_name['flip']",
+        "dataset.by_name['inner']['deep'][0]",
+        "dataset.by_name[3]",
+        "dataset.ordered['a']",
+        "dataset.queue[0]",
+        "dataset.transform.transforms[1].rng",
+        "dataset.transform.transforms[2][0]",
+    ]
+
+
+def test_wrappers_of_torch():
+    inner = Transformed(Transform(rng()))
+    assert paths(Subset(inner, [0, 1])) == ["dataset.dataset.transforms[0].rng"]
+    other = Draws(rng())
+    assert paths(ConcatDataset([inner, other])) == [
+        "dataset.datasets[1].rng",
+        "dataset.datasets[0].transforms[0].rng",
+    ]
+    assert paths(TensorDataset(torch.zeros(3))) == []
+
+
+def test_modules_by_the_names_of_their_children():
+    flip = torch.nn.Identity()
+    flip.rng = torch.Generator()
+    first = torch.nn.Identity()
+    first.rng = rng()
+    model = torch.nn.Sequential(first)
+    model.add_module("flip", flip)
+    assert paths(Bare(transform=model)) == [
+        "dataset.transform[0].rng",
+        "dataset.transform.flip.rng",
+    ]
+
+
+def test_slots_of_a_class_and_its_base():
+    class Base:
+        __slots__ = ("rng",)
+
+    class Slotted(Base):
+        __slots__ = ("empty", "other")
+
+    data = Slotted()
+    data.rng, data.other = rng(), rng()
+    assert paths(data) == ["dataset.rng", "dataset.other"]
+
+
+def test_attributes_of_the_class():
+    class Base:
+        shared, hidden, gone = rng(), rng(), rng()
+
+    class Data(Base):
+        gone = None
+
+    data = Data()
+    data.hidden = None
+    assert paths(data) == ["dataset.shared"]
+
+
+def test_what_functions_have_bound():
+    generators = [rng() for _ in range(7)]
+    a, b, c, d, e, f, g = generators
+
+    def closure(x):
+        return a.random() + x
+
+    def defaults(x, r=b, *, k=c):
+        return x
+
+    data = Bare(
+        closure=closure,
+        defaults=defaults,
+        partial=functools.partial(print, d, rng=e),
+        method=Transform(f).__call__,
+        builtin=g.random,
+        of_globals=(random.random, np.random.normal, np.random.rand),
+    )
+    assert [(x.path, generators.index(x.generator)) for x in discover(data)] == [
+        ("dataset.closure.__closure__['a']", 0),
+        ("dataset.builtin.__self__", 6),
+        ("dataset.defaults.__defaults__[0]", 1),
+        ("dataset.defaults.__kwdefaults__['k']", 2),
+        ("dataset.partial.args[0]", 3),
+        ("dataset.partial.keywords['rng']", 4),
+        ("dataset.method.__self__.rng", 5),
+    ]
+
+
+def test_our_own_wrappers_are_looked_through():
+    data = Draws(rng())
+    assert paths(follow(per_sample(data), ScopeCell())) == ["dataset.rng"]
+    assert paths(Subset(per_sample(data), [0])) == ["dataset.dataset.rng"]
+
+
+def test_a_module_or_a_class_or_a_logger_is_not_looked_into():
+    data = Bare(module=random, kind=type("Kind", (), {"rng": rng()}), log=logging.getLogger("x"))
+    logging.getLogger("x").rng = rng()
+    assert paths(data) == []
+    del logging.getLogger("x").rng
+
+
+# ---------------------------------------------------------------- once each
+
+
+def test_one_object_counts_once_and_the_nearest_path_names_it():
+    generator = rng()
+    data = Bare(first=Bare(inner=generator), near=generator, last=generator)
+    assert paths(data) == ["dataset.near"]
+
+
+def test_generators_that_share_a_bit_generator_are_one():
+    new = np.random.default_rng(0)
+    old = np.random.RandomState(np.random.MT19937(0))
+    again = np.random.Generator(old._bit_generator)
+    data = Bare(a=new, b=np.random.Generator(new.bit_generator), c=old, d=again)
+    assert paths(data) == ["dataset.a", "dataset.c"]
+
+
+def test_cycles_end():
+    data = Bare(rng=rng())
+    data.me, data.list = data, []
+    data.list.append(data.list)
+    assert paths(data) == ["dataset.rng"]
+
+
+def test_global_generators_are_not_found():
+    data = Bare(
+        a=np.random.mtrand._rand,
+        b=random._inst,
+        c=torch.default_generator,
+        d=np.random.Generator(np.random.get_bit_generator()),
+        e=random.SystemRandom(),
+    )
+    assert paths(data) == []
+
+
+def test_registered_generators_stay_with_their_names():
+    single, pooled, listed, by_method, free = (
+        rng(), torch.Generator(), torch.Generator(), rng(), rng(),
+    )  # fmt: skip
+    s = seeder()
+    s.register_generator(single, name="single")
+    s.register_generator(GeneratorPool([pooled]), name="pool")
+    s.register_generator([listed], name="list")
+    s.register_generator(by_method.seed, name="method")
+    data = Bare(a=single, b=[pooled, listed], c=by_method, d=free)
+    (found,) = found_in(data, tuple(s._registry))
+    assert found.name == "dataset.d" and found.generator is free and not found.shared
+
+
+def test_a_path_whose_id_is_taken_gets_a_prime():
+    s = seeder()
+    s.register_generator(rng(), name="dataset.rng")
+    (found,) = found_in(Draws(rng()), tuple(s._registry))
+    assert found.name == "dataset.rng'"
+
+
+# ---------------------------------------------------------------- nothing is run
+
+
+class Touchy:
+    """Whoever runs any of it hears of it."""
+
+    def _no(self, *_):
+        raise AssertionError("code of the data set was run")
+
+    rng = property(_no)
+    __getattr__ = __iter__ = __len__ = __eq__ = __hash__ = __bool__ = __repr__ = _no
+    __getitem__ = __contains__ = keys = values = items = _no
+
+    def __getattribute__(self, name):
+        raise AssertionError("code of the data set was run")
+
+
+class TouchyList(Touchy, list):
+    pass
+
+
+class TouchyDict(Touchy, dict):
+    pass
+
+
+class TouchyKey(Touchy):
+    def __hash__(self):
+        return 1
+
+
+class TouchyPartial(functools.partial):
+    __getattribute__ = Touchy.__getattribute__
+
+
+class WithDict:
+    """Its ``__dict__`` is code."""
+
+    __slots__ = ()
+    __dict__ = property(Touchy._no)
+
+
+def test_no_code_of_the_data_set_is_run():
+    holder = Touchy()
+    object.__setattr__(holder, "held", rng())
+    some, more = TouchyList(), TouchyDict()
+    list.append(some, rng())
+    dict.__setitem__(more, "k", rng())
+    keyed = {}
+    keyed[TouchyKey()] = rng()
+    data = [holder, some, more, keyed, TouchyPartial(print, rng()), WithDict()]
+    assert sorted(paths(data)) == [
+        "dataset[0].held",
+        "dataset[1][0]",
+        "dataset[2]['k']",
+        "dataset[3][#0]",
+        "dataset[4].args[0]",
+    ]
+
+
+# ---------------------------------------------------------------- bounds
+
+
+def test_too_deep_is_cut_with_a_warning(caplog):
+    nested = [rng()]
+    for _ in range(discovery.DEEPEST + 1):
+        nested = [nested]
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        assert paths(nested) == []
+        assert paths(nested) == []  # and it is said once
+    (record,) = caplog.records
+    assert "too large to be searched" in record.message and "dataset[0][0]" in record.message
+
+
+def test_as_deep_as_it_may_be(caplog):
+    nested = rng()
+    for _ in range(discovery.DEEPEST):
+        nested = [nested]
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        assert len(paths(nested)) == 1
+    assert caplog.records == []
+
+
+def test_too_many_objects_are_cut_with_a_warning(caplog, monkeypatch):
+    monkeypatch.setattr(discovery, "MOST", 500)
+    data = Bare(near=rng(), many=[Transform(None) for _ in range(900)])
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        assert paths(data) == ["dataset.near"]
+    (record,) = caplog.records
+    assert "the search ended at dataset.many[" in record.message
+
+
+def test_long_lists_of_data_are_passed_over_without_a_warning(caplog, monkeypatch):
+    monkeypatch.setattr(discovery, "MOST", 100)
+    data = Bare(
+        samples=[(f"{i}.png", i) for i in range(100_000)],
+        boxes=[{"box": [1, 2, 3, 4], "label": "x"} for _ in range(5_000)],
+        by_id={i: [i] for i in range(5_000)},
+        queue=collections.deque(range(5_000)),
+        rng=rng(),
+    )
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        assert paths(data) == ["dataset.rng"]
+    assert caplog.records == []
+
+
+def test_long_lists_of_objects_are_searched():
+    data = [Transform(None) for _ in range(3_000)]
+    data[1_234].rng = rng()
+    assert paths(data) == ["dataset[1234].rng"]

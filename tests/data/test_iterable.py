@@ -1,0 +1,321 @@
+"""Iterable data sets that can be entered anywhere."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import pytest
+from helpers.loaders import (
+    Epochal,
+    Indexed,
+    Numbers,
+    Plain,
+    Seeking,
+    Stateful,
+    draw,
+    flat,
+    same,
+    start,
+    worker_draw,
+)
+from torch.utils.data import DataLoader, IterableDataset
+
+import fastseed
+from fastseed.data import ResumableLoader, Seekable, loader, per_sample
+
+
+def numbers(position):
+    """A source: 0 … 36 from a position on."""
+    return iter(range(position, 37))
+
+
+SOURCES = {
+    "function": lambda: numbers,
+    "seek": lambda: Seeking(37),
+    "sequence": lambda: list(range(37)),
+    "map style": lambda: Plain(37),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_alone_it_is_the_whole_order(kind):
+    dataset = Seekable(SOURCES[kind]())
+    assert isinstance(dataset, IterableDataset)
+    assert list(dataset) == list(range(37))
+    dataset.seek(30)
+    assert list(dataset) == list(range(30, 37))
+    assert list(dataset) == list(range(37)), "once"
+    dataset.seek(99)
+    assert list(dataset) == []
+    if kind != "function":
+        assert len(dataset) == 37
+    else:
+        with pytest.raises(TypeError):
+            len(dataset)
+
+
+def test_arguments_are_checked():
+    for bad in (3, None, Numbers(3), {1: 2}, int):
+        with pytest.raises(TypeError, match="source must be a function of a position"):
+            Seekable(bad)
+    with pytest.raises(ValueError, match="position must be in"):
+        Seekable(numbers).seek(-1)
+
+
+def test_torchs_own_loader_is_told_what_to_use():
+    with pytest.raises(RuntimeError, match=r"use fastseed\.data\.loader"):
+        list(DataLoader(Seekable(numbers), num_workers=1))
+    assert flat(DataLoader(Seekable(numbers), batch_size=4, collate_fn=same)) == list(range(37))
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("batch", [None, 1, 4])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_workers_do_not_change_the_order(kind, batch):
+    start()
+    for workers in (0, 1, 2, 3):
+        batches = loader(
+            Seekable(SOURCES[kind]()), batch_size=batch, num_workers=workers, collate_fn=same
+        )
+        found = list(batches)
+        if batch is None:
+            assert found == list(range(37))
+        else:
+            assert flat(found) == list(range(37))
+            assert {len(each) for each in found[:-1]} == {batch}
+
+
+def test_every_worker_takes_part():
+    start()
+    batches = loader(Seekable(numbers), batch_size=4, num_workers=2, collate_fn=worker_draw)
+    assert [each[0] for each in batches] == [0, 1] * 5
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_persistent_workers_start_again(kind):
+    start()
+    batches = loader(
+        Seekable(SOURCES[kind]()),
+        batch_size=4,
+        num_workers=2,
+        persistent_workers=True,
+        collate_fn=same,
+    )
+    for epoch in range(3):
+        fastseed.reseed(1, epoch)
+        assert flat(itertools.islice(batches, 3)) == list(range(12)), "left early"
+        assert flat(batches) == list(range(37))
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_ranks_take_turns(kind, drop_last):
+    for world, batch in ((2, 4), (3, 5), (4, 1), (5, 8)):
+        shares = []
+        for rank, workers in zip(range(world), itertools.cycle((0, 2)), strict=False):
+            start(rank=rank, world_size=world)
+            shares.append(
+                list(
+                    loader(
+                        Seekable(SOURCES[kind]()),
+                        batch_size=batch,
+                        drop_last=drop_last,
+                        num_workers=workers,
+                        collate_fn=same,
+                    )
+                )
+            )
+        for rank, share in enumerate(shares):
+            assert all(i % world == rank for first in share[:1] for i in first)
+        block = world * batch
+        whole = 37 // block * block if drop_last else 37
+        assert sorted(i for share in shares for i in flat(share)) == list(range(whole))
+        if drop_last:
+            assert len({len(share) for share in shares}) == 1
+
+
+def test_a_sequence_is_read_where_it_is_asked_for():
+    class Watched(Plain):
+        def __init__(self, n):
+            super().__init__(n)
+            self.asked = []
+
+        def __getitem__(self, i):
+            self.asked.append(i)
+            return i
+
+    start(rank=1, world_size=3)
+    source = Watched(36)
+    list(loader(Seekable(source), batch_size=2, collate_fn=same))
+    assert source.asked == list(range(1, 36, 3))
+
+
+def test_the_source_is_told_the_scope():
+    start()
+    for workers in (0, 2):
+        batches = loader(Seekable(Epochal(9)), batch_size=2, num_workers=workers, collate_fn=same)
+        for epoch in (0, 2):
+            fastseed.reseed(1, epoch)
+            assert flat(batches) == [1000 * epoch + i for i in range(9)]
+
+
+# ---------------------------------------------------------------- resume
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("batch", [None, 1, 4])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_every_stop(kind, batch):
+    def make(workers, batch=batch, **more):
+        source = SOURCES[kind]()
+        dataset = source if kind == "seek" else Seekable(source)
+        return ResumableLoader(
+            dataset, batch_size=batch, num_workers=workers, collate_fn=same, **more
+        )
+
+    start(4)
+    for workers in (0, 2):
+        batches = make(workers)
+        states, done = [batches.state_dict()], [0]
+        for each in batches:
+            states.append(batches.state_dict())
+            done.append(done[-1] + (1 if batch is None else len(each)))
+        assert batches.state_dict()["over"] == 1
+        for stop in range(0, len(states), 1 if workers == 0 else 5):
+            new_workers = (0, 1, 3, 2)[stop % 4] if stop % 5 == 0 else 0
+            again = make(
+                new_workers, None if batch is None else 3, persistent_workers=new_workers > 0
+            )
+            again.load_state_dict(states[stop])
+            rest = list(again)
+            assert (rest if batch is None else flat(rest)) == list(range(done[stop], 37))
+            whole = list(again)
+            assert (whole if batch is None else flat(whole)) == list(range(37)), (
+                "and then a whole one"
+            )
+
+
+def test_what_was_seen_is_not_read_again():
+    start()
+    source = Seeking(37)
+    batches = ResumableLoader(source, batch_size=4, collate_fn=same)
+    assert batches.dataset.source is source
+    for _ in itertools.islice(batches, 6):
+        pass
+    state = batches.state_dict()
+    assert (state["position"], state["n"], state["order"]) == (24, 37, "Seekable")
+    source.read = 0
+    batches.load_state_dict(state)
+    list(batches)
+    assert source.read == 37 - 24
+
+
+def test_a_source_that_does_not_know_its_length():
+    start()
+    batches = ResumableLoader(Seekable(numbers), batch_size=10, collate_fn=same)
+    states = [batches.state_dict() for _ in batches]
+    assert [state["position"] for state in states] == [10, 20, 30, 40]
+    assert {state["n"] for state in states} == {-1}
+    batches.load_state_dict(states[-1])
+    assert list(batches) == []
+    with pytest.raises(ValueError, match=r"state\['n'\] must be 37"):
+        ResumableLoader(Seekable(Plain(37))).load_state_dict(states[0])
+
+
+def test_augmentation_that_belongs_to_the_sample():
+    """A data set of per_sample as the source: neither workers nor resuming change a bit."""
+    start(5)
+    source = Seekable(per_sample(Indexed(24)))
+    whole = flat(ResumableLoader(source, batch_size=4, collate_fn=same))
+    assert len({number for sample in whole for number in sample[1:]}) == 72
+    for workers in (0, 1, 2):
+        batches = ResumableLoader(source, batch_size=3, num_workers=workers, collate_fn=same)
+        assert flat(batches) == whole
+        for stop in (1, 5):
+            for _ in itertools.islice(batches, stop):
+                pass
+            batches.load_state_dict(batches.state_dict())
+            assert flat(batches) == whole[3 * stop :]
+
+
+@pytest.mark.parametrize("kind", ["iterable", "map style"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_keep_their_epoch_whatever_the_job_does_meanwhile(kind, workers):
+    start(1)
+    samples = per_sample(Indexed(9))
+    dataset = Seekable(samples) if kind == "iterable" else samples
+    batches = loader(dataset, num_workers=workers, collate_fn=same)
+    first = list(batches)
+    iterator = iter(batches)
+    found = [next(iterator)]
+    fastseed.reseed(2, 8)  # validation, say
+    assert found + list(iterator) == first
+    batches.set_epoch(1)
+    fastseed.reseed(1, 5)
+    assert list(batches) == first
+
+
+class Drawing(IterableDataset):
+    """Draws for each sample; a worker's streams decide what."""
+
+    def __init__(self, n):
+        self.n, self.at = n, 0
+
+    def seek(self, position):
+        self.at = position
+
+    def __iter__(self):
+        first, self.at = self.at, 0
+        return ((i, *draw()) for i in range(first, self.n))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_streams_of_workers_in_iterable_data_sets(persistent):
+    start()
+    batches = loader(
+        Seekable(Drawing(12)),
+        batch_size=2,
+        num_workers=2,
+        persistent_workers=persistent,
+        collate_fn=same,
+    )
+    epochs = []
+    for epoch in (0, 1, 0):
+        fastseed.reseed(1, epoch)
+        for _ in itertools.islice(batches, 2):
+            pass
+        epochs.append(flat(batches))
+    assert epochs[0] == epochs[2]
+    assert len({n for epoch in epochs[:2] for sample in epoch for n in sample[1:]}) == 72
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_data_sets_that_keep_their_own_state(batch):
+    start()
+    batches = ResumableLoader(Stateful(18), batch_size=batch, collate_fn=same)
+    states = [batches.state_dict() for _ in batches]
+    assert batches.state_dict()["over"] == 1
+    for k, state in enumerate(states, 1):
+        fresh = ResumableLoader(Stateful(18), batch_size=batch, collate_fn=same)
+        fresh.load_state_dict(state)
+        rest = list(fresh)
+        assert (rest if batch is None else flat(rest)) == list(range(k * (batch or 1), 18))
+    with pytest.raises(ValueError, match=r"state must hold .*dataset"):
+        fresh.load_state_dict({k: v for k, v in states[0].items() if k != "dataset"})
+
+
+def test_it_can_be_sent():
+    dataset = pickle.loads(pickle.dumps(Seekable(Seeking(5))))
+    assert list(dataset) == list(range(5))
+    start()
+    batches = loader(
+        Seekable(Seeking(9)),
+        batch_size=2,
+        num_workers=1,
+        multiprocessing_context="spawn",
+        persistent_workers=True,
+        collate_fn=same,
+    )
+    assert flat(batches) == list(range(9))
+    assert flat(batches) == list(range(9))

@@ -1,0 +1,413 @@
+"""A loader's iterations follow the job, and draw nothing from it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.loaders import Indexed, Numbers, Plain, draw, flat, same, start, worker_draw
+from helpers.support import scramble, snapshot
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+from torch.utils.data.datapipes.iter import IterableWrapper
+from torch.utils.data.datapipes.map import SequenceWrapper
+
+import fastseed
+from fastseed.data import ShuffleSampler, loader
+
+FORK = "fork"
+
+
+def epoch_of(batches, epoch=0, task=1):
+    fastseed.reseed(task, epoch)
+    return list(batches)
+
+
+# ---------------------------------------------------------------- coordinates
+
+
+def test_iterating_needs_init_and_reseed():
+    batches = loader(Plain(4))
+    with pytest.raises(RuntimeError, match=r"call fastseed\.init"):
+        iter(batches)
+    fastseed.init(42, rank=0, world_size=1)
+    with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):
+        iter(batches)
+
+
+def test_the_predecessors_scheme_is_refused():
+    fastseed.init(42, rank=0, world_size=1, scheme="fwr13y")
+    fastseed.reseed(1, 0)
+    with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
+        iter(loader(Plain(4)))
+
+
+def test_shuffle_follows_the_scope_and_nothing_else():
+    start()
+    batches = loader(Plain(50), batch_size=7, shuffle=True, collate_fn=same)
+    orders = {
+        (task, epoch): tuple(flat(epoch_of(batches, epoch, task)))
+        for task in (1, 2)
+        for epoch in range(4)
+    }
+    assert len(set(orders.values())) == 8
+    assert all(sorted(order) == list(range(50)) for order in orders.values())
+    scramble()
+    assert tuple(flat(epoch_of(batches, 2))) == orders[1, 2]
+    start()
+    again = loader(Plain(50), batch_size=9, shuffle=True, collate_fn=same, num_workers=2)
+    assert tuple(flat(epoch_of(again, 3, 2))) == orders[2, 3]
+    start(master_seed=43)
+    assert tuple(flat(epoch_of(again, 3, 2))) != orders[2, 3]
+
+
+def test_step_does_not_change_an_epoch():
+    start()
+    batches = loader(Plain(20), shuffle=True, collate_fn=same)
+    whole = epoch_of(batches, 3)
+    fastseed.reseed(1, 3, step=17)
+    assert list(batches) == whole
+
+
+def test_a_scope_iterated_twice_is_the_same_twice():
+    start()
+    batches = loader(Indexed(12), batch_size=3, shuffle=True, num_workers=2, collate_fn=same)
+    assert list(batches) == list(batches)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_ranks_share_an_epoch(world):
+    shares = []
+    for rank in range(world):
+        start(5, rank=rank, world_size=world)
+        shares.append(flat(loader(Plain(12), batch_size=2, shuffle=True, collate_fn=same)))
+    start(5)
+    order = flat(loader(Plain(12), shuffle=True, collate_fn=same))
+    assert shares == [order[rank::world] for rank in range(world)]
+
+
+def test_drop_last_repeats_no_sample():
+    seen = []
+    for rank in range(3):
+        start(5, rank=rank, world_size=3)
+        batches = loader(Plain(14), 2, shuffle=True, drop_last=True, collate_fn=same)
+        assert len(batches) == len(list(batches)) == 2
+        seen += flat(batches)
+    assert len(seen) == len(set(seen)) == 12
+
+
+# ---------------------------------------------------------------- samplers
+
+
+SAMPLERS = {
+    "random": lambda n: RandomSampler(range(n)),
+    "replacement": lambda n: RandomSampler(range(n), replacement=True, num_samples=80),
+    "subset": lambda n: SubsetRandomSampler(range(n)),
+    "weighted": lambda n: WeightedRandomSampler(range(1, n + 1), n),
+    "batched": lambda n: BatchSampler(RandomSampler(range(n)), 5, False),
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samplers_of_torch_follow_the_scope(kind, workers):
+    start()
+    sampler = SAMPLERS[kind](40)
+    where = "batch_sampler" if kind == "batched" else "sampler"
+    batches = loader(Plain(40), num_workers=workers, collate_fn=same, **{where: sampler})
+    drawing = getattr(sampler, "sampler", sampler)
+    before = snapshot()
+    first = list(batches)
+    scramble()
+    assert list(batches) == first
+    assert drawing.generator is None, "a user's sampler stays as it is"
+    assert epoch_of(batches, 1) != first
+    assert epoch_of(batches, 0) == first
+    start()
+    assert snapshot() == before
+
+
+def test_a_generator_that_the_user_gave_is_used():
+    start()
+    mine = torch.Generator().manual_seed(7)
+    sampler = RandomSampler(range(40), generator=mine)
+    order = flat(loader(Plain(40), sampler=sampler, collate_fn=same))
+    mine.manual_seed(7)
+    assert order == list(sampler)
+    theirs = loader(Plain(4), num_workers=1, generator=mine)
+    mine.manual_seed(7)
+    list(theirs)
+    expected = torch.Generator().manual_seed(7)
+    torch.empty((), dtype=torch.int64).random_(generator=expected)
+    assert torch.equal(mine.get_state(), expected.get_state()), "one base seed was drawn from it"
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_distributed_sampler_is_told_the_epoch(batched):
+    def make():
+        sampler = DistributedSampler(range(24), num_replicas=2, rank=1)
+        if not batched:
+            return sampler, {"sampler": sampler}
+        return sampler, {"batch_sampler": BatchSampler(sampler, 3, False)}
+
+    start()
+    batches = loader(Plain(24), collate_fn=same, **make()[1])
+    for epoch in (0, 3, 1):
+        theirs = make()[0]
+        theirs.set_epoch(epoch)
+        assert flat(epoch_of(batches, epoch)) == list(theirs)
+
+
+@pytest.mark.parametrize("kind", ["torch", "ours", "loader"])
+def test_scripts_that_count_with_set_epoch_keep_doing_so(kind):
+    start(0)
+    if kind == "torch":
+        sampler = DistributedSampler(range(24), num_replicas=2, rank=1)
+        batches = loader(Plain(24), sampler=sampler, collate_fn=same)
+    else:
+        batches = loader(Plain(24), shuffle=True, collate_fn=same)
+        sampler = batches if kind == "loader" else batches.sampler
+    by_reseed = [flat(epoch_of(batches, epoch)) for epoch in range(4)]
+    fastseed.reseed(1, 0)
+    for epoch in (1, 2, 3, 2, 1):
+        sampler.set_epoch(epoch)
+        for _ in range(2):
+            assert flat(batches) == by_reseed[epoch], epoch
+
+
+def test_set_epoch_refuses_what_is_none():
+    batches = loader(Plain(4))
+    with pytest.raises(ValueError, match="epoch must be in"):
+        batches.set_epoch(-1)
+    with pytest.raises(TypeError, match="epoch must be an integer"):
+        batches.set_epoch(1.0)
+
+
+def test_wrapped_samplers_are_reached():
+    class Sorted:
+        """A sampler around a sampler, as batching by length does it."""
+
+        def __init__(self, sampler):
+            self.sampler = sampler
+
+        def __iter__(self):
+            return iter(sorted(self.sampler, key=lambda i: i % 5))
+
+        def __len__(self):
+            return len(self.sampler)
+
+    start()
+    inner = ShuffleSampler(30)
+    batches = loader(
+        Plain(30), batch_sampler=BatchSampler(Sorted(inner), 4, False), collate_fn=same
+    )
+    first, second = epoch_of(batches, 0), epoch_of(batches, 1)
+    assert first != second and epoch_of(batches, 0) == first
+
+
+# ---------------------------------------------------------------- draws of the main process
+
+
+CASES = {
+    "shuffle": lambda: (Plain(9), {"shuffle": True}),
+    "in order": lambda: (Plain(9), {}),
+    "random": lambda: (Plain(9), {"sampler": RandomSampler(range(9))}),
+    "weighted": lambda: (Plain(9), {"sampler": WeightedRandomSampler([1.0] * 9, 9)}),
+    "no batches": lambda: (Plain(9), {"batch_size": None, "sampler": RandomSampler(range(9))}),
+    "iterable": lambda: (Numbers(9), {}),
+    "datapipe": lambda: (IterableWrapper(range(9)).shuffle(), {"shuffle": True}),
+    "map pipe": lambda: (SequenceWrapper(range(9)), {"shuffle": True}),
+    "dict": lambda: (Plain(9), {"batch_sampler": [[0, 1], [2]]}),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_no_draw_of_the_main_process_is_consumed(kind):
+    start()
+    for workers in (0, 1, 2):
+        for persistent in (False, True) if workers else (False,):
+            dataset, settings = CASES[kind]()
+            batches = loader(
+                dataset, num_workers=workers, persistent_workers=persistent, **settings
+            )
+            scramble()
+            before = snapshot()
+            for _ in range(2):
+                iterator = iter(batches)
+                assert snapshot() == before, "iter"
+                for _ in iterator:
+                    assert snapshot() == before, "next"
+            assert snapshot() == before, (workers, persistent)
+
+
+def test_torch_itself_does_consume_draws():
+    """What the test above would see if it were not for us."""
+    scramble()
+    before = snapshot()
+    list(DataLoader(Plain(9), shuffle=True))
+    assert snapshot() != before
+
+
+def test_a_shuffled_datapipe_follows_the_scope():
+    start()
+    pipe = IterableWrapper(range(60)).shuffle()
+    for workers in (0, 1):
+        batches = loader(pipe, shuffle=True, num_workers=workers, collate_fn=same)
+        first, second = epoch_of(batches, 0), epoch_of(batches, 1)
+        assert first != second and epoch_of(batches, 0) == first
+
+
+# ---------------------------------------------------------------- workers
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_draw_apart_in_every_epoch(persistent):
+    start()
+    batches = loader(
+        Indexed(8),
+        batch_size=2,
+        num_workers=2,
+        persistent_workers=persistent,
+        collate_fn=same,
+    )
+    epochs = [epoch_of(batches, epoch) for epoch in range(3)]
+    for which in (1, 2, 3):  # Python, NumPy, torch
+        draws = [sample[which] for batches_of in epochs for sample in flat(batches_of)]
+        assert len(set(draws)) == 24
+    assert epoch_of(batches, 1) == epochs[1]
+
+
+def test_persistence_and_start_method_make_no_difference():
+    start()
+    common = {"batch_size": 2, "num_workers": 2, "collate_fn": same, "shuffle": True}
+    plain = loader(Indexed(8), **common)
+    others = [
+        loader(Indexed(8), persistent_workers=True, **common),
+        # Persistent, since others take long to start: test_worker_trap.py has both.
+        loader(Indexed(8), multiprocessing_context="spawn", persistent_workers=True, **common),
+        loader(Indexed(8), prefetch_factor=4, **common),
+    ]
+    for epoch in (0, 1):
+        expected = epoch_of(plain, epoch)
+        for other in others:
+            assert epoch_of(other, epoch) == expected
+
+
+SEEN_BY_INIT = []
+
+
+def users_init(worker_id):
+    SEEN_BY_INIT.append((worker_id, draw()))
+
+
+def what_init_saw(batch):
+    return list(SEEN_BY_INIT), batch
+
+
+def test_the_users_worker_init_runs_after_ours():
+    start()
+    batches = loader(Indexed(4), num_workers=2, worker_init_fn=users_init, collate_fn=what_init_saw)
+    assert batches.worker_init_fn is users_init
+    first = [seen for seen, _ in batches]
+    assert [seen[0][0] for seen in first] == [0, 1, 0, 1]
+    assert [seen for seen, _ in batches] == first, "on our streams, so it draws the same again"
+    fastseed.reseed(1, 1)
+    assert [seen[0][1] for seen, _ in batches] != [seen[0][1] for seen in first]
+
+
+class Shifted(Plain):
+    shift = 0
+
+    def __getitem__(self, i):
+        return int(i) + self.shift
+
+
+def shifting_init(worker_id):
+    get_worker_info().dataset.shift = 100 * (worker_id + 1)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_worker_init_may_change_the_data_set(persistent):
+    start()
+    batches = loader(
+        Shifted(4),
+        num_workers=2,
+        worker_init_fn=shifting_init,
+        persistent_workers=persistent,
+        collate_fn=same,
+    )
+    for _ in range(2):
+        assert flat(batches) == [100, 201, 102, 203]
+
+
+class InBulk(Indexed):
+    def __getitems__(self, indices):
+        return [("bulk", int(i)) for i in indices]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_getitems_is_used_where_there_is_one(workers):
+    start()
+    batches = loader(
+        InBulk(4), batch_size=2, num_workers=workers, persistent_workers=workers > 0,
+        collate_fn=same,
+    )  # fmt: skip
+    assert list(batches) == [[("bulk", 0), ("bulk", 1)], [("bulk", 2), ("bulk", 3)]]
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_settings_reach_torch():
+    start()
+    whole = loader(
+        Plain(10), batch_size=None, sampler=SequentialSampler(range(10)), collate_fn=same
+    )
+    assert list(whole) == list(range(10))
+    lists = loader({0: 1, 1: 2}, batch_sampler=[[0], [1, 0]], collate_fn=same)
+    assert list(lists) == [[1], [2, 1]]
+    late = loader(
+        Plain(6), num_workers=2, in_order=False, prefetch_factor=1, timeout=30,
+        multiprocessing_context=FORK, collate_fn=worker_draw,
+    )  # fmt: skip
+    assert sorted(sample for _, sample in late) == list(range(6))
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument")
+def test_pinning_is_passed_on():
+    start()
+    batches = loader(Plain(4), batch_size=2, pin_memory=True, num_workers=1)
+    assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_workers": -1}, "num_workers option should be non-negative"),
+        ({"shuffle": True, "sampler": [1]}, "mutually exclusive with shuffle"),
+        ({"shuffle": True, "batch_sampler": [[1]]}, "mutually exclusive"),
+        ({"batch_size": None, "drop_last": True}, "disables auto-batching"),
+        ({"batch_size": 0}, "positive integer"),
+        ({"shuffle": True, "batch_size": 0}, "positive integer"),
+        ({"prefetch_factor": 2}, "prefetch_factor option could only"),
+        ({"persistent_workers": True}, "persistent_workers option needs"),
+        ({"timeout": -1}, "timeout option should be"),
+    ],
+)
+def test_errors_are_those_of_torch(arguments, message):
+    for make in (DataLoader, loader):
+        with pytest.raises(ValueError, match=message):
+            make(Plain(4), **arguments)
+    with pytest.raises(TypeError, match="batch_sise"):
+        loader(Plain(4), batch_sise=3)
+    with pytest.raises(ValueError, match="num_samples"):
+        loader(Plain(0), shuffle=True)
+    with pytest.raises(ValueError, match="expected unspecified shuffle option"):
+        loader(Numbers(4), shuffle=True)

@@ -1,0 +1,168 @@
+"""Iterations that are left early, fail, overlap or are repeated."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+from itertools import islice
+
+import pytest
+import torch
+from helpers.loaders import Failing, Indexed, Plain, flat, same, start
+
+import fastseed
+from fastseed.data import Loader, ResumableLoader, loader
+
+KINDS = [Loader, ResumableLoader]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_iteration_left_early_leaves_no_trace(kind, workers, persistent):
+    if persistent and not workers:
+        pytest.skip("torch refuses it")
+    settings = {
+        "batch_size": 2,
+        "shuffle": True,
+        "num_workers": workers,
+        "persistent_workers": persistent,
+        "prefetch_factor": 4 if workers else None,
+        "collate_fn": same,
+    }
+    start(0)
+    expected = {}
+    for epoch in (0, 1):
+        fastseed.reseed(1, epoch)
+        expected[epoch] = list(kind(Indexed(20), **settings))
+    batches = kind(Indexed(20), **settings)
+    for stop in (1, 3, 9):
+        fastseed.reseed(1, 0)
+        assert list(islice(batches, stop)) == expected[0][:stop]
+        for epoch in (1, 0):
+            fastseed.reseed(1, epoch)
+            assert list(batches) == expected[epoch], (stop, epoch)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_loaders_in_turns(kind, workers):
+    start()
+    settings = {"batch_size": 2, "shuffle": True, "num_workers": workers, "collate_fn": same}
+    one, other = kind(Plain(12), **settings), kind(Plain(20), **settings)
+    alone = list(one), list(other)
+    turns = list(zip(one, other, strict=False))
+    assert [a for a, _ in turns] == alone[0]
+    assert [b for _, b in turns] == alone[1][: len(turns)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_iterations_of_one_loader_in_turns(kind, workers):
+    start(0)
+    batches = kind(Plain(12), 2, True, num_workers=workers, collate_fn=same)
+    first = list(batches)
+    fastseed.reseed(1, 1)
+    second = list(batches)
+    fastseed.reseed(1, 0)
+    one = iter(batches)
+    taken = [next(one)]
+    fastseed.reseed(1, 1)
+    other = iter(batches)
+    pairs = list(zip(one, other, strict=False))
+    assert taken + [a for a, _ in pairs] == first
+    assert [b for _, b in pairs] == second[: len(pairs)]
+
+
+def test_iterations_begun_but_not_yet_read_keep_their_scope():
+    start(0)
+    batches = loader(Plain(12), shuffle=True, collate_fn=same)
+    first = list(batches)
+    fastseed.reseed(1, 1)
+    second = list(batches)
+    fastseed.reseed(1, 0)
+    one = iter(batches)
+    fastseed.reseed(1, 1)
+    other = iter(batches)
+    assert list(one) == first and list(other) == second
+    assert list(batches) == second, "and that is not taken for an epoch that the user chose"
+
+
+def test_persistent_workers_serve_one_iteration_at_a_time():
+    start()
+    batches = ResumableLoader(Plain(12), num_workers=1, persistent_workers=True, collate_fn=same)
+    one = iter(batches)
+    next(one)
+    other = iter(batches)
+    with pytest.raises(RuntimeError, match="iterated again"):
+        next(one)
+    assert flat(other) == list(range(12))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_exceptions_of_the_data_set_come_through(kind, workers):
+    start()
+    batches = kind(Failing(8, (3,)), batch_size=2, num_workers=workers, collate_fn=same)
+    iterator = iter(batches)
+    assert next(iterator) == [0, 1]
+    with pytest.raises(KeyError, match="sample 3 cannot be read"):
+        next(iterator)
+    assert list(iterator) == [[4, 5], [6, 7]]
+    if not workers:
+        with pytest.raises(KeyError):
+            list(batches)
+
+
+def failing_init(worker_id):
+    raise ValueError("this worker does not start")
+
+
+def test_exceptions_of_worker_init_come_through(monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.5)
+    start()
+    with pytest.raises(ValueError, match="this worker does not start"):
+        list(loader(Plain(4), num_workers=1, worker_init_fn=failing_init))
+    gc.collect()  # the traceback held the iterator: its worker is waited for now
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_len_is_that_of_a_whole_epoch(kind):
+    start()
+    for drop_last, batches_of_3 in ((False, 4), (True, 3)):
+        batches = kind(Plain(10), 3, True, drop_last=drop_last)
+        assert len(batches) == batches_of_3
+        iterator = iter(batches)
+        assert len(iterator) == batches_of_3
+        next(iterator)
+        assert len(batches) == batches_of_3
+    assert len(kind(Plain(10), batch_size=None)) == 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_end_with_their_iteration_or_loader(kind, persistent):
+    start()
+    gc.collect()  # what failed iterations of other tests left
+    others = set(multiprocessing.active_children())
+
+    def workers():
+        return set(multiprocessing.active_children()) - others
+
+    gc.disable()  # nothing is left to the search for cycles
+    try:
+        batches = kind(Plain(40), num_workers=2, persistent_workers=persistent)
+        iterator = iter(batches)
+        next(iterator)
+        assert len(workers()) == 2
+        del iterator
+        if persistent:
+            assert len(workers()) == 2
+            del batches
+        deadline = time.monotonic() + 30
+        while workers() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not workers()
+    finally:
+        gc.enable()

@@ -1,0 +1,142 @@
+"""An existing DataLoader becomes one of ours and loses nothing."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from helpers.loaders import Indexed, Numbers, Plain, same, start, users_worker_init
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+)
+from torch.utils.data.datapipes.iter import IterableWrapper
+
+from fastseed.data import Loader, ResumableLoader, ShuffleSampler, loader, prepare
+
+PARAMETERS = set(inspect.signature(DataLoader.__init__).parameters) - {"self"}
+OTHER = {  # a value that is not the default, for every argument but those of the samplers
+    "batch_size": 3,
+    "num_workers": 2,
+    "collate_fn": same,
+    "pin_memory": True,
+    "drop_last": True,
+    "timeout": 5,
+    "worker_init_fn": users_worker_init,
+    "multiprocessing_context": "spawn",
+    "generator": torch.Generator(),
+    "prefetch_factor": 7,
+    "persistent_workers": True,
+    "pin_memory_device": "cuda",
+    "in_order": False,
+}
+ORDERS = {
+    "in order": lambda: {},
+    "sampler": lambda: {"sampler": DistributedSampler(range(9), 2, 1)},
+    "replacement": lambda: {"sampler": RandomSampler(range(9), replacement=True)},
+    "batches": lambda: {"batch_sampler": BatchSampler(SequentialSampler(range(9)), 2, False)},
+}
+
+
+def attributes(made):
+    """All that a loader has, by the name of the attribute."""
+    ours = {"_epoch", "_listeners", "_living", "_progress", "_loaded"}
+    return {k: v for k, v in vars(made).items() if k not in ours}
+
+
+def test_every_argument_of_this_torch_is_tried():
+    assert set(OTHER) | {"dataset", "shuffle", "sampler", "batch_sampler"} == PARAMETERS
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", [None, *OTHER])
+def test_no_setting_is_lost(order, name):
+    settings = ORDERS[order]()
+    if order == "batches" and name in ("batch_size", "drop_last"):
+        pytest.skip("torch refuses it beside batch_sampler")
+    if name is not None:
+        settings[name] = OTHER[name]
+        settings.setdefault("num_workers", 1)
+    check(DataLoader(Plain(9), **settings))
+
+
+def check(existing):
+    existing.mine = "hung on it"
+    before = dict(vars(existing))
+    made = prepare(existing)
+    assert type(made) is Loader and isinstance(made, DataLoader)
+    assert vars(existing) == before
+    theirs, ours = attributes(existing), attributes(made)
+    assert theirs.keys() == ours.keys()
+    for name, value in theirs.items():
+        if name in ("sampler", "batch_sampler") and type(value) in (
+            SequentialSampler,
+            BatchSampler,
+            type(DataLoader(Numbers(1)).sampler),
+        ):  # torch makes these anew
+            assert alike(value, ours[name]), name
+        else:
+            assert ours[name] is value or ours[name] == value, name
+
+
+def alike(a, b):
+    if type(a) is not type(b):
+        return False
+    mine, theirs = dict(vars(a)), dict(vars(b))
+    inner = mine.pop("sampler", None), theirs.pop("sampler", None)
+    same_inner = inner == (None, None) or inner[0] is inner[1] or alike(*inner)
+    return same_inner and all(mine[name] is theirs[name] for name in mine)
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_iterable_data_sets_and_data_pipes(batch_size):
+    check(DataLoader(Numbers(5), batch_size=batch_size))
+    check(DataLoader(Plain(5), batch_size=batch_size))
+    start()
+    pipe = IterableWrapper(range(5))
+    made = prepare(DataLoader(pipe, batch_size=batch_size, collate_fn=same))
+    assert made.dataset._datapipe is pipe, "in one wrapper"
+    assert len(list(made)) == (5 if batch_size is None else 3)
+
+
+def test_what_shuffle_made_becomes_a_shuffle_of_ours():
+    start()
+    dataset = Indexed(9)
+    made = prepare(DataLoader(dataset, batch_size=2, shuffle=True, drop_last=True, collate_fn=same))
+    assert type(made.sampler) is ShuffleSampler and made.sampler.drop_last is True
+    fastseed_own = loader(dataset, batch_size=2, shuffle=True, drop_last=True, collate_fn=same)
+    order = [[sample[0] for sample in batch] for batch in made]
+    assert order == [[sample[0] for sample in batch] for batch in fastseed_own]
+    mine = RandomSampler(range(9))
+    assert prepare(DataLoader(dataset, sampler=mine)).sampler is mine
+    mine = RandomSampler(dataset, num_samples=5)
+    assert prepare(DataLoader(dataset, sampler=mine)).sampler is mine
+
+
+def test_it_is_kept_as_it_is_where_it_is_ours():
+    for kind in (Loader, ResumableLoader):
+        made = kind(Plain(4), shuffle=True)
+        assert prepare(made) is made
+    plain = loader(Plain(4), shuffle=True, batch_size=2)
+    resumable = ResumableLoader.of(plain)
+    assert type(resumable) is ResumableLoader and resumable.sampler is plain.sampler
+
+
+def test_what_cannot_be_prepared():
+    class Own(DataLoader):
+        def __iter__(self):
+            return iter(())
+
+    class Harmless(DataLoader):
+        def hello(self):
+            return "hello"
+
+    with pytest.raises(TypeError, match=r"got a Own, which has its own __iter__"):
+        prepare(Own(Plain(4)))
+    with pytest.raises(TypeError, match=r"must be a torch.utils.data.DataLoader, got \[1\]"):
+        prepare([1])
+    assert type(prepare(Harmless(Plain(4)))) is Loader

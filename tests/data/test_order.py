@@ -1,0 +1,318 @@
+"""The order of an epoch as a function: known answers on every backend, laws, arguments."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers import vectors
+from helpers.support import needs_native, run_python, seeder
+
+import fastseed
+from fastseed._backend import derive_ops
+from fastseed._backend.reference import philox
+from fastseed._backend.reference import shuffle as _reference_shuffle
+from fastseed.data import shuffled_index, shuffled_indices, shuffled_position
+
+LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
+RELEASES = [(165, "1d55118b2fe0a4465b4cead38ecd13e6d13b36aa1f182268546a47e5fed79036")]
+WHERE = {"task": 1, "epoch": 7, "master_seed": 42}
+
+
+# ---------------------------------------------------------------- known answers
+
+
+def texts() -> list[str]:
+    lines = (vectors.DATA / "shuffle.txt").read_text("utf-8").splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def parse(text: str) -> tuple[str, dict, list[int], list[str]]:
+    """Kind of row, arguments, (n, start, stride, count), what has to come out."""
+    kind, master, task, epoch, name, *rest = text.split(" ")
+    where = {"master_seed": int(master), "task": int(task), "epoch": int(epoch), "name": name}
+    return kind, where, [int(field) for field in rest[:4]], rest[4:]
+
+
+def expect(kind: str, found: list[int], answers: list[str]) -> None:
+    if kind == "digest":
+        data = np.array(found, "<i8").tobytes()
+        assert [hashlib.sha256(data).hexdigest()] == answers
+    else:
+        assert kind == "order" and list(map(str, found)) == answers
+
+
+def key_at(where: dict, n: int) -> int:
+    scope = philox.scope_key(where["master_seed"], where["task"], where["epoch"], 0)
+    name = philox.name_key(scope, philox.name_words(where["name"]))
+    return philox.stream_key(name, 0, 0, n, philox.DOMAIN_SHUFFLE)
+
+
+def test_known_answers_are_frozen():
+    assert vectors.frozen("shuffle") == RELEASES
+    assert vectors.changed(texts(), RELEASES) == []
+    program = vectors.DATA / "make_shuffle_vectors.py"
+    done = subprocess.run(
+        [sys.executable, program, "--check"], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fastseed" not in "".join(
+        line for line in program.read_text().splitlines() if line.startswith(("import", "from"))
+    )
+
+
+def test_known_answers_of_the_reference():
+    for text in texts():
+        kind, where, (n, start, stride, count), answers = parse(text)
+        key = key_at(where, n)
+        found = _reference_shuffle.indices(key, n, start, stride, count).tolist()
+        expect(kind, found, answers)
+        for k in range(0, count, 40):
+            i = start + k * stride
+            assert _reference_shuffle.index(key, n, i) == found[k]
+            assert _reference_shuffle.position(key, n, found[k]) == i
+
+
+def test_known_answers_of_the_functions():
+    for text in texts():
+        kind, where, (n, start, stride, count), answers = parse(text)
+        if stride == 1:
+            found = shuffled_indices(start, start + count, n, **where)
+            assert found.dtype == torch.int64 and found.shape == (count,)
+            expect(kind, found.tolist(), answers)
+        if kind == "order":
+            i, j = start + (count - 1) * stride, int(answers[-1])
+            assert shuffled_index(i, n, **where) == j
+            assert shuffled_position(j, n, **where) == i
+
+
+@needs_native
+@pytest.mark.parametrize("path", derive_ops.simd_paths())
+def test_known_answers_of_every_instruction_set(path):
+    derive_ops.set_simd(path)
+    try:
+        for text in texts():
+            kind, where, (n, start, stride, count), answers = parse(text)
+            out = torch.empty(count, dtype=torch.int64)
+            derive_ops.fill_shuffle(out, key_at(where, n), n, start, stride)
+            expect(kind, out.tolist(), answers)
+    finally:
+        derive_ops.set_simd(None)
+
+
+WITHOUT_NATIVE = """
+import fastseed, torch
+from fastseed.data import ShuffleSampler, shuffled_indices
+where = dict(task=1, epoch=7, master_seed=42)
+print(fastseed.build_info()["backend"], shuffled_indices(0, 16, 16, **where).tolist())
+out = torch.empty(3, dtype=torch.int64)
+torch.ops.fastseed.shuffle(out, -5, 2**62, 2**48, 10, 2)
+print(out.tolist())
+fastseed.init(42, 1, 0)
+fastseed.reseed(1, 7)
+print(list(ShuffleSampler(17)), ShuffleSampler(17).index(3))
+"""
+
+
+@needs_native
+def test_without_native_code_everything_is_the_same():
+    with_native = run_python("-c", WITHOUT_NATIVE)
+    without = run_python("-c", WITHOUT_NATIVE, FASTSEED_BACKEND="reference")
+    assert with_native.startswith("native [11, 5, 13, 15,")
+    assert without == with_native.replace("native", "reference", 1)
+
+
+# ---------------------------------------------------------------- laws
+
+
+def test_every_order_is_a_bijection():
+    for n in range(1, 301):
+        found = shuffled_indices(0, n, n, **WHERE)
+        assert torch.equal(found.sort().values, torch.arange(n)), n
+
+
+@pytest.mark.parametrize("n", [4096, 4097, 65536, 65537, 99_999, 10**6 + 3])
+def test_large_orders_are_bijections(n):
+    seen = torch.zeros(n, dtype=torch.bool)
+    seen[shuffled_indices(0, n, n, **WHERE)] = True
+    assert seen.all()
+
+
+def test_inverse_of_every_position():
+    for n in (*range(1, 40), *LARGE):
+        step = max(1, n // 9)
+        for i in range(0, n, step):
+            assert shuffled_position(shuffled_index(i, n, **WHERE), n, **WHERE) == i
+
+
+@pytest.mark.parametrize("n", LARGE)
+def test_parts_are_parts_of_one_order(n):
+    start = n - 5000
+    whole = shuffled_indices(start, n, n, **WHERE)
+    for a, b in ((0, 1), (0, 5000), (17, 17), (1, 4999), (4999, 5000), (700, 803)):
+        assert torch.equal(shuffled_indices(start + a, start + b, n, **WHERE), whole[a:b])
+    assert int(whole.min()) >= 0 and int(whole.max()) < n
+
+
+@needs_native
+def test_threads_do_not_matter():
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(shuffled_indices(7, 100_000, 123_457, **WHERE))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_each_coordinate_matters():
+    changes = ({}, {"task": 2}, {"epoch": 8}, {"master_seed": 43}, {"name": "validation"})
+    orders = [
+        shuffled_indices(0, 1000, 10**6, **{**WHERE, **change}).tolist() for change in changes
+    ]
+    orders.append(shuffled_indices(0, 1000, 10**6 + 1, **WHERE).tolist())
+    for a in range(len(orders)):
+        for b in range(a):
+            assert sum(x == y for x, y in zip(orders[a], orders[b], strict=True)) < 5
+
+
+def test_the_master_seed_is_the_jobs_unless_given():
+    fastseed.init(42, 1, 0)
+    assert shuffled_index(5, 100, task=1, epoch=7) == shuffled_index(5, 100, **WHERE)
+    everywhere = [shuffled_index(5, 10**9, task=1, epoch=7)]
+    for rank in range(3):
+        fastseed.init(42, rank=rank, world_size=3)
+        everywhere.append(shuffled_index(5, 10**9, task=1, epoch=7))
+    assert len(set(everywhere)) == 1
+
+
+def test_keys_are_those_of_the_lookups():
+    """Domain 5 of the stream key: no sample, stream or scope has the same."""
+    scope, words = philox.scope_key(42, 1, 7, 0), philox.name_words("shuffle")
+    name = philox.name_key(scope, words)
+    keys = {philox.stream_key(name, 0, 0, 100, domain) for domain in (2, 3, 5)}
+    assert len(keys) == 3
+    assert derive_ops.shuffle_key(scope, words, 100) in keys
+    assert seeder(42).derive_key("shuffle", task=1, epoch=7, rank=0, index=100) in keys
+
+
+# ---------------------------------------------------------------- where it is written
+
+
+def test_out_is_written_and_returned():
+    right = shuffled_indices(3, 103, 1000, **WHERE)
+    out = torch.zeros(100, dtype=torch.int64)
+    assert shuffled_indices(3, 103, 1000, out=out, **WHERE) is out
+    assert torch.equal(out, right)
+    strided = torch.zeros(100, 3, dtype=torch.int64)
+    assert shuffled_indices(3, 103, 1000, out=strided[:, 1], **WHERE).stride() == (3,)
+    assert torch.equal(strided[:, 1], right) and not strided[:, 0].any() and not strided[:, 2].any()
+    assert shuffled_indices(3, 103, 1000, device="meta", **WHERE).device.type == "meta"
+    assert torch.equal(shuffled_indices(3, 103, 1000, device="cpu", **WHERE), right)
+
+
+BAD_OUT = [
+    ([0], TypeError, "out must be a tensor"),
+    (torch.empty(3), TypeError, "out must be of dtype torch.int64, got torch.float32"),
+    (torch.empty(2, dtype=torch.int64), ValueError, r"out must be of shape \(3,\), got \(2,\)"),
+    (torch.empty(1, dtype=torch.int64).expand(3), ValueError, "must not overlap itself"),
+]
+
+
+@pytest.mark.parametrize(("out", "error", "message"), BAD_OUT)
+def test_bad_outputs(out, error, message):
+    with pytest.raises(error, match=f"fastseed.data.shuffled_indices: {message}|{message}"):
+        shuffled_indices(0, 3, 10, out=out, **WHERE)
+
+
+def test_out_on_another_device_than_asked():
+    out = torch.empty(3, dtype=torch.int64, device="meta")
+    with pytest.raises(ValueError, match="out must be on device cpu, got meta"):
+        shuffled_indices(0, 3, 10, out=out, device="cpu", **WHERE)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"n": 0}, ValueError, r"n must be in \[1, 281474976710656\], got 0"),
+        ({"n": 2**48 + 1}, ValueError, "n must be in"),
+        ({"n": 10.0}, TypeError, "n must be an integer, got 10.0 of type float"),
+        ({"i": -1}, ValueError, r"i must be in \[0, 9\], got -1"),
+        ({"i": 10}, ValueError, r"i must be in \[0, 9\], got 10"),
+        ({"i": True}, TypeError, "i must be an integer"),
+        ({"task": 2**24}, ValueError, "task must be in"),
+        ({"epoch": -1}, ValueError, "epoch must be in"),
+        ({"master_seed": 2**64}, ValueError, "master_seed must be in"),
+        ({"name": ""}, ValueError, "name must not be empty"),
+        ({"name": 3}, TypeError, "name must be a string"),
+    ],
+)
+def test_bad_arguments(change, error, message):
+    given = {"i": 3, "n": 10, **WHERE, **change}
+    i, n = given.pop("i"), given.pop("n")
+    with pytest.raises(error, match=f"fastseed.data.shuffled_index: {message}"):
+        shuffled_index(i, n, **given)
+    if "i" not in change:
+        with pytest.raises(error, match=f"fastseed.data.shuffled_position: {message}"):
+            shuffled_position(i, n, **given)
+        with pytest.raises(error, match=f"fastseed.data.shuffled_indices: {message}"):
+            shuffled_indices(0, i, n, **given)
+
+
+@pytest.mark.parametrize(("start", "stop", "what"), [(0, 11, "stop"), (4, 3, "start")])
+def test_bad_ranges(start, stop, what):
+    with pytest.raises(ValueError, match=f"fastseed.data.shuffled_indices: {what} must be in"):
+        shuffled_indices(start, stop, 10, **WHERE)
+
+
+def test_wrong_moments(monkeypatch):
+    monkeypatch.setattr(fastseed.seeder.api, "_seeder", None)
+    with pytest.raises(RuntimeError, match=r"fastseed.data.shuffled_index: call fastseed.init"):
+        shuffled_index(0, 3, task=1)
+    fastseed.init(42, 1, 0, scheme="fwr13y")
+    with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
+        shuffled_index(0, 3, task=1)
+
+
+# ---------------------------------------------------------------- the operator
+
+
+def test_opcheck():
+    for count, n, start, stride in ((0, 5, 5, 1), (1, 1, 0, 1), (7, 100, 3, 9), (64, 2**48, 5, 3)):
+        out = torch.empty(count, dtype=torch.int64)
+        torch.library.opcheck(
+            torch.ops.fastseed.shuffle.default, (out, -3, 2**63 - 1, n, start, stride)
+        )
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"out": torch.empty(3)}, "out must be contiguous torch.int64"),
+        ({"out": torch.empty(6, dtype=torch.int64)[::2]}, "out must be contiguous"),
+        ({"out": torch.empty(3, 1, dtype=torch.int64)}, "out must be contiguous"),
+        ({"n": 0}, "n must be in"),
+        ({"n": 2**48 + 1}, "n must be in"),
+        ({"start": -1}, "start must be in"),
+        ({"start": 11}, "start must be in"),
+        ({"stride": 0}, "stride must be in"),
+        ({"stride": 2**48 + 1}, "stride must be in"),
+        ({"start": 8}, "out must be of no more elements than there are positions"),
+        ({"start": 0, "stride": 5}, "out must be of no more elements than there are positions"),
+    ],
+)
+def test_the_operator_checks(change, message):
+    given = {"out": torch.empty(3, dtype=torch.int64), "n": 10, "start": 2, "stride": 3, **change}
+    out, n, start, stride = given.values()
+    with pytest.raises(RuntimeError, match=f"fastseed.shuffle: {message}"):
+        torch.ops.fastseed.shuffle(out, 1, 2, n, start, stride)

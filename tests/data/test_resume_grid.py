@@ -1,0 +1,159 @@
+"""Stop after any batch, go on with any number of workers: the same samples, the same draws.
+
+Thirty-two batches of 1 or 4 samples; each sample is its index and what Python, NumPy and torch drew
+for it. The loop of the main process draws too, after each batch. Stopped after k batches, for every
+k of 0 … 32, the rest has to be the rest of the uninterrupted run, bit for bit.
+
+By default every k is tried for each worker count with one of the eight combinations of batch size,
+prefetch depth and persistence, which take turns so that each meets every worker count at four stops
+or more. The tests marked slow try all, but for persistence, which takes turns with the stops there:
+it shows in the next iteration alone, and a resumed one is the first of its workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import pytest
+from helpers.loaders import Indexed, draw, same, start
+
+import fastseed
+from fastseed.data import ResumableLoader, per_sample
+
+STOPS = range(33)
+COMBINATIONS = list(itertools.product((1, 4), (2, 8), (False, True)))
+
+
+def make(workers: int, batch: int, prefetch: int, persistent: bool) -> ResumableLoader:
+    return ResumableLoader(
+        per_sample(Indexed(32 * batch)),
+        batch_size=batch,
+        shuffle=True,
+        num_workers=workers,
+        prefetch_factor=prefetch if workers else None,
+        persistent_workers=persistent and workers > 0,
+        collate_fn=same,
+    )
+
+
+def train(batches):
+    """What each step sees and draws, and the two states that it could be stopped with."""
+    log = []
+    for batch in batches:
+        log.append((batch, draw(), fastseed.state_dict(rng=True), batches.state_dict()))
+    return log
+
+
+@cache
+def uninterrupted(batch: int):
+    """The whole epoch without workers, and the states at its beginning."""
+    start(3)
+    batches = make(0, batch, 2, False)
+    first = fastseed.state_dict(rng=True), batches.state_dict()
+    return first, train(batches)
+
+
+def check(stop, saved, workers, batch, prefetch, persistent):
+    """Go on from ``saved``, after ``stop`` batches, in a job that was elsewhere before."""
+    _, whole = uninterrupted(batch)
+    start(0)
+    batches = make(workers, batch, prefetch, persistent)
+    job, position = saved
+    assert position["position"] == stop * batch
+    fastseed.load_state_dict(job)
+    batches.load_state_dict(position)
+    rest = [step[:2] for step in train(batches)]
+    assert rest == [step[:2] for step in whole[stop:]]
+
+
+def states(batch, stop):
+    first, whole = uninterrupted(batch)
+    return whole[stop - 1][2:] if stop else first
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_samples_are_those_of_one_epoch(batch):
+    _, whole = uninterrupted(batch)
+    samples = [sample for step in whole for sample in step[0]]
+    assert sorted(sample[0] for sample in samples) == list(range(32 * batch))
+    assert len({number for sample in samples for number in sample[1:]}) == 3 * 32 * batch
+    assert len({number for step in whole for number in step[1]}) == 3 * 32
+    assert len(whole) == 32
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_every_stop_without_workers(batch):
+    for stop in STOPS:
+        check(stop, states(batch, stop), 0, batch, 2, False)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_every_stop_with_workers(workers):
+    for stop in STOPS:
+        batch, prefetch, persistent = COMBINATIONS[(stop + workers) % 8]
+        check(stop, states(batch, stop), workers, batch, prefetch, persistent)
+
+
+@pytest.mark.parametrize(("batch", "prefetch", "persistent"), COMBINATIONS)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_states_do_not_know_of_workers(workers, batch, prefetch, persistent):
+    """The uninterrupted run with workers: all of it, states included, is that without."""
+    _, whole = uninterrupted(batch)
+    start(3)
+    log = train(make(workers, batch, prefetch, persistent))
+    assert [(*step[:2], step[3]) for step in log] == [(*step[:2], step[3]) for step in whole]
+    for mine, other in zip(log, whole, strict=True):
+        assert mine[2].keys() == other[2].keys()
+        assert all(str(mine[2][name]) == str(other[2][name]) for name in other[2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prefetch", [2, 8])
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_the_whole_grid(workers, batch, prefetch):
+    for stop in STOPS:
+        check(stop, states(batch, stop), workers, batch, prefetch, stop % 2 == 1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_epochs_after_the_resumed_one_are_whole(workers):
+    start(3)
+    batches = make(workers, 4, 2, True)
+    expected = {}
+    for epoch in (4, 5):
+        fastseed.reseed(1, epoch)
+        expected[epoch] = list(batches)
+    job, position = states(4, 7)
+    batches = make(workers, 4, 2, True)
+    fastseed.load_state_dict(job)
+    batches.load_state_dict(position)
+    assert len(list(batches)) == 25
+    for epoch in (4, 5):
+        fastseed.reseed(1, epoch)
+        assert list(batches) == expected[epoch]
+
+
+def test_streams_of_workers_draw_nothing_again():
+    """Without per_sample the augmentation after a resume is new: that of the stop's position."""
+    for workers in (1, 2):
+        start(3)
+        batches = ResumableLoader(
+            Indexed(24), batch_size=2, shuffle=True, num_workers=workers, collate_fn=same
+        )
+        log, position = [], None
+        for k, batch in enumerate(batches):
+            log.append(batch)
+            if k == 5:
+                position = batches.state_dict()
+        batches.load_state_dict(position)
+        rest = list(batches)
+        flat = [[s for batch in part for s in batch] for part in (log[:6], log[6:], rest)]
+        assert [s[0] for s in flat[1]] == [s[0] for s in flat[2]]
+        assert not {n for s in flat[0] for n in s[1:]} & {n for s in flat[2] for n in s[1:]}
+        batches.load_state_dict(position)
+        assert list(batches) == rest, "and it is reproducible"

@@ -1,0 +1,192 @@
+"""Resuming with samplers that are not ours: replayed, or with their own state."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.loaders import Plain, Remembering, dealt, flat, same, start
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from fastseed.data import ResumableLoader, ShuffleSampler, count_occurrences
+
+
+class Untouched(Plain):
+    """Counts what is read."""
+
+    read = 0
+
+    def __getitem__(self, i):
+        self.read += 1
+        return int(i)
+
+
+class Halves:
+    """A sampler of batches that takes turns in batches of 3 and of 5, of a sampler's indices."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        indices, size = list(self.sampler), 3
+        while indices:
+            yield indices[:size]
+            indices, size = indices[size:], 8 - size
+
+    def __len__(self):
+        return -(-len(list(self.sampler)) // 4)
+
+
+class Growing(Remembering):
+    """A sampler of batches of 1, 2, 3 … that keeps its own state."""
+
+    def __init__(self, n):
+        self.n, self.at, self.size = n, 0, 1
+
+    def __iter__(self):
+        while self.at < self.n:
+            batch = list(range(self.at, min(self.at + self.size, self.n)))
+            self.at, self.size = self.at + self.size, self.size + 1
+            yield batch
+        self.at, self.size = 0, 1
+
+    def state_dict(self):
+        return {"at": self.at, "size": self.size}
+
+    def load_state_dict(self, state):
+        self.at, self.size = state["at"], state["size"]
+
+
+KINDS = {
+    "in order": lambda: {"batch_size": 4},
+    "random": lambda: {"batch_size": 4, "sampler": RandomSampler(range(30))},
+    "subset": lambda: {"batch_size": 4, "sampler": SubsetRandomSampler(range(0, 30, 2))},
+    "weighted": lambda: {"batch_size": 4, "sampler": WeightedRandomSampler([1.0] * 30, 30)},
+    "dropping": lambda: {"batch_size": 4, "sampler": RandomSampler(range(30)), "drop_last": True},
+    "no batches": lambda: {"batch_size": None, "sampler": RandomSampler(range(30))},
+    "batches of its own": lambda: {"batch_sampler": Halves(RandomSampler(range(30)))},
+    "batches around ours": lambda: {"batch_sampler": Halves(ShuffleSampler(30))},
+    "batches of torch": lambda: {"batch_sampler": BatchSampler(ShuffleSampler(30), 4, False)},
+    "lists": lambda: {
+        "batch_size": None, "sampler": BatchSampler(ShuffleSampler(30), 4, False),
+    },
+    "counted": lambda: {
+        "batch_size": 4,
+        "sampler": count_occurrences(WeightedRandomSampler([1.0] * 30, 30)),
+    },
+    "counted, ours": lambda: {"batch_size": 4, "sampler": count_occurrences(ShuffleSampler(30))},
+    "remembering": lambda: {"batch_size": 4, "sampler": Remembering(30)},
+    "lists of lists": lambda: {"batch_sampler": [[0, 1, 2], [3], [4, 5], [1, 2, 3, 4], [29]]},
+    "growing": lambda: {"batch_sampler": Growing(30)},
+}  # fmt: skip
+
+
+def occurrences(batch):
+    return [(int(i), getattr(i, "occurrence", 0)) for i in batch]
+
+
+class Lists(Untouched):
+    """What an index is: a number, or a list of them; with the number of its occurrence."""
+
+    def __getitem__(self, i):
+        self.read += 1
+        return occurrences(i if isinstance(i, list) else [i])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_stop(kind, workers):
+    def make():
+        dataset = Lists(30)
+        return dataset, ResumableLoader(
+            dataset, num_workers=workers, collate_fn=same, **KINDS[kind]()
+        )
+
+    start(2)
+    _, batches = make()
+    whole, states = [], [batches.state_dict()]
+    for batch in batches:
+        whole.append(batch)
+        states.append(batches.state_dict())
+    assert len(whole) >= 4
+    stops = range(len(states)) if not workers else range(0, len(states), 3)
+    for stop in stops:
+        dataset, batches = make()
+        batches.load_state_dict(states[stop])
+        assert list(batches) == whole[stop:], stop
+        if not workers:
+            read = sum(
+                len(batch) if batch and kind not in ("no batches", "lists") else 1
+                for batch in whole[stop:]
+            )
+            assert dataset.read == read, "what was seen is not read again"
+
+
+@pytest.mark.parametrize("kind", ["in order", "random", "counted"])
+def test_another_batch_size(kind):
+    start(2)
+    whole = flat(ResumableLoader(Lists(30), collate_fn=same, **KINDS[kind]()))
+    batches = ResumableLoader(Lists(30), collate_fn=same, **KINDS[kind]())
+    iterator = iter(batches)
+    next(iterator), next(iterator)
+    other = ResumableLoader(Lists(30), collate_fn=same, **{**KINDS[kind](), "batch_size": 7})
+    other.load_state_dict(batches.state_dict())
+    sizes = [len(batch) for batch in other]
+    assert sizes == [7, 7, 7, 1]
+    other.load_state_dict(batches.state_dict())
+    assert flat(other) == whole[8:]
+
+
+def test_a_batch_that_is_cut_is_finished_first():
+    start(2)
+    order = flat(ResumableLoader(Plain(30), 1, sampler=RandomSampler(range(30)), collate_fn=same))
+    batches = ResumableLoader(Plain(30), 4, sampler=RandomSampler(range(30)), collate_fn=same)
+    next(iter(batches))
+    state = batches.state_dict()
+    other = ResumableLoader(
+        Plain(30), batch_sampler=Halves(RandomSampler(range(30))), collate_fn=same
+    )
+    other.load_state_dict(state)  # 3 of 5 | 1 of the next 5 are done
+    assert [len(batch) for batch in other] == [4, 3, 5, 3, 5, 3, 3]
+    other.load_state_dict(state)
+    assert flat(other) == order[4:]
+
+
+def distributed(world, batch, state=None, stop=None):
+    shares, saved = [], None
+    for rank in range(world):
+        start(2, rank=rank, world_size=world)
+        sampler = DistributedSampler(range(48), num_replicas=world, rank=rank)
+        batches = ResumableLoader(Plain(48), batch, sampler=sampler, collate_fn=same)
+        if state:
+            batches.load_state_dict(state)
+        shares.append([])
+        for _, each in zip(range(stop or 99), batches, strict=False):
+            shares[-1].append(each)
+        saved = batches.state_dict()
+    return dealt(shares), saved
+
+
+def test_distributed_sampler_goes_on_where_its_ranks_can():
+    whole, _ = distributed(1, 1)
+    before, state = distributed(2, 3, stop=2)
+    assert state["position"] == 12 and before == whole[:12]
+    for world, batch in ((1, 5), (2, 4), (3, 1), (4, 3)):
+        assert distributed(world, batch, state)[0] == whole[12:]
+    with pytest.raises(RuntimeError, match=r"must be a multiple of the 5 ranks that a? ?Distr"):
+        distributed(5, 1, state)
+
+
+def test_every_rank_that_reads_everything_counts_for_itself():
+    for rank, world in ((0, 2), (1, 2), (0, 3)):
+        start(rank=rank, world_size=world)
+        batches = ResumableLoader(Plain(9), 2, sampler=SequentialSampler(range(9)), collate_fn=same)
+        next(iter(batches))
+        assert batches.state_dict()["position"] == 2
+        batches.load_state_dict(batches.state_dict())
+        assert flat(batches) == list(range(2, 9))

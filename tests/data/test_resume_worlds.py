@@ -1,0 +1,139 @@
+"""Stop on some ranks, go on with others: every sample once, in one order, with one augmentation."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from helpers.loaders import Indexed, dealt, flat, same, start
+from helpers.support import run_script
+
+import fastseed
+from fastseed.data import ResumableLoader, Seekable, per_sample
+
+EPOCH = 3
+
+
+def make(n, batch, workers=0, **more):
+    return ResumableLoader(
+        per_sample(Indexed(n)),
+        batch_size=batch,
+        shuffle=True,
+        num_workers=workers,
+        collate_fn=same,
+        **more,
+    )
+
+
+def run(n, world, batch, *, stop=None, state=None, workers=0, **more):
+    """An epoch, or the rest of it, on each rank in turn; batches of each rank, and one's state."""
+    shares, states = [], []
+    for rank in range(world):
+        start(EPOCH, rank=rank, world_size=world)
+        batches = make(n, batch, workers, **more)
+        if state is not None:
+            batches.load_state_dict(state)
+        shares.append(list(itertools.islice(batches, stop)))
+        states.append(batches.state_dict())
+    assert all(each == states[0] for each in states), "any rank's state serves all"
+    return shares, states[0]
+
+
+def order(n):
+    """The epoch's samples, augmented, of one rank without stops."""
+    return flat(run(n, 1, 1)[0][0])
+
+
+@pytest.mark.parametrize("n", [50, 7])
+def test_any_world_and_batch_after_any_other(n):
+    expected = order(n)
+    for world, batch, new_world, new_batch in itertools.product(
+        (1, 2, 3, 4), (1, 3), (1, 2, 3, 4), (2, 5)
+    ):
+        for stop in (1, 4):
+            before, state = run(n, world, batch, stop=stop)
+            done = dealt(before)
+            assert state["position"] == min(len(done), n)
+            after, _ = run(n, new_world, new_batch, state=state)
+            done, rest = done[:n], dealt(after)
+            left = n - len(done)
+            assert (done + rest)[:n] == expected
+            assert len(rest) == -(-left // new_world) * new_world, "only the end is filled up"
+            sizes = {tuple(map(len, batches)) for batches in after}
+            assert len(sizes) == 1, "ranks do the same number of steps"
+
+
+def test_every_stop_between_two_ranks_and_three():
+    expected = order(60)
+    for stop in range(31):
+        before, state = run(60, 2, 1, stop=stop)
+        after, _ = run(60, 3, 4, state=state)
+        assert (dealt(before) + dealt(after))[:60] == expected
+
+
+def test_stops_again_and_again():
+    expected, done, state = order(62), [], None
+    for world, batch, stop in [(2, 3, 3), (3, 2, 2), (1, 7, 1), (4, 1, 3), (2, 5, None)]:
+        shares, state = run(62, world, batch, stop=stop, state=state)
+        done += dealt(shares)
+    assert done[:62] == expected and len(done) == 63 and state["over"] == 1
+
+
+@pytest.mark.parametrize(("workers", "new_workers"), [(2, 1), (1, 3), (0, 2), (2, 0)])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_workers_and_ranks_change_together(workers, new_workers):
+    expected = order(40)
+    before, state = run(40, 2, 3, stop=3, workers=workers)
+    after, _ = run(40, 1, 4, state=state, workers=new_workers)
+    assert dealt(before) + dealt(after) == expected
+
+
+def test_drop_last_drops_what_does_not_fill_a_batch_of_the_reader():
+    expected = order(50)
+    before, state = run(50, 2, 4, stop=3, drop_last=True)
+    assert state["position"] == 24
+    after, _ = run(50, 3, 2, state=state, drop_last=True)
+    assert dealt(before) + dealt(after) == expected[: 24 + 4 * 6]
+    assert all(len(batch) == 2 for batches in after for batch in batches)
+
+
+@pytest.mark.parametrize("source", ["list", "function"])
+def test_iterable_data_sets_change_worlds_too(source):
+    def make_source():
+        numbers = list(range(100, 145))
+        return numbers if source == "list" else lambda position: iter(numbers[position:])
+
+    def ranks(world, batch, state=None, stop=None):
+        shares, states = [], []
+        for rank in range(world):
+            start(EPOCH, rank=rank, world_size=world)
+            batches = ResumableLoader(Seekable(make_source()), batch_size=batch, collate_fn=same)
+            if state is not None:
+                batches.load_state_dict(state)
+            shares.append(list(itertools.islice(batches, stop)))
+            states.append(batches.state_dict())
+        return shares, states
+
+    for world, batch, new_world, new_batch in itertools.product((1, 2, 3), (1, 4), (1, 2, 4), (3,)):
+        before, states = ranks(world, batch, stop=2)
+        after, _ = ranks(new_world, new_batch, state=states[0])
+        done = dealt(before) + sorted(s for share in after for s in flat(share))
+        assert done == list(range(100, 145))
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_two_ranks_that_are_killed_then_one(tmp_path):
+    path = tmp_path / "state.pt"
+    stopped = run_script("killed_epoch.py", path, timeout=100)
+    assert len(stopped) == 24
+    saved = torch.load(path, weights_only=True)
+    fastseed.init(7, rank=0, world_size=1)
+    fastseed.load_state_dict(saved["job"])
+    for workers in (0, 3):
+        batches = make(48, 5, workers)
+        batches.load_state_dict(saved["batches"])
+        resumed = flat(batches)
+        fastseed.reseed(1, 5)
+        whole = flat(make(48, 4))
+        assert [tuple(sample) for sample in stopped] + resumed == whole

@@ -1,0 +1,215 @@
+"""ShuffleSampler: one order on any number of ranks, entered anywhere, where torch's samplers go."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.sampled import SIZES, WORLDS, order, turns
+from helpers.support import snapshot
+
+import fastseed
+from fastseed.data import Repeat, ShuffleSampler, shuffled_indices
+
+
+@pytest.fixture(autouse=True)
+def job():
+    fastseed.init(42, 1, 0)
+    fastseed.reseed(1, 7)
+
+
+def shares(n: int, world_size: int, first: int = 0, **more) -> list[list[int]]:
+    """What each rank yields."""
+    found = []
+    for rank in range(world_size):
+        sampler = ShuffleSampler(n, rank=rank, world_size=world_size, **more)
+        sampler.seek(first)
+        found.append(list(sampler))
+    return found
+
+
+def plain(indices: list[int]) -> bool:
+    return all(type(index) is int for index in indices)
+
+
+# ---------------------------------------------------------------- the order of an epoch
+
+
+@pytest.mark.parametrize("world_size", WORLDS)
+def test_one_order_for_every_number_of_ranks(world_size):
+    for n in SIZES:
+        whole = turns(shares(n, world_size))
+        assert whole[:n] == order(n) and plain(whole[:n])
+        assert len(whole) == -(-n // world_size) * world_size
+
+
+@pytest.mark.parametrize("world_size", WORLDS)
+def test_positions_past_the_last_repeat_the_first(world_size):
+    for n in SIZES:
+        more = turns(shares(n, world_size))[n:]
+        assert len(more) < world_size
+        assert more == [order(n)[k % n] for k in range(len(more))]
+        assert all(type(index) is Repeat for index in more)
+        assert [index.occurrence for index in more] == [1 + k // n for k in range(len(more))]
+
+
+@pytest.mark.parametrize("world_size", WORLDS)
+def test_drop_last_leaves_out_the_last(world_size):
+    for n in SIZES:
+        whole = turns(shares(n, world_size, drop_last=True))
+        assert whole == order(n)[: n // world_size * world_size] and plain(whole)
+
+
+def test_lengths():
+    for n in SIZES:
+        for world_size in WORLDS:
+            for drop_last in (False, True):
+                sampler = ShuffleSampler(n, rank=0, world_size=world_size, drop_last=drop_last)
+                assert len(sampler) == len(list(sampler))
+                sampler.seek(n // 2)
+                assert len(sampler) == (n // world_size if drop_last else -(-n // world_size))
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_seek_goes_on_with_any_number_of_ranks(world_size, drop_last):
+    for n in (1, 5, 12, 17, 97):
+        for first in {0, 1, n // 3, n - 1, n}:
+            whole = turns(shares(n, world_size, first, drop_last=drop_last))
+            left = n - first
+            if drop_last:
+                assert whole == order(n)[first : first + left // world_size * world_size]
+                continue
+            assert whole[:left] == order(n)[first:]
+            assert len(whole) == -(-left // world_size) * world_size
+            assert whole[left:] == [order(n)[k % n] for k in range(len(whole) - left)]
+            assert all(type(index) is Repeat for index in whole[left:])
+
+
+def test_seek_holds_for_one_iteration():
+    sampler = ShuffleSampler(20)
+    sampler.seek(15)
+    assert list(sampler) == order(20)[15:]
+    assert list(sampler) == order(20)
+
+
+def test_without_shuffle():
+    assert turns(shares(10, 2, shuffle=False)) == list(range(10))
+    whole = turns(shares(10, 4, shuffle=False))
+    assert whole == [*range(10), 0, 1] and whole[10].occurrence == 1
+    sampler = ShuffleSampler(10**12, shuffle=False)
+    sampler.seek(10**12 - 3)
+    assert list(iter(sampler)) == [10**12 - 3, 10**12 - 2, 10**12 - 1]
+    assert sampler.indices(5, 9).tolist() == [5, 6, 7, 8]
+    assert (sampler.index(77), sampler.position(77)) == (77, 77)
+
+
+def test_chunks_are_seamless():
+    n = 70_001  # several chunks of every size
+    assert list(ShuffleSampler(n)) == order(n)
+    assert turns(shares(n, 3))[:n] == order(n)
+
+
+def test_largest_data_set():
+    sampler = ShuffleSampler(2**48, rank=5, world_size=2**24 - 1)
+    iterator = iter(sampler)
+    first = [next(iterator) for _ in range(3)]
+    assert first == [sampler.index(5 + k * (2**24 - 1)) for k in range(3)]
+    assert len(sampler) == -(-(2**48) // (2**24 - 1))
+    sampler.seek(2**48 - 6)
+    assert list(iter(sampler)) == [sampler.index(2**48 - 1)]
+
+
+# ---------------------------------------------------------------- where the job is
+
+
+def test_the_order_is_that_of_the_scope_at_iter_time():
+    sampler = ShuffleSampler(50)
+    for epoch in (7, 8, 7):
+        fastseed.reseed(1, epoch, 5)
+        assert list(sampler) == order(50, epoch)
+    iterator = iter(sampler)
+    fastseed.reseed(1, 9)
+    assert list(iterator) == order(50, 7)
+
+
+def test_set_epoch_and_set_scope_hold():
+    sampler = ShuffleSampler(50)
+    sampler.set_epoch(3)
+    fastseed.reseed(1, 9)
+    assert list(sampler) == order(50, 3)
+    sampler.set_scope(2, 4)
+    assert list(sampler) == shuffled_indices(0, 50, 50, task=2, epoch=4).tolist()
+    assert (sampler.task, sampler.epoch) == (2, 4)
+
+
+def test_set_epoch_is_enough():
+    fastseed.init(42, 1, 0)
+    sampler = ShuffleSampler(50)
+    with pytest.raises(RuntimeError, match=r"call fastseed.reseed\(task, epoch\) first, or set_ep"):
+        iter(sampler)
+    sampler.set_epoch(3)
+    assert list(sampler) == shuffled_indices(0, 50, 50, task=0, epoch=3).tolist()
+
+
+def test_a_registered_sampler_follows():
+    sampler = ShuffleSampler(50)
+    fastseed.register_generator(sampler)
+    try:
+        fastseed.reseed(1, 11)
+        assert (sampler.task, sampler.epoch) == (1, 11)
+        assert list(sampler) == order(50, 11)
+    finally:
+        fastseed.unregister_generator(sampler)
+
+
+def test_rank_and_size_are_the_jobs():
+    sampler = ShuffleSampler(10)
+    found = []
+    for rank in range(3):
+        fastseed.init(42, rank=rank, world_size=3)
+        fastseed.reseed(1, 7)
+        assert len(sampler) == 4
+        found.append(list(sampler))
+    assert found == shares(10, 3)
+
+
+def test_the_mesh_says_how_data_are_shared(monkeypatch):
+    seeder = SimpleNamespace(
+        master_seed=42, scheme="philox-v1", data_rank=1, data_world_size=2,
+        scope=fastseed.derivation.streams.Coordinates(1, 7, 0), rank=5, world_size=8,
+    )  # fmt: skip
+    monkeypatch.setattr(fastseed.seeder.api, "_seeder", seeder)
+    assert list(ShuffleSampler(10)) == order(10)[1::2]
+
+
+def test_names_are_orders_of_their_own():
+    assert list(ShuffleSampler(50, name="validation")) == order(50, name="validation")
+    assert order(50, name="validation") != order(50)
+
+
+def test_nothing_else_is_drawn():
+    before = snapshot()
+    sampler = ShuffleSampler(1000)
+    list(sampler)
+    sampler.indices()
+    sampler.index(3)
+    assert snapshot() == before
+
+
+# ---------------------------------------------------------------- the order as a function
+
+
+def test_index_position_and_indices():
+    sampler = ShuffleSampler(1000)
+    assert sampler.indices().tolist() == order(1000)
+    assert sampler.indices(10, 20).tolist() == order(1000)[10:20]
+    assert sampler.indices(990).tolist() == order(1000)[990:]
+    assert [sampler.index(i) for i in range(0, 1000, 100)] == order(1000)[::100]
+    assert [sampler.position(j) for j in order(1000)[:9]] == list(range(9))
+    assert sampler.index(5, epoch=8) == order(1000, 8)[5]
+    assert sampler.position(order(1000, 8)[5], task=1, epoch=8) == 5
+    assert sampler.indices(task=1, epoch=8).tolist() == order(1000, 8)
+    out = torch.zeros(1000, dtype=torch.int64)
+    assert sampler.indices(out=out) is out and out.tolist() == order(1000)

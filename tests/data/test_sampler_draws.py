@@ -1,0 +1,249 @@
+"""Orders that samplers draw: the same in every run, on any workers, after any stop."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers.loaders import Indexed, Plain, flat, same, start
+from helpers.support import snapshot
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+
+import fastseed
+from fastseed.data import Loader, ResumableLoader, ShuffleSampler, count_occurrences, loader
+
+N = 24
+
+
+class Balanced(Sampler):
+    """A sampler as users write it: the order is drawn from the global generators, bit by bit."""
+
+    def __len__(self):
+        return N
+
+    def __iter__(self):
+        left = list(np.random.permutation(N))
+        while left:
+            yield left.pop(random.randrange(len(left)) ^ int(torch.randint(1, ())))
+
+
+class Batches(Sampler):
+    """The same in batches, of any kind."""
+
+    def __init__(self, kind=list):
+        self.kind = kind
+
+    def __len__(self):
+        return N // 4
+
+    def __iter__(self):
+        order = np.random.permutation(N).tolist()
+        for at in range(0, N, 4):
+            yield self.kind(order[at : at + 4])
+
+
+MAKERS = {
+    "random": lambda: RandomSampler(range(N)),
+    "replacement": lambda: RandomSampler(range(N), replacement=True, num_samples=70),
+    "weighted": lambda: WeightedRandomSampler(torch.arange(1.0, N + 1), N),
+    "subset": lambda: SubsetRandomSampler(range(N)),
+    "counted": lambda: count_occurrences(WeightedRandomSampler(torch.ones(N), N)),
+    "user's": Balanced,
+}
+POOLS = [(0, False), (1, False), (2, True)]
+
+
+def make(kind, sampler, workers=0, persistent=False, batch=4):
+    return kind(
+        Plain(N),
+        batch_size=batch,
+        sampler=sampler,
+        num_workers=workers,
+        persistent_workers=persistent,
+        collate_fn=same,
+    )
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_order_knows_nothing_of_workers_and_epochs_before(name):
+    start(5)
+    expected = flat(make(Loader, MAKERS[name]()))
+    fastseed.reseed(1, 6)
+    assert flat(make(Loader, MAKERS[name]())) != expected
+    for workers, persistent in POOLS:
+        fastseed.reseed(1, 4)
+        batches = make(Loader, MAKERS[name](), workers, persistent)
+        for epoch in (4, 5, 5):
+            fastseed.reseed(1, epoch)
+            order = flat(batches)
+        assert order == expected, (workers, persistent)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_resumed_order_is_the_same_on_other_workers(name):
+    start(5)
+    expected = flat(make(Loader, MAKERS[name]()))
+    for (workers, persistent), (new_workers, new_persistent) in zip(
+        POOLS, POOLS[1:] + POOLS[:1], strict=True
+    ):
+        batches = make(ResumableLoader, MAKERS[name](), workers, persistent)
+        done = flat(itertools.islice(batches, 3))
+        random.seed(workers)  # elsewhere
+        np.random.seed(workers)
+        again = make(ResumableLoader, MAKERS[name](), new_workers, new_persistent, batch=5)
+        again.load_state_dict(batches.state_dict())
+        assert done + flat(again) == expected, (workers, new_workers)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_ranks_draw_apart_and_the_main_process_draws_nothing(name):
+    orders = []
+    for rank in range(2):
+        start(5, rank=rank, world_size=2)
+        before = snapshot()
+        orders.append(flat(make(Loader, MAKERS[name]())))
+        assert snapshot() == before
+    assert orders[0] != orders[1]
+
+
+def test_a_users_sampler_that_fails_leaves_the_generators_as_they_were():
+    class Fails(Balanced):
+        def __iter__(self):
+            yield from itertools.islice(super().__iter__(), 3)
+            random.random()
+            raise KeyError("no more")
+
+    start()
+    before = snapshot()
+    with pytest.raises(KeyError):
+        flat(make(Loader, Fails(), batch=1))
+    assert snapshot() == before
+
+
+def test_a_users_order_is_not_what_the_main_process_draws():
+    start()
+    order = flat(make(Loader, Balanced()))
+    assert list(Balanced()) != order
+
+
+@pytest.mark.parametrize("kind", [list, tuple, torch.tensor, np.array])
+def test_batches_of_any_kind_are_counted_in_samples(kind):
+    start(3)
+    expected = flat(Loader(Plain(N), batch_sampler=Batches(), collate_fn=same))
+    batches = ResumableLoader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
+    done = flat(itertools.islice(batches, 2))
+    assert batches.state_dict()["position"] == 8
+    again = ResumableLoader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
+    again.load_state_dict(batches.state_dict())
+    assert done + flat(again) == expected
+
+
+def test_a_sampler_with_a_generator_of_its_own_cannot_be_resumed():
+    start()
+    generator = torch.Generator()
+    for sampler in (
+        RandomSampler(range(N), generator=generator),
+        WeightedRandomSampler(torch.ones(N), N, generator=generator),
+    ):
+        with pytest.raises(ValueError, match="sampler must have no generator of its own"):
+            make(ResumableLoader, sampler)
+        make(Loader, sampler)
+    ResumableLoader(Plain(N), shuffle=True, generator=generator)
+
+
+class Seeds(Indexed):
+    """What worker_init_fn of users seed with."""
+
+    def __getitem__(self, i):
+        return get_worker_info().seed
+
+
+def test_torchs_seed_of_a_worker_comes_again_only_with_its_iteration():
+    seen = []
+    for epoch, rank in ((0, 0), (0, 1), (1, 0)):
+        start(epoch, rank=rank, world_size=2)
+        batches = ResumableLoader(Seeds(N), shuffle=True, num_workers=2, collate_fn=same)
+        for _ in range(2):
+            iterator = iter(batches)
+            first, state = (next(iterator), next(iterator)), batches.state_dict()
+            seen.append(tuple(flat(first)))
+            batches.load_state_dict(state)
+            seen.append(tuple(flat(itertools.islice(batches, 2))))
+    assert seen[0::4] == seen[2::4] and seen[1::4] == seen[3::4], "reproducible"
+    assert len({seed for seeds in seen for seed in seeds}) == 3 * 2 * 2
+
+
+# ---------------------------------------------------------------- samplers that are told the epoch
+
+
+SAMPLERS = {
+    "ours": lambda: ShuffleSampler(N),
+    "torch's": lambda: DistributedSampler(range(N), 1, 0),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_two_loaders_with_one_sampler_follow_the_epoch(name):
+    start()
+    expected = []
+    for epoch in range(5):
+        fastseed.reseed(1, epoch)
+        expected.append(flat(make(Loader, SAMPLERS[name]())))
+    sampler = SAMPLERS[name]()
+    pair = [make(Loader, sampler), make(Loader, count_occurrences(sampler))]
+    for epoch in range(5):
+        fastseed.reseed(1, epoch)
+        for batches in pair[:: (-1) ** epoch]:
+            assert flat(batches) == expected[epoch]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_loader_made_in_every_epoch_keeps_the_samplers(name):
+    start()
+    sampler, seen = SAMPLERS[name](), []
+    for epoch in (2, 3, 4):
+        sampler.set_epoch(epoch)
+        batches = fastseed.data.prepare(DataLoader(Plain(N), 4, sampler=sampler, collate_fn=same))
+        seen.append(flat(batches))
+        assert sampler.epoch == epoch
+    assert len(set(map(tuple, seen))) == 3
+
+
+class Slotted:
+    """A sampler that nothing can be hung on."""
+
+    __slots__ = ("epoch",)
+
+    def __init__(self):
+        self.epoch = 0
+
+    def __len__(self):
+        return N
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter([self.epoch] * N)
+
+
+def test_a_sampler_that_cannot_be_marked_is_told_the_epoch_and_can_be_told_another():
+    start()
+    sampler = Slotted()
+    batches = loader(Plain(9), batch_size=None, sampler=sampler)
+    for epoch in (1, 2, 0):
+        fastseed.reseed(1, epoch)
+        assert set(batches) == {epoch}
+    sampler.set_epoch(7)
+    assert set(batches) == {7}

@@ -1,0 +1,174 @@
+"""The form of per_sample without globals, and indices that come again."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import holds_key, reference_sample_key, snapshot
+from helpers.worker_cases import Draws, Epochs, draw_from, flat, options
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
+
+import fastseed
+from fastseed.data import Repeat, count_occurrences, per_sample
+
+
+@pytest.fixture(autouse=True)
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 5)
+
+
+class Given(Dataset):
+    """Draws from what it is given."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index, rng):
+        return draw_from(rng)
+
+    def read(self, index, rng):
+        return index, rng
+
+    def one(self, index):
+        return index
+
+
+def sample_key(index, occurrence=0):
+    return reference_sample_key("sample", index, occurrence)
+
+
+# ---------------------------------------------------------------- a generator of the sample's own
+
+
+def test_numpy_generators_are_default_rng_of_the_key():
+    data = per_sample(Given(), generator="numpy", method="read")
+    index, rng = data[Repeat(3, 2)]
+    assert index == 3 and isinstance(rng, np.random.Generator)
+    expected = np.random.default_rng(sample_key(3, 2))
+    assert rng.bit_generator.state == expected.bit_generator.state
+    assert data[3][1] is not data[3][1]
+
+
+def test_torch_generators_hold_the_key():
+    _, rng = per_sample(Given(), generator="torch", method="read")[3]
+    assert rng.device.type == "cpu" and holds_key(rng, sample_key(3))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_no_generator_is_touched(kind):
+    before = snapshot()
+    data = per_sample(Given(), generator=kind)
+    data[0], data.__getitems__([1, 2])
+    assert snapshot() == before
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_workers_do_not_matter(kind):
+    data = per_sample(Given(), generator=kind)
+    expected = [data[i] for i in range(12)]
+    assert len(set(expected)) == 12
+    for workers in (0, 1, 2):
+        epochs = Epochs(data, workers=workers)
+        assert epochs.run(5) == expected
+        assert not set(epochs.run(6)) & set(expected)
+
+
+@pytest.mark.parametrize("method", ["one", "missing", "__len__", 3])
+def test_a_method_must_take_index_and_generator(method):
+    with pytest.raises(TypeError, match=r"per_sample: method must be the name of a method"):
+        per_sample(Given(), generator="numpy", method=method)
+    with pytest.raises(TypeError, match=r"that takes \(index, rng\)"):
+        per_sample(Draws("python"), generator="numpy")
+
+
+@pytest.mark.parametrize("generator", ["jax", "", 3, np.random])
+def test_generator_must_be_known(generator):
+    with pytest.raises(ValueError, match=r"per_sample: generator must be None or one of"):
+        per_sample(Given(), generator=generator)
+
+
+def test_a_method_needs_a_generator():
+    with pytest.raises(ValueError, match="method must be None without a generator, got 'read'"):
+        per_sample(Given(), method="read")
+
+
+# ---------------------------------------------------------------- indices that come again
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))]
+)
+def test_repeat_is_an_integer_with_an_occurrence(copied):
+    repeat = copied(Repeat(7, 3))
+    assert type(repeat) is Repeat and repeat == 7 and hash(repeat) == hash(7)
+    assert repeat.occurrence == 3 and repr(repeat) == "Repeat(7, occurrence=3)"
+    assert f"{repeat}" == str(repeat) == "7" and list(range(9))[repeat] == 7
+    assert type(repeat + 1) is int and Repeat(7).occurrence == 1
+
+
+@pytest.mark.parametrize("index, occurrence", [(-1, 1), (2**64, 1), (0, 0), (0, 2**32)])
+def test_repeat_checks_its_ranges(index, occurrence):
+    with pytest.raises(ValueError, match=r"fastseed\.data.Repeat: (index|occurrence) must be in"):
+        Repeat(index, occurrence)
+
+
+def test_repeat_takes_integers():
+    assert Repeat(np.int64(3), np.int64(2)).occurrence == 2
+    with pytest.raises(TypeError, match=r"fastseed\.data.Repeat: index must be an integer"):
+        Repeat("3")
+
+
+def occurrences(sampler):
+    return [(int(i), getattr(i, "occurrence", 0)) for i in sampler]
+
+
+def test_counting():
+    sampler = count_occurrences([3, 1, 3, np.int64(3), 1])
+    expected = [(3, 0), (1, 0), (3, 1), (3, 2), (1, 1)]
+    assert occurrences(sampler) == expected
+    assert occurrences(sampler) == expected  # each iteration anew
+    assert [type(i) for i in sampler] == [int, int, Repeat, Repeat, Repeat]
+    assert len(sampler) == 5
+
+
+def test_counting_in_batches():
+    sampler = count_occurrences(BatchSampler([0, 1, 0, 0], 2, False))
+    assert [occurrences(batch) for batch in sampler] == [[(0, 0), (1, 0)], [(0, 1), (0, 2)]]
+    assert len(sampler) == 2 and sampler.batch_size == 2
+
+
+def test_counting_of_what_was_counted():
+    assert occurrences(count_occurrences([Repeat(5, 2), 5, 4])) == [(5, 2), (5, 1), (4, 0)]
+
+
+def test_counting_passes_the_rest_through():
+    class Told(SequentialSampler):
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+    inner = Told(range(3))
+    sampler = count_occurrences(inner)
+    sampler.set_epoch(4)
+    assert inner.epoch == 4 and sampler.epoch == 4
+    with pytest.raises(AttributeError):
+        sampler.nothing  # noqa: B018
+    assert occurrences(pickle.loads(pickle.dumps(count_occurrences([1, 1])))) == [(1, 0), (1, 1)]
+
+
+def test_counting_takes_what_can_be_iterated():
+    with pytest.raises(TypeError, match=r"count_occurrences: sampler must be iterable, got 3"):
+        count_occurrences(3)
+
+
+def test_oversampling_draws_anew_each_time():
+    sampler = RandomSampler(range(12), replacement=True, num_samples=100)
+    sampler.generator = torch.Generator().manual_seed(0)
+    data = per_sample(Draws("python", 12))
+    data.set_epoch(0)
+    found = flat(DataLoader(data, sampler=count_occurrences(sampler), **options()))
+    assert len(found) == len(set(found)) == 100

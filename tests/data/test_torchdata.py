@@ -1,0 +1,82 @@
+"""torchdata's StatefulDataLoader with our sampler and samples resumes exactly, as ours does."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from helpers.loaders import Indexed, flat, same, start
+from torch.utils.data import DataLoader
+
+import fastseed
+from fastseed.data import ResumableLoader, ShuffleSampler, per_sample, prepare, worker_init_fn
+
+stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+
+N, BATCH = 40, 4
+
+
+def make(workers, persistent=False, epoch=0, **more):
+    """A loader of theirs; samples in its workers are told the epoch by their data set."""
+    samples = per_sample(Indexed(N))
+    samples.set_scope(1, epoch)
+    return stateful.StatefulDataLoader(
+        samples,
+        batch_size=BATCH,
+        sampler=ShuffleSampler(N),
+        num_workers=workers,
+        persistent_workers=persistent,
+        worker_init_fn=worker_init_fn,
+        collate_fn=same,
+        **more,
+    )
+
+
+def expected():
+    return list(ResumableLoader(per_sample(Indexed(N)), BATCH, True, collate_fn=same))
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (2, True)])
+def test_every_stop(workers, persistent):
+    start(6)
+    whole = expected()
+    batches = make(workers, epoch=6)
+    log, states = [], []
+    for batch in batches:
+        log.append(batch)
+        states.append(batches.state_dict())
+    assert log == whole
+    for stop in range(1, len(whole)) if workers == 0 else range(1, len(whole), 3):
+        start(6)
+        batches = make(workers, persistent, epoch=6)
+        batches.load_state_dict(states[stop - 1])
+        assert list(batches) == whole[stop:], stop
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_epochs_follow_the_job(workers):
+    start(0)
+    batches = make(workers)
+    for epoch in (0, 1, 0):
+        fastseed.reseed(1, epoch)
+        batches.dataset.set_scope(1, epoch)
+        assert list(batches) == expected()
+
+
+def test_left_early_and_resumed():
+    start(2)
+    whole = flat(expected())
+    batches = make(2, epoch=2, prefetch_factor=4)
+    assert flat(itertools.islice(batches, 3)) == whole[:12]
+    state = batches.state_dict()
+    batches = make(2, epoch=2, prefetch_factor=2)
+    batches.load_state_dict(state)
+    assert flat(batches) == whole[12:]
+
+
+def test_it_is_not_prepared_by_mistake():
+    assert issubclass(stateful.StatefulDataLoader, DataLoader)
+    with pytest.raises(TypeError, match="got a StatefulDataLoader, which has its own"):
+        prepare(make(0))

@@ -1,0 +1,385 @@
+"""Which stream each generator has in a worker, and what the user's own set-up may do."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import os
+import pickle
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import snapshot
+from helpers.worker_cases import (
+    KINDS,
+    TOP,
+    Draws,
+    DrawsAll,
+    Epochs,
+    Stream,
+    as_list,
+    draw_from,
+    epochs_of,
+    flat,
+    options,
+)
+from torch.utils.data import DataLoader, get_worker_info
+
+import fastseed
+from fastseed import GeneratorPool
+from fastseed.data import worker_init_fn, worker_seeding
+from fastseed.data.shared_scope import ScopeCell
+from fastseed.data.workers import WorkerSetup, follow
+from fastseed.random import StreamBank
+
+GLOBALS = ("python", "numpy", "torch")
+NAMES = ("python", "numpy", "torch.cpu")
+
+
+@pytest.fixture(autouse=True)
+def a_job():
+    fastseed.init(42, rank=3, world_size=8)
+
+
+def first_of(key, kind):
+    """The first number of a generator that has just got this key."""
+    generator = {
+        "python": random.Random,
+        "numpy": lambda: np.random.RandomState(0),
+        "torch": torch.Generator,
+        **KINDS,
+    }[kind]()
+    fastseed.seeder.registry.sink_for(generator).reseed(key)
+    return draw_from(generator)
+
+
+def key(name, worker, **where):
+    return fastseed.derive_key(name, task=1, epoch=5, worker=worker + 1, **where)
+
+
+# ---------------------------------------------------------------- which stream
+
+
+def test_the_three_globals_have_the_streams_of_their_worker():
+    samples = Epochs(DrawsAll(GLOBALS, 8), batch_size=1).run(5)
+    for worker in range(2):
+        expected = [first_of(key(n, worker), g) for n, g in zip(NAMES, GLOBALS, strict=True)]
+        assert list(samples[worker]) == [worker, *expected]
+
+
+def test_the_step_is_where_the_iteration_began():
+    samples = Epochs(Draws("python", 2), batch_size=1).run(5, start=17)
+    assert samples[1] == first_of(key("python", 1, step=17), "python")
+
+
+def test_held_generators_have_their_paths_as_names():
+    samples = Epochs(DrawsAll([make() for make in KINDS.values()], 2), batch_size=1).run(5)
+    for worker in range(2):
+        for i, kind in enumerate(KINDS):
+            expected = first_of(key(f"dataset.rng[{i}]", worker), kind)
+            assert samples[worker][1 + i] == expected
+
+
+def test_ranks_and_epochs_are_distinct():
+    found = []
+    for rank in range(2):
+        fastseed.init(42, rank=rank, world_size=2)
+        for epoch in range(2):
+            found += Epochs(Draws(np.random.default_rng(0), 8)).run(epoch)
+    assert len(set(found)) == len(found) == 32
+
+
+def test_the_main_process_keeps_its_streams():
+    before = snapshot()
+    generator = torch.Generator()  # or torch draws a base seed from the global one
+    Epochs(Draws("python"), generator=generator).run(0)
+    assert snapshot() == before
+
+
+# ---------------------------------------------------------------- registered generators
+
+
+def registered():
+    """One of each kind, registered."""
+    made = {name: make() for name, make in KINDS.items()}
+    for name, generator in made.items():
+        fastseed.register_generator(generator, name=name)
+    return made
+
+
+def test_registered_generators_have_their_streams_under_fork():
+    made = registered()
+    pool = GeneratorPool([torch.Generator() for _ in range(2)], name="pool")
+    bank = StreamBank(2, name="bank")
+    for generator in (pool, bank):
+        fastseed.register_generator(generator)
+    samples = Epochs(DrawsAll([*made.values(), pool, bank], 2), batch_size=1).run(5)
+    for worker in range(2):
+        *singles, of_pool, of_bank = samples[worker][1:]
+        assert singles == [first_of(key(name, worker), name) for name in made]
+        assert of_pool == first_of(key("pool", worker, index=1), "torch.Generator")
+        bank.reseed_members(
+            fastseed.streams.stream(42, fastseed.streams.Coordinates(1, 5, 0), "bank", 3)
+        )
+        whole = key("bank", worker, index=1)
+        bank.keys[1] = torch.tensor([whole & (2**64 - 1), whole >> 64], dtype=torch.uint64)
+        assert of_bank == draw_from(bank)
+
+
+def test_shared_registrations_are_the_same_on_all_ranks():
+    found = []
+    for rank in range(2):
+        fastseed.init(42, rank=rank, world_size=2)
+        generator = random.Random(0)
+        fastseed.register_generator(generator, shared=True, name="both")
+        found.append(Epochs(Draws(generator, 8)).run(5))
+    assert found[0] == found[1]
+    assert found[0][0] == first_of(key("both", 0, rank=fastseed.SHARED), "random.Random")
+
+
+SEEN: list[int] = []
+
+
+def remember(seed):
+    SEEN.append(seed)
+
+
+class Remembered(Draws):
+    def __getitem__(self, i):
+        return list(SEEN)
+
+
+def test_registered_callables_are_called_in_workers():
+    fastseed.register_generator(remember, name="call", bits=63)
+    for worker, seen in enumerate(Epochs(Remembered(None, 2), batch_size=1).run(5)):
+        assert seen[-1] == key("call", worker) & (2**63 - 1)
+    assert SEEN == []
+
+
+def test_a_callable_that_fails_is_named():
+    fastseed.register_generator(lambda seed: 1 / 0, name="broken")
+    with pytest.raises(RuntimeError, match="broken: ZeroDivisionError"):
+        Epochs(Draws("python")).run(0)
+
+
+def test_registered_generators_keep_their_identity_under_spawn(caplog):
+    """The worker's registered generators are the very objects that its data set holds."""
+    made = registered()
+    bank = StreamBank(2, name="bank")
+    fastseed.register_generator(bank)
+    fastseed.register_generator(lambda seed: None, name="unknown")
+    fastseed.register_generator(remember, name="call")
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        held = [*made.values(), bank]
+        found = [Epochs(DrawsAll(held, 2), m, batch_size=1).run(5) for m in ("spawn", "fork")]
+    (record,) = caplog.records  # once, not for each worker
+    assert "without these registered generators" in record.message
+    assert record.message.count("'unknown'") == 1 and "call" not in record.message
+    assert found[0] == found[1]
+    assert found[0][1][1] == first_of(key("numpy.random.Generator", 1), "numpy.random.Generator")
+    assert not bank._seeded  # the main process's has not moved
+
+
+# ---------------------------------------------------------------- start methods and persistence
+
+
+def test_forkserver_gives_what_fork_gives():
+    held = [make() for make in KINDS.values()]
+    found = [
+        epochs_of(DrawsAll([*GLOBALS, *held], 8), method, persistent_workers=True)
+        for method in ("forkserver", "fork")
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", [Draws, Stream])
+def test_persistent_workers_follow_the_epoch(kind):
+    epochs = Epochs(kind(np.random.default_rng(0)), persistent_workers=True)
+    processes = None
+    for epoch in (3, 0, 3, 3):
+        found = epochs.run(epoch)
+        assert found == Epochs(kind(np.random.default_rng(0))).run(epoch)
+        now = [w.pid for w in epochs.loader._iterator._workers]
+        processes = processes or now
+        assert now == processes
+
+
+def test_more_workers_than_samples():
+    assert len(Epochs(Draws("python", 1)).run(0)) == 1
+
+
+def test_without_workers_nothing_is_reseeded():
+    random.seed(1)
+    expected = [draw_from("python") for _ in range(4)]
+    random.seed(1)
+    assert Epochs(Draws("python", 4), workers=0).run(0) == expected
+
+
+# ---------------------------------------------------------------- the user's own set-up
+
+
+def seeds_itself(worker_id):
+    random.seed(worker_id)
+
+
+class Shares(Stream):
+    first = 0
+
+    def __iter__(self):
+        yield self.first
+
+
+def cut(worker_id):
+    """The documented way to share out an iterable data set."""
+    data = get_worker_info().dataset
+    assert isinstance(data, Shares) and len(vars(data)) >= 0
+    data.first = 100 + worker_id
+
+
+def test_the_users_function_runs_after_ours():
+    for worker, drawn in enumerate(
+        Epochs(Draws("python", 2), user_init=seeds_itself, batch_size=1).run(0)
+    ):
+        assert drawn == random.Random(worker).getrandbits(62)
+
+
+def test_the_users_function_sees_its_data_set():
+    assert sorted(Epochs(Shares(None), user_init=cut, batch_size=1).run(0)) == [100, 101]
+
+
+def test_what_the_users_function_raises_comes_through():
+    def fails(worker_id):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        Epochs(Draws("python"), user_init=fails).run(0)
+
+
+class Named(Draws):
+    """Has attributes of its own."""
+
+    classes = ("a", "b")
+
+
+def test_following_passes_everything_through():
+    data = Named(None, 5)
+    wrapped = follow(data, ScopeCell())
+    assert isinstance(wrapped, Named) and len(wrapped) == 5
+    assert wrapped.classes == ("a", "b") and repr(wrapped) == repr(data)
+    wrapped.n = 7
+    assert data.n == 7
+    del wrapped.n
+    assert not hasattr(data, "n") and not hasattr(wrapped, "n")
+    for twin in (copy.deepcopy(wrapped), pickle.loads(pickle.dumps(wrapped))):
+        assert twin.dataset is not data and twin.classes == ("a", "b")
+
+
+# ---------------------------------------------------------------- worker_init_fn alone
+
+
+def test_worker_init_fn_needs_a_scope_and_init(monkeypatch):
+    with pytest.raises(RuntimeError, match=r"worker_init_fn: call fastseed.reseed\(task, epoch\)"):
+        worker_init_fn(0)
+    with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):
+        flat(DataLoader(Draws("python"), worker_init_fn=worker_init_fn, **options()))
+    monkeypatch.setattr(fastseed.seeder.api, "_seeder", None)
+    with pytest.raises(RuntimeError, match=r"worker_init_fn: call fastseed.init\(...\) first"):
+        worker_init_fn(0)
+
+
+@pytest.mark.parametrize("value, error", [("0", TypeError), (-1, ValueError), (True, TypeError)])
+def test_worker_init_fn_takes_a_worker_id(value, error):
+    fastseed.reseed(1)
+    before = snapshot()
+    with pytest.raises(error, match=r"fastseed\.data.worker_init_fn: worker_id must be"):
+        worker_init_fn(value)
+    assert snapshot() == before
+
+
+def test_worker_init_fn_takes_the_scope_with_it_under_spawn():
+    fastseed.reseed(1, 5)
+    loader = DataLoader(
+        DrawsAll(GLOBALS, 2),
+        worker_init_fn=worker_init_fn,
+        **options("spawn", batch_size=1),
+    )
+    expected = Epochs(DrawsAll(GLOBALS, 2), batch_size=1).run(5)
+    assert flat(loader) == expected
+
+
+def test_worker_init_fn_in_a_plain_pickle_is_itself():
+    assert pickle.loads(pickle.dumps(worker_init_fn)) is worker_init_fn
+
+
+def test_the_predecessors_scheme_has_no_keys():
+    fastseed.init(42, 1, 0, scheme="fwr13y")
+    with pytest.raises(ValueError, match=r"scheme must be 'philox-v1', got 'fwr13y'"):
+        WorkerSetup(ScopeCell())(0)
+
+
+# ---------------------------------------------------------------- the cell
+
+
+def test_cell_holds_the_widest_coordinates():
+    cell = ScopeCell()
+    assert tuple(cell.read()) == (0, 0, 0, 0)
+    cell.write(2**24 - 1, 2**32 - 1, 2**63 - 1)
+    assert tuple(cell.read()) == (2**24 - 1, 2**32 - 1, 2**63 - 1, 1)
+    assert cell.generation == 1 and "generation=1" in repr(cell)
+
+
+def test_cell_copies_are_cells_of_their_own():
+    cell = ScopeCell()
+    cell.write(1, 2, 3)
+    for twin in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
+        assert twin.read() == cell.read()
+        twin.write(9, 9)
+        assert cell.read().task == 1
+        assert twin._tensor.is_shared()
+
+
+def test_cell_reaches_a_forked_process():
+    cell = ScopeCell()
+    here, there = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        while cell.generation == 0:
+            pass
+        os.write(there, repr(tuple(cell.read())).encode())
+        os._exit(0)
+    cell.write(1, 2, 3)
+    os.waitpid(pid, 0)
+    assert os.read(here, 100) == b"(1, 2, 3, 1)"
+    os.close(here)
+    os.close(there)
+
+
+def test_no_file_descriptor_is_left_behind():
+    def once():
+        Epochs(Draws(np.random.default_rng(0), 4), batch_size=1).run(0)
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    once()
+    assert once() <= once()
+
+
+def test_setup_pickles_leave_nothing_of_a_sink():
+    """Only generators travel: the ways to write them are made anew."""
+    made = registered()
+    owner = worker_seeding.Job.of(fastseed.seeder.api.current("test"), "test")
+    twin = pickle.loads(pickle.dumps(owner))
+    assert [e.name for e in twin.entries] == list(made)
+    for entry, original in zip(twin.entries, owner.entries, strict=True):
+        assert entry.generator is not original.generator
+        entry.sink.reseed(5)
+        original.sink.reseed(5)
+        assert draw_from(entry.generator) == draw_from(original.generator) < TOP
+
+
+def test_collate_functions_of_the_cases_do_nothing():
+    assert as_list([1]) == [1]

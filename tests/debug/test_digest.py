@@ -1,0 +1,406 @@
+"""Digests: every bit counts, nothing else does, and parts add up to the whole."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import types
+
+import numpy as np
+import pytest
+import torch
+
+import fastseed
+from fastseed._backend import derive_ops, native
+from fastseed._backend.reference import digest as _reference_digest
+from fastseed.debug import tensor_digest
+from fastseed.debug.tensor_digest import MODULUS
+from fastseed.debug.tree_digest import Digest, compare, digest
+
+M0, M1, W0, W1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
+
+
+def block7(key: int, words: list[int]) -> int:
+    """Philox4x32-7 in plain integers, as its paper states it."""
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    a, b, c, d = words
+    for _ in range(7):
+        p, q = M0 * a, M1 * c
+        a, b, c, d = (q >> 32) ^ b ^ k0, q & 0xFFFFFFFF, (p >> 32) ^ d ^ k1, p & 0xFFFFFFFF
+        k0, k1 = (k0 + W0) & 0xFFFFFFFF, (k1 + W1) & 0xFFFFFFFF
+    return a | b << 32 | c << 64 | d << 96
+
+
+def by_hand(dtype: str, shape: tuple[int, ...], data: bytes) -> int:
+    """The digest of a tensor as docs/digest.md says it, byte by byte."""
+    text = f"fastseed digest 1\0tensor\0{dtype}\0{','.join(map(str, shape))}"
+    sha = hashlib.sha256(text.encode()).digest()
+    total, key = int.from_bytes(sha[:16], "little"), int.from_bytes(sha[16:24], "little")
+    rows = int(np.prod(shape[:-1])) if shape else 1
+    length = len(data) // rows if rows else 0
+    place = 0
+    for row in range(rows):
+        line = data[row * length : (row + 1) * length]
+        for at in range(0, length, 16):
+            group = line[at : at + 16].ljust(16, b"\0")
+            words = [int.from_bytes(group[i : i + 4], "little") for i in (0, 4, 8, 12)]
+            total += block7((key + place) % 2**64, words)
+            place += 1
+    return total % MODULUS
+
+
+def value(obj) -> int:
+    return digest(obj).table[""].value
+
+
+SHAPES = [(), (0,), (1,), (4,), (7,), (3, 5), (2, 3, 4), (0, 4), (4, 0), (5, 1), (70, 33), (1000,)]
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_digest_is_what_is_written_down(shape, dtype):
+    tensor = (torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 50).to(dtype)
+    data = tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if shape else (
+        tensor.reshape(1).view(torch.uint8).numpy().tobytes()
+    )  # fmt: skip
+    assert value(tensor) == by_hand(str(dtype).removeprefix("torch."), shape, data)
+
+
+def test_digest_known_answers():
+    """Frozen: files hold them."""
+    assert digest(torch.arange(10)).hex == KNOWN["arange"]
+    assert digest({"a": torch.zeros(3), "b": [1, 2.5, "x", None]}).hex == KNOWN["tree"]
+
+
+KNOWN = {
+    "arange": "74e14d1c0ffd6b21e5444a638076ce28",
+    "tree": "a25bd628ae7cfb7685e66d19fdb5c86e",
+}
+
+
+@pytest.fixture(params=("reference", *derive_ops.simd_paths()))
+def path(request, monkeypatch):
+    """Each loop that there is on this CPU, and NumPy's."""
+    if request.param == "reference":
+        monkeypatch.setattr(tensor_digest, "_native", types.SimpleNamespace(kernels=None))
+        yield request.param
+        return
+    before = derive_ops.simd()
+    derive_ops.set_simd(request.param)
+    yield request.param
+    derive_ops.set_simd(before)
+
+
+@pytest.mark.parametrize(
+    "row", [1, 4, 7, 8, 9, 15, 16, 17, 31, 47, 112, 128, 500, 2048, 2049, 5000]
+)
+def test_digest_on_every_path(path, row):
+    generator = np.random.default_rng(row)
+    data = torch.from_numpy(generator.integers(0, 256, (11, row), dtype=np.uint8))
+    assert value(data) == by_hand("uint8", (11, row), data.numpy().tobytes())
+
+
+@pytest.mark.parametrize("place", [0, 5, 2**32 - 20, 2**64 - 21, 2**33 - 3])
+def test_places_carry_into_the_upper_word(path, place):
+    data = np.random.default_rng(3).integers(0, 256, (1, 16 * 50), dtype=np.uint8)
+    rows = tensor_digest.rows_of(torch.from_numpy(data), place, 50)
+    words = data.view("<u4").reshape(-1, 4).tolist()
+    key = 0xFFFFFFFF_00000007
+    expected = sum(block7((key + place + i) % 2**64, w) for i, w in enumerate(words)) % MODULUS
+    assert tensor_digest.sum_rows([key], [rows]) == [expected]
+
+
+def test_numbers_are_little_endian_wherever_they_are(monkeypatch):
+    """On a machine that stores them otherwise: here, tensors whose bytes were swapped by hand."""
+    monkeypatch.setattr(tensor_digest, "BIG_ENDIAN", True)
+    for dtype in (np.float32, np.int16, np.uint8, np.complex64, np.float64):
+        array = (np.arange(35).reshape(5, 7) * 1.5).astype(dtype)
+        stored = torch.from_numpy(array.byteswap())
+        expected = by_hand(array.dtype.name, (5, 7), array.tobytes())
+        assert value(stored) == expected
+        key, header = tensor_digest.header_of(array.dtype.name, (5, 7))
+        left, right = (
+            tensor_digest.part_of(stored[:, cut], (5, 7), (0, cut.start))
+            for cut in (slice(0, 3), slice(3, 7))
+        )
+        joined, rest = tensor_digest.join(key, left.fragments + right.fragments)
+        assert rest == [] and (header + left.total + right.total + joined) % MODULUS == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(derive_ops.simd() != "avx512", reason="64 GiB take too long otherwise")
+def test_more_groups_than_32_bits_count():
+    """One row read again and again: all of it in one call is the sum of its parts."""
+    row = torch.arange(1 << 19, dtype=torch.int32).view(torch.uint8)
+    many, groups = (1 << 15) // 16 + 1, (1 << 21) // 16
+    rows = tensor_digest.rows_of(row.expand(16 * many, -1), 0, groups)
+    assert 16 * many * groups > 2**32
+    whole = tensor_digest.sum_rows([7], [rows])[0]
+    parts = [
+        tensor_digest.rows_of(row.expand(many, -1), i * many * groups, groups) for i in range(16)
+    ]
+    assert whole == sum(tensor_digest.sum_rows([7] * 16, parts)) % MODULUS
+
+
+@pytest.mark.skipif(native.kernels is None, reason="threads of the native loop")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_digest_does_not_depend_on_threads(threads):
+    tensor = torch.arange(400_003, dtype=torch.int32)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = value(tensor)
+    finally:
+        torch.set_num_threads(before)
+    rows = tensor.numpy().view(np.uint8).reshape(1, -1)
+    key, header = tensor_digest.header_of("int32", tensor.shape)
+    assert found == (header + _reference_digest.digest_rows(key, rows, 0, 0)) % MODULUS
+
+
+# ---------------------------------------------------------------- what counts, and what does not
+
+
+def test_every_bit_counts():
+    tensor = torch.zeros(37, dtype=torch.uint8)
+    seen = {value(tensor)}
+    for byte, bit in itertools.product(range(37), range(8)):
+        tensor[byte] = 1 << bit
+        seen.add(value(tensor))
+        tensor[byte] = 0
+    assert len(seen) == 1 + 37 * 8
+
+
+def test_order_shape_and_dtype_count():
+    base = torch.arange(12, dtype=torch.int32)
+    others = [
+        base.flip(0), base.roll(4), base.reshape(3, 4), base.reshape(4, 3), base.reshape(1, 12),
+        base.to(torch.int64), base.view(torch.float32), base.view(torch.uint8), base[:-1],
+    ]  # fmt: skip
+    assert len({value(t) for t in (base, *others)}) == 1 + len(others)
+
+
+def test_bits_count_that_comparison_does_not_see():
+    nans = np.array([0x7FC00000, 0x7FC00001, 0xFFC00000], np.uint32).view(np.float32)
+    assert len({value(torch.tensor([x])) for x in (0.0, -0.0)}) == 2
+    assert len({value(torch.from_numpy(nans[i : i + 1])) for i in range(3)}) == 3
+
+
+def test_empty_tensors_differ_by_shape_and_dtype():
+    shapes = [(0,), (0, 1), (1, 0), (2, 0)]
+    found = {value(torch.empty(s, dtype=d)) for s in shapes for d in (torch.int8, torch.float32)}
+    assert len(found) == 8
+
+
+def test_layout_in_memory_does_not_count():
+    base = torch.randn(6, 8, 10, generator=torch.Generator().manual_seed(2))
+    wide = torch.zeros(6, 8, 23)
+    wide[:, :, 3:13] = base
+    views = [
+        base.permute(2, 0, 1).contiguous().permute(1, 2, 0),
+        base.transpose(0, 1).contiguous().transpose(0, 1),
+        wide[:, :, 3:13],
+        base.to(memory_format=torch.contiguous_format).clone().requires_grad_(),
+        base.neg()._neg_view(),
+        torch.nn.Parameter(base),
+    ]
+    assert {value(v) for v in views} == {value(base)}
+    one = torch.randn(5, 1)
+    assert value(one.expand(5, 4)) == value(one.repeat(1, 4))
+    z = torch.randn(4, dtype=torch.complex64)
+    assert value(z.conj()) == value(z.conj().resolve_conj()) != value(z)
+    column = torch.arange(12).reshape(6, 2)[:, 1:]
+    assert value(column) == value(column.clone())
+
+
+def test_digest_changes_nothing_and_draws_nothing():
+    module = torch.nn.Linear(3, 3)
+    before = torch.get_rng_state(), {k: v.clone() for k, v in module.state_dict().items()}
+    digest(module)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert all(torch.equal(v, before[1][k]) for k, v in module.state_dict().items())
+
+
+# ---------------------------------------------------------------- parts
+
+
+@pytest.mark.parametrize(
+    "shape", [(11,), (10, 7), (4, 5, 33), (64,), (3, 16), (2, 2, 2, 3)], ids=str
+)
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float32, torch.int8, torch.float64], ids=str
+)
+def test_parts_add_up_however_they_are_cut(shape, dtype):
+    whole = (torch.randn(shape, generator=torch.Generator().manual_seed(3)) * 99).to(dtype)
+    key, header = tensor_digest.header_of(tensor_digest.dtype_name(whole), shape)
+    for dim, chunks in itertools.product(range(len(shape)), (2, 3, 5)):
+        total, fragments, at = header, [], 0
+        for chunk in whole.chunk(chunks, dim):
+            offsets = [at if d == dim else 0 for d in range(len(shape))]
+            part = tensor_digest.part_of(chunk, shape, offsets)
+            total, fragments = total + part.total, fragments + part.fragments
+            at += chunk.shape[dim]
+        joined, left = tensor_digest.join(key, fragments)
+        assert left == []
+        assert (total + joined) % MODULUS == value(whole)
+
+
+def test_missing_fragments_are_left_over():
+    whole = torch.arange(10, dtype=torch.int32)
+    part = tensor_digest.part_of(whole[:6], (10,), (0,))
+    assert len(part.fragments) == 1
+    assert tensor_digest.join(1, part.fragments) == (0, part.fragments)
+
+
+# ---------------------------------------------------------------- trees
+
+
+def test_trees_name_their_leaves():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    found = digest(model)
+    assert list(found.table) == [
+        "0.weight", "0.bias", "1.weight", "1.bias",
+        "1.running_mean", "1.running_var", "1.num_batches_tracked",
+    ]  # fmt: skip
+    assert found.table["0.weight"].shape == (3, 2) and found.table["0.weight"].dtype == "float32"
+    assert digest(model.state_dict()).value == found.value
+
+
+def test_trees_of_optimizers():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    before = digest(optimizer)
+    assert "state.0.exp_avg" in before.table and "param_groups.0.lr" in before.table
+    optimizer.param_groups[0]["lr"] *= 2
+    (difference,) = compare(before, optimizer)
+    assert difference.name == "param_groups.0.lr"
+
+
+def test_order_of_keys_does_not_count_but_names_do():
+    a, b = torch.ones(2), torch.zeros(2)
+    assert digest({"a": a, "b": b}).value == digest({"b": b, "a": a}).value
+    assert digest({"a": a, "b": b}).value != digest({"a": b, "b": a}).value
+    assert digest([a, b]).value != digest([b, a]).value
+
+
+PLAIN = [None, True, False, 0, 1, -1, 2**200, 0.0, -0.0, 1.0, 1j, "", "1", b"", b"1", [], (), {}]
+
+
+def test_names_that_two_leaves_have_are_refused():
+    for tree in ({"a.b": 1, "a": {"b": 2}}, {1: 0, "1": 0}):
+        with pytest.raises(ValueError, match=r"must have one leaf of each name, got two at '"):
+            digest(tree)
+
+
+def test_what_is_empty_differs_from_text_that_says_so():
+    trees = [{"x": []}, {"x": "an empty list"}, {"x": ""}, {"x": {}}, {"x": ()}, {"x": None}]
+    assert len({digest(tree).value for tree in trees}) == len(trees)
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors(layout):
+    dense = torch.zeros(4, 6)
+    dense[1, 2], dense[3, 5] = 1.5, -2.0
+    block = {"blocksize": (2, 2)} if layout.startswith("b") else {}
+    make = getattr(dense, f"to_sparse_{layout}", dense.to_sparse)
+    one = digest({"w": make(**block)})
+    parts = {name.removeprefix("w.") for name in one.table}
+    assert {"layout", "size.0", "size.1", "values"} <= parts and len(parts) == 6 - (layout == "coo")
+    assert digest({"w": make(**block).clone()}).value == one.value
+    dense[3, 5] = -2.5
+    other = {"w": getattr(dense, f"to_sparse_{layout}", dense.to_sparse)(**block)}
+    assert [d.name for d in compare(one, other)] == ["w.values"]
+
+
+def test_tensors_without_memory_of_their_own():
+    zeros = torch._efficientzerotensor((3, 5))
+    assert value(zeros) == value(torch.zeros(3, 5))
+    assert digest(torch.float32).value != digest(torch.device("cpu")).value
+
+
+def test_dtypes_of_all_kinds():
+    """Each of one byte an element has its own digest of the same bytes."""
+    data = torch.arange(40, dtype=torch.uint8).view(5, 8)
+    kinds = ["int8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2", "bits8"]
+    found = {value(data.view(getattr(torch, kind))) for kind in kinds if hasattr(torch, kind)}
+    assert len(found) >= 4
+    for kind in kinds[:2]:
+        assert value(data.view(getattr(torch, kind))) == by_hand(
+            kind, (5, 8), data.numpy().tobytes()
+        )
+
+
+def test_plain_values_all_differ():
+    assert len({digest([x]).value for x in PLAIN}) == len(PLAIN)
+
+
+def test_arrays_of_numpy():
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    big_endian, reverse = array.astype(">f4"), array[::-1]
+    assert value(array) == value(frozen) == value(big_endian) == value(torch.from_numpy(array))
+    assert value(reverse) == value(torch.from_numpy(reverse.copy()))
+    assert value(np.float32(1.5)) == value(torch.tensor(1.5))
+    assert value(np.array(["a", "b"])) != value(np.array(["a", "c"]))
+
+
+def test_compare_names_what_differs():
+    one = {"w": torch.ones(4), "b": torch.zeros(2), "gone": 1}
+    two = {"w": torch.ones(4), "b": torch.tensor([0.0, -0.0]), "new": 1}
+    found = compare(one, two)
+    assert [d.name for d in found] == ["b", "gone", "new"]
+    assert found[1].b is None and found[2].a is None
+    assert "absent" in str(found[1]) and "float32[2]" in str(found[0])
+    assert [d.name for d in compare(one, two, limit=1)] == ["b"]
+    assert compare(one, digest(one)) == []
+    assert isinstance(digest(one), Digest) and len(str(digest(one))) == 32
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        (object(), r"fastseed.debug.digest: obj must be made of tensors.* of type object at ''"),
+        ({"x": {1, 2}}, r"type set at 'x'"),
+        (torch.empty(2, device="meta"), r"must hold tensors with data, got meta at ''"),
+        (
+            [torch.eye(2).to_mkldnn()],
+            r"must hold dense tensors, got layout torch._mkldnn.* at '0'",
+        ),
+        (np.array([np.longdouble(1)]), r"must hold arrays of numbers or text, got dtype"),
+        (np.array([object()]), r"must hold arrays of numbers or text, got dtype object"),
+    ],
+)
+def test_digest_refuses_what_has_no_bits(obj, message):
+    with pytest.raises(TypeError, match=message):
+        digest(obj)
+
+
+def test_digest_refuses_a_circle():
+    circle: list = []
+    circle.append(circle)
+    with pytest.raises(TypeError, match="holds itself"):
+        digest(circle)
+
+
+def test_a_tree_of_one_leaf_without_a_name_is_not_the_leaf():
+    x = torch.ones(3)
+    trees = [x, {"": x}, {"": {"": x}}, {"": {"a": x}}, {"a": x}, {"a": {"": x}}, [x], [[x]]]
+    assert len({digest(tree).value for tree in trees}) == len(trees)
+    assert list(digest({"": x}).table) == ["."] and list(digest(x).table) == [""]
+
+
+def test_whole_numbers_of_any_length_have_digests():
+    """Python turns 4300 digits to text at most, unless told otherwise."""
+    numbers = [10**5000, -(10**5000), 10**5000 + 1, 10**4299]
+    assert len({value(number) for number in numbers}) == 4
+    text = "1" + "0" * 5000
+    sha = hashlib.sha256(b"fastseed digest 1\0value\0int\0" + text.encode()).digest()
+    assert digest({"n": 10**5000}).table["n"].value == int.from_bytes(sha[:16], "little")
+
+
+def test_digest_is_public():
+    assert fastseed.debug.digest is digest

@@ -1,0 +1,406 @@
+"""A planted bit is found at its step and tensor; runs that are the same are found the same."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import SCRIPTS, run_python, snapshot
+from torch import nn
+
+import fastseed
+from fastseed import cli
+from fastseed.debug import Watch, bisect
+from fastseed.debug.watch_file import Recording
+
+STEPS = 6
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(5, 7)
+        self.norm = nn.BatchNorm1d(7)
+        self.two = nn.Linear(7, 3)
+
+    def forward(self, x):
+        return self.two(torch.relu(self.norm(self.one(x))))
+
+
+def flip(tensor, element=0, bit=0):
+    """Turn one bit of a tensor round."""
+    tensor.detach().view(-1).view(torch.int32)[element] ^= 1 << bit
+
+
+def seed_all(seed):
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(seed)
+
+
+def nothing(step, model, optimizer):
+    return None
+
+
+def train(path, *, before=nothing, after=nothing, steps=STEPS, seed=1, first=0, **options):
+    """A run; ``before`` is called before the optimizer's step, ``after`` behind it."""
+    seed_all(seed)
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    with Watch(model, optimizer, path=path, step=first, **options) as watch:
+        for step in range(first, steps):
+            optimizer.zero_grad()
+            x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
+            model(x).square().mean().backward()
+            before(step, model, optimizer)
+            optimizer.step()
+            after(step, model, optimizer)
+            watch.record()
+    return path
+
+
+@pytest.fixture(scope="module")
+def a(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("a"))
+
+
+def at(step, act):
+    return lambda now, model, optimizer: act(model, optimizer) if now == step else None
+
+
+def names(found):
+    return [(p.group, p.name) for p in found.differences]
+
+
+# ---------------------------------------------------------------- planted faults
+
+
+@pytest.mark.parametrize("step", [0, 3, STEPS - 1])
+@pytest.mark.parametrize("name", ["one.weight", "norm.bias", "two.bias"])
+def test_a_bit_of_a_parameter_is_found(a, tmp_path, step, name):
+    def act(model, optimizer):
+        flip(model.get_parameter(name), -1, bit=15 + step)  # too much to be rounded away
+
+    found = bisect(a, train(tmp_path, after=at(step, act)))
+    assert (found.step, found.rank, found.start) == (step, 0, False)
+    assert names(found) == [("parameter", name)]
+    assert found.first.a.value != found.first.b.value and found.first.a.dtype == "float32"
+    assert found.differing == STEPS - step and found.compared == STEPS + 1
+    assert not found.equal
+
+
+def test_a_bit_of_a_gradient_is_found_before_what_it_changes(a, tmp_path):
+    def act(model, optimizer):
+        flip(model.one.weight.grad, 4, bit=20)
+
+    found = bisect(a, train(tmp_path, before=at(2, act)))
+    assert found.step == 2
+    assert names(found) == [
+        ("gradient", "one.weight"),
+        ("optimizer", "one.weight.exp_avg"),
+        ("optimizer", "one.weight.exp_avg_sq"),
+        ("parameter", "one.weight"),
+    ]
+
+
+def test_a_bit_of_the_optimizer_is_found(a, tmp_path):
+    def act(model, optimizer):
+        flip(optimizer.state[model.two.weight]["exp_avg_sq"], 3)
+
+    found = bisect(a, train(tmp_path, after=at(4, act)))
+    assert found.step == 4 and names(found) == [("optimizer", "two.weight.exp_avg_sq")]
+
+
+def test_a_bit_of_a_buffer_is_found(a, tmp_path):
+    found = bisect(a, train(tmp_path, after=at(1, lambda m, o: flip(m.norm.running_mean, 2))))
+    assert found.step == 1 and names(found) == [("buffer", "norm.running_mean")]
+
+
+def test_another_setting_is_found_first(a, tmp_path):
+    def act(model, optimizer):
+        optimizer.param_groups[0]["lr"] = 0.02
+
+    found = bisect(a, train(tmp_path, before=at(3, act)))
+    assert found.step == 3 and names(found)[0] == ("optimizer", "group 0.lr")
+    assert ("gradient", "one.weight") not in names(found)
+
+
+def test_gradients_are_named_from_the_loss_on(a, tmp_path):
+    """The layer in which a backward pass went wrong, not the first one of the model."""
+
+    def act(model, optimizer):
+        for parameter in (model.one.weight, model.norm.weight):
+            flip(parameter.grad, bit=20)
+
+    found = bisect(a, train(tmp_path, before=at(0, act)))
+    assert names(found)[:2] == [("gradient", "norm.weight"), ("gradient", "one.weight")]
+
+
+def test_other_weights_are_found_before_the_first_step(a, tmp_path):
+    found = bisect(a, train(tmp_path, seed=2))
+    assert (found.step, found.start) == (-1, True)
+    assert names(found)[0] == ("parameter", "one.weight")
+    assert "before the first one" in str(found)
+
+
+# ---------------------------------------------------------------- runs that are the same
+
+
+def test_equal_runs_are_equal(a, tmp_path):
+    found = bisect(a, train(tmp_path))
+    assert found.equal and found.first is None and found.notes == ()
+    assert str(found) == f"equal in all {STEPS + 1} steps that both have"
+
+
+def test_watching_changes_nothing_and_draws_nothing(tmp_path):
+    model = Net()
+    before = snapshot(), [p.clone() for p in model.parameters()]
+    watch = Watch(model, path=tmp_path)
+    watch.record()
+    watch.close()
+    assert str(snapshot()) == str(before[0])
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before[1], strict=True))
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_runs_of_other_lengths_and_intervals(a, tmp_path):
+    short = bisect(a, train(tmp_path / "short", steps=3))
+    assert short.equal and short.compared == 4 and short.notes == ("only a has steps 3 to 5",)
+    rare = bisect(train(tmp_path / "rare", every=3), a)
+    assert rare.equal and rare.compared == 3
+    assert rare.notes == ("only b has steps 1 to 2, 4 to 5", "every is 3 in a and 1 in b")
+
+
+def test_what_only_one_run_has(a, tmp_path):
+    seed_all(1)
+    model = Net()
+    with Watch(model, path=tmp_path / "none"):
+        pass
+    assert bisect(a, tmp_path / "none").notes == (
+        f"only a has steps 0 to {STEPS - 1}",
+        "only a watched the optimizer",
+    )
+    model.extra = nn.Parameter(torch.zeros(2))
+    with Watch(model, path=tmp_path / "more"):
+        pass
+    found = bisect(a, tmp_path / "more")
+    assert names(found) == [("parameter", "extra")] and found.first.a is None
+    assert str(found.first).startswith("parameter extra: absent | float32[2] ")
+
+
+def test_a_missing_gradient_is_a_difference(a, tmp_path):
+    def act(model, optimizer):
+        model.two.bias.grad = None
+
+    found = bisect(a, train(tmp_path, before=at(2, act)))
+    assert found.step == 2 and names(found)[0] == ("gradient", "two.bias")
+    assert found.first.b is None
+
+
+def test_a_run_that_was_resumed(a, tmp_path):
+    """In a new file, whose start is the step before; and in the file that was there."""
+    states = {}
+
+    def keep(model, optimizer):
+        states.update(copy.deepcopy({"m": model.state_dict(), "o": optimizer.state_dict()}))
+        states["rng"] = torch.get_rng_state()
+
+    train(tmp_path / "part", steps=4, after=at(3, keep))
+
+    def resumed(path, **options):
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.5)
+        model.load_state_dict(states["m"])
+        optimizer.load_state_dict(copy.deepcopy(states["o"]))  # it keeps some of these tensors
+        torch.set_rng_state(states["rng"])
+        with Watch(model, optimizer, path=path, step=4, **options) as watch:
+            for step in range(4, STEPS):
+                optimizer.zero_grad()
+                x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
+                model(x).square().mean().backward()
+                optimizer.step()
+                assert watch.step == step and watch.record()
+
+    resumed(tmp_path / "rest")
+    found = bisect(a, tmp_path / "rest")
+    assert found.equal and found.compared == 3  # the start and two steps
+    resumed(tmp_path / "part", append=True)
+    assert bisect(a, tmp_path / "part").compared == STEPS + 1
+    assert bisect(a, tmp_path / "part").equal
+
+
+def test_steps_recorded_twice_count_once(tmp_path):
+    model = Net()
+    with Watch(model, path=tmp_path / "a") as watch:
+        watch.record(5)
+        flip(model.two.bias)
+        watch.record(5)
+        watch.record()
+    with Watch(model, path=tmp_path / "b", step=5) as watch:
+        assert [watch.record(), watch.record()] == [True, True]
+    found = bisect(tmp_path / "a", tmp_path / "b")
+    assert found.equal and "a recorded steps 5 again: the last counts" in found.notes
+
+
+def test_following_an_optimizer(a, tmp_path):
+    seed_all(1)
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    watch = Watch(model, [optimizer], path=tmp_path).follow().follow()
+    for step in range(3):
+        optimizer.zero_grad()
+        x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
+        model(x).square().mean().backward()
+        optimizer.step()
+    watch.close()
+    optimizer.step()
+    watch.close()
+    found = bisect(a, tmp_path)
+    assert found.equal and found.compared == 4
+
+
+def test_names_are_those_inside_wrappers(tmp_path):
+    model = Net()
+    Watch(model, path=tmp_path / "a").close()
+    Watch(nn.DataParallel(model), path=tmp_path / "b").close()
+    Watch(torch.compile(model), path=tmp_path / "c").close()
+    assert bisect(tmp_path / "a", tmp_path / "b").equal
+    assert bisect(tmp_path / "a", tmp_path / "c").equal
+
+
+def test_sparse_gradients_and_several_optimizers(tmp_path):
+    def run(path, value):
+        seed_all(1)
+        model = nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Linear(3, 2))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(0.5)
+        optimizers = [
+            torch.optim.SparseAdam(model[0].parameters()),
+            torch.optim.SGD(model[1].parameters(), lr=0.1, momentum=0.9),
+        ]
+        with Watch(model, optimizers, path=path) as watch:
+            model(torch.tensor([1, 4, value])).sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+            watch.record()
+
+    run(tmp_path / "a", 2)
+    run(tmp_path / "b", 3)
+    found = bisect(tmp_path / "a", tmp_path / "b")
+    assert found.step == 0 and ("gradient", "0.weight.indices") in names(found)
+    table = {(e.group, e.name) for e in Recording(tmp_path / "a" / "rank-0.watch").tables[-1]}
+    assert {("optimizer", "1.group 0.lr"), ("optimizer", "1.1.bias.momentum_buffer")} <= table
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"model": 3}, TypeError, "model must be a torch.nn.Module, got 3 of type int"),
+        ({"optimizer": 3}, TypeError, "optimizer must be an optimizer, a list of them or None"),
+        ({"every": 0}, ValueError, r"every must be in \[1, 2147483647\], got 0"),
+        ({"step": -1}, ValueError, r"step must be in \[0, "),
+        ({"step": 1.5}, TypeError, "step must be an integer"),
+    ],
+)
+def test_wrong_arguments(tmp_path, arguments, error, says):
+    model = arguments.pop("model", nn.Linear(2, 2))
+    with pytest.raises(error, match=f"fastseed.Watch: {says}"):
+        Watch(model, path=tmp_path / "run", **arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recording_is_not_overwritten(tmp_path):
+    Watch(nn.Linear(2, 2), path=tmp_path).close()
+    before = (tmp_path / "rank-0.watch").read_bytes()
+    with pytest.raises(FileExistsError):
+        Watch(nn.Linear(2, 2), path=tmp_path)
+    assert (tmp_path / "rank-0.watch").read_bytes() == before
+
+
+def test_wrong_moments(tmp_path):
+    watch = Watch(nn.Linear(2, 2), path=tmp_path)
+    with pytest.raises(RuntimeError, match=r"Watch.follow: optimizer must be a torch.optim"):
+        watch.follow()
+    with pytest.raises(ValueError, match=r"Watch.record: step must be in"):
+        watch.record(-1)
+    watch.close()
+    with pytest.raises(RuntimeError, match=r"Watch.record: this watch must be open"):
+        watch.record()
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command(a, tmp_path, capsys):
+    b = train(tmp_path, after=at(3, lambda m, o: flip(m.two.weight, 5)))
+    assert cli.main(["bisect", str(a), str(b)]) == 1
+    printed = capsys.readouterr().out
+    assert "the runs part at step 3, rank 0: parameter two.weight" in printed
+    assert "3 of the 7 steps that both have differ" in printed
+    assert cli.main(["bisect", str(a), str(b), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["equal"], found["step"], found["differing_steps"]) == (False, 3, 3)
+    (first,) = found["differences"]
+    assert (first["group"], first["name"]) == ("parameter", "two.weight")
+    assert first["a"]["shape"] == [3, 7] and first["a"]["digest"] != first["b"]["digest"]
+    assert cli.main(["bisect", str(a), str(a)]) == 0
+    assert capsys.readouterr().out == "equal in all 7 steps that both have\n"
+
+
+def test_the_command_with_bad_input(a, tmp_path, capsys):
+    (tmp_path / "rank-0.watch").write_text("text")
+    for bad in (tmp_path, tmp_path / "nowhere", tmp_path / "rank-0.watch"):
+        assert cli.main(["bisect", str(a), str(bad)]) == 2
+        assert "fastseed" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- ranks
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The folder in which two ranks recorded what ``scripts/watch_ranks.py`` trains."""
+    folder = tmp_path_factory.mktemp("runs")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    run_python(*launcher, SCRIPTS / "watch_ranks.py", folder, OMP_NUM_THREADS="1")
+    return folder
+
+
+@pytest.mark.parametrize(("how", "rank"), [("ddp", 1), ("fsdp2", 0)])
+def test_a_bit_on_rank_1_is_found(runs, how, rank):
+    """Under DDP in the file of rank 1; a shard's belongs to the whole, which all ranks record."""
+    a, b = runs / f"{how}-a", runs / f"{how}-b"
+    assert sorted(os.listdir(a)) == ["rank-0.watch", "rank-1.watch"]
+    found = bisect(a, b)
+    assert (found.step, found.rank) == (2, rank)
+    assert names(found) == [("parameter", "3.weight")]
+    assert bisect(a / "rank-1.watch", b / "rank-1.watch").step == 2
+    assert bisect(a / "rank-0.watch", b / "rank-0.watch").step == (3 if how == "ddp" else 2)
+
+
+def test_shards_have_the_digests_of_the_whole(runs):
+    for how in ("ddp-a", "fsdp2-a"):
+        found = bisect(runs / "alone", runs / how)
+        assert found.equal and found.compared == 1
+        assert "rank 0: only b has steps 0 to 3" in found.notes
+
+
+def test_ranks_that_only_one_run_has(runs, tmp_path):
+    Watch(nn.Linear(2, 2), path=tmp_path).close()
+    assert "only a has ranks 1" in bisect(runs / "ddp-a", tmp_path).notes
+    (tmp_path / "rank-0.watch").rename(tmp_path / "rank-7.watch")
+    with pytest.raises(ValueError, match=r"must have a rank in common, got 0 to 1 of .* and 7 of"):
+        bisect(runs / "ddp-a", tmp_path)
+
+
+def test_watch_and_bisect_are_public():
+    assert fastseed.debug.Watch is Watch and fastseed.debug.bisect is bisect

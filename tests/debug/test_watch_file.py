@@ -1,0 +1,266 @@
+"""Files of Watch: what a crash leaves is read, what is damaged is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zlib
+
+import pytest
+import torch
+from helpers.support import clean_environment
+from torch import nn
+
+from fastseed.debug import Watch, bisect
+from fastseed.debug.tree_digest import digest
+from fastseed.debug.watch_file import MAGIC, Entry, Recording, Writer, record
+
+HEADER = {"rank": 0, "world_size": 1, "every": 1, "groups": ["parameter"]}
+ROW = ["parameter", "w", "float32", [2]]
+
+
+def step_of(step, *values, table=0, start=0):
+    digests = b"".join(value.to_bytes(16, "little") for value in values)
+    return record(b"step", struct.pack("<qBI", step, start, table) + digests)
+
+
+def head(**more):
+    return MAGIC + record(b"head", json.dumps({**HEADER, **more}).encode())
+
+
+def table(*rows):
+    return record(b"tabl", json.dumps(rows or [ROW]).encode())
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A file of three steps, and how many bytes it had after each record."""
+    path = tmp_path / "run" / "rank-0.watch"
+    torch.manual_seed(1)
+    model, ends = nn.Linear(2, 2), []
+    with Watch(model, path=path.parent) as watch:
+        ends.append(path.stat().st_size)
+        for _ in range(3):
+            watch.record()
+            ends.append(path.stat().st_size)
+    return path, ends
+
+
+def test_the_format_is_what_is_written_down(tmp_path):
+    """Byte by byte, as docs/digest.md says it."""
+    model = nn.Linear(2, 1)
+    with Watch(model, path=tmp_path, step=7, every=7, generators=False) as watch:
+        watch.record()
+    data = (tmp_path / "rank-0.watch").read_bytes()
+    assert data[:16] == b"fastseed watch 1"
+    at, found = 16, []
+    while at < len(data):
+        kind, length, check, check_head = struct.unpack_from("<4sIII", data, at)
+        payload = data[at + 16 : at + 16 + length]
+        assert zlib.crc32(payload) == check and zlib.crc32(data[at : at + 12]) == check_head
+        found.append((kind, payload))
+        at += 16 + length
+    assert [kind for kind, _ in found] == [b"head", b"tabl", b"step", b"step"]
+    header = json.loads(found[0][1])
+    assert (header["rank"], header["world_size"], header["every"]) == (0, 1, 7)
+    assert header["groups"] == ["buffer", "gradient", "parameter"]
+    assert json.loads(found[1][1]) == [
+        ["parameter", "weight", "float32", [1, 2]],
+        ["parameter", "bias", "float32", [1]],
+    ]
+    expected = [digest(p).table[""].value for p in (model.weight, model.bias)]
+    for (_, payload), step, start in zip(found[2:], (6, 7), (1, 0), strict=True):
+        assert struct.unpack_from("<qBI", payload) == (step, start, 0)
+        words = payload[13:]
+        assert [int.from_bytes(words[i : i + 16], "little") for i in (0, 16)] == expected
+        assert len(words) == 32
+
+
+def test_any_prefix_is_read_up_to_its_last_whole_record(recorded, tmp_path):
+    path, ends = recorded
+    data = path.read_bytes()
+    whole = Recording(path)
+    cut = tmp_path / "cut"
+    for size in range(len(data)):
+        cut.write_bytes(data[:size])
+        steps = sum(end <= size for end in ends)
+        if steps:
+            found = Recording(cut)
+            assert list(found.steps) == list(range(-1, steps - 1))
+            assert all(found.values(s) == whole.values(s) for s in found.steps)
+            assert found.cut == (size not in ends)
+        elif size < 16:
+            with pytest.raises(ValueError, match="must be a file of fastseed"):
+                Recording(cut)
+    cut.write_bytes(data[: ends[1] + 5])
+    assert "b was cut off in its last record" in bisect(path, cut).notes
+
+
+def test_any_damaged_byte_is_noticed(recorded, tmp_path):
+    path, _ = recorded
+    data, damaged = path.read_bytes(), tmp_path / "damaged"
+    for at in range(len(data)):
+        damaged.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        with pytest.raises(ValueError, match=r"fastseed.bisect: .* (is damaged at byte|must be a)"):
+            Recording(damaged)
+
+
+def test_zeros_behind_a_crash_are_no_damage(recorded, tmp_path):
+    path, ends = recorded
+    file = tmp_path / "zeros"
+    file.write_bytes(path.read_bytes() + bytes(5000))
+    found = Recording(file)
+    assert found.cut and found.end == ends[-1] and len(found.steps) == 4
+    file.write_bytes(path.read_bytes() + bytes(500) + b"x")
+    with pytest.raises(ValueError, match="damaged"):
+        Recording(file)
+
+
+def test_appending_behind_a_crash(recorded):
+    path, ends = recorded
+    with open(path, "ab") as file:
+        file.write(step_of(3, 1, 2)[:-3])
+    torch.manual_seed(1)
+    with Watch(nn.Linear(2, 2), path=path.parent, step=3, append=True) as watch:
+        watch.record()
+    found = Recording(path)
+    assert list(found.steps) == [-1, 0, 1, 2, 3] and not found.cut
+    assert found.values(3) == found.values(2)._replace()
+    assert found.end - ends[-1] == ends[-1] - ends[-2]  # the table is not repeated
+
+
+BAD = {
+    "nothing": b"",
+    "text": b"step,loss\n0,1.0\n" * 9,
+    "another version": b"fastseed watch 2" + head()[16:],
+    "no header": MAGIC,
+    "no header but a table": MAGIC + table(),
+    "two headers": head() + record(b"head", b"{}"),
+    "a header of another type": MAGIC + record(b"head", b"[1]"),
+    "a header without a rank": MAGIC + record(b"head", b'{"every": 1, "world_size": 1}'),
+    "a header with another rank": head(rank="0"),
+    "a header with other groups": head(groups=["loss"]),
+    "groups that are no names": head(groups=[[1]]),
+    "no JSON": head() + record(b"tabl", b"\xff{"),
+    "deep JSON": head() + record(b"tabl", b"[" * 100_000),
+    "a short row": head() + record(b"tabl", b'[["parameter", "w"]]'),
+    "a row of another group": head() + table(["loss", "w", "float32", [2]]),
+    "a row with another shape": head() + table(["parameter", "w", "float32", ["2"]]),
+    "a row with no shape": head() + table(["parameter", "w", "float32", 2]),
+    "a step without a table": head() + step_of(0, 1),
+    "a short step": head() + table() + step_of(0),
+    "a long step": head() + table() + step_of(0, 1, 2),
+    "an empty step": head() + table() + record(b"step", b""),
+    "another start": head() + table() + step_of(0, 1, start=2),
+    "another kind": head() + record(b"more", b""),
+    "a payload without end": head() + struct.pack("<4sIII", b"tabl", 2**32 - 1, 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_foreign_files_are_refused(tmp_path, name):
+    path = tmp_path / "rank-0.watch"
+    path.write_bytes(BAD[name])
+    with pytest.raises(
+        ValueError, match=r"^fastseed.bisect: '.*rank-0.watch' (must be|is damaged)"
+    ):
+        bisect(path, path)
+
+
+def test_good_files_of_the_same_kind_are_taken(tmp_path):
+    """What the bad ones above are bad copies of."""
+    path = tmp_path / "rank-0.watch"
+    path.write_bytes(head() + table() + step_of(0, 1) + step_of(2**62, 2**128 - 1))
+    found = Recording(path)
+    assert [list(found.values(s).items()) for s in found.steps] == [
+        [(Entry("parameter", "w", "float32", (2,)), value)] for value in (1, 2**128 - 1)
+    ]
+
+
+def test_folders_and_steps_without_anything_in_common(tmp_path):
+    for name, step in (("a", 0), ("b", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank-0.watch").write_bytes(head() + table() + step_of(step, 1))
+    with pytest.raises(ValueError, match="a and b must have a step in common"):
+        bisect(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(ValueError, match=r"must hold files of fastseed.Watch, found none"):
+        bisect(tmp_path, tmp_path / "b")
+    with pytest.raises(FileNotFoundError):
+        bisect(tmp_path / "c", tmp_path / "b")
+
+
+def test_the_folder_of_a_run_is_its_recording(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name / "watch").mkdir(parents=True)
+        (tmp_path / name / "watch" / "rank-0.watch").write_bytes(head() + table() + step_of(0, 1))
+    found = bisect(tmp_path / "a", tmp_path / "b" / "watch")
+    assert found.equal and found.compared == 1
+
+
+def test_tables_are_written_when_they_change(tmp_path):
+    path = tmp_path / "rank-0.watch"
+    writer = Writer(path, HEADER, append=False)
+    one, other = (Entry("parameter", "w", "float32", (n,)) for n in (1, 2))
+    for step, entry in enumerate([one, other, one, other, other]):
+        writer.step(step, (entry,), [step], False)
+    writer.close()
+    writer.close()
+    found = Recording(path)
+    assert found.tables == [(one,), (other,)]
+    assert [at.table for at in found.steps.values()] == [0, 1, 0, 1, 1]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/full")
+def test_a_full_disk_leaves_whole_records(tmp_path, monkeypatch):
+    path = tmp_path / "rank-0.watch"
+    writer = Writer(path, HEADER, append=False)
+    entries = (Entry("parameter", "w", "float32", (1,)),)
+    writer.step(0, entries, [1], False)
+    import os
+
+    real = os.write
+
+    def full(file, data):
+        if len(data) < 40:
+            raise OSError(28, "No space left on device")
+        return real(file, bytes(data[:10]))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        writer.step(1, entries, [2], False)
+    monkeypatch.setattr(os, "write", real)
+    writer.step(2, entries, [3], False)
+    writer.close()
+    assert list(Recording(path).steps) == [0, 2]
+
+
+ENDLESS = """
+import sys, torch, fastseed
+watch = fastseed.debug.Watch(torch.nn.Linear(50, 50), path=sys.argv[1])
+while True:
+    watch.record()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
+def test_a_killed_process_leaves_a_file_that_is_read(tmp_path):
+    path = tmp_path / "rank-0.watch"
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(tmp_path)], env=clean_environment(OMP_NUM_THREADS="1")
+    )
+    try:
+        for _ in range(600):
+            if path.exists() and path.stat().st_size > 20_000:
+                break
+            time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait(20)
+    steps = list(Recording(path).steps)
+    assert len(steps) > 100
+    assert all(b - a == 1 for a, b in itertools.pairwise(steps))

@@ -1,0 +1,198 @@
+"""Which ranks share a stream, on every mesh of eight; what ``mesh`` and ``distinct_over`` take."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers.meshes import NAMES, expected_groups, of_rank, ranks_of, shared_by
+from helpers.support import needs_native, reference_narrow_seed, scramble, seeder, snapshot
+
+import fastseed
+from fastseed import SHARED, GeneratorPool
+
+SHAPES = [s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8]
+SUBSETS = [s for n in range(4) for s in itertools.combinations(NAMES, n)]
+
+
+# ---------------------------------------------------------------- exactly the ranks that should
+
+
+def test_there_are_ten_meshes():
+    assert len(SHAPES) == 10
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_mesh_of_eight_ranks(shape):
+    """Built-in, registered and forked streams, along every set of dimensions: real draws."""
+    meshes = list(ranks_of(shape))
+    for along in SUBSETS:
+        drawn = {name: [] for name in ("python", "numpy", "torch", "seed", "pool", "fork", "key")}
+        for rank, where in enumerate(meshes):
+            s = of_rank(rank, where, distinct_over=along)
+            seeds, pool = [], GeneratorPool([torch.Generator(), torch.Generator()])
+            s.register_generator(seeds.append, name="seed")
+            s.register_generator(pool, distinct_over=along)
+            s.reseed(1, 7)
+            drawn["python"].append(random.random())
+            drawn["numpy"].append(np.random.random())
+            drawn["torch"].append(torch.rand(()).item())
+            drawn["seed"].append(seeds[0])
+            drawn["pool"].append(torch.rand((), generator=pool[1]).item())
+            with s.fork_rng("f", distinct_over=along):
+                drawn["fork"].append(torch.rand(()).item())
+            drawn["key"].append(s.derive_key("anything", task=1, epoch=7))
+        groups = expected_groups(meshes, along)
+        for name, values in drawn.items():
+            assert shared_by(values) == groups, (along, name)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("along", SUBSETS, ids=str)
+def test_built_in_streams_that_vary_along_different_dimensions(shape, along):
+    meshes = list(ranks_of(shape))
+    other = tuple(name for name in NAMES if name not in along)
+    drawn = []
+    for rank, where in enumerate(meshes):
+        of_rank(rank, where, distinct_over={"numpy": along, "python": other}).reseed(1, 7)
+        drawn.append((np.random.random(), random.random(), torch.rand(()).item()))
+    numpy, python, torchs = zip(*drawn, strict=True)
+    assert shared_by(numpy) == expected_groups(meshes, along)
+    assert shared_by(python) == expected_groups(meshes, other)
+    assert shared_by(torchs) == [[rank] for rank in range(8)]
+
+
+def test_rank_field_is_the_mixed_radix_index_in_the_order_of_the_mesh():
+    for order in itertools.permutations(("a", "b", "c")):
+        sizes = {"a": 2, "b": 3, "c": 4}
+        for rank, places in enumerate(itertools.product(*(range(sizes[n]) for n in order))):
+            where = {n: (p, sizes[n]) for n, p in zip(order, places, strict=True)}
+            s = of_rank(rank, where, 24, distinct_over=["c", "a"])  # its own order does not matter
+            (f, _), (m, n) = (where[name] for name in order if name != "b")
+            assert s.place == f * n + m
+            assert s._places.of_fork("x", None) == rank
+            assert s.derive_key("numpy", task=1) == s.derive_key("numpy", task=1, rank=f * n + m)
+
+
+def test_a_mesh_of_all_ranks_in_order_changes_nothing():
+    for rank, where in enumerate(ranks_of((2, 2, 2))):
+        of_rank(rank, where).reseed(1, 7, 3)
+        with_mesh = snapshot()
+        seeder(rank=rank, world_size=8).reseed(1, 7, 3)
+        assert with_mesh == snapshot()
+
+
+def test_what_varies_along_nothing_is_shared():
+    where = {"dp": (1, 2), "tp": (1, 2)}
+    s = of_rank(3, where, 4, distinct_over=())
+    assert s.derive_key("numpy", task=1) == s.derive_key("numpy", task=1, rank=SHARED)
+    seeds = [], []
+    s.register_generator(seeds[0].append, shared=True, name="a")
+    s.register_generator(seeds[1].append, distinct_over=(), name="b")
+    assert [entry.shared for entry in s._registry] == [True, True]
+    s.reseed(1)
+    assert seeds[0] == [reference_narrow_seed("a", rank=SHARED)]
+    assert seeds[1] == [reference_narrow_seed("b", rank=SHARED)]
+    alone = seeder(varies=())
+    alone.reseed(1)
+    assert alone.derive_key("python", task=1) == s.derive_key("python", task=1)
+
+
+@pytest.mark.parametrize("distinct_over", [None, ("dp",), {"numpy": ("tp",)}])
+def test_look_ups_and_generators_agree(distinct_over):
+    scramble()
+    s = of_rank(5, {"dp": (1, 2), "pp": (0, 2), "tp": (1, 2)}, distinct_over=distinct_over)
+    s.reseed(3, 4, 5)
+    for name, draw in (("python", random), ("numpy", None), ("torch.cpu", None)):
+        key = s.derive_key(name, task=3, epoch=4, step=5)
+        if name == "python":
+            assert draw.getstate() == random.Random(key).getstate()
+        elif name == "torch.cpu":
+            assert torch.initial_seed() == key % 2**64
+            assert s.derive_seed(name, task=3, epoch=4, step=5) == key % 2**64
+        else:
+            from fastseed._backend.reference import philox
+
+            assert (np.random.get_state()[1] == philox.mt19937_state(key)).all()
+        lo, hi = s.derive_keys(1, name=name, task=3, epoch=4, step=5)[0].tolist()
+        assert lo | hi << 64 == key
+
+
+@needs_native
+def test_streams_that_vary_alike_are_set_in_one_call(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("step by step")
+
+    s = of_rank(2, {"dp": (1, 2), "tp": (0, 2)}, 4, distinct_over=("dp",))
+    monkeypatch.setattr(s._process, "reseed_each", refuse)
+    s.reseed(1)
+
+
+# ---------------------------------------------------------------- forked children
+
+
+def drawn_in_a_child(rank, where):
+    """What a child of ``os.fork`` draws that has streams of its own."""
+    distinct_over = {"numpy": ("tp",), "python": (), "torch.cpu": ("dp",), "seed": ("tp",)}
+    fastseed.init(
+        42, rank=rank, world_size=4, mesh=where, distinct_over=distinct_over, on_os_fork="reseed"
+    )
+    seeds = []
+    fastseed.register_generator(seeds.append, name="seed")
+    fastseed.reseed(1, 7)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with fastseed.fork_rng("f", distinct_over=("dp",)):
+                named = torch.rand(()).item()
+            own = [random.random(), np.random.random(), torch.rand(()).item(), seeds[-1], named]
+            os.write(writing, repr(own).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        found = ast.literal_eval(pipe.read().decode())
+    os.waitpid(child, 0)
+    with fastseed.fork_rng("f", distinct_over=("dp",)):
+        named = torch.rand(()).item()
+    ours = [random.random(), np.random.random(), torch.rand(()).item(), seeds[-1], named]
+    assert not set(found) & set(ours)
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
+def test_forked_children_share_what_their_parents_share():
+    meshes = list(ranks_of((2, 2), ("dp", "tp")))
+    drawn = [drawn_in_a_child(rank, where) for rank, where in enumerate(meshes)]
+    for values, along in zip(
+        zip(*drawn, strict=True), ((), ("tp",), ("dp",), ("tp",), ("dp",)), strict=True
+    ):
+        assert shared_by(values) == expected_groups(meshes, along)
+
+
+# ---------------------------------------------------------------- data
+
+
+@pytest.mark.parametrize(
+    ("where", "share"),
+    [
+        ({"dp": (1, 4), "tp": (1, 2)}, (1, 4)),
+        ({"pp": (1, 2), "dp_replicate": (1, 2), "dp_shard": (0, 2)}, (2, 4)),
+        ({"tp": (3, 4)}, (0, 1)),
+    ],
+)
+def test_the_data_are_cut_along_data_parallel_dimensions(where, share):
+    s = of_rank(3, where, math.prod(size for _, size in where.values()))
+    assert (s.data_rank, s.data_world_size) == share
+
+
+def test_without_a_mesh_each_rank_has_its_share():
+    s = seeder(rank=3, world_size=8)
+    assert (s.data_rank, s.data_world_size, s.mesh) == (3, 8, None)

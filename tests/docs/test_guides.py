@@ -1,0 +1,22 @@
+"""The programs in the guides run, one after another as a reader meets them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+GUIDES = {"data-loading.md": 4, "resume.md": 3, "doctor.md": 1, "digest.md": 2}
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_programs_of_the_guides_run(guide, caplog):
+    programs = re.findall(r"```python\n(.*?)```", (DOCS / guide).read_text(), re.DOTALL)
+    assert len(programs) == GUIDES[guide]
+    names = {"__name__": "guide"}
+    for program in programs:
+        exec(compile(program, guide, "exec"), names)
+    said = [record.getMessage() for record in caplog.records]
+    assert all("was used before in this process" in line for line in said)  # which is the point

@@ -1,0 +1,379 @@
+"""Accelerators' default generators, shown without one: what is queued, who wins, which index."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.support import LOW64, clean_environment, needs_native, scramble, seeder, snapshot
+
+import fastseed
+from fastseed import seeder as seeder_module
+from fastseed._backend import native
+from fastseed.derivation import streams
+from fastseed.generators import accelerator as accelerators
+from fastseed.generators.accelerator import AcceleratorSink, relative_index
+
+
+def lazy_calls() -> list:
+    """What torch would run now, if it initialised CUDA."""
+    return [call for call in torch.cuda._lazy_seed_tracker.get_calls() if call is not None]
+
+
+def initialise() -> None:
+    """What torch.cuda._lazy_init does with what was queued."""
+    for callback, _traceback in lazy_calls():
+        callback()
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch):
+    """A torch built for CUDA, not initialised yet, that will find three devices, 1 the current."""
+    tracker = type(torch.cuda._lazy_seed_tracker)()
+    monkeypatch.setattr(torch.cuda, "_lazy_seed_tracker", tracker)
+    devices = [torch.Generator().manual_seed(900 + i) for i in range(3)]
+    monkeypatch.setattr(AcceleratorSink, "in_one_call", False)
+    monkeypatch.setattr(AcceleratorSink, "_default_generators", lambda self: devices)
+    monkeypatch.setattr(AcceleratorSink, "_current_device", lambda self: 1)
+    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    return devices
+
+
+def expected(s: fastseed.Seeder, *at: int) -> list[int]:
+    """The seeds of ordinals 0, 1, 2, whose relative ordinals are 2, 0, 1."""
+    task, epoch, step = (*at, 0, 0)[:3]
+    return [
+        s.derive_seed("torch.cuda", task=task, epoch=epoch, step=step, index=i) for i in (2, 0, 1)
+    ]
+
+
+def seeds(devices) -> list[int]:
+    return [generator.initial_seed() for generator in devices]
+
+
+# ---------------------------------------------------------------- indices
+
+
+def test_relative_index_of_the_own_device_is_zero():
+    for count in (1, 2, 8):
+        for current in range(count):
+            found = [relative_index(ordinal, current, count) for ordinal in range(count)]
+            assert found[current] == 0
+            assert sorted(found) == list(range(count))
+            assert found[(current + 1) % count] == 1 % count
+
+
+def test_own_device_has_one_stream_whether_it_sees_one_device_or_eight(monkeypatch):
+    """A launcher shows each rank its own GPU, or all eight: the same seed either way."""
+    monkeypatch.setattr(AcceleratorSink, "ready", lambda self: True)
+    monkeypatch.setattr(AcceleratorSink, "in_one_call", False)
+    found = []
+    for current, count in ((0, 1), (5, 8)):
+        devices = [torch.Generator() for _ in range(count)]
+        monkeypatch.setattr(AcceleratorSink, "_default_generators", lambda self, d=devices: d)
+        monkeypatch.setattr(AcceleratorSink, "_current_device", lambda self, c=current: c)
+        at = streams.Coordinates(1, 7, 0)
+        AcceleratorSink("cuda").reseed_members(streams.stream(42, at, "torch.cuda", 3))
+        found.append(devices[current].initial_seed())
+        assert len({g.initial_seed() for g in devices}) == count
+    assert found == [0x272F96A925B03F44] * 2
+
+
+# ---------------------------------------------------------------- before initialisation
+
+
+def test_reseed_queues_and_does_not_initialise(fake_cuda):
+    s = seeder()
+    s.reseed(1, 2)
+    assert seeds(fake_cuda) == [900, 901, 902]
+    assert len(lazy_calls()) == 1
+    initialise()
+    assert seeds(fake_cuda) == expected(s, 1, 2)
+
+
+def test_the_queue_is_replaced_not_grown(fake_cuda):
+    """A CPU job on a CUDA build reseeds for ever and never initialises."""
+    s = seeder()
+    for epoch in range(1000):
+        s.reseed(1, epoch)
+    assert len(lazy_calls()) == 1
+    assert len(torch.cuda._queued_calls) < 100
+    initialise()
+    assert seeds(fake_cuda) == expected(s, 1, 999)
+
+
+def test_whoever_seeded_last_wins(fake_cuda):
+    s = seeder()
+
+    def theirs():
+        for device in fake_cuda:
+            device.manual_seed(7)
+
+    s.reseed(1, 1)
+    torch.cuda._lazy_seed_tracker.queue_seed_all(theirs, [])
+    initialise()
+    assert seeds(fake_cuda) == [7, 7, 7]
+
+    s.reseed(1, 2)
+    initialise()
+    assert seeds(fake_cuda) == expected(s, 1, 2)
+
+    s.reseed(1, 3)
+    torch.cuda._lazy_seed_tracker.queue_seed(lambda: fake_cuda[1].manual_seed(7), [])
+    initialise()
+    assert seeds(fake_cuda) == [*expected(s, 1, 3)[:1], 7, *expected(s, 1, 3)[2:]]
+
+    torch.cuda._lazy_seed_tracker.queue_seed(lambda: fake_cuda[1].manual_seed(7), [])
+    s.reseed(1, 4)
+    initialise()
+    assert seeds(fake_cuda) == expected(s, 1, 4)
+
+
+# What a job may do around torch's initialisation of CUDA, and who seeded devices 0, 1, 2 last. The
+# current device is 1.
+OURS, ALL, ONE, TORCH, INIT = "ours", "seed all", "seed one", "torch.manual_seed", "initialise"
+ORDERS = [
+    ((ALL, OURS), (OURS, OURS, OURS)),
+    ((OURS, ALL), (ALL, ALL, ALL)),
+    ((TORCH, OURS), (OURS, OURS, OURS)),
+    ((OURS, TORCH), (TORCH, TORCH, TORCH)),
+    ((ONE, OURS), (OURS, OURS, OURS)),
+    ((OURS, ONE), (OURS, ONE, OURS)),
+    ((ALL, ONE, OURS, ONE), (OURS, ONE, OURS)),
+    ((OURS, ALL, ONE), (ALL, ONE, ALL)),
+    ((OURS, ALL, OURS), (OURS, OURS, OURS)),
+    ((OURS, OURS, INIT), (OURS, OURS, OURS)),
+    ((OURS, INIT, OURS), (OURS, OURS, OURS)),
+    ((ALL, INIT, OURS), (OURS, OURS, OURS)),
+    ((OURS, INIT, ALL), (ALL, ALL, ALL)),
+    ((OURS, INIT, ONE), (OURS, ONE, OURS)),
+    ((INIT, OURS), (OURS, OURS, OURS)),
+]
+
+
+@pytest.mark.parametrize(("order", "last"), ORDERS, ids=lambda v: "-".join(v).replace(" ", "_"))
+def test_whatever_the_order_the_last_seeding_holds(fake_cuda, monkeypatch, order, last):
+    """With the functions of torch themselves: only what has no devices here is replaced."""
+    monkeypatch.setattr(torch.cuda.random, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda.random, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "default_generators", tuple(fake_cuda))
+    s, epochs, theirs = seeder(), 0, {ALL: 7, ONE: 8, TORCH: 9}
+
+    def initialised():
+        initialise()
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+
+    for what in (*order, *(() if INIT in order else (INIT,))):
+        if what == OURS:
+            epochs += 1
+            s.reseed(1, epochs)
+        elif what == INIT:
+            initialised()
+        else:
+            seed = {ALL: torch.cuda.manual_seed_all, ONE: torch.cuda.manual_seed}
+            seed.get(what, torch.manual_seed)(theirs[what])
+    ours = expected(s, 1, epochs)
+    assert seeds(fake_cuda) == [theirs.get(who, ours[i]) for i, who in enumerate(last)]
+
+
+def test_the_last_seeder_of_two_wins(fake_cuda):
+    a, b = seeder(1), seeder(2)
+    a.reseed(1)
+    b.reseed(1)
+    a.reseed(2)
+    initialise()
+    assert seeds(fake_cuda) == expected(a, 2)
+
+
+def test_queueing_needs_no_tracker(fake_cuda, monkeypatch):
+    """Other accelerators have only the lazy call; a torch without the tracker still works."""
+    queued = []
+    monkeypatch.setattr(torch.cuda, "_lazy_seed_tracker", None)
+    monkeypatch.setattr(torch.cuda, "_lazy_call", lambda call, **how: queued.append((call, how)))
+    s = seeder()
+    s.reseed(1, 2)
+    s.reseed(1, 3)
+    assert all(how == {"seed_all": True} for _, how in queued)
+    for call, _ in queued:
+        call()
+    assert seeds(fake_cuda) == expected(s, 1, 3)
+
+
+# ---------------------------------------------------------------- once it is initialised
+
+
+def test_reseed_seeds_every_visible_device(fake_cuda, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    s = seeder(rank=2, world_size=4)
+    s.reseed(1, 2, 3)
+    assert seeds(fake_cuda) == expected(s, 1, 2, 3)
+    assert lazy_calls() == []
+
+
+def test_legacy_scheme_leaves_accelerators_to_torch(fake_cuda, monkeypatch):
+    """torch.manual_seed queues its own call: the predecessor's one seed for all devices."""
+    seen = []
+    monkeypatch.setattr(torch, "manual_seed", seen.append)
+    s = seeder(scheme="fwr13y")
+    s.reseed(1, 2)
+    assert len(seen) == 1 and lazy_calls() == []
+
+
+def test_reseed_is_refused_while_a_graph_is_captured(fake_cuda, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    s, seen = seeder(), []
+    s.register_generator(seen.append)
+    s.reseed(1, 1)
+    scramble()
+    before = snapshot(), seeds(fake_cuda), list(seen)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError) as caught:
+        s.reseed(1, 2)
+    assert str(caught.value).startswith("fastseed.reseed: must not be called while a CUDA graph")
+    assert "between replays" in str(caught.value) and "StreamBank" in str(caught.value)
+    assert (snapshot(), seeds(fake_cuda), seen) == before and tuple(s.scope) == (1, 1, 0)
+
+
+def test_a_pool_with_a_cuda_member_is_refused_before_any_has_changed(monkeypatch):
+    fastseed.init(42)
+    pool = fastseed.GeneratorPool([torch.Generator().manual_seed(i) for i in range(3)])
+    before = pool.states()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    pool.reseed(1)  # none of its members is on a GPU
+    assert not torch.equal(pool.states(), before)
+    monkeypatch.setattr(pool, "_on_cuda", True)
+    before = pool.states()
+    for name, call in (
+        ("reseed", lambda: pool.reseed(2)),
+        ("manual_seed", lambda: pool.manual_seed([1, 2, 3])),
+    ):
+        with pytest.raises(
+            RuntimeError, match=f"fastseed.GeneratorPool.{name}: must not .*StreamBank"
+        ):
+            call()
+    assert torch.equal(pool.states(), before)
+
+
+def test_a_failing_accelerator_is_reported_and_the_rest_is_reseeded(fake_cuda, monkeypatch):
+    def fails(self):
+        raise RuntimeError("device lost")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    s, seen = seeder(), []
+    s.register_generator(seen.append)
+    s.reseed(1, 1)
+    clean = snapshot()
+    scramble()
+    monkeypatch.setattr(AcceleratorSink, "_default_generators", fails)
+    with pytest.raises(fastseed.ReseedError) as caught:
+        s.reseed(1, 1)
+    assert list(caught.value.failures) == ["torch.cuda"]
+    assert snapshot() == clean and len(seen) == 2 and seen[0] == seen[1]
+
+
+def test_state_of_devices_is_saved_and_put_back(fake_cuda, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    fastseed.init(42)
+    fastseed.reseed(1, 2)
+    torch.rand(5, generator=fake_cuda[2])
+    state = fastseed.state_dict(rng=True)
+    expected_draws = [torch.rand(3, generator=g).tolist() for g in fake_cuda]
+    fastseed.load_state_dict(state)
+    assert [torch.rand(3, generator=g).tolist() for g in fake_cuda] == expected_draws
+
+
+# ---------------------------------------------------------------- what is really there
+
+
+@needs_native
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
+@pytest.mark.parametrize("kind", ["cuda", "xpu", "mps"])
+def test_no_device_no_generator(kind):
+    assert native.generators.default_generators(kind) == []
+
+
+def test_compiled_types_are_those_of_this_torch():
+    kinds = accelerators.compiled_types()
+    assert ("cuda" in kinds) == (torch.version.cuda is not None or torch.version.hip is not None)
+    assert kinds == accelerators.compiled_types()
+
+
+def test_reseed_does_not_initialise_cuda():
+    already = torch.cuda.is_initialized()
+    seeder().reseed(1)
+    assert torch.cuda.is_initialized() == already
+
+
+@pytest.mark.cuda
+def test_cuda_generators_get_their_keys():
+    torch.cuda.init()
+    s = seeder(rank=3, world_size=8)
+    s.reseed(1, 7)
+    count, current = torch.cuda.device_count(), torch.cuda.current_device()
+    for ordinal in range(count):
+        generator = torch.cuda.default_generators[ordinal]
+        index = relative_index(ordinal, current, count)
+        assert generator.initial_seed() == s.derive_seed("torch.cuda", task=1, epoch=7, index=index)
+        assert generator.get_offset() == 0
+    first = torch.rand(5, device="cuda")
+    s.reseed(1, 7)
+    assert torch.equal(first, torch.rand(5, device="cuda"))
+
+
+@pytest.mark.cuda
+def test_cuda_generators_in_a_pool():
+    fastseed.init(42)
+    members = [torch.Generator("cuda"), torch.Generator(), torch.Generator("cuda")]
+    pool = fastseed.GeneratorPool(members)
+    pool.reseed(1)
+    keys = [fastseed.derive_key("pool", task=1, index=i) & LOW64 for i in range(3)]
+    assert [g.initial_seed() for g in members] == keys
+    pool.manual_seed([5, 6, 7])
+    assert [g.initial_seed() for g in members] == [5, 6, 7]
+
+
+@pytest.mark.cuda
+def test_cuda_capture_refuses_and_replays_follow_the_seed():
+    s = seeder()
+    static = torch.zeros(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with pytest.raises(RuntimeError, match="while a CUDA graph is captured"):
+            s.reseed(1)
+        static.copy_(torch.rand(4, device="cuda"))
+    drawn = []
+    for epoch in (1, 2, 1):
+        s.reseed(1, epoch)
+        graph.replay()
+        drawn.append(static.tolist())
+    assert drawn[0] == drawn[2] != drawn[1]
+
+
+# ---------------------------------------------------------------- the switch
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is skipped on this machine")
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_switch_turns_skipped_cuda_tests_into_failures(switch, tmp_path):
+    here = Path(__file__).resolve().parents[1]
+    (tmp_path / "test_one.py").write_text(
+        "import pytest\n\n@pytest.mark.cuda\ndef test_one():\n    pass\n"
+    )
+    (tmp_path / "conftest.py").write_text((here / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda: x\n")
+    path = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        env=clean_environment(FAIL_WITHOUT_CUDA=switch, PYTHONPATH=path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == int(switch), done.stdout + done.stderr
+    assert ("needs a CUDA device, and FAIL_WITHOUT_CUDA=1" in done.stdout) == (switch == "1")

@@ -1,0 +1,296 @@
+"""How a key becomes the state of each library, on the fast path and on the public one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import (
+    holds_key,
+    needs_native,
+    repr_state,
+    run_script,
+    scramble,
+    seeder,
+    snapshot,
+    torch_words,
+)
+
+import fastseed
+from fastseed._backend import derive_ops
+from fastseed._backend.reference import philox
+from fastseed.generators import adapters
+from fastseed.generators.numpy_rng import NumpyLegacySink, NumpySink
+
+# One to four 32-bit words, with zero words on top, in the middle and below.
+KEYS = [
+    0, 1, 2**32 - 1, 2**32, 2**32 + 7, 2**64 - 1, 2**64, 2**64 + 5, 5 << 64, 2**96 - 1, 2**96,
+    2**96 + 2**32, 1 << 127, 2**128 - 1, 0x0123456789ABCDEF_FEDCBA9876543210,
+]  # fmt: skip
+
+BIT_GENERATORS = [
+    np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64,
+]  # fmt: skip
+
+
+@pytest.fixture(params=["in place", "public"])
+def path(request, monkeypatch):
+    """Both ways to write a state: into memory that was verified, and through public calls."""
+    if request.param == "public":
+        monkeypatch.setattr(NumpyLegacySink, "_find_address", lambda self, bit_generator: None)
+        monkeypatch.setattr(adapters.PythonSink, "_find_state", lambda self: None)
+    elif derive_ops.backend != "native":
+        pytest.skip("only native code writes in place")
+    return request.param
+
+
+# ---------------------------------------------------------------- Python
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_python_takes_all_bits_of_the_key(path, key):
+    own = random.Random(99)
+    own.gauss(0, 1)
+    sink = adapters.PythonSink(own)
+    assert (sink.address is None) == (path == "public")
+    sink.reseed(key)
+    clean = random.Random()
+    clean.seed(key)
+    assert own.getstate() == clean.getstate()
+    assert [own.gauss(0, 1), own.random(), own.getrandbits(100)] == [
+        clean.gauss(0, 1), clean.random(), clean.getrandbits(100),
+    ]  # fmt: skip
+
+
+def test_python_global_generator(path):
+    random.gauss(0, 1)
+    adapters.PythonSink().reseed(2**100 + 3)
+    assert random.getstate() == random.Random(2**100 + 3).getstate()
+
+
+def test_python_subclass_is_seeded_through_its_own_method():
+    class Loud(random.Random):
+        def seed(self, *arguments):
+            self.asked = arguments
+            super().seed(*arguments)
+
+    own = Loud(3)
+    sink = adapters.PythonSink(own)
+    assert sink.address is None
+    sink.reseed(2**70)
+    assert own.asked == (2**70,) and own.getstate() == random.Random(2**70).getstate()
+
+
+def test_wrapped_module_functions_are_not_in_the_way(monkeypatch):
+    """Tools that watch for stray seeding replace these functions."""
+    for module, name in ((random, "seed"), (random, "random"), (np.random, "standard_normal")):
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, f=original: f(*a))
+    s = seeder()
+    scramble()
+    s.reseed(1)
+    key = s.derive_key("python", task=1)
+    assert random.getstate() == random.Random(key).getstate()
+    state = np.random.get_state(legacy=False)
+    assert state["has_gauss"] == 0
+    expected = philox.mt19937_state(s.derive_key("numpy", task=1))
+    assert np.array_equal(state["state"]["key"], expected)
+
+
+# ---------------------------------------------------------------- NumPy, legacy
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("key", KEYS)
+def test_numpy_takes_the_full_state(path, cached, key):
+    np.random.seed(1)
+    np.random.standard_normal(2 - cached)  # an odd number leaves one cached
+    assert np.random.get_state(legacy=False)["has_gauss"] == cached
+    np.random.random(3)  # the position is in the middle of a block
+    NumpyLegacySink().reseed(key)
+    state = np.random.get_state(legacy=False)
+    assert np.array_equal(state["state"]["key"], philox.mt19937_state(key))
+    assert (state["state"]["pos"], state["has_gauss"]) == (624, 0)
+    assert state["state"]["key"].dtype == np.uint32
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_numpy_draws_follow_the_state(path, cached):
+    """Every draw after a reseed is that of a fresh generator with these words."""
+    np.random.seed(1)
+    np.random.standard_normal(1 + cached)
+    NumpyLegacySink().reseed(2**127 + 9)
+    clean = np.random.RandomState()
+    state = {"key": philox.mt19937_state(2**127 + 9), "pos": 624}
+    clean.set_state(
+        {"bit_generator": "MT19937", "state": state, "has_gauss": 0, "gauss": 0.0},
+    )
+    assert np.array_equal(np.random.standard_normal(5), clean.standard_normal(5))
+    assert np.array_equal(np.random.random(1000), clean.random_sample(1000))
+
+
+def test_numpy_randomstate(path):
+    own = np.random.RandomState(4)
+    own.standard_normal()
+    before = snapshot()
+    sink = NumpyLegacySink(own)
+    for key in KEYS:
+        sink.reseed(key)
+        state = own.get_state(legacy=False)
+        assert np.array_equal(state["state"]["key"], philox.mt19937_state(key))
+        assert (state["state"]["pos"], state["has_gauss"]) == (624, 0)
+    assert snapshot() == before
+
+
+@pytest.mark.parametrize("kind", BIT_GENERATORS[1:])
+def test_numpy_randomstate_on_another_bit_generator(kind):
+    own = np.random.RandomState(kind(4))
+    own.standard_normal()
+    NumpyLegacySink(own).reseed(77)
+    clean = np.random.RandomState(kind(np.random.SeedSequence(77)))
+    assert np.array_equal(own.standard_normal(5), clean.standard_normal(5))
+
+
+@pytest.mark.parametrize("kind", BIT_GENERATORS[1:])
+def test_numpy_global_generator_may_be_swapped_at_any_time(path, kind):
+    s = seeder()
+    s.reseed(1, 1)
+    usual = np.random.random(4)
+    ours = np.random.get_bit_generator()
+
+    np.random.set_bit_generator(kind(3))
+    np.random.standard_normal()
+    s.reseed(1, 1)
+    key = s.derive_key("numpy", task=1, epoch=1)
+    clean = np.random.RandomState(kind(np.random.SeedSequence(key)))
+    assert np.array_equal(np.random.standard_normal(5), clean.standard_normal(5))
+
+    np.random.set_bit_generator(np.random.MT19937(8))
+    s.reseed(1, 1)
+    assert np.array_equal(np.random.random(4), usual)
+
+    np.random.set_bit_generator(ours)
+    s.reseed(1, 1)
+    assert np.array_equal(np.random.random(4), usual)
+
+
+# ---------------------------------------------------------------- NumPy, Generator
+
+
+@pytest.mark.parametrize("kind", BIT_GENERATORS)
+def test_numpy_generator_is_rebuilt_in_place(kind):
+    bit_generator = kind(3)
+    own = np.random.Generator(bit_generator)
+    own.integers(0, 9, dtype=np.uint16)  # leaves half a word cached
+    NumpySink(own).reseed(2**128 - 5)
+    clean = np.random.Generator(kind(np.random.SeedSequence(2**128 - 5)))
+    assert own.bit_generator is bit_generator
+    assert repr_state(own.bit_generator.state) == repr_state(clean.bit_generator.state)
+    assert np.array_equal(own.standard_normal(5), clean.standard_normal(5))
+
+
+@pytest.mark.parametrize("kind", BIT_GENERATORS)
+def test_numpy_generator_spawns_from_the_new_key(kind):
+    own = np.random.Generator(kind(3))
+    own.spawn(2)
+    NumpySink(own).reseed(91)
+    clean = np.random.Generator(kind(np.random.SeedSequence(91)))
+    for _ in range(2):  # the count of children starts again, and goes on
+        children = zip(own.spawn(3), clean.spawn(3), strict=True)
+        assert all(a.random() == b.random() for a, b in children)
+
+
+# ---------------------------------------------------------------- torch
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_torch_takes_the_full_state(key):
+    generator = torch.Generator()
+    torch.randn((), generator=generator, dtype=torch.float64)  # leaves one cached
+    torch.randn(3, generator=generator)
+    adapters.TorchSink(generator).reseed(key)
+    assert holds_key(generator, key)
+
+
+def test_torch_default_generator():
+    torch.randn(3)
+    before = random.getstate()
+    adapters.TorchSink().reseed(2**90)
+    assert holds_key(torch.default_generator, 2**90)
+    assert random.getstate() == before
+
+
+def test_torch_draws_follow_the_words():
+    """The first words that come out are those of MT19937 from the documented state."""
+    generator = torch.Generator()
+    adapters.TorchSink(generator).reseed(2**70 + 1)
+    clean = np.random.RandomState()
+    clean.set_state(("MT19937", philox.mt19937_state(2**70 + 1), 624, 0, 0.0))
+    drawn = torch.empty(1500, dtype=torch.int32).random_(generator=generator).numpy()
+    expected = clean.randint(0, 2**32, 1500, dtype=np.uint32) & 0x7FFFFFFF
+    assert np.array_equal(drawn, expected)
+
+
+def test_torch_generator_keeps_no_cached_normal():
+    """manual_seed clears what randn left behind; so must a full-state reseed."""
+    draws = []
+    for leave_cached in (False, True):
+        generator = torch.Generator()
+        if leave_cached:
+            torch.randn((), generator=generator, dtype=torch.float64)
+            torch.randn((), generator=generator)
+        adapters.TorchSink(generator).reseed(5)
+        draws.append(torch.randn((), generator=generator, dtype=torch.float64).item())
+        draws.append(torch.randn((), generator=generator).item())
+    assert draws[:2] == draws[2:]
+
+
+# ---------------------------------------------------------------- paths and backends agree
+
+
+def test_public_path_gives_the_same_process_states(monkeypatch):
+    s = seeder(42, rank=1, world_size=2)
+    scramble()
+    s.reseed(1, 2, 3)
+    native = snapshot()
+    monkeypatch.setattr(NumpyLegacySink, "_find_address", lambda self, bit_generator: None)
+    monkeypatch.setattr(adapters.PythonSink, "_find_state", lambda self: None)
+    scramble()
+    seeder(42, rank=1, world_size=2).reseed(1, 2, 3)
+    assert snapshot() == native
+
+
+@needs_native
+@pytest.mark.parametrize("simd", derive_ops.simd_paths())
+def test_every_simd_path_gives_the_same_states(simd):
+    key = 0x0123456789ABCDEF_FEDCBA9876543210
+    derive_ops.set_simd(simd)
+    assert derive_ops.simd() == simd
+    generator = torch.Generator()
+    adapters.TorchSink(generator).reseed(key)
+    assert np.array_equal(torch_words(generator), philox.mt19937_state(key))
+    s = seeder()
+    s.reseed(1, 2)
+    state = np.random.get_state(legacy=False)["state"]["key"]
+    numpy_key = s.derive_key("numpy", task=1, epoch=2)
+    assert np.array_equal(state, philox.mt19937_state(numpy_key))
+
+
+def test_unknown_simd_path_is_refused():
+    if derive_ops.backend == "native":
+        with pytest.raises(ValueError, match=r"must be one of portable.*, got sse9"):
+            derive_ops.set_simd("sse9")
+    else:
+        with pytest.raises(RuntimeError, match="no native kernels"):
+            derive_ops.set_simd("portable")
+
+
+def test_reference_backend_gives_the_same_states():
+    fastseed.init(42, rank=3, world_size=8)
+    theirs = run_script("process_states.py", FASTSEED_BACKEND="reference")
+    ours = run_script("process_states.py")
+    assert theirs.pop("backend") == "reference"
+    assert ours.pop("backend") == fastseed.build_info()["backend"]
+    assert theirs == ours

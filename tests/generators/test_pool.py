@@ -1,0 +1,322 @@
+"""GeneratorPool: the loop over manual_seed bit for bit, and keys of consecutive indices."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import holds_key, needs_native, seeder, snapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastseed
+from fastseed import GeneratorPool
+from fastseed._backend import derive_ops
+
+EDGES = [0, 1, -1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -(2**63), -(2**32), 12345678901234567]
+
+
+def used(n: int) -> list[torch.Generator]:
+    """n generators in the middle of things: positions differ, and normals are cached."""
+    generators = [torch.Generator().manual_seed(1000 + i) for i in range(n)]
+    for i, generator in enumerate(generators):
+        torch.rand(i % 7 + 1, generator=generator)
+        torch.randn((), generator=generator, dtype=torch.float64)
+        if i % 2:
+            torch.randn((), generator=generator)
+    return generators
+
+
+def seeds_for(n: int) -> list[int]:
+    return [(EDGES[i % len(EDGES)] + i // len(EDGES)) % 2**64 for i in range(n)]
+
+
+def states(generators) -> list[bytes]:
+    return [g.get_state().numpy().tobytes() for g in generators]
+
+
+def loop(generators, seeds) -> list[bytes]:
+    """The states that the Python loop leaves."""
+    for generator, seed in zip(generators, seeds, strict=True):
+        generator.manual_seed(seed)
+    return states(generators)
+
+
+# ---------------------------------------------------------------- manual_seed
+
+
+@pytest.mark.parametrize("n", range(71))
+def test_manual_seed_is_the_loop_bit_for_bit(n):
+    seeds = seeds_for(n)
+    pool = GeneratorPool(used(n))
+    assert pool.manual_seed(seeds) is None
+    assert states(pool) == loop(used(n), seeds)
+    assert [g.initial_seed() for g in pool] == seeds
+
+
+@needs_native
+@pytest.mark.parametrize("simd", derive_ops.simd_paths())
+def test_manual_seed_on_every_simd_path(simd):
+    derive_ops.set_simd(simd)
+    for n in (1, 7, 8, 9, 15, 16, 17, 33, 70):
+        pool = GeneratorPool(used(n))
+        pool.manual_seed(seeds_for(n))
+        assert states(pool) == loop(used(n), seeds_for(n)), n
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_manual_seed_on_any_number_of_threads(threads):
+    torch.set_num_threads(threads)
+    pool = GeneratorPool(used(300))
+    pool.manual_seed(seeds_for(300))
+    assert states(pool) == loop(used(300), seeds_for(300))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(st.lists(st.integers(-(2**63), 2**64 - 1), max_size=40))
+def test_manual_seed_over_random_seeds(seeds):
+    pool = GeneratorPool(used(len(seeds)))
+    pool.manual_seed(seeds)
+    assert states(pool) == loop(used(len(seeds)), seeds)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_manual_seed_of_duplicates_the_last_wins(threads):
+    torch.set_num_threads(threads)
+    places = [(i * 7) % 90 for i in range(400)]  # each generator stands there four or five times
+    mine, theirs = used(90), used(90)
+    for _ in range(20):
+        GeneratorPool([mine[i] for i in places]).manual_seed(range(400))
+        loop([theirs[i] for i in places], range(400))
+        assert states(mine) == states(theirs)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_manual_seed_clears_cached_normals(order):
+    generator = torch.Generator().manual_seed(3)
+    for dtype in (torch.float64, torch.float32)[::order]:
+        torch.randn((), generator=generator, dtype=dtype)
+        GeneratorPool([generator]).manual_seed([9])
+        clean = torch.Generator().manual_seed(9)
+        for kind in (torch.float64, torch.float32):
+            assert torch.equal(
+                torch.randn(3, generator=generator, dtype=kind),
+                torch.randn(3, generator=clean, dtype=kind),
+            )
+
+
+def _forms():
+    values = [5, 0, 2**31 - 1, 77, 3]
+    yield "list", values
+    yield "tuple", tuple(values)
+    yield "range", range(10, 15)
+    yield "NumPy integers", [np.int64(v) for v in values]
+    for dtype in (np.int32, np.int64, np.uint32, np.uint64):
+        yield np.dtype(dtype).name, np.array(values, dtype)
+    yield "big-endian", np.array(values, ">i8")
+    yield "strided array", np.arange(10, dtype=np.uint64)[::2]
+    yield "reversed array", np.arange(5)[::-1]
+    for dtype in (torch.int32, torch.int64, torch.uint32, torch.uint64):
+        yield str(dtype), torch.tensor(values, dtype=dtype)
+    yield "uint8", torch.tensor([0, 1, 2, 254, 255], dtype=torch.uint8)
+    yield "strided tensor", torch.arange(10)[::2]
+    yield "negative int32", torch.tensor([-1, -2, -3, -4, -5], dtype=torch.int32)
+    yield "negative int64", np.array([-1, -(2**63), -3, 4, 5])
+    yield "top uint64", np.array([2**64 - 1, 2**63, 1, 2, 3], dtype=np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("form", "seeds"), list(_forms()), ids=lambda v: v if type(v) is str else ""
+)
+def test_manual_seed_takes_every_form(form, seeds):
+    pool = GeneratorPool(used(5))
+    pool.manual_seed(seeds)
+    assert states(pool) == loop(used(5), [int(seed) for seed in seeds])
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error", "says"),
+    [
+        ([1, 2], ValueError, r"seeds must be of shape \(3,\), got \(2,\)"),
+        ([1, 2, 3, 4], ValueError, r"seeds must be of shape \(3,\), got \(4,\)"),
+        (
+            torch.zeros(3, 1, dtype=torch.int64),
+            ValueError,
+            r"seeds must be of shape \(3,\), got \(3, 1\)",
+        ),
+        (
+            torch.zeros((), dtype=torch.int64),
+            ValueError,
+            r"seeds must be of shape \(3,\), got \(\)",
+        ),
+        ([1, 2, 2**64], ValueError, r"seeds\[2\] must be in \[.*\], got 18446744073709551616"),
+        ([1, -(2**63) - 1, 3], ValueError, r"seeds\[1\] must be in"),
+        ([1.0, 2, 3], TypeError, r"seeds\[0\] must be an integer, got 1.0 of type float"),
+        ([1, True, 3], TypeError, r"seeds\[1\] must be an integer, got True of type bool"),
+        ([1, 2, "3"], TypeError, r"seeds\[2\] must be an integer, got '3' of type str"),
+        (torch.zeros(3), TypeError, "seeds must be integers, got"),
+        (torch.zeros(3, dtype=torch.bool), TypeError, "seeds must be integers, got"),
+        (np.zeros(3), TypeError, "seeds must be integers, got dtype float64"),
+    ],
+)
+def test_manual_seed_refuses(seeds, error, says):
+    pool = GeneratorPool(used(3))
+    before = states(pool)
+    with pytest.raises(error, match=r"^fastseed\.GeneratorPool\.manual_seed: " + says):
+        pool.manual_seed(seeds)
+    assert states(pool) == before
+
+
+# ---------------------------------------------------------------- reseed
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 15, 16, 17, 70])
+def test_reseed_gives_member_i_the_key_of_index_i(n):
+    fastseed.init(42, rank=3, world_size=8)
+    pool = GeneratorPool(used(n), name="p")
+    pool.reseed(1, 7, 9)
+    for i, generator in enumerate(pool):
+        assert holds_key(generator, fastseed.derive_key("p", task=1, epoch=7, step=9, index=i)), i
+
+
+@needs_native
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("simd", derive_ops.simd_paths())
+def test_reseed_on_every_path_and_thread_count(simd, threads):
+    derive_ops.set_simd(simd)
+    torch.set_num_threads(threads)
+    fastseed.init(42)
+    pool = GeneratorPool(used(200))
+    pool.reseed(1, 7)
+    for i in (0, 1, 63, 64, 65, 128, 199):
+        assert holds_key(pool[i], fastseed.derive_key("pool", task=1, epoch=7, index=i)), i
+
+
+def test_reseed_is_the_same_on_one_thread_and_two():
+    fastseed.init(42)
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        pool = GeneratorPool(used(500))
+        pool.reseed(1, 2)
+        found.append(states(pool))
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 500
+
+
+def test_reseed_is_prefix_stable():
+    fastseed.init(42)
+    long, short = GeneratorPool(used(40)), GeneratorPool(used(13))
+    long.reseed(1)
+    short.reseed(1)
+    assert states(long)[:13] == states(short)
+
+
+def test_reseed_of_duplicates_the_last_wins():
+    fastseed.init(42)
+    a, b = used(2)
+    GeneratorPool([a, b, a, a, b], name="p").reseed(1)
+    assert holds_key(a, fastseed.derive_key("p", task=1, index=3))
+    assert holds_key(b, fastseed.derive_key("p", task=1, index=4))
+
+
+def test_reseed_touches_nothing_else():
+    fastseed.init(42)
+    before = snapshot()
+    GeneratorPool(used(3)).reseed(1)
+    assert snapshot() == before
+
+
+def test_default_generator_may_be_a_member():
+    s = seeder(42, rank=0)
+    fastseed.init(42)
+    GeneratorPool([torch.default_generator], name="p").reseed(1)
+    assert holds_key(torch.default_generator, s.derive_key("p", task=1))
+
+
+def test_pool_as_a_sequence():
+    generators = used(3)
+    pool = GeneratorPool(iter(generators), name="mine")
+    assert len(pool) == 3 and pool[1] is generators[1] and pool.name == "mine"
+    assert "3 generators" in repr(pool) and "mine" in repr(pool)
+    assert len(GeneratorPool([])) == 0
+
+
+@pytest.mark.parametrize("bad", [None, 1, "cpu", np.random.default_rng(1)])
+def test_pool_names_the_member_that_is_no_generator(bad):
+    with pytest.raises(
+        TypeError, match=r"^fastseed\.GeneratorPool: generators\[2\] must be a torch.Generator, got"
+    ):
+        GeneratorPool([*used(2), bad])
+
+
+def test_pool_refuses_bad_names():
+    with pytest.raises(TypeError, match=r"^fastseed\.GeneratorPool: name must be a string, got 3"):
+        GeneratorPool([], name=3)
+    with pytest.raises(ValueError, match=r"^fastseed\.GeneratorPool: name must not be empty"):
+        GeneratorPool([], name="")
+
+
+def test_pool_refuses_bad_coordinates_and_changes_nothing():
+    fastseed.init(42)
+    pool = GeneratorPool(used(3))
+    before = states(pool)
+    with pytest.raises(ValueError, match=r"^fastseed\.GeneratorPool\.reseed: task must be in"):
+        pool.reseed(-1)
+    with pytest.raises(TypeError, match=r"^fastseed\.GeneratorPool\.reseed: epoch must be an int"):
+        pool.reseed(1, 1.0)
+    assert states(pool) == before
+
+
+def test_pool_needs_init_and_the_scheme_with_keys():
+    pool = GeneratorPool(used(3))
+    with pytest.raises(
+        RuntimeError, match=r"^fastseed\.GeneratorPool\.reseed: call fastseed\.init\(\.\.\.\) first"
+    ):
+        pool.reseed(1)
+    fastseed.init(42, scheme="fwr13y")
+    with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
+        pool.reseed(1)
+    pool.manual_seed([1, 2, 3])
+
+
+@needs_native
+@pytest.mark.timeout(60)
+def test_overlapping_pools_in_many_threads_do_not_lock_up():
+    """Pools over the same generators in opposite orders, while others draw from them."""
+    fastseed.init(42)
+    generators = used(64)
+    pools = [GeneratorPool(generators), GeneratorPool(generators[::-1])]
+    stop, failures = threading.Event(), []
+
+    def guarded(work):
+        try:
+            while not stop.is_set():
+                work()
+        except Exception as error:  # pragma: no cover
+            failures.append(error)
+
+    works = [lambda p=p: p.manual_seed(range(64)) for p in pools]
+    works += [lambda p=p: p.reseed(1, 1) for p in pools]
+    works += [lambda: [torch.rand(50, generator=g) for g in generators]]
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    stop.wait(1.0)
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert failures == []
+    pools[0].manual_seed(range(64))
+    assert states(generators) == loop(used(64), range(64))
+
+
+@pytest.mark.parametrize("values", [None, 3])
+def test_what_is_no_sequence_is_refused(values):
+    with pytest.raises(TypeError, match=r"fastseed.GeneratorPool: generators must be a sequence"):
+        GeneratorPool(values)
+    with pytest.raises(TypeError, match=r"GeneratorPool.manual_seed: seeds must be a sequence"):
+        GeneratorPool([torch.Generator()]).manual_seed(values)

@@ -1,0 +1,362 @@
+"""What is refused, in which words, and what a refusal or a failure leaves behind."""
+
+from __future__ import annotations
+
+import logging
+import random
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import reference_narrow_seed, run_script, scramble, seeder, snapshot
+
+import fastseed
+
+# ---------------------------------------------------------------- before init
+
+CALLS = {
+    "get_master_seed": lambda: fastseed.get_master_seed(),
+    "reseed": lambda: fastseed.reseed(0),
+    "register_generator": lambda: fastseed.register_generator(print),
+    "unregister_generator": lambda: fastseed.unregister_generator(print),
+    "key": lambda: fastseed.derive_key("x", task=1),
+    "seed": lambda: fastseed.derive_seed("x", task=1),
+    "derive_keys": lambda: fastseed.derive_keys(1, name="x", task=1),
+    "derive_seeds": lambda: fastseed.derive_seeds(1, name="x", task=1),
+    "state_dict": lambda: fastseed.state_dict(),
+    "load_state_dict": lambda: fastseed.load_state_dict({}),
+}
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_before_init_every_function_says_to_call_it(function):
+    before = snapshot()
+    with pytest.raises(RuntimeError) as caught:
+        CALLS[function]()
+    assert str(caught.value) == f"fastseed.{function}: call fastseed.init(...) first"
+    assert snapshot() == before
+
+
+# ---------------------------------------------------------------- coordinates
+
+TOPS = {"task": 2**24 - 1, "epoch": 2**32 - 1, "step": 2**64 - 1}
+WRONG_TYPES = [True, False, 1.0, float("nan"), "1", b"1", None, [1], np.float64(1), np.bool_(True)]
+
+
+@pytest.fixture
+def started():
+    """A process in the middle of things: what :func:`refused` compares with."""
+    fastseed.init(42, rank=3, world_size=8)
+    seen = []
+    fastseed.register_generator(seen.append)
+    fastseed.reseed(1, 1)
+    scramble()
+    return seen
+
+
+def refused(error, text, call, seen):
+    """``call`` raises exactly this, and reseeds nothing."""
+    before = snapshot()
+    count = len(seen)
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == text
+    assert snapshot() == before and len(seen) == count
+    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("value", WRONG_TYPES, ids=repr)
+@pytest.mark.parametrize("name", TOPS)
+def test_coordinates_of_a_wrong_type(started, name, value):
+    text = (
+        f"fastseed.reseed: {name} must be an integer, got {value!r} of type {type(value).__name__}"
+    )
+    arguments = {"task": 1, "epoch": 0, name: value}
+    refused(TypeError, text, lambda: fastseed.reseed(**arguments), started)
+
+
+@pytest.mark.parametrize("name", TOPS)
+def test_coordinates_out_of_range(started, name):
+    for value in (-1, TOPS[name] + 1, 2**200):
+        text = f"fastseed.reseed: {name} must be in [0, {TOPS[name]}], got {value}"
+        arguments = {"task": 1, "epoch": 0, name: value}
+        refused(ValueError, text, lambda a=arguments: fastseed.reseed(**a), started)
+    fastseed.reseed(**{"task": 1, "epoch": 0, name: TOPS[name]})
+
+
+def test_numpy_integers_are_integers():
+    s = seeder()
+    s.reseed(1, 2, 3)
+    expected = snapshot()
+    for kind in (np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64):
+        s.reseed(kind(1), kind(2), kind(3))
+        assert snapshot() == expected
+        assert seeder(kind(42)).derive_key("x", task=kind(1)) == s.derive_key("x", task=1)
+    s.reseed(1, 0, np.uint64(2**64 - 1))
+    assert tuple(s.scope) == (1, 0, 2**64 - 1)
+    assert type(s.scope.step) is int
+
+
+def test_zero_dimensional_tensors_are_not_integers(started):
+    with pytest.raises(TypeError, match=r"^fastseed\.reseed: epoch must be an integer, got tensor"):
+        fastseed.reseed(1, torch.tensor(3))
+
+
+def test_long_values_are_shortened(started):
+    with pytest.raises(ValueError) as caught:
+        fastseed.reseed(1, 10**400)
+    assert len(str(caught.value)) < 200 and str(caught.value).endswith("...")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"master_seed": -1}, ValueError, "master_seed must be in [0, 18446744073709551615]"),
+        ({"master_seed": 2**64}, ValueError, "master_seed must be in [0, 18446744073709551615]"),
+        ({"master_seed": 1.0}, TypeError, "master_seed must be an integer, got 1.0 of type float"),
+        ({"master_seed": True}, TypeError, "master_seed must be an integer, got True of type bool"),
+        ({"master_seed": "42"}, TypeError, "master_seed must be an integer, got '42' of type str"),
+        ({"ngpus": 0}, ValueError, "ngpus must be in [1, 16777215], got 0"),
+        ({"ngpus": 2**24}, ValueError, "ngpus must be in [1, 16777215], got 16777216"),
+        ({"ngpus": "8"}, TypeError, "ngpus must be an integer, got '8' of type str"),
+        ({"ngpus": 8, "local_rank": 8}, ValueError, "rank must be in [0, 8), got 8"),
+        ({"ngpus": 8, "local_rank": -1}, ValueError, "local_rank must be in [0, 16777214], got -1"),
+        ({"rank": 2, "world_size": 2}, ValueError, "rank must be in [0, 2), got 2"),
+        ({"rank": True, "world_size": 2}, TypeError, "rank must be an integer, got True of type"),
+        ({"rank": 0, "world_size": 2.0}, TypeError, "world_size must be an integer, got 2.0 of"),
+        ({"scheme": "v0"}, ValueError, "scheme must be one of ('philox-v1', 'fwr13y'), got 'v0'"),
+        ({"scheme": None}, ValueError, "scheme must be one of ('philox-v1', 'fwr13y'), got None"),
+    ],
+)  # fmt: skip
+def test_init_refuses(arguments, error, says):
+    before = snapshot()
+    with pytest.raises(error) as caught:
+        fastseed.init(**arguments)
+    assert str(caught.value).startswith("fastseed.init: " + says)
+    assert snapshot() == before and fastseed.seeder.api._seeder is None
+
+
+@pytest.mark.parametrize("function", ["key", "seed", "derive_keys", "derive_seeds"])
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"name": 3}, TypeError, "name must be a string, got 3 of type int"),
+        ({"name": ""}, ValueError, "name must not be empty, got ''"),
+        ({"task": -1}, ValueError, "task must be in [0, 16777215], got -1"),
+        ({"epoch": 1.5}, TypeError, "epoch must be an integer, got 1.5 of type float"),
+        ({"step": 2**64}, ValueError, "step must be in [0, 18446744073709551615], got 184"),
+        ({"rank": -1}, ValueError, "rank must be in [0, 16777215], got -1"),
+        ({"rank": 2**24}, ValueError, "rank must be in [0, 16777215], got 16777216"),
+        ({"worker": 2**32}, ValueError, "worker must be in [0, 4294967295], got 4294967296"),
+        ({"worker": True}, TypeError, "worker must be an integer, got True of type bool"),
+    ],
+)
+def test_look_ups_refuse(function, change, error, says):
+    s = seeder()
+    arguments = {"name": "x", "task": 1, **change}
+    positional = [arguments.pop("name")] if function in ("key", "seed") else [5]
+    with pytest.raises(error) as caught:
+        getattr(s, function)(*positional, **arguments)
+    assert str(caught.value).startswith(f"fastseed.{function}: {says}")
+
+
+def test_key_refuses_an_index_out_of_range():
+    s = seeder()
+    assert s.derive_key("x", task=1, index=2**64 - 1) > 0
+    with pytest.raises(
+        ValueError,
+        match=r"^fastseed\.key: index must be in \[0, 18446744073709551615\], got 1844674407370955",
+    ):
+        s.derive_key("x", task=1, index=2**64)
+
+
+# ---------------------------------------------------------------- callables that raise
+
+
+def test_one_failure_leaves_all_others_reseeded():
+    s, clean = seeder(), seeder()
+    generator, twin, seen = torch.Generator(), torch.Generator(), []
+
+    def fails(seed):
+        raise KeyError("no such device")
+
+    s.register_generator(fails, name="first")
+    s.register_generator(generator, name="g")
+    s.register_generator(lambda seed: 1 / 0, name="third")
+    s.register_generator(seen.append, name="last")
+    clean.register_generator(twin, name="g")
+    clean.reseed(1, 2)
+    expected = snapshot()
+
+    scramble()
+    with pytest.raises(fastseed.ReseedError) as caught:
+        s.reseed(1, 2)
+    error = caught.value
+    assert isinstance(error, RuntimeError)
+    assert list(error.failures) == ["first", "third"]
+    assert isinstance(error.failures["first"], KeyError)
+    assert isinstance(error.failures["third"], ZeroDivisionError)
+    assert error.__cause__ is error.failures["first"]
+    assert str(error).startswith("fastseed.reseed: these generators were not reseeded: first: ")
+    for part in ("first", "third", "no such device", "ZeroDivisionError"):
+        assert part in str(error)
+    assert snapshot() == expected
+    assert torch.equal(generator.get_state(), twin.get_state())
+    assert seen == [reference_narrow_seed("last", epoch=2)]
+
+
+def test_reseed_again_after_a_failure_is_a_clean_run(caplog):
+    s, broken = seeder(), True
+    seen = []
+
+    def sometimes(seed):
+        if broken:
+            raise OSError("away")
+        seen.append(seed)
+
+    s.register_generator(sometimes, name="s")
+    s.register_generator(generator := torch.Generator(), name="g")
+    with pytest.raises(fastseed.ReseedError):
+        s.reseed(1, 2)
+    scramble()
+    torch.rand(3, generator=generator)
+    broken = False
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        s.reseed(1, 2)
+    assert caplog.records == []  # the failed call does not count as having used the scope
+    again = snapshot(), generator.get_state().tolist(), list(seen)
+
+    clean = seeder()
+    clean.register_generator(seen.append, name="s")
+    clean.register_generator(twin := torch.Generator(), name="g")
+    scramble()
+    clean.reseed(1, 2)
+    assert again == (snapshot(), twin.get_state().tolist(), seen[1:])
+
+
+def test_failures_of_the_process_generators_are_reported_too(monkeypatch):
+    """A NumPy that fails does not keep torch from being reseeded."""
+    from fastseed.generators.numpy_rng import NumpyLegacySink
+
+    def fails(self, key):
+        raise OSError("NumPy is away")
+
+    monkeypatch.setattr(NumpyLegacySink, "_find_address", lambda self, bit_generator: None)
+    s, seen = seeder(), []
+    s.register_generator(seen.append)
+    s.reseed(1, 2)
+    expected = random.getstate(), torch.get_rng_state().tolist()
+    scramble()
+    with monkeypatch.context() as patch:
+        patch.setattr(NumpyLegacySink, "reseed", fails)
+        with pytest.raises(fastseed.ReseedError) as caught:
+            s.reseed(1, 2)
+    assert list(caught.value.failures) == ["numpy"]
+    assert (random.getstate(), torch.get_rng_state().tolist()) == expected
+    assert len(seen) == 2 and seen[0] == seen[1]
+
+
+def test_callables_that_raise_under_the_legacy_scheme():
+    s, seen = seeder(scheme="fwr13y"), []
+    s.register_generator(lambda seed: 1 / 0, name="bad")
+    s.register_generator(seen.append, name="good")
+    with pytest.raises(fastseed.ReseedError) as caught:
+        s.reseed(1, 2)
+    assert list(caught.value.failures) == ["bad"] and len(seen) == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupts_are_not_swallowed(interrupt):
+    def stops(seed):
+        raise interrupt
+
+    s = seeder()
+    s.register_generator(stops)
+    with pytest.raises(interrupt):
+        s.reseed(1)
+
+
+# ---------------------------------------------------------------- repetition
+
+
+def messages(caplog):
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+
+
+def test_a_repeated_scope_warns(caplog):
+    s = seeder()
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        for at in ((0, 0), (1, 0), (1, 1), (1, 0, 1), (2, 0)):
+            s.reseed(*at)
+        assert messages(caplog) == []
+        s.reseed(1, 0, 1)
+    (said,) = messages(caplog)
+    assert said.startswith("fastseed.reseed: task 1, epoch 0, step 1 was used before")
+    assert all(r.name.startswith("fastseed") for r in caplog.records)
+
+
+def test_repetition_belongs_to_a_seeder(caplog):
+    """Two seeds, two jobs: neither has repeated the other's scope."""
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        seeder(1).reseed(1)
+        seeder(2).reseed(1)
+    assert messages(caplog) == []
+
+
+def test_repetition_still_reseeds_and_stops_shouting(caplog):
+    s = seeder()
+    s.reseed(1)
+    expected = snapshot()
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        for _ in range(100):
+            scramble()
+            s.reseed(1)
+            assert snapshot() == expected
+    assert 1 <= len(messages(caplog)) <= 20
+    assert "not reported" in messages(caplog)[-1]
+
+
+def test_repetition_is_noticed_over_a_long_run(caplog):
+    """The table is bounded, so some scopes are forgotten; the latest is always there."""
+    s = seeder()
+    for epoch in range(10_000):
+        s.reseed(1, epoch)
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        s.reseed(1, 9_999)
+        forgotten = 10
+        for epoch in range(9_990, 9_999):
+            s.reseed(1, epoch)
+            forgotten = 10 - len(messages(caplog))
+    assert forgotten <= 1
+
+
+def test_remembering_scopes_takes_bounded_memory():
+    s = seeder()
+    s.reseed(0)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for epoch in range(20_000):
+            s.reseed(1, epoch)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 20_000  # a byte a reseed would be this much
+
+
+# ---------------------------------------------------------------- torch.compile
+
+
+@pytest.mark.parametrize("first", ["eager first", "compiled first"])
+def test_reseed_in_a_compiled_region_is_never_ignored(first):
+    """In a process of its own: whether Dynamo was imported before the first reseed matters."""
+    found = run_script("compiled_region.py", first)
+    assert found["dynamo_at_start"] is False
+    for backend in ("eager", "aot_eager"):
+        for way in ("module function", "Seeder method", "pyt function", "no tensor", "pool"):
+            assert found[f"{backend}/{way}"] == "runs on every call", (backend, way)
+        for way in ("module function", "Seeder method"):
+            kind, text = found[f"{backend}/{way}/fullgraph"]
+            assert kind != "no error" and "fastseed.reseed" in text, (backend, way)
+            assert "never compiled" in text

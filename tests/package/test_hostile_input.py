@@ -1,0 +1,116 @@
+"""Input that is meant to break something: it is refused, or does what it says, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import fastseed
+
+
+def test_small_numpy_integers_are_sizes_of_any_size():
+    """They must not be multiplied in their own eight bits."""
+    keys = torch.zeros(1, 2, dtype=torch.uint64)
+    assert fastseed.random.rand(keys, (np.uint8(20), np.uint8(20))).shape == (1, 20, 20)
+    bank = fastseed.random.StreamBank(2)
+    bank.reseed_from_seeds([1, 2])
+    bank.rand(np.uint8(254))
+    bank.rand(tuple(np.array([200, 200], np.int16)))
+    assert bank.positions.tolist() == [256 + 40_000] * 2
+
+
+def test_out_must_not_overlap_itself():
+    keys = torch.zeros(4, 2, dtype=torch.uint64)
+    with pytest.raises(ValueError, match=r"fastseed\.rand: out must not overlap itself"):
+        fastseed.random.rand(keys, 3, out=torch.empty(100).as_strided((4, 3), (1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "n", "sizes", "strides", "offset"),
+    [
+        ((4,), 0, [], [], 0),  # values for no key
+        ((8,), 1, [4, 2], [2**62 + 1, 1], 0),
+        ((8,), 1, [], [], 2**63 - 3),
+        ((9,), 1, [8886216210081375679, 3037000501, 3037000507], [0, 3037000507, 1], 0),
+        ((4,), 1, [4, 2**62 + 1], [1, 1], 0),
+        ((4,), 1, [2, 2], [-1, 1], 0),
+        ((4,), 1, [4], [2**56], 5),
+    ],
+)
+@pytest.mark.skipif(fastseed.build_info()["backend"] != "native", reason="of native operators")
+def test_operators_refuse_layouts_that_no_stream_has(shape, n, sizes, strides, offset):
+    out, keys = torch.zeros(shape, dtype=torch.uint32), torch.zeros(n, 2, dtype=torch.uint64)
+    with pytest.raises(RuntimeError, match=r"fastseed\.draw_bits: "):
+        torch.ops.fastseed.draw_bits(out, keys, None, sizes, strides, offset)
+    assert not out.view(torch.int32).any()
+
+
+def test_a_philox_state_must_not_point_beyond_its_buffer():
+    """NumPy takes it, and reads there at the next draw."""
+    fastseed.init(1)
+    generator = np.random.Generator(np.random.Philox(3))
+    fastseed.register_generator(generator, name="g")
+    fastseed.reseed(0)
+    state = fastseed.state_dict(rng=True)
+    for name in [key for key in state if key.startswith("rng.") and key.endswith(".g")]:
+        whole = state[name].numpy().tobytes()
+        head = whole[: whole.index(b"{")]
+        held = json.loads(whole[len(head) :])
+        assert held["buffer_pos"] in range(5)
+        held["buffer_pos"] = -(10**9)
+        data = (head + json.dumps(held).encode()).ljust(len(whole))
+        state[name] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    before = generator.bit_generator.state
+    with pytest.raises(ValueError, match="Philox"):
+        fastseed.load_state_dict(state)
+    assert repr(generator.bit_generator.state) == repr(before)
+
+
+def test_a_callable_must_not_reseed_what_reseeds_it():
+    fastseed.init(1)
+    fastseed.register_generator(lambda seed: fastseed.reseed(0), name="f")
+    with pytest.raises(fastseed.ReseedError, match="must not be called by a generator") as caught:
+        fastseed.reseed(2)
+    assert isinstance(caught.value.failures["f"], RuntimeError)
+    assert len(str(caught.value)) < 1000
+
+
+def test_numpy_integers_serve_as_master_seed_and_key():
+    fastseed.init(1)
+    state = fastseed.state_dict()
+    state["master_seed"] = np.int64(7)
+    fastseed.load_state_dict(state)
+    assert fastseed.derive_key("a", task=0) == fastseed.Seeder(7, rank=0, world_size=1).derive_key(
+        "a", task=0
+    )
+    for key in (np.int64(5), np.uint64(5), np.uint8(5)):
+        ours = fastseed.random.normal_(torch.empty(9), key)
+        assert torch.equal(ours, fastseed.random.normal_(torch.empty(9), 5))
+
+
+def test_a_bank_made_in_inference_mode_draws_everywhere():
+    with torch.inference_mode():
+        bank = fastseed.random.StreamBank(3)
+        bank.reseed_from_seeds([1, 2, 3])
+        first = bank.rand(2)
+    second = bank.rand(2)
+    twin = fastseed.random.StreamBank(3)
+    twin.reseed_from_seeds([1, 2, 3])
+    assert torch.equal(first, twin.rand(2)) and torch.equal(second, twin.rand(2))
+
+
+def test_a_mask_that_is_not_strided_moves_nothing():
+    bank = fastseed.random.StreamBank(4)
+    bank.reseed_from_seeds(range(4))
+    with pytest.raises(ValueError, match="rows must be strided"):
+        bank.rand(2, rows=torch.tensor([True] * 4).to_sparse())
+    assert not bank.positions.any()
+
+
+def test_values_without_a_short_repr_are_described():
+    fastseed.init(1)
+    with pytest.raises(ValueError, match="task must be in"):
+        fastseed.reseed(10**5000)

@@ -1,0 +1,153 @@
+"""Importing does nothing but import; the environment chooses the backend, and it is visible."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.support import SCRIPTS, clean_environment, needs_native, run_script
+
+import fastseed
+from fastseed._backend import derive_ops
+
+
+def imported(**environment):
+    return run_script("import_effects.py", **environment)
+
+
+def failing(**environment):
+    """The last line of an import that fails."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / "import_effects.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=clean_environment(**environment),
+    )
+    assert done.returncode != 0
+    return done.stderr.splitlines()[-1]
+
+
+# ---------------------------------------------------------------- what it does
+
+
+def test_import_compiles_nothing_touches_no_gpu_changes_no_generator():
+    found = imported()
+    assert found["did"] == []  # no process started, no file written, no connection made
+    assert found["same states"] and found["same settings"]
+    assert found["cuda"] is False
+
+
+def test_import_is_light():
+    found = imported()
+    assert found["dynamo"] is False
+    assert set(found["roots"]) <= {"fastseed", "numpy", "cython_runtime"} | {
+        root for root in found["roots"] if root.startswith("_cython_")
+    }
+    assert found["torch modules"] == []
+
+
+def test_version_is_that_of_the_package():
+    assert fastseed.__version__ == version("fastseed") == fastseed.build_info()["version"]
+
+
+def test_all_is_what_there_is():
+    assert len(set(fastseed.__all__)) == len(fastseed.__all__)
+    for name in fastseed.__all__:
+        assert hasattr(fastseed, name), name
+    assert fastseed.SHARED == 2**24 - 1
+
+
+# ---------------------------------------------------------------- which backend
+
+
+def test_build_info_names_what_is_in_use():
+    info = fastseed.build_info()
+    assert info["backend"] == derive_ops.backend in ("native", "reference")
+    assert info["torch"] == torch.__version__
+    assert info["derivation"] == 1
+    assert info["simd"] == derive_ops.simd()
+    assert info["simd_paths"] == list(derive_ops.simd_paths())
+    if info["backend"] == "native":
+        assert info["simd"] in info["simd_paths"] and info["simd_paths"][0] == "portable"
+        assert info["native"] == "loaded"
+    else:
+        assert info["simd"] is None and info["simd_paths"] == []
+        assert info["native"].startswith("not used: ")
+    assert all(isinstance(value, (str, int, list, type(None))) for value in info.values())
+
+
+def test_backend_reference():
+    info = imported(FASTSEED_BACKEND="reference")["build_info"]
+    assert (info["backend"], info["simd"]) == ("reference", None)
+    assert "FASTSEED_BACKEND=reference" in info["native"]
+
+
+@needs_native
+@pytest.mark.parametrize("backend", ["native", "auto"])
+def test_backend_native(backend):
+    info = imported(FASTSEED_BACKEND=backend)["build_info"]
+    assert (info["backend"], info["native"]) == ("native", "loaded")
+
+
+@pytest.mark.parametrize("backend", ["fast", "Native"])
+def test_backend_unknown_is_refused(backend):
+    said = failing(FASTSEED_BACKEND=backend)
+    assert said.startswith("ValueError: fastseed: FASTSEED_BACKEND must be one of ")
+    assert said.endswith(f"got {backend!r}")
+
+
+@needs_native
+def test_simd_path_from_the_environment():
+    for path in ("portable", derive_ops.simd_paths()[-1]):
+        assert imported(FASTSEED_SIMD=path)["build_info"]["simd"] == path
+    said = failing(FASTSEED_SIMD="sse9")
+    assert "FASTSEED_SIMD must be one of portable" in said and said.endswith("got sse9")
+
+
+@pytest.fixture
+def copy_of_package(tmp_path):
+    """The package without its native code, to be imported from another folder."""
+    source = Path(fastseed.__file__).parent
+    target = tmp_path / "fastseed"
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    return target
+
+
+def test_without_native_code_the_reference_is_used_and_says_why(copy_of_package):
+    where = str(copy_of_package.parent)
+    info = imported(PYTHONPATH=where, FASTSEED_BACKEND="auto")["build_info"]
+    assert info["backend"] == "reference"
+    assert info["native"] == "not used: the package was built without native code"
+    said = failing(PYTHONPATH=where, FASTSEED_BACKEND="native")
+    assert said.startswith("ImportError: fastseed: FASTSEED_BACKEND=native, but the native code")
+    assert "built without native code" in said
+
+
+@needs_native
+@pytest.mark.parametrize("broken", ["_kernels", "_generators"])
+def test_half_of_the_native_code_is_not_used(copy_of_package, broken):
+    """Built for another torch or Python: one part loads and the other does not."""
+    for binary in Path(fastseed.__file__).parent.glob("*.so"):
+        junk = binary.name.startswith(broken)
+        (copy_of_package / binary.name).write_bytes(b"junk" if junk else binary.read_bytes())
+    where = str(copy_of_package.parent)
+    info = imported(PYTHONPATH=where, FASTSEED_BACKEND="auto")["build_info"]
+    assert info["backend"] == "reference" and info["native"].startswith("not used: ")
+    assert broken in info["native"]
+    assert broken in failing(PYTHONPATH=where, FASTSEED_BACKEND="native")
+
+
+def test_log_line_names_the_backend(caplog):
+    with caplog.at_level(logging.INFO, logger="fastseed"):
+        fastseed.init(42)
+    (record,) = caplog.records
+    assert f"backend {derive_ops.backend}" in record.getMessage()
+    if derive_ops.backend == "native":
+        assert str(derive_ops.simd()) in record.getMessage()

@@ -1,0 +1,87 @@
+"""setup.py's choice of the CUDA part: no GPU is needed, and a toolkit that does not fit is left."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+setuptools = pytest.importorskip("setuptools")
+SETUP = Path(__file__).resolve().parents[2] / "setup.py"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """The functions of setup.py, which builds nothing."""
+    monkeypatch.setattr(setuptools, "setup", lambda **_: None)
+    monkeypatch.setenv("FASTSEED_NO_EXT", "1")
+    monkeypatch.delenv("FORCE_CUDA", raising=False)
+    return SimpleNamespace(**runpy.run_path(str(SETUP)))
+
+
+@pytest.fixture
+def toolkit(tmp_path):
+    """Where an nvcc of CUDA 12.8 is, or what says it is one."""
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text(
+        "#!/bin/sh\ncase $1 in\n"
+        "--version) echo Cuda compilation tools, release 12.8, V12.8.93 ;;\n"
+        "--list-gpu-arch) echo compute_75; echo compute_80; echo compute_120 ;;\nesac\n"
+    )
+    nvcc.chmod(0o755)
+    return str(tmp_path)
+
+
+def test_setup_takes_an_nvcc_of_torchs_major_version_alone(script, toolkit, tmp_path):
+    assert script.unusable_nvcc(toolkit, "12.6") is None
+    assert script.unusable_nvcc(toolkit, "13.0") == "nvcc is of CUDA 12, this torch of CUDA 13.0"
+    assert script.unusable_nvcc(None, "12.6") == "there is no nvcc"
+    assert script.unusable_nvcc(str(tmp_path / "bin"), "12.6") == "there is no nvcc"
+
+
+@pytest.mark.parametrize(
+    ("built", "supported", "expected"),
+    [
+        ("sm_70 sm_80 sm_120", "compute_80 compute_90 compute_120", "8.0;12.0+PTX"),
+        ("sm_80 sm_90a compute_120", "compute_80 compute_90", "8.0+PTX"),
+        ("sm_80", "", "8.0+PTX"),  # an nvcc that does not say
+        ("", "compute_80", ""),
+    ],
+)
+def test_setup_architectures_are_torchs_that_nvcc_has(script, built, supported, expected):
+    assert script.architectures(built, supported) == expected
+
+
+@pytest.mark.parametrize(
+    ("named", "devices", "expected"),
+    [(None, 0, "8.0;12.0+PTX"), (None, 1, None), ("9.0", 0, "9.0"), ("", 0, "8.0;12.0+PTX")],
+)
+def test_setup_names_architectures_where_there_is_no_gpu(
+    script, toolkit, monkeypatch, named, devices, expected
+):
+    """torch's own default are those of the GPUs here: it fails where there are none."""
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    monkeypatch.setattr(torch._C, "_cuda_getArchFlags", lambda: "sm_80 sm_120", raising=False)
+    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", toolkit)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "unset")  # put back afterwards, whatever is set
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
+    if named is not None:
+        monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", named)
+    found = script.cuda_sources()
+    assert "csrc/cuda/derive.cu" in found and "csrc/ops/cuda.cpp" in found
+    assert script.os.environ.get("TORCH_CUDA_ARCH_LIST") == expected
+
+
+def test_setup_without_a_toolkit_that_fits_builds_for_the_cpu(script, toolkit, monkeypatch, capsys):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", toolkit)
+    assert script.cuda_sources() == []
+    assert "without the CUDA part: nvcc is of CUDA 12" in capsys.readouterr().err
+    script.cuda_sources.__globals__["FORCE_CUDA"] = True
+    with pytest.raises(SystemExit, match="FORCE_CUDA must be unset"):
+        script.cuda_sources()

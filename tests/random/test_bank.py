@@ -1,0 +1,290 @@
+"""StreamBank: keys of the job's streams, draws that go on, rows that alone advance, its state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import seeder, snapshot
+
+import fastseed
+from fastseed.random import StreamBank
+
+LOW64 = 2**64 - 1
+DRAWS = {
+    "rand": lambda bank, *shape, **k: bank.rand(*shape, low=-1, **k),
+    "randn": lambda bank, *shape, **k: bank.randn(*shape, std=3, **k),
+    "exponential": lambda bank, *shape, **k: bank.exponential(*shape, rate=2, **k),
+    "bernoulli": lambda bank, *shape, **k: bank.bernoulli(0.3, shape, **k),
+    "randint": lambda bank, *shape, **k: bank.randint(-3, 9, shape, **k),
+    "bits": lambda bank, *shape, **k: bank.bits(*shape, **k),
+}
+# The functions of the same draws, from keys.
+PURE = {
+    "rand": lambda keys, shape, **k: fastseed.random.rand(keys, shape, low=-1, **k),
+    "randn": lambda keys, shape, **k: fastseed.random.randn(keys, shape, std=3, **k),
+    "exponential": lambda keys, shape, **k: fastseed.random.exponential(keys, shape, rate=2, **k),
+    "bernoulli": lambda keys, shape, **k: fastseed.random.bernoulli(keys, 0.3, shape, **k),
+    "randint": lambda keys, shape, **k: fastseed.random.randint(keys, -3, 9, shape, **k),
+    "bits": lambda keys, shape, **k: fastseed.random.bits(keys, shape, **k),
+}
+DTYPES = [
+    *(
+        (name, d)
+        for name in ("rand", "randn", "exponential")
+        for d in (torch.float32, torch.float64)
+    ),
+    ("rand", torch.bfloat16),
+    ("randn", torch.float16),
+    ("bernoulli", torch.bool),
+    ("bernoulli", torch.float64),
+    ("randint", torch.int64),
+    ("bits", torch.uint32),
+    ("bits", torch.uint64),
+]
+each_draw = pytest.mark.parametrize(
+    ("name", "dtype"), DTYPES, ids=[f"{n}-{str(d)[6:]}" for n, d in DTYPES]
+)
+
+
+def bank_of(n, name="b", **where):
+    """A bank at task 1, epoch 7, step 9."""
+    fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
+    bank = StreamBank(n, name=name)
+    bank.reseed(1, 7, 9)
+    return bank
+
+
+def as_ints(keys):
+    return [lo | hi << 64 for lo, hi in keys.tolist()]
+
+
+def words(dtype, name):
+    return 2 if dtype in (torch.float64, torch.uint64) and name != "bernoulli" else 1
+
+
+# ---------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 33])
+def test_reseed_gives_stream_i_the_key_of_index_i(n):
+    before = snapshot()
+    bank = bank_of(n)
+    at = {"task": 1, "epoch": 7, "step": 9}
+    assert as_ints(bank.keys) == [fastseed.derive_key("b", index=i, **at) for i in range(n)]
+    assert bank.positions.tolist() == [0] * n
+    assert (bank.keys.dtype, bank.keys.shape) == (torch.uint64, (n, 2))
+    assert (bank.positions.dtype, bank.positions.shape) == (torch.int64, (n,))
+    assert snapshot() == before
+
+
+@pytest.mark.parametrize("n", [0, 1, 33])
+def test_reseed_from_scope_is_reseed(n):
+    bank, other = bank_of(n), StreamBank(n, name="b")
+    other.reseed_from_scope(fastseed.derive_scope(1, 7, 9))
+    assert torch.equal(other.keys, bank.keys)
+    strided = torch.zeros(4, dtype=torch.uint64)[::2]
+    assert fastseed.derive_scope(1, 8, out=strided) is strided
+    other.reseed_from_scope(strided)
+    bank.reseed(1, 8)
+    assert torch.equal(other.keys, bank.keys)
+
+
+def test_scope_is_that_of_the_derivation():
+    s = seeder(42)
+    fastseed.init(42)
+    for at in ((1, 7), (1, 7, 1000), (2**24 - 1, 2**32 - 1, 2**64 - 1)):
+        found = fastseed.derive_scope(*at)
+        assert (found.dtype, found.shape, found.device.type) == (torch.uint64, (2,), "cpu")
+        assert torch.equal(found, s.derive_scope(*at))
+    assert fastseed.derive_scope(1, 7).tolist() == [0x75C4F7B9DA5A41A6, 0xBB1B0B05A584A51E]
+    out = torch.zeros(2, dtype=torch.uint64)
+    assert fastseed.derive_scope(1, 7, out=out) is out and torch.equal(
+        out, fastseed.derive_scope(1, 7)
+    )
+    assert fastseed.derive_scope(1, device="meta").device.type == "meta"
+
+
+def test_scope_refuses():
+    with pytest.raises(RuntimeError, match=r"^fastseed\.scope: call fastseed\.init"):
+        fastseed.derive_scope(1)
+    fastseed.init(42)
+    with pytest.raises(ValueError, match=r"^fastseed\.scope: task must be in"):
+        fastseed.derive_scope(-1)
+    for out, says in (
+        (torch.zeros(2), "dtype torch.uint64, got torch.float32"),
+        (torch.zeros(3, dtype=torch.uint64), r"shape \(2,\), got \(3,\)"),
+    ):
+        with pytest.raises(
+            (TypeError, ValueError), match=rf"^fastseed\.scope: out must be.*{says}"
+        ):
+            fastseed.derive_scope(1, out=out)
+        assert not out.any()
+    fastseed.init(42, scheme="fwr13y")
+    with pytest.raises(ValueError, match="scope: scheme must be 'philox-v1', got 'fwr13y'"):
+        fastseed.derive_scope(1)
+
+
+SEEDS = [0, 1, -1, 2**63, -(2**63)]
+
+
+@pytest.mark.parametrize("indices", [None, [0, 7, 2**63 - 1, 3, 3]])
+def test_reseed_from_seeds_is_another_jobs_key(indices):
+    """That of the job whose master seed it is, at its very beginning, shared by all ranks."""
+    bank = StreamBank(5, name="b")  # without init
+    bank.reseed_from_seeds(SEEDS, indices)
+    expected = [
+        fastseed.Seeder(seed & LOW64, rank=0, world_size=1).key(
+            "b", task=0, rank=fastseed.SHARED, index=i
+        )
+        for seed, i in zip(SEEDS, indices or [0] * 5, strict=True)
+    ]
+    assert as_ints(bank.keys) == expected
+
+
+def _forms():
+    values = [5, 0, 100, 77, 3]
+    yield from (values, tuple(values), [np.int64(v) for v in values], np.array(values, np.uint64))
+    yield from (torch.tensor(values, dtype=d) for d in (torch.int8, torch.uint8, torch.int64))
+    yield from (torch.tensor(values, dtype=d) for d in (torch.uint16, torch.uint32, torch.uint64))
+    yield torch.tensor(values).repeat_interleave(2)[::2]
+
+
+@pytest.mark.parametrize("seeds", list(_forms()), ids=lambda s: f"{type(s).__name__}")
+def test_reseed_from_seeds_of_every_form(seeds):
+    bank, other = StreamBank(5), StreamBank(5)
+    other.reseed_from_seeds(seeds, seeds)
+    bank.reseed_from_seeds([5, 0, 100, 77, 3], [5, 0, 100, 77, 3])
+    assert torch.equal(bank.keys, other.keys)
+
+
+def test_negative_seeds_of_tensors_are_modulo_64_bits():
+    bank, other = StreamBank(2), StreamBank(2)
+    bank.reseed_from_seeds([2**64 - 1, 2**64 - 5])
+    for seeds in (torch.tensor([-1, -5]), torch.tensor([-1, -5], dtype=torch.int8)):
+        other.reseed_from_seeds(seeds)
+        assert torch.equal(bank.keys, other.keys)
+
+
+def test_a_reseed_writes_in_place_and_starts_anew():
+    bank = bank_of(4)
+    where = bank.keys.data_ptr(), bank.positions.data_ptr()
+    first = bank.rand(5)
+    for again in (
+        lambda: bank.reseed(1, 7, 9),
+        lambda: bank.reseed_from_scope(fastseed.derive_scope(1, 7, 9)),
+        lambda: bank.load_state_dict({**bank.state_dict(), "positions": bank.positions * 0}),
+    ):
+        bank.randn(2)
+        again()
+        assert torch.equal(bank.rand(5), first)
+    bank.reseed_from_seeds(range(4))
+    assert not torch.equal(bank.rand(5), first)
+    assert (bank.keys.data_ptr(), bank.positions.data_ptr()) == where
+
+
+def test_banks_are_prefix_stable():
+    long, short = bank_of(40), bank_of(13)
+    assert torch.equal(long.randn(5)[:13], short.randn(5))
+
+
+# ---------------------------------------------------------------- draws
+
+
+@each_draw
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_draws_are_those_of_the_keys_and_go_on(name, dtype, n):
+    bank, before = bank_of(n), snapshot()
+    at = torch.zeros(n, dtype=torch.int64)
+    for shape in ((3,), (), (0,), (2, 0), (5, 3), (1,)):
+        found = DRAWS[name](bank, *shape, dtype=dtype)
+        expected = PURE[name](bank.keys, shape, dtype=dtype, positions=at)
+        assert found.dtype == dtype and found.shape == (n, *shape)
+        assert torch.equal(found, expected)
+        count = int(np.prod(shape)) * words(dtype, name)
+        at += -(-count // 4) * 4
+        assert torch.equal(bank.positions, at)
+    assert snapshot() == before
+
+
+def test_all_draws_of_a_stream_are_one_stream_of_words():
+    bank = bank_of(3)
+    whole = fastseed.random.bits(bank.keys, 16)
+    parts = [bank.bits(3), bank.bits(dtype=torch.uint64), bank.bits(5)]
+    assert torch.equal(parts[0], whole[:, :3])
+    assert torch.equal(parts[1].view(torch.uint32).view(3, 2), whole[:, 4:6])
+    assert torch.equal(parts[2], whole[:, 8:13])
+    assert bank.positions.tolist() == [16, 16, 16]
+
+
+def test_shapes_may_be_tuples():
+    bank, other = bank_of(3), bank_of(3)
+    for a, b in (((2, 3), ((2, 3),)), ((4,), ([4],)), ((), ((),)), ((4,), (torch.Size([4]),))):
+        assert torch.equal(bank.rand(*a), other.rand(*b))
+    assert torch.equal(bank.randint(0, 9), other.randint(0, 9, ()))
+    assert torch.equal(bank.bernoulli(0.5, 3), other.bernoulli(0.5, (3,)))
+
+
+@each_draw
+def test_draws_into_out(name, dtype):
+    bank, other = bank_of(3), bank_of(3)
+    for out in (torch.zeros(3, 4, dtype=dtype), torch.zeros(4, 3, dtype=dtype).T):
+        assert DRAWS[name](bank, 4, out=out) is out
+        assert torch.equal(out, DRAWS[name](other, 4, dtype=dtype))
+    assert torch.equal(bank.positions, other.positions)
+
+
+# ---------------------------------------------------------------- rows
+
+
+@each_draw
+@pytest.mark.parametrize("index", [torch.int64, torch.int32])
+@pytest.mark.parametrize("rows", [[], [0], [4, 1], [2, 2, 0, 2], [5, 4, 3, 2, 1, 0]])
+def test_rows_by_index_draw_and_advance_alone(name, dtype, index, rows):
+    bank, other = bank_of(6), bank_of(6)
+    for _ in range(2):
+        before = bank.positions.clone()
+        full = DRAWS[name](other, 3, dtype=dtype)
+        found = DRAWS[name](bank, 3, dtype=dtype, rows=torch.tensor(rows, dtype=index))
+        assert torch.equal(found, full[torch.tensor(rows, dtype=torch.int64)])
+        moved = (bank.positions - before).tolist()
+        step = 4 * words(dtype, name)
+        assert moved == [step if i in rows else 0 for i in range(6)], (
+            "once, however often it stands"
+        )
+
+
+@each_draw
+@pytest.mark.parametrize("where", [[], [3], [0, 2, 5], range(6)])
+def test_rows_by_mask_draw_and_advance_alone(name, dtype, where):
+    bank, other = bank_of(6), bank_of(6)
+    mask = torch.zeros(6, dtype=torch.bool)
+    mask[list(where)] = True
+    for shape in ((3,), (), (2, 5)):
+        before = bank.positions.clone()
+        found = DRAWS[name](bank, *shape, dtype=dtype, rows=mask)
+        full = DRAWS[name](other, *shape, dtype=dtype)
+        assert found.shape == full.shape
+        for i in range(6):
+            assert torch.equal(found[i], full[i] if mask[i] else torch.zeros_like(full[i]))
+        assert torch.equal(bank.positions, torch.where(mask, other.positions, before))
+
+
+def test_a_mask_is_its_indices():
+    bank, other = bank_of(9), bank_of(9)
+    for step in range(5):
+        mask = torch.arange(9) % (step + 1) == 0
+        found = bank.randn(3, rows=mask)
+        assert torch.equal(found[mask], other.randn(3, rows=mask.nonzero().view(-1)))
+        assert torch.equal(bank.positions, other.positions)
+
+
+def test_rows_depend_on_nothing_but_their_own_stream():
+    """A stream that joined others at other times draws what it draws alone."""
+    bank, alone = bank_of(4), bank_of(4)
+    for i in range(4):
+        bank.rand(i + 1, rows=torch.tensor([i, (i + 1) % 4]))
+    alone.rand(1, rows=torch.tensor([0]))
+    alone.rand(4, rows=torch.tensor([0]))
+    index = torch.tensor([0])
+    assert torch.equal(bank.randn(5, rows=index), alone.randn(5, rows=index))

@@ -1,0 +1,183 @@
+"""What a StreamBank refuses, by the text of the error; and that nothing has changed then."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fastseed
+from fastseed._backend import draw_ops
+from fastseed.random import StreamBank
+
+
+def bank_of(n, name="b", **where):
+    """A bank at task 1, epoch 7, step 9."""
+    fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
+    bank = StreamBank(n, name=name)
+    bank.reseed(1, 7, 9)
+    return bank
+
+
+def contents(bank):
+    return bank.keys.tolist(), bank.positions.tolist(), repr(bank)
+
+
+DRAWS = {
+    "rand": lambda bank: bank.rand(3),
+    "randn": lambda bank: bank.randn(3),
+    "exponential": lambda bank: bank.exponential(3),
+    "bernoulli": lambda bank: bank.bernoulli(0.5, 3),
+    "randint": lambda bank: bank.randint(0, 9, 3),
+    "bits": lambda bank: bank.bits(3),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_bank_without_keys_refuses(draw):
+    with pytest.raises(
+        RuntimeError, match=rf"^fastseed\.StreamBank\.{draw}: the bank has no keys yet; call reseed"
+    ):
+        DRAWS[draw](StreamBank(3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ((1.0,), TypeError, "n must be an integer, got 1.0"),
+        ((-1,), ValueError, r"n must be in \[0, 1099511627776\], got -1"),
+        ((3, None, 5), TypeError, "name must be a string, got 5"),
+        ((3, None, ""), ValueError, "name must not be empty"),
+        ((3, None, "torch.cuda"), ValueError, "name must be none of .*, got 'torch.cuda'"),
+        ((3, "xpu"), ValueError, "device must be on the CPU .*, got xpu"),
+    ],
+)
+def test_bank_refuses(arguments, error, says):
+    with pytest.raises(error, match=r"^fastseed\.StreamBank: " + says):
+        StreamBank(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "error", "says"),
+    [
+        ((1.5,), {}, TypeError, r"shape must be a tuple of integers, got 1.5"),
+        ((2, -1), {}, ValueError, r"shape\[1\] must not be negative, got -1"),
+        ((2,), {"low": 1}, ValueError, "high must be above low in torch.float32"),
+        ((2,), {"dtype": torch.int32}, ValueError, "dtype must be one of"),
+        ((2,), {"rows": [0, 1]}, TypeError, r"rows must be a tensor of indices or a mask, got"),
+        ((2,), {"rows": torch.zeros(2)}, TypeError, "rows must be of dtype torch.int64, .*float32"),
+        (
+            (2,),
+            {"rows": torch.zeros(3, dtype=torch.uint8)},
+            TypeError,
+            "rows must be of dtype torch.int64, torch.int32 or torch.bool, got torch.uint8",
+        ),
+        ((2,), {"rows": torch.tensor([0, 3])}, ValueError, r"rows must be in \[0, 3\), got 3"),
+        ((2,), {"rows": torch.tensor([-1, 0])}, ValueError, r"rows must be in \[0, 3\), got -1"),
+        ((2,), {"rows": torch.tensor(1)}, ValueError, r"rows must be of shape \(m,\), got \(\)"),
+        (
+            (2,),
+            {"rows": torch.ones(2, dtype=torch.bool)},
+            ValueError,
+            r"rows must be of shape \(3,\), got \(2,\)",
+        ),
+        (
+            (2,),
+            {"rows": torch.ones(3, dtype=torch.bool, device="meta")},
+            ValueError,
+            "rows must be on device cpu, got meta",
+        ),
+        ((2,), {"out": torch.zeros(3, 3)}, ValueError, r"out must be of shape \(3, 2\), got"),
+        (
+            (2,),
+            {"rows": torch.tensor([0]), "out": torch.zeros(3, 2)},
+            ValueError,
+            r"out must be of shape \(1, 2\), got \(3, 2\)",
+        ),
+    ],
+)
+def test_draws_refuse_and_nothing_moves(arguments, more, error, says):
+    bank = bank_of(3)
+    bank.rand(2)
+    before = contents(bank)
+    with pytest.raises(error, match=r"^fastseed\.StreamBank\.rand: " + says):
+        bank.rand(*arguments, **more)
+    assert contents(bank) == before
+
+
+@pytest.mark.parametrize(
+    ("seeds", "indices", "error", "says"),
+    [
+        ([1, 2], None, ValueError, r"seeds must be of shape \(3,\), got \(2,\)"),
+        (
+            [1, 2, 2**64],
+            None,
+            ValueError,
+            r"seeds\[2\] must be in \[.*\], got 18446744073709551616",
+        ),
+        ([1, 2, -(2**63) - 1], None, ValueError, r"seeds\[2\] must be in"),
+        ([1, 2.0, 3], None, TypeError, r"seeds\[1\] must be an integer, got 2.0 of type float"),
+        (7, None, TypeError, "seeds must be a tensor or a sequence of integers, got 7 of type int"),
+        (torch.zeros(3), None, TypeError, "seeds must be integers, got dtype torch.float32"),
+        (torch.ones(3, dtype=torch.bool), None, TypeError, "seeds must be integers, got dtype"),
+        (
+            torch.zeros(3, 1).long(),
+            None,
+            ValueError,
+            r"seeds must be of shape \(3,\), got \(3, 1\)",
+        ),
+        ([1, 2, 3], [1, 2], ValueError, r"indices must be of shape \(3,\), got \(2,\)"),
+        ([1, 2, 3], [1, 2, 2**63], ValueError, r"indices\[2\] must be in \[0, 92233720368547758"),
+        ([1, 2, 3], [1, 2, -1], ValueError, r"indices\[2\] must be in"),
+        ([1, 2, 3], torch.tensor([0, -1, 2]), ValueError, r"indices must be in \[0, 9.*\), got -1"),
+        ([1, 2, 3], torch.zeros(3), TypeError, "indices must be integers, got dtype"),
+    ],
+)
+def test_reseed_from_seeds_refuses_and_changes_nothing(seeds, indices, error, says):
+    bank = bank_of(3)
+    before = contents(bank)
+    with pytest.raises(error, match=r"^fastseed\.StreamBank\.reseed_from_seeds: " + says):
+        bank.reseed_from_seeds(seeds, indices)
+    assert contents(bank) == before
+
+
+def test_reseeds_refuse_what_pools_refuse():
+    bank = StreamBank(3)
+    scope = torch.zeros(2, dtype=torch.uint64)
+    for call in (lambda: bank.reseed(1), lambda: bank.reseed_from_scope(scope)):
+        with pytest.raises(
+            RuntimeError, match=r"^fastseed\.StreamBank\.reseed\w*: call fastseed\.i"
+        ):
+            call()
+    fastseed.init(42, scheme="fwr13y")
+    for call in (lambda: bank.reseed(1), lambda: bank.reseed_from_scope(scope)):
+        with pytest.raises(
+            ValueError, match="scheme must be 'philox-v1', got 'fwr13y'; use reseed_"
+        ):
+            call()
+    fastseed.init(42)
+    with pytest.raises(ValueError, match=r"^fastseed\.StreamBank\.reseed: task must be in"):
+        bank.reseed(-1)
+    with pytest.raises(TypeError, match=r"^fastseed\.StreamBank\.reseed: epoch must be an integer"):
+        bank.reseed(1, 1.0)
+    for bad, says in (
+        ([1, 2], "scope must be a tensor, got"),
+        (torch.zeros(2), "scope must be of dtype torch.uint64, got torch.float32"),
+        (torch.zeros(3, dtype=torch.uint64), r"scope must be of shape \(2,\), got \(3,\)"),
+        (scope.to("meta"), "scope must be on device cpu, got meta"),
+    ):
+        with pytest.raises(
+            (TypeError, ValueError), match=rf"StreamBank\.reseed_from_scope: {says}"
+        ):
+            bank.reseed_from_scope(bad)
+    assert "no keys yet" in repr(bank) and not bank.keys.any()
+
+
+def test_reseed_is_refused_in_a_capture(monkeypatch):
+    """As it looks from here: a graph would keep the key that is passed by value."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    draw_ops.refuse_capture("f", torch.device("cpu"), "x")
+    with pytest.raises(
+        RuntimeError,
+        match=r"^fastseed\.f: must not be called while a CUDA graph is captured, .*; use y$",
+    ):
+        draw_ops.refuse_capture("f", torch.device("cuda:0"), "use y")

@@ -1,0 +1,235 @@
+"""StreamBank's state, its copies, and its life among the generators that a seeder reseeds."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from helpers.support import scramble, snapshot
+
+import fastseed
+from fastseed.random import StreamBank
+from fastseed.seeder.registry import sink_for
+
+
+def bank_of(n, name="b", **where):
+    """A bank at task 1, epoch 7, step 9."""
+    fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
+    bank = StreamBank(n, name=name)
+    bank.reseed(1, 7, 9)
+    return bank
+
+
+def contents(bank):
+    return bank.keys.tolist(), bank.positions.tolist(), repr(bank)
+
+
+def as_ints(keys):
+    return [lo | hi << 64 for lo, hi in keys.tolist()]
+
+
+def saved_and_loaded(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_state_round_trip(n):
+    bank = bank_of(n)
+    bank.rand(5, rows=torch.arange(n) % 2 == 0)
+    state = saved_and_loaded(bank.state_dict())
+    expected = bank.randn(3)
+    bank.reseed(2)
+    where = bank.keys.data_ptr()
+    assert bank.load_state_dict(state) is None
+    assert torch.equal(bank.randn(3), expected) and bank.keys.data_ptr() == where
+    fresh = StreamBank(n, name="b")
+    fresh.load_state_dict(state)
+    assert torch.equal(fresh.randn(3), expected)
+    assert {k: type(v) for k, v in state.items()} == {
+        **dict.fromkeys(("format", "name"), str),
+        **dict.fromkeys(("version", "derivation", "n", "seeded"), int),
+        **dict.fromkeys(("keys", "positions"), torch.Tensor),
+    }
+
+
+def test_state_of_a_bank_without_keys():
+    state = StreamBank(3, name="b").state_dict()
+    bank = bank_of(3)
+    bank.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="no keys yet"):
+        bank.rand(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"format": "fastseed"}, ValueError, r"state\['format'\] must be 'fastseed.StreamBank'"),
+        ({"version": 2}, ValueError, r"state\['version'\] must be 1, got 2"),
+        ({"version": True}, ValueError, r"state\['version'\] must be 1, got True"),
+        ({"derivation": 2}, ValueError, r"state\['derivation'\] must be 1, got 2"),
+        ({"name": "c"}, ValueError, r"state\['name'\] must be 'b', got 'c'"),
+        ({"n": 4}, ValueError, r"state\['n'\] must be 3, got 4"),
+        ({"seeded": 2}, ValueError, r"state\['seeded'\] must be in \[0, 1\], got 2"),
+        ({"more": 1}, ValueError, "state must hold format, .*, got .*more"),
+        ({"keys": None}, TypeError, r"state\['keys'\] must be a tensor, got None"),
+        (
+            {"keys": torch.zeros(3, 2, dtype=torch.int64)},
+            TypeError,
+            r"state\['keys'\] must be of dtype torch.uint64, got torch.int64",
+        ),
+        (
+            {"keys": torch.zeros(2, 2, dtype=torch.uint64)},
+            ValueError,
+            r"state\['keys'\] must be of shape \(3, 2\), got \(2, 2\)",
+        ),
+        (
+            {"positions": torch.zeros(4, dtype=torch.int64)},
+            ValueError,
+            r"state\['positions'\] must be of shape \(3,\), got \(4,\)",
+        ),
+        (
+            {"positions": torch.tensor([0, -4, 2])},
+            ValueError,
+            r"state\['positions'\]\[1\] must be a multiple of 4 in \[0, 2\*\*56\], got -4",
+        ),
+        (
+            {"positions": torch.tensor([0, 4, 2])},
+            ValueError,
+            r"state\['positions'\]\[2\] .*, got 2",
+        ),
+        ({"positions": torch.tensor([0, 2**57, 4])}, ValueError, r"state\['positions'\]\[1\] must"),
+    ],
+)
+def test_damaged_states_are_refused_and_nothing_changes(change, error, says):
+    bank = bank_of(3)
+    state = bank.state_dict()
+    bank.rand(7)
+    before = contents(bank)
+    with pytest.raises(error, match=r"^fastseed\.StreamBank\.load_state_dict: " + says):
+        bank.load_state_dict({**state, **change})
+    assert contents(bank) == before
+
+
+def test_what_is_no_state_is_refused():
+    bank = bank_of(3)
+    with pytest.raises(TypeError, match="state must be a dict from state_dict"):
+        bank.load_state_dict([1])
+    with pytest.raises(ValueError, match=r"state must hold format, .*, got nothing"):
+        bank.load_state_dict({})
+
+
+def test_copies_and_pickles_go_on_alone():
+    bank = bank_of(3)
+    bank.rand(5)
+    others = [copy.deepcopy(bank), pickle.loads(pickle.dumps(bank))]
+    for other in others:
+        assert other.keys.dtype == torch.uint64 and contents(other) == contents(bank)
+        before = contents(bank)
+        other.reseed(2)
+        assert contents(bank) == before
+    expected = copy.deepcopy(bank).randn(4)
+    assert torch.equal(bank.randn(4), expected)
+
+
+def test_bank_as_a_collection():
+    bank = StreamBank(3, name="mine")
+    assert (len(bank), bank.name, bank.device) == (3, "mine", torch.device("cpu"))
+    assert repr(bank) == "StreamBank(3, device='cpu', name='mine', no keys yet)"
+    bank.reseed_from_seeds([1, 2, 3])
+    assert repr(bank) == "StreamBank(3, device='cpu', name='mine')"
+    for name in ("keys", "positions", "name"):
+        with pytest.raises(AttributeError):
+            setattr(bank, name, None)
+    with torch.device("meta"):
+        assert StreamBank(3).device.type == "cpu"
+
+
+# ---------------------------------------------------------------- registered
+
+
+def test_a_registered_bank_follows_the_job():
+    fastseed.init(42, rank=3, world_size=8)
+    own, named, shared = StreamBank(4, name="own"), StreamBank(4), StreamBank(2, name="all")
+    assert sink_for(own) is own
+    fastseed.register_generator(own)
+    fastseed.register_generator(named, name="given")
+    fastseed.register_generator(shared, shared=True)
+    fastseed.reseed(1, 7, 9)
+    at = {"task": 1, "epoch": 7, "step": 9}
+    for bank, name in ((own, "own"), (named, "given"), (shared, "all")):
+        rank = fastseed.SHARED if bank is shared else 3
+        expected = [fastseed.derive_key(name, index=i, rank=rank, **at) for i in range(len(bank))]
+        assert as_ints(bank.keys) == expected and not bank.positions.any()
+    own.rand(3)
+    fastseed.reseed(1, 8)
+    assert not own.positions.any()
+    keys = own.keys.clone()
+    fastseed.unregister_generator(own)
+    fastseed.reseed(1, 9)
+    assert torch.equal(own.keys, keys)
+    with pytest.raises(ValueError, match="gen must be a registered generator, got StreamBank"):
+        fastseed.unregister_generator(own)
+
+
+def test_registration_is_refused_as_for_pools():
+    fastseed.init(42)
+    fastseed.register_generator(StreamBank(1, name="a"))
+    with pytest.raises(ValueError, match="name must not already be registered, got 'a'"):
+        fastseed.register_generator(StreamBank(2, name="a"))
+    fastseed.init(42, scheme="fwr13y")
+    with pytest.raises(TypeError, match="gen must be a callable under scheme 'fwr13y', got Stream"):
+        fastseed.register_generator(StreamBank(1))
+
+
+def test_checkpoints_hold_exact_states():
+    fastseed.init(42, rank=3, world_size=8)
+    bank = StreamBank(5, name="bank")
+    fastseed.register_generator(bank)
+    fastseed.reseed(1, 7)
+    bank.rand(9, rows=torch.tensor([1, 3]))
+    state = saved_and_loaded(fastseed.state_dict(rng=True))
+    held = state["rng.3.bank"]
+    assert (held.dtype, held.shape) == (torch.uint8, (24 * 5 + 1,))
+    expected = bank.randn(3), torch.rand(3)
+    scramble()
+    fastseed.reseed(2)
+    fastseed.load_state_dict(state)
+    assert torch.equal(bank.randn(3), expected[0]) and torch.equal(torch.rand(3), expected[1])
+    bank.rand(1)
+    fastseed.load_state_dict(fastseed.state_dict())  # coordinates alone: the beginning of the scope
+    assert not bank.positions.any()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda s: s[:-1], r"it must be 73 bytes, got 72"),
+        (lambda s: torch.cat([s[:-1], s[-1:] + 1]), "its last byte must be 0 or 1, got 2"),
+        (
+            lambda s: s.index_fill(0, torch.tensor([3 * 16 + 8]), 2),
+            r"of stream 1, the position must be a multiple of 4 in .*, got 2",
+        ),
+        (
+            lambda s: s.index_fill(0, torch.tensor([3 * 16 + 7]), 255),
+            r"of stream 0, the position must be a multiple of 4 in .*, got -7",
+        ),
+    ],
+)
+def test_damaged_checkpoints_are_refused_and_nothing_changes(damage, says):
+    fastseed.init(42, rank=0, world_size=1)
+    bank = StreamBank(3, name="bank")
+    fastseed.register_generator(bank)
+    fastseed.reseed(1, 7)
+    state = fastseed.state_dict(rng=True)
+    bank.rand(3)
+    before = contents(bank), snapshot()
+    state["rng.0.bank"] = damage(state["rng.0.bank"])
+    with pytest.raises(ValueError, match=rf"state\['rng.0.bank'\] is damaged: {says}"):
+        fastseed.load_state_dict(state)
+    assert (contents(bank), snapshot()) == before

@@ -1,0 +1,412 @@
+"""Draws from keys: the values of the specification, their laws, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import needs_native, run_script, seeder, snapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastseed
+from fastseed._backend import draw_ops
+from fastseed._backend.reference import draws as reference
+from fastseed.random import distributions
+
+REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+KINDS = {d: str(d).removeprefix("torch.") for d in REALS}
+BELOW_ONE = {d: 1 - 2.0**-n for d, n in zip(REALS, (11, 8, 24, 53), strict=True)}
+# A quarter of the words is rejected.
+RANGES = {torch.uint8: (3, 200), torch.int32: (-(2**31), 3 << 30), torch.int64: (-(2**63), 3 << 62)}
+
+# Every function in every dtype: how it is called, and the reference's answer.
+CALLS = {
+    **{("rand", d): {"dtype": d} for d in REALS},
+    **{("randn", d): {"mean": 1.0, "std": 2.0, "dtype": d} for d in REALS},
+    **{("exponential", d): {"rate": 2.0, "dtype": d} for d in REALS},
+    **{("bernoulli", d): {"p": 0.75, "dtype": d} for d in (torch.bool, torch.uint8, *REALS)},
+    **{("randint", d): {"low": a, "high": a + n, "dtype": d} for d, (a, n) in RANGES.items()},
+    **{("bits", d): {"dtype": d} for d in (torch.uint32, torch.uint64)},
+}
+each_call = pytest.mark.parametrize(
+    ("name", "dtype"), list(CALLS), ids=[f"{n}-{str(d)[6:]}" for n, d in CALLS]
+)
+
+
+def some_keys(n: int) -> torch.Tensor:
+    return seeder(42).derive_keys(n, name="draws", task=1)
+
+
+def draw(name, dtype, keys, shape, **more):
+    return getattr(fastseed, name)(keys, shape=shape, **{**CALLS[name, dtype], **more})
+
+
+def expected(name, dtype, keys, count, start=0, positions=None):
+    """(n, count) by the reference."""
+    at = np.zeros(len(keys), np.uint64) if positions is None else positions.numpy().view(np.uint64)
+    where = (keys.numpy(), at, start, count)
+    kind = KINDS.get(dtype, "")
+    if name == "rand":
+        found = reference.uniform(*where, kind, 1.0, 0.0, BELOW_ONE[dtype])
+    elif name == "randn":
+        found = reference.normal(*where, kind, 1.0, 2.0)
+    elif name == "exponential":
+        found = reference.exponential(*where, kind, 0.5)
+    elif name == "bernoulli":
+        found = reference.bernoulli(*where, 3 << 30)
+    elif name == "randint":
+        found = reference.randint(*where, *RANGES[dtype])
+    else:
+        found = reference.bits(*where, 2 if dtype == torch.uint64 else 1)
+    return torch.from_numpy(found).to(dtype)
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+
+
+# ---------------------------------------------------------------- values
+
+
+@each_call
+@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (1, 130)])
+def test_draw_equals_the_reference(name, dtype, n, shape):
+    keys, before = some_keys(n), snapshot()
+    found = draw(name, dtype, keys, shape)
+    assert same(found, expected(name, dtype, keys, math.prod(shape)).view(n, *shape))
+    assert found.is_contiguous()
+    assert snapshot() == before
+
+
+@each_call
+def test_draw_of_positions(name, dtype):
+    """Draws begin at the next whole block, anywhere in the stream."""
+    positions = torch.tensor([0, 1, 4, 5, 2**34, 2**56 - 64])
+    keys = some_keys(6)
+    found = draw(name, dtype, keys, 9, positions=positions)
+    assert same(found, expected(name, dtype, keys, 9, positions=positions))
+    assert same(found[1], draw(name, dtype, keys[1], 9, positions=torch.tensor(4)))
+
+
+@each_call
+def test_draw_of_one_key_is_the_row(name, dtype):
+    keys = some_keys(3)
+    rows = draw(name, dtype, keys, (2, 5))
+    for key, row in zip(keys, rows, strict=True):
+        assert same(draw(name, dtype, key, (2, 5)), row)
+        assert same(draw(name, dtype, key, ()), row[0, 0])
+
+
+@each_call
+def test_draw_is_prefix_stable_and_order_free(name, dtype):
+    keys = some_keys(6)
+    long = draw(name, dtype, keys, 101)
+    order = torch.tensor([4, 0, 5, 2])
+    for length in (1, 2, 3, 50):
+        short = draw(name, dtype, keys[order].contiguous(), length)
+        assert same(short, long[order, :length])
+    strided = torch.zeros(6, 4, dtype=torch.uint64)[:, ::2].copy_(keys)
+    assert same(draw(name, dtype, strided, 101), long)
+
+
+@each_call
+def test_draw_goes_on_without_sharing_a_word(name, dtype):
+    """From the position that a draw of m values leaves, values m (of the next block) follow."""
+    keys = some_keys(2)
+    two = (torch.float64, torch.uint64, torch.int64)
+    words = 2 if dtype in two and name != "bernoulli" else 1
+    long = draw(name, dtype, keys, 48)
+    for length in (0, 1, 3, 4, 17):
+        blocks = -(-length * words // 4)
+        positions = torch.full((2,), 4 * blocks)
+        used = blocks * 4 // words
+        assert same(draw(name, dtype, keys, 20, positions=positions), long[:, used : used + 20])
+
+
+@each_call
+def test_draw_out(name, dtype):
+    keys = some_keys(3)
+    answer = draw(name, dtype, keys, (4, 5))
+    for out in (
+        torch.zeros(3, 4, 5, dtype=dtype),
+        torch.zeros(5, 4, 3, dtype=dtype).permute(2, 1, 0),
+    ):
+        address = out.data_ptr()
+        version = out._version
+        assert draw(name, dtype, keys, (4, 5), out=out) is out
+        assert same(out, answer) and out.data_ptr() == address
+        assert out._version > version, "autograd has to hear of it"
+    alone = {k: v for k, v in CALLS[name, dtype].items() if k != "dtype"}
+    assert same(getattr(fastseed, name)(keys, shape=(4, 5), out=out.zero_(), **alone), answer)
+
+
+def test_default_dtypes():
+    keys = some_keys(2)
+    assert fastseed.random.rand(keys, 3).dtype == torch.float32
+    assert fastseed.random.bernoulli(keys, 0.5, 3).dtype == torch.bool
+    assert fastseed.random.randint(keys, 0, 9, 3).dtype == torch.int64
+    assert fastseed.random.bits(keys, 3).dtype == torch.uint32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert fastseed.random.randn(keys, 3).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_shapes_of_every_form():
+    keys = some_keys(2)
+    answer = fastseed.random.rand(keys, (3,))
+    for shape in (3, [3], torch.Size([3]), np.int64(3), (np.int32(3),)):
+        assert same(fastseed.random.rand(keys, shape), answer)
+    assert fastseed.random.rand(keys, ()).shape == (2,)
+
+
+def test_draws_under_other_modes():
+    keys = some_keys(2)
+    answer = fastseed.random.rand(keys, 3)
+    with torch.inference_mode():
+        assert torch.equal(fastseed.random.rand(keys, 3, out=torch.zeros(2, 3)), answer)
+    with torch.device("meta"):
+        assert same(fastseed.random.rand(keys, 3), answer)
+    found = fastseed.random.rand(keys.to("meta"), (3, 4))
+    assert (found.device.type, found.shape) == ("meta", (2, 3, 4))
+
+
+# ---------------------------------------------------------------- parameters
+
+
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 1), (-1, 1), (0.1, 0.7), (-3, 0), (1000, 1009), (-0.3, -0.1), (0, 6e-8)]
+)
+def test_uniform_stays_below_high(dtype, low, high):
+    if dtype == torch.float16 and high == 6e-8:  # rounds to its smallest number
+        assert not fastseed.random.rand(some_keys(9), 200, high=high, dtype=dtype).any()
+        return
+    found = fastseed.random.rand(some_keys(9), 2000, low=low, high=high, dtype=dtype)
+    rounded = torch.tensor(high, dtype=torch.float64).to(dtype)
+    assert (found < rounded).all() and (found >= torch.tensor(low).to(dtype)).all()
+
+
+def test_uniform_cap_is_hit_and_is_the_number_below():
+    for dtype in REALS:
+        for high in (1.0, 0.7, -0.1, 0.0, 3.0, 2.0**-20):
+            top = torch.tensor(high, dtype=torch.float64).to(dtype)
+            cap = distributions.uniform("rand", -1, high, dtype).parameters[2]
+            assert cap == torch.nextafter(top, torch.tensor(-math.inf).to(dtype)).item()
+
+
+def test_rounding_is_that_of_the_dtype():
+    rng = np.random.default_rng(1)
+    xs = rng.uniform(-2, 2, 2000) * 2.0 ** rng.integers(-160, 140, 2000)
+    edges = [65504, 65519.9, 65520, 2.0**-25, 2.0**-24, 1e308, 3.4028235677973366e38, 5e-324, 0]
+    for x in (*xs.tolist(), *edges):
+        with np.errstate(over="ignore"):
+            assert distributions.rounded(x, torch.float16) == float(np.float64(x).astype("f2"))
+            assert distributions.rounded(x, torch.float32) == float(np.float64(x).astype("f4"))
+        assert distributions.rounded(x, torch.float64) == x
+
+
+@pytest.mark.parametrize("p", [0, 1, 0.5, 0.1, 2.0**-33, 3 * 2.0**-33, 1e-300])
+def test_bernoulli_threshold_is_rounded_to_even(p):
+    (threshold,) = distributions.bernoulli("bernoulli", p).parameters
+    assert threshold == round(p * 2**32)
+    assert {2.0**-33: 0, 3 * 2.0**-33: 2}.get(p, threshold) == threshold
+
+
+def test_randint_spans_its_range():
+    keys = some_keys(4)
+    assert fastseed.random.randint(keys, 5, 6, 9).unique().tolist() == [5]
+    assert fastseed.random.randint(keys, 0, 256, 4000, dtype=torch.uint8).unique().tolist() == list(
+        range(256)
+    )
+    wide = fastseed.random.randint(keys, -(2**63), 2**63 - 1, 100)
+    assert wide.min() < -(2**61) and wide.max() > 2**61
+    edge = [fastseed.random.randint(keys, 0, n, 8) for n in (2**32 - 1, 2**32)]
+    assert not torch.equal(*edge)
+
+
+# ---------------------------------------------------------------- what is refused
+
+KEYS = torch.zeros(3, 2, dtype=torch.uint64)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"keys": 3}, TypeError, "keys must be a tensor, got 3 of type int"),
+        ({"keys": KEYS.to(torch.int64)}, TypeError, "keys must be of dtype torch.uint64, got"),
+        ({"keys": KEYS.T}, ValueError, r"keys must be of shape \(n, 2\) or \(2,\), got \(2, 3\)"),
+        ({"keys": KEYS[None]}, ValueError, r"keys must be of shape .*, got \(1, 3, 2\)"),
+        ({"keys": KEYS[0, 0]}, ValueError, r"keys must be of shape .*, got \(\)"),
+        ({"shape": 1.5}, TypeError, "shape must be a tuple of integers, got 1.5 of type float"),
+        ({"shape": None}, TypeError, "shape must be a tuple of integers, got None"),
+        ({"shape": (2, 1.0)}, TypeError, r"shape\[1\] must be an integer, got 1.0 of type float"),
+        ({"shape": True}, TypeError, r"shape\[0\] must be an integer, got True of type bool"),
+        ({"shape": (2, -1)}, ValueError, r"shape\[1\] must not be negative, got -1"),
+        ({"shape": (2**30, 2**30)}, ValueError, r"shape must take at most 2\*\*56 words, got"),
+        ({"dtype": torch.int32}, ValueError, "dtype must be one of torch.float16, .*, got torch.i"),
+        ({"dtype": "float32"}, TypeError, "dtype must be a torch.dtype, got 'float32' of type str"),
+        ({"positions": 4}, TypeError, "positions must be a tensor, got 4"),
+        ({"positions": torch.zeros(3)}, TypeError, "positions must be of dtype torch.int64, got"),
+        (
+            {"positions": torch.zeros(2, dtype=torch.int64)},
+            ValueError,
+            r"positions must be of shape \(3,\), got \(2,\)",
+        ),
+        (
+            {"positions": torch.zeros(3, dtype=torch.int64, device="meta")},
+            ValueError,
+            "positions must be on device cpu, got meta",
+        ),
+        ({"out": [1]}, TypeError, r"out must be a tensor, got \[1\] of type list"),
+        (
+            {"out": torch.zeros(3, 2), "dtype": torch.float64},
+            TypeError,
+            "out must be of dtype torch.float64, got torch.float32",
+        ),
+        ({"out": torch.zeros(3, 3)}, ValueError, r"out must be of shape \(3, 2\), got \(3, 3\)"),
+        ({"out": torch.zeros(3, 2, device="meta")}, ValueError, "out must be on device cpu, got"),
+        (
+            {"out": torch.zeros(3, 2, requires_grad=True)},
+            ValueError,
+            "out must not require grad where gradients are recorded",
+        ),
+        ({"low": "a"}, TypeError, "low must be a number, got 'a' of type str"),
+        ({"low": True}, TypeError, "low must be a number, got True of type bool"),
+        ({"high": torch.ones(())}, TypeError, "high must be a number, got tensor"),
+        ({"low": math.nan}, ValueError, "low must be finite in torch.float32, got nan"),
+        ({"high": math.inf}, ValueError, "high must be finite in torch.float32, got inf"),
+        ({"high": 1e39}, ValueError, "high must be finite in torch.float32, got 1e"),
+        ({"high": 10**400}, ValueError, "high must be finite in torch.float32, got inf"),
+        ({"high": 7e4, "dtype": torch.float16}, ValueError, "high must be finite in torch.float16"),
+        ({"low": 1.0}, ValueError, "high must be above low in torch.float32, got 1.0, 1.0"),
+        ({"low": 2}, ValueError, "high must be above low in torch.float32, got 2.0, 1.0"),
+        ({"low": 1 - 1e-9}, ValueError, "high must be above low in torch.float32"),
+        ({"low": -3e38, "high": 3e38}, ValueError, "high - low must be finite in torch.float32"),
+    ],
+)
+def test_rand_refuses(change, error, says):
+    arguments = {"keys": KEYS, "shape": 2, **change}
+    with pytest.raises(error, match=r"^fastseed\.rand: " + says):
+        fastseed.random.rand(**arguments)
+    if isinstance(out := change.get("out"), torch.Tensor) and out.device.type == "cpu":
+        assert not out.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "says"),
+    [
+        ("randn", {"std": -1}, ValueError, "std must not be negative, got -1.0"),
+        ("randn", {"mean": math.inf}, ValueError, "mean must be finite in torch.float32, got inf"),
+        ("randn", {"std": math.nan}, ValueError, "std must be finite in torch.float32, got nan"),
+        ("randn", {"dtype": torch.bool}, ValueError, "dtype must be one of torch.float16"),
+        ("exponential", {"rate": 0}, ValueError, "rate must be above 0, .*, got 0.0"),
+        ("exponential", {"rate": -2}, ValueError, "rate must be above 0, .*, got -2.0"),
+        ("exponential", {"rate": math.nan}, ValueError, "rate must be above 0, .*, got nan"),
+        ("exponential", {"rate": math.inf}, ValueError, "rate must be above 0, .*, got inf"),
+        ("exponential", {"rate": 1e-39}, ValueError, "1 / rate a finite number .*torch.float32"),
+        ("exponential", {"rate": 5e-324}, ValueError, "1 / rate a finite number above 0"),
+        ("bernoulli", {"p": 1.1}, ValueError, r"p must be in \[0, 1\], got 1.1"),
+        ("bernoulli", {"p": -0.1}, ValueError, r"p must be in \[0, 1\], got -0.1"),
+        ("bernoulli", {"p": math.nan}, ValueError, r"p must be in \[0, 1\], got nan"),
+        ("bernoulli", {"p": torch.rand}, TypeError, "p must be a number, got"),
+        ("bernoulli", {"p": 0.5, "dtype": torch.int64}, ValueError, "dtype must be one of torch.b"),
+        ("randint", {"low": 0.0}, TypeError, "low must be an integer, got 0.0 of type float"),
+        ("randint", {"high": True}, TypeError, "high must be an integer, got True of type bool"),
+        ("randint", {"high": 0}, ValueError, r"high must be in \(low, 9223372036854775808\]"),
+        (
+            "randint",
+            {"high": 2**63 + 1},
+            ValueError,
+            r"high must be in .*, got 9223372036854775809",
+        ),
+        ("randint", {"low": 2**63}, ValueError, r"low must be in \[-9223372036854775808, "),
+        (
+            "randint",
+            {"low": -(2**63), "high": 2**63},
+            ValueError,
+            r"high - low must be below 2\*\*64 for torch.int64, got 18446744073709551616; use bits",
+        ),
+        (
+            "randint",
+            {"low": -(2**31), "high": 2**31, "dtype": torch.int32},
+            ValueError,
+            r"high - low must be below 2\*\*32 for torch.int32, got 4294967296; use bits",
+        ),
+        (
+            "randint",
+            {"low": -1, "dtype": torch.uint8},
+            ValueError,
+            r"low must be in \[0, 256\) for torch.uint8, got -1",
+        ),
+        (
+            "randint",
+            {"high": 257, "dtype": torch.uint8},
+            ValueError,
+            r"high must be in \(low, 256\]",
+        ),
+        ("randint", {"dtype": torch.int16}, ValueError, "dtype must be one of torch.uint8"),
+        ("bits", {"dtype": torch.int64}, ValueError, "dtype must be one of torch.uint32"),
+    ],
+)
+def test_parameters_are_refused(name, change, error, says):
+    needed = {"bernoulli": {"p": 0.5}, "randint": {"low": 0, "high": 9}}.get(name, {})
+    with pytest.raises(error, match=rf"^fastseed\.{name}: .*{says}"):
+        getattr(fastseed, name)(KEYS, shape=2, **{**needed, **change})
+
+
+def test_other_devices_are_refused(monkeypatch):
+    from fastseed.random import functional
+
+    cuda = torch.device("cuda:0")
+    monkeypatch.setattr(draw_ops, "has_cuda", False)
+    with pytest.raises(
+        ValueError,
+        match=r"^fastseed\.rand: keys must be on the CPU where the CUDA part was not built, got "
+        r"cuda:0$",
+    ):
+        functional.check_device("rand", "keys", cuda)
+    monkeypatch.setattr(draw_ops, "has_cuda", True)
+    functional.check_device("rand", "keys", cuda)
+    with pytest.raises(ValueError, match=r"keys must be on the CPU or a CUDA device, got xpu:1$"):
+        functional.check_device("rand", "keys", torch.device("xpu:1"))
+
+
+def test_build_info_says_whether_there_is_cuda(monkeypatch):
+    monkeypatch.setattr(draw_ops, "has_cuda", False)
+    assert fastseed.build_info()["cuda"] == "not built"
+    monkeypatch.setattr(draw_ops, "has_cuda", True)
+    assert fastseed.build_info()["cuda"] == "built"
+
+
+# ---------------------------------------------------------------- backends
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@given(
+    st.sampled_from(list(CALLS)), st.integers(1, 3), st.integers(0, 40), st.integers(0, 2**56 - 512)
+)
+def test_draw_anywhere_equals_the_reference(call, n, count, position):
+    keys, positions = some_keys(n), torch.full((n,), position)
+    found = draw(*call, keys, count, positions=positions)
+    assert same(found, expected(*call, keys, count, positions=positions))
+
+
+@needs_native
+def test_reference_backend_gives_the_native_bits():
+    found = [run_script("draw_everything.py", FASTSEED_BACKEND=b) for b in ("native", "reference")]
+    assert found[0] == found[1] and len(found[0]) > 40
+
+
+def test_out_may_be_a_negated_view():
+    """Its memory holds the negatives; the values are those of any other output."""
+    keys = torch.zeros(2, 2, dtype=torch.uint64)
+    out = torch._neg_view(torch.zeros(2, 5))
+    assert out.is_neg() and out.is_contiguous()
+    assert fastseed.random.randn(keys, (5,), out=out) is out
+    assert torch.equal(out, fastseed.random.randn(keys, (5,)))

@@ -1,0 +1,153 @@
+"""The operators of the draws as torch sees them, and draws in compiled code: the eager bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.support import needs_native, run_script
+
+from fastseed._backend import draw_ops
+from fastseed._backend.reference import philox
+from fastseed.random import distributions
+
+SCOPE = philox.scope_key(42, 1, 7, 0)
+WORDS = philox.name_words("bank")
+NAME = philox.name_key(SCOPE, WORDS)
+RANK_WORD = 3 | philox.DOMAIN_STREAM << 24
+REALS = distributions.REALS
+DTYPES = {
+    "draw_bits": (torch.uint32, torch.uint64),
+    **dict.fromkeys(("draw_uniform", "draw_normal", "draw_exponential"), REALS),
+    "draw_bernoulli": (torch.bool, torch.uint8, *REALS),
+    "draw_randint": (torch.uint8, torch.int32, torch.int64),
+}
+PARAMETERS = {
+    "draw_bits": (),
+    "draw_uniform": (2.0, -1.0, 0.875),
+    "draw_normal": (1.0, 2.0),
+    "draw_exponential": (0.5,),
+    "draw_bernoulli": (3 << 30,),
+    "draw_randint": (3, 200),
+}
+# sizes, strides, offset of what a row of 6 values holds
+LAYOUTS = [((), (), 0), ((), (), 5), ((2, 3), (10, 1), 4), ((3, 2), (1, 7), 0), ((1, 6), (9, 1), 2)]
+
+
+def signed(value):
+    return value - 2**64 if value >> 63 else value
+
+
+def some_keys(n):
+    return torch.from_numpy(philox.derive_keys(NAME, 3, 0, 0, n))
+
+
+def draw_inputs(op, dtype, n, layout, positions):
+    """Sample inputs of a draw."""
+    count = 0 if n == 0 else 6
+    at = torch.arange(n) * 4 if positions else None
+    return (torch.zeros(n, count, dtype=dtype), some_keys(n), at, *layout, *PARAMETERS[op])
+
+
+def key_inputs(op, n):
+    """Sample inputs of an operator on keys."""
+    keys, positions = torch.zeros(n, 2, dtype=torch.uint64), torch.ones(n, dtype=torch.int64)
+    scope = torch.tensor(SCOPE, dtype=torch.uint64)
+    seeds = torch.arange(n).view(torch.uint64)
+    words = tuple(map(signed, WORDS))
+    stream = (RANK_WORD, 5, 2**40 - 7)
+    return {
+        "derive_keys_at": (keys, scope, *words, *stream),
+        "derive_seeds_at": (positions.view(torch.uint64), scope, *words, *stream),
+        "reseed_streams": (keys, positions, *map(signed, NAME), *stream),
+        "reseed_streams_at": (keys, positions, scope, *words, *stream),
+        "reseed_streams_from": (keys, positions, seeds, torch.arange(n) + 5, *words),
+        "shuffle": (positions, signed(SCOPE[0]), signed(SCOPE[1]), 1000, 3, 7),
+    }[op]
+
+
+KEY_OPS = [op for op in draw_ops.SCHEMAS if not op.startswith("draw_")]
+SAMPLES = [(op, dtype) for op, dtypes in DTYPES.items() for dtype in dtypes]
+
+
+def overload(op):
+    return getattr(torch.ops.fastseed, op).default
+
+
+def check(op, inputs):
+    assert set(torch.library.opcheck(overload(op), inputs).values()) == {"SUCCESS"}
+
+
+def test_every_operator_is_checked_here():
+    assert set(draw_ops.SCHEMAS) == {*DTYPES, *KEY_OPS} == {*draw_ops.IMPLEMENTATIONS}
+
+
+@pytest.mark.parametrize("op", draw_ops.SCHEMAS)
+def test_schemas_are_those_of_both_backends(op):
+    expected = f"fastseed::{op}({draw_ops.SCHEMAS[op]}) -> ()"
+    assert str(overload(op)._schema) == str(torch._C.parse_schema(expected))
+
+
+@pytest.mark.parametrize(("op", "dtype"), SAMPLES)
+def test_opcheck_draws(op, dtype):
+    for n, layout, positions in (
+        (3, LAYOUTS[0], True),
+        (1, LAYOUTS[2], False),
+        (0, LAYOUTS[0], True),
+    ):
+        check(op, draw_inputs(op, dtype, n, layout, positions))
+
+
+@pytest.mark.parametrize("op", KEY_OPS)
+@pytest.mark.parametrize("n", [0, 1, 17])
+def test_opcheck_keys(op, n):
+    check(op, key_inputs(op, n))
+
+
+def test_opcheck_reseed_streams_from_without_indices():
+    *most, _, name = key_inputs("reseed_streams_from", 5)
+    check("reseed_streams_from", (*most, None, name))
+
+
+@needs_native
+@pytest.mark.parametrize(("op", "dtype"), SAMPLES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_native_draws_equal_the_fallback(op, dtype, layout):
+    """Any part of a logical tensor, contiguous or not."""
+    for n in (0, 1, 5):
+        for positions in (False, True):
+            found, answer = (draw_inputs(op, dtype, n, layout, positions) for _ in range(2))
+            overload(op)(*found)
+            draw_ops.IMPLEMENTATIONS[op](*answer)
+            assert torch.equal(found[0], answer[0]), (n, positions)
+
+
+@needs_native
+@pytest.mark.parametrize("op", KEY_OPS)
+@pytest.mark.parametrize("n", [0, 1, 5, 33])
+def test_native_keys_equal_the_fallback(op, n):
+    found, answer = key_inputs(op, n), key_inputs(op, n)
+    overload(op)(*found)
+    draw_ops.IMPLEMENTATIONS[op](*answer)
+    written = found[:1] if op == "shuffle" else found[:2]
+    for a, b in zip(written, answer, strict=False):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("op", draw_ops.SCHEMAS)
+def test_fakes_know_no_data(op):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        if op in KEY_OPS:
+            assert overload(op)(*key_inputs(op, 3)) is None
+        else:
+            keys = torch.empty(2**30, 2, dtype=torch.uint64)
+            out = torch.empty(2**30, 2**10, dtype=DTYPES[op][0])
+            assert overload(op)(out, keys, None, (), (), 0, *PARAMETERS[op]) is None
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_draws_have_the_eager_bits(backend):
+    """In a process of its own, which then has imported Dynamo; parameters vary between calls."""
+    found = run_script("compiled_draws.py", backend, timeout=280)
+    assert found["wrong"] == [] and found["compared"] > 150

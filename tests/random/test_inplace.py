@@ -1,0 +1,364 @@
+"""In-place fills: the values of the specification, whole or in parts, in tensors of any kind."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import LOW64, snapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastseed
+from fastseed._backend.reference import draws as reference
+from fastseed.random import inplace
+from fastseed.random.shards import Shard
+
+KEY = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
+REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+CAPS = {d: 1 - 2.0**-n for d, n in zip(REALS, (11, 8, 24, 53), strict=True)}
+# (low, how many), such that a quarter of the words is rejected
+RANGES = {torch.uint8: (3, 200), torch.int32: (-(2**31), 3 << 30), torch.int64: (-(2**63), 3 << 62)}
+KINDS = {d: str(d).removeprefix("torch.") for d in REALS}
+
+
+def key_tensor(key: int = KEY) -> torch.Tensor:
+    return torch.tensor([key & LOW64, key >> 64], dtype=torch.uint64)
+
+
+def whole(name: str, dtype: torch.dtype, numel: int, key: int = KEY, position: int = 0):
+    """The first values of the draw of :data:`CASES`, by the reference; as a tensor of dtype."""
+    keys = np.array([[key & LOW64, key >> 64]], np.uint64)
+    where = (keys, np.array([position], np.uint64), 0, numel)
+    if name == "bits_":
+        found = reference.bits(*where, 2 if dtype == torch.uint64 else 1)
+    elif name == "uniform_":
+        found = reference.uniform(*where, KINDS[dtype], 1.0, 0.0, CAPS[dtype])
+    elif name == "normal_":
+        found = reference.normal(*where, KINDS[dtype], 1.0, 2.0)
+    elif name == "exponential_":
+        found = reference.exponential(*where, KINDS[dtype], 0.5)
+    elif name == "bernoulli_":
+        found = reference.bernoulli(*where, 3 << 30)
+    else:
+        found = reference.randint(*where, *RANGES[dtype])
+    return torch.from_numpy(found[0]).to(dtype)
+
+
+ARGUMENTS = {
+    "bits_": lambda d: (),
+    "uniform_": lambda d: (),
+    "normal_": lambda d: (1.0, 2.0),
+    "exponential_": lambda d: (2.0,),
+    "bernoulli_": lambda d: (0.75,),
+    "randint_": lambda d: (RANGES[d][0], sum(RANGES[d])),
+}
+CASES = [
+    *(("bits_", d) for d in (torch.uint32, torch.uint64)),
+    *((name, d) for name in ("uniform_", "normal_", "exponential_") for d in REALS),
+    *(("bernoulli_", d) for d in (torch.bool, torch.uint8, *REALS)),
+    *(("randint_", d) for d in RANGES),
+]
+each_case = pytest.mark.parametrize(("name", "dtype"), CASES, ids=lambda v: str(v))
+
+
+def fill(tensor, name, key=KEY, **more):
+    arguments = ARGUMENTS[name](tensor.dtype)
+    filled = getattr(inplace, name)(tensor, key, *arguments, **more)
+    assert filled is tensor
+    return tensor
+
+
+# ---------------------------------------------------------------- values
+
+
+@each_case
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (301, 17)])
+def test_fill_draws_what_is_specified(name, dtype, shape):
+    expected = whole(name, dtype, math.prod(shape)).view(shape)
+    assert fill(torch.zeros(shape, dtype=dtype), name).equal(expected)
+    assert fill(torch.zeros(shape, dtype=dtype), name, key_tensor()).equal(expected)
+
+
+def boxes(shape, cuts):
+    """The grid of (offsets, shape) that cutting at these places makes."""
+    axes = [list(itertools.pairwise([0, *sorted(c), n])) for c, n in zip(cuts, shape, strict=True)]
+    for box in itertools.product(*axes):
+        yield tuple(a for a, _ in box), tuple(b - a for a, b in box)
+
+
+@st.composite
+def cut_shapes(draw):
+    shape = tuple(draw(st.lists(st.integers(0, 6), max_size=5)))
+    return shape, [draw(st.lists(st.integers(0, n), max_size=2)) for n in shape]
+
+
+@each_case
+@settings(max_examples=12, deadline=None)
+@given(cut_shapes(), st.integers(0, 2**56 - 2**20), st.integers(0, 2**128 - 1))
+def test_parts_make_the_whole(name, dtype, cut, position, key):
+    shape, cuts = cut
+    together = torch.zeros(shape, dtype=dtype)
+    for offsets, size in boxes(shape, cuts):
+        part = torch.zeros(size, dtype=dtype)
+        fill(part, name, key, shard=Shard(shape, offsets), position=position)
+        together[tuple(slice(o, o + n) for o, n in zip(offsets, size, strict=True))] = part
+    unsharded = fill(torch.zeros(shape, dtype=dtype), name, key, position=position)
+    assert together.equal(unsharded)
+    assert unsharded.equal(whole(name, dtype, math.prod(shape), key, position).view(shape))
+
+
+@each_case
+def test_parts_of_tensors_that_nobody_could_hold(name, dtype):
+    """Indices far beyond 2**32, and rows that are one element."""
+    shape, offsets = (2**20, 3, 2**30), (2**20 - 2, 1, 2**30 - 3)
+    part = fill(torch.zeros((2, 2, 3), dtype=dtype), name, shard=Shard(shape, offsets))
+    for i, j in itertools.product(range(2), range(2)):
+        start = ((offsets[0] + i) * 3 + offsets[1] + j) * 2**30 + offsets[2]
+        row = fill(torch.zeros(3, dtype=dtype), name, shard=Shard((2**52,), (start,)))
+        assert part[i, j].equal(row)
+        for k in range(3):
+            one = fill(torch.zeros(1, dtype=dtype), name, shard=Shard((2**52,), (start + k,)))
+            assert one.item() == row[k].item()
+
+
+def test_parts_of_more_axes_than_an_operator_takes():
+    shape = (3,) * 10
+    part = fill(torch.zeros((2,) * 10), "uniform_", shard=Shard(shape, (1, 0) * 5))
+    expected = whole("uniform_", torch.float32, 3**10).view(shape)
+    assert part.equal(expected[tuple(slice(o, o + 2) for o in (1, 0) * 5)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_position_is_rounded_up_to_a_block(dtype):
+    at_block = {p: fill(torch.zeros(9, dtype=dtype), "normal_", position=p) for p in range(9)}
+    for p, found in at_block.items():
+        assert found.equal(at_block[(p + 3) // 4 * 4])
+    # the next block goes on where the first ends
+    assert at_block[4][:4].equal(at_block[0][4 * 4 // (dtype.itemsize) :][:4])
+
+
+def test_defaults_are_standard():
+    zeros, key = torch.zeros(50), KEY
+    for a, b in [
+        (inplace.uniform_, lambda x: inplace.uniform_(x, key, 0.0, 1.0)),
+        (inplace.normal_, lambda x: inplace.normal_(x, key, 0.0, 1.0)),
+        (inplace.exponential_, lambda x: inplace.exponential_(x, key, 1.0)),
+        (inplace.bernoulli_, lambda x: inplace.bernoulli_(x, key, 0.5)),
+    ]:
+        assert a(zeros.clone(), key).equal(b(zeros.clone()))
+
+
+def test_the_draws_are_those_of_the_functions():
+    """fastseed.randn and fastseed.normal_ are two ways to the same values."""
+    from fastseed.random import functional
+
+    assert functional.randn(key_tensor(), (5, 7), mean=1.0, std=2.0).equal(
+        fill(torch.zeros(5, 7), "normal_")
+    )
+
+
+# ---------------------------------------------------------------- any tensor
+
+STRIDED = {
+    "transposed": lambda: torch.zeros(8, 6).t(),
+    "every other column": lambda: torch.zeros(6, 16)[:, ::2],
+    "columns": lambda: torch.zeros(6, 20)[:, 3:11],
+    "offset": lambda: torch.zeros(49)[1:].view(6, 8),
+    "channels last": lambda: torch.zeros(2, 3, 2, 4).to(memory_format=torch.channels_last),
+    "negated view": lambda: torch._neg_view(torch.zeros(6, 8)),
+    "imaginary part": lambda: torch.zeros(6, 8, dtype=torch.complex64).conj().imag,
+}
+
+
+@pytest.mark.parametrize("make", STRIDED.values(), ids=STRIDED.keys())
+def test_any_strides(make):
+    tensor = make()
+    expected = whole("normal_", torch.float32, 48).view(tensor.shape)
+    assert fill(tensor, "normal_").equal(expected)
+    tensor = make()[1:, 2:] if make().dim() == 2 else make()[1:, :, 1:]
+    offsets = (1, 2) if tensor.dim() == 2 else (1, 0, 1, 0)
+    fill(tensor, "normal_", shard=Shard(make().shape, offsets))
+    assert tensor.equal(expected[tuple(map(slice, offsets, (None,) * 4))])
+
+
+def test_nothing_else_is_written():
+    base = torch.full((6, 20), -1.0)
+    fill(base[:, 3:11], "uniform_")
+    assert (base[:, 3:11] >= 0).all() and (base[:, :3] == -1).all() and (base[:, 11:] == -1).all()
+    assert base[:, 3:11].equal(whole("uniform_", torch.float32, 48).view(6, 8))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(3).expand(4, 3),
+        lambda: torch.zeros(1).expand(5),
+        lambda: torch.zeros(9).as_strided((4, 4), (1, 1)),
+        lambda: torch.zeros(9).as_strided((3, 4), (2, 1)),
+        lambda: torch.zeros(9).unfold(0, 4, 1),
+    ],
+)
+def test_overlapping_memory_is_refused(make):
+    with pytest.raises(ValueError, match="normal_: tensor must not overlap itself, got the strid"):
+        fill(make(), "normal_")
+    assert not make().any()
+
+
+def test_axes_of_one_and_of_none_overlap_nothing():
+    assert fill(torch.zeros(3).as_strided((3, 1), (1, 0)), "normal_").all()
+    assert fill(torch.zeros(8).as_strided((1, 4), (0, 2)), "normal_").all()
+    fill(torch.zeros(3).expand(0, 3), "normal_")
+
+
+def test_sparse_tensors_are_refused():
+    with pytest.raises(ValueError, match=r"normal_: tensor must be strided, got torch\.sparse_coo"):
+        fill(torch.eye(3).to_sparse(), "normal_")
+
+
+def test_parameters_are_filled_without_gradients():
+    parameter = torch.nn.Parameter(torch.zeros(6, 8))
+    before = parameter._version
+    fill(parameter, "normal_")
+    assert parameter.requires_grad and parameter.is_leaf and parameter.grad_fn is None
+    assert parameter.equal(whole("normal_", torch.float32, 48).view(6, 8))
+    assert parameter._version > before
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_autograd_notices(strided):
+    x = torch.ones(4, 4, requires_grad=True)
+    y = (x * 1.0).t() if strided else x * 1.0
+    z = (y * y).sum()
+    fill(y, "uniform_")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.backward()
+
+
+def test_inference_mode():
+    with torch.inference_mode():
+        filled = fill(torch.zeros(5), "uniform_")
+    assert filled.tolist() == whole("uniform_", torch.float32, 5).tolist()
+
+
+def test_meta_tensors_stay_without_data():
+    for name, dtype in CASES:
+        assert fill(torch.zeros(3, 4, dtype=dtype, device="meta"), name).is_meta
+
+
+def test_no_generator_is_used():
+    before = snapshot()
+    for name, dtype in CASES:
+        fill(torch.zeros(10, dtype=dtype), name)
+    assert snapshot() == before
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "more", "error", "says"),
+    [
+        ("normal_", ([0.0], KEY), {}, TypeError, "tensor must be a torch.Tensor, got "),
+        ("normal_", (0, 1.5), {}, TypeError, "key must be an integer"),
+        ("normal_", (0, True), {}, TypeError, "key must be an integer"),
+        ("normal_", (0, -1), {}, ValueError, "key must be in "),
+        ("normal_", (0, 2**128), {}, ValueError, "key must be in "),
+        ("normal_", (0, torch.zeros(2)), {}, TypeError, "key must be .* uint64 tensor"),
+        (
+            *("normal_", (0, torch.zeros(1, 2, dtype=torch.uint64)), {}, ValueError),
+            r"key must have the shape \(2,\), got \(1, 2\)",
+        ),
+        ("normal_", (0, KEY), {"position": -1}, ValueError, "position must be in "),
+        ("normal_", (0, KEY), {"position": 2**56}, ValueError, "position must be in "),
+        ("normal_", (0, KEY), {"position": 2**56 - 4}, ValueError, "position must be in "),
+        ("normal_", (0, KEY), {"position": 0.0}, TypeError, "position must be an integer"),
+        ("normal_", (0, KEY), {"shard": (4, 4)}, TypeError, "shard must be a fastseed.Shard"),
+        ("normal_", (0, KEY), {"shard": Shard((4,), (0,))}, ValueError, "shard must hold"),
+        ("normal_", (0, KEY, 0.0, -1.0), {}, ValueError, "std must"),
+        ("normal_", (0, KEY, "a"), {}, TypeError, "mean must"),
+        ("uniform_", (0, KEY, 1.0, 1.0), {}, ValueError, "high must"),
+        ("exponential_", (0, KEY, 0.0), {}, ValueError, "rate must"),
+        ("bernoulli_", (0, KEY, 1.5), {}, ValueError, "p must"),
+        ("randint_", (0, KEY, 0, 5), {}, ValueError, "dtype must"),
+        ("bits_", (0, KEY), {}, ValueError, "dtype must"),
+    ],
+)
+def test_errors_name_what_is_wrong(function, arguments, more, error, says):
+    tensor = torch.full((8,), 7.0)
+    first = arguments[0] if arguments[0] != 0 else tensor
+    with pytest.raises(error, match=rf"^fastseed\.{function}: {says}"):
+        getattr(inplace, function)(first, *arguments[1:], **more)
+    assert (tensor == 7).all() and tensor._version == 0
+
+
+def test_the_last_place_of_a_stream():
+    last = fill(torch.zeros(8), "uniform_", position=2**56 - 8)
+    assert last.equal(whole("uniform_", torch.float32, 8, position=2**56 - 8))
+
+
+# ---------------------------------------------------------------- torch.compile
+
+
+def compiled(function, *arguments, backend):
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.compile(function, fullgraph=True, backend=backend)(*arguments)
+
+
+@each_case
+def test_compiled_fills_are_the_eager_ones(name, dtype):
+    expected = whole(name, dtype, 40).view(5, 8)
+    constant = compiled(
+        lambda x: fill(x, name), torch.zeros(5, 8, dtype=dtype), backend="aot_eager"
+    )
+    assert constant.equal(expected)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_compiled_fills_of_any_kind(backend):
+    expected = whole("normal_", torch.float32, 48).view(6, 8)
+
+    def step(contiguous, transposed, part, key):
+        inplace.normal_(contiguous, key, 1.0, 2.0)
+        inplace.normal_(transposed, KEY, 1.0, 2.0)
+        inplace.normal_(part, key, 1.0, 2.0, shard=Shard((6, 8), (1, 2)))
+        return contiguous * 2, transposed + 0, part + 0
+
+    tensors = torch.zeros(6, 8), torch.zeros(8, 6).t(), torch.zeros(4, 5)
+    doubled, transposed, part = compiled(step, *tensors, key_tensor(), backend=backend)
+    assert doubled.equal(expected * 2) and transposed.equal(expected)
+    assert part.equal(expected[1:5, 2:7])
+    assert tensors[0].equal(expected) and tensors[1].equal(expected)  # the arguments, in place
+
+
+def test_compiled_fills_follow_a_key_that_changes():
+    torch._dynamo.reset()
+    step = torch.compile(lambda x, k: inplace.uniform_(x, k), fullgraph=True, backend="aot_eager")
+    for key in (KEY, 1, 2**127):
+        found = step(torch.zeros(9), key_tensor(key))
+        assert found.equal(whole("uniform_", torch.float32, 9, key))
+    for n in (10, 11, 12):  # shapes that change, too
+        assert step(torch.zeros(n), key_tensor()).equal(whole("uniform_", torch.float32, n))
+
+
+# ---------------------------------------------------------------- devices
+
+
+@pytest.mark.cuda
+@each_case
+def test_fills_on_cuda_are_those_of_the_cpu(name, dtype):
+    shard = Shard((50, 40, 30), (3, 4, 5))
+    on_cpu = fill(torch.zeros(20, 30, 10, dtype=dtype), name, shard=shard)
+    on_cuda = fill(torch.zeros(20, 30, 10, dtype=dtype, device="cuda"), name, shard=shard)
+    assert on_cuda.cpu().equal(on_cpu)
+
+
+def test_fills_are_public():
+    assert {*ARGUMENTS, "Shard"} <= set(fastseed.__all__)
+    assert all(getattr(fastseed, name) is getattr(inplace, name) for name in (*ARGUMENTS, "Shard"))

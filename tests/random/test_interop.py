@@ -1,0 +1,165 @@
+"""Streams go on in cuRAND, in Triton and in torch's keyed functions: the same words, or their keys.
+
+cuRAND's device header is compiled for the host, Triton runs in its interpreter: both need a
+package more than the other tests (``pip install fastseed[interop]``) and no GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.curand import curand_include
+from helpers.support import run_python, seeder
+
+import fastseed
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = ROOT / "tests" / "csrc"
+EXAMPLE = ROOT / "examples" / "continue_stream_triton.py"
+
+TOP64 = 2**64 - 1
+KEYS = [(0, 0), (TOP64, TOP64), (0x2CCB564119C109D1, 0xA000D856357E4DFD), (1 << 32, 1)]
+# Of words, not of blocks; and where the counter's first word ends, and the stream.
+POSITIONS = [0, 1, 2, 3, 4, 7, 2**33 + 5, 2**34 - 8, 2**34 - 1, 2**56 - 64]
+COUNT = 24
+
+
+def own_words(lo: int, hi: int, position: int, count: int) -> list[int]:
+    """Words of a stream from any position, as ``fastseed.random.bits`` has them from whole blocks."""
+    keys = torch.tensor([lo, hi], dtype=torch.uint64)
+    start = torch.tensor(position - position % 4)
+    words = fastseed.random.bits(keys, (count + position % 4,), positions=start)
+    return words.tolist()[position % 4 :]
+
+
+# ---------------------------------------------------------------- cuRAND
+
+
+@pytest.fixture(scope="module")
+def curand(tmp_path_factory) -> Path:
+    """The program of ``curand_host``, compiled."""
+    include = curand_include()
+    if include is None:
+        pytest.skip("no curand_kernel.h: install nvidia-curand, or set CUDA_HOME")
+    compiler = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    program = tmp_path_factory.mktemp("curand") / "words"
+    host = HERE / "curand_host"
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-I", host, "-isystem", include]
+    command = [compiler, *flags, host / "words.cpp", "-o", program]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def curand_words(program: Path, places: list[tuple[int, int, int]]) -> list[list[list[int]]]:
+    """For each place the words by ``curand``, by ``curand4``, and the bits of the uniforms."""
+    lines = "".join(f"{lo:x} {hi:x} {position} {COUNT}\n" for lo, hi, position in places)
+    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
+    found = [[int(word, 16) for word in line.split()] for line in done.stdout.splitlines()]
+    assert [len(line) for line in found] == [3 * COUNT] * len(places)
+    return [[line[i : i + COUNT] for i in range(0, 3 * COUNT, COUNT)] for line in found]
+
+
+def test_interop_curand_has_the_same_words(curand):
+    places = [(*key, position) for key in KEYS for position in POSITIONS]
+    for place, (singly, by_four, _) in zip(places, curand_words(curand, places), strict=True):
+        assert singly == by_four == own_words(*place, COUNT), place
+
+
+def test_interop_curand_goes_on_at_a_banks_positions(curand):
+    """``curand_init(lo, hi, position)`` gives the words that the bank would draw next."""
+    fastseed.init(42, rank=3, world_size=8)
+    bank = fastseed.random.StreamBank(7, name="environments")
+    bank.reseed(1, 7)
+    bank.randn(5, rows=torch.tensor([1, 4]))
+    bank.randint(0, 10**12, (3,))
+    places = [
+        (*key, position)
+        for key, position in zip(bank.keys.tolist(), bank.positions.tolist(), strict=True)
+    ]
+    assert {position for _, _, position in places} == {8, 16}
+    singly = [words for words, _, _ in curand_words(curand, places)]
+    assert bank.bits(COUNT).tolist() == singly
+
+
+def test_interop_curand_uniforms_come_from_the_same_words(curand):
+    """The conversions differ: cuRAND rounds w + 1/2, into (0, 1], and ours truncates, into [0, 1).
+
+    Ours lies below w / 2^32 by less than 2^-24; cuRAND's is a rounding (2^-25) of 2^-33 above it.
+    """
+    places = [(*key, 0) for key in KEYS]
+    for (lo, hi, _), (_, _, patterns) in zip(places, curand_words(curand, places), strict=True):
+        theirs = torch.tensor(patterns).to(torch.int32).view(torch.float32).double()
+        ours = fastseed.random.rand(torch.tensor([lo, hi], dtype=torch.uint64), (COUNT,)).double()
+        assert ((theirs - ours) > -(2.0**-25)).all() and ((theirs - ours) < 1.6 * 2.0**-24).all()
+
+
+# ---------------------------------------------------------------- Triton
+
+
+def test_interop_triton_kernel_goes_on_at_a_banks_positions():
+    """The example asserts that a kernel's ``tl.philox`` gives the bank's next words."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("needs triton (Linux only)")
+    printed = run_python(EXAMPLE, TRITON_INTERPRET="1")
+    assert printed.strip() == "3200 words of 100 streams by a Triton kernel, as the bank draws them"
+
+
+@pytest.mark.cuda
+def test_interop_triton_kernel_on_the_device():
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("needs triton (Linux only)")
+    assert run_python(EXAMPLE, TRITON_INTERPRET="0").startswith("3200 words")
+
+
+# ---------------------------------------------------------------- torch.func._random
+
+
+@pytest.fixture
+def keyed():
+    """torch's functions of keys, experimental and from 2.12 on."""
+    try:
+        return importlib.import_module("torch.func._random")
+    except ImportError:
+        pytest.skip(f"torch {torch.__version__} has no torch.func._random")
+
+
+def batched(device: str) -> torch.Tensor:
+    """Derived keys in the shape of torch's batched keys: one a row of an (n, k) result."""
+    return seeder().derive_keys(5, name="environments", task=1).to(device)[:, None]
+
+
+def test_interop_torch_takes_derived_keys(keyed):
+    """Shapes and types only: up to torch 2.13 these operators have kernels for CUDA, not the CPU.
+
+    The functions split, fold and draw take (n, 2) torch.uint64 as n keys, which is what
+    ``derive_keys`` gives. (They read its second half as an offset, not as a subsequence.)
+    """
+    own = keyed.key(7)
+    keys = batched("meta")
+    assert (own.dtype, own.shape) == (keys.dtype, keys.shape[-1:])
+    assert keyed.split(keys, 3).shape == (3, 5, 1, 2)
+    assert keyed.fold_in(keys, 7).shape == (5, 1, 2)
+    for draw in (keyed.uniform, keyed.normal):
+        values = draw(keys, 5, 100)
+        assert (values.shape, values.dtype) == ((5, 100), torch.float32)
+
+
+@pytest.mark.cuda
+def test_interop_torch_draws_from_derived_keys(keyed):
+    keys = batched("cuda")
+    for draw in (keyed.uniform, keyed.normal):
+        values = draw(keys, 5, 100)
+        assert torch.equal(values, draw(keys, 5, 100))
+        assert len({tuple(row) for row in values.tolist()}) == 5
+        assert torch.equal(values[3], draw(keys[3, 0], 100))
+    assert len({tuple(key) for key in keyed.split(keys[:, 0], 4).reshape(-1, 2).tolist()}) == 20

@@ -1,0 +1,376 @@
+"""Beside the real predecessor: a drop-in for it, its seeds bit for bit, and what was wrong there.
+
+The predecessor is ``fwr13y.seeder.pyt`` of framework-reproducibility 0.6.0, from the test extra.
+It turns an integer key into a seed with ``random.Random(key).randint(0, 2147483647)``: equal keys
+are equal seeds, so collisions by the million are counted on keys.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import multiprocessing
+import random
+import runpy
+import sys
+from collections import Counter
+from importlib.metadata import version
+
+import fwr13y.seeder.pyt as predecessor
+import numpy as np
+import pytest
+import torch
+from fwr13y.seeder.seed_gen import SeedGen
+from helpers.support import SCRIPTS, run_script, scramble, seeder, snapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastseed
+from fastseed._backend import derive_ops
+from fastseed._backend.reference import philox
+from fastseed.seeder import fwr13y_scheme
+
+RANKS, EPOCHS, TASKS = 10_000, 100, 2  # the job of the figures: 2,000,000 seeds
+
+
+@pytest.fixture(autouse=True)
+def old_seeder(monkeypatch):
+    """The predecessor's own process-wide seeder."""
+    monkeypatch.setattr(predecessor, "_seeder_run", None)
+
+
+def test_predecessor_is_the_version_that_was_measured():
+    assert version("framework-reproducibility") == "0.6.0"
+
+
+# ---------------------------------------------------------------- drop-in
+
+
+def train(tmp_path, capsys, monkeypatch, line, *arguments):
+    """Run the training script with another import line; what it printed."""
+    source = (SCRIPTS / "train_with_predecessor.py").read_text()
+    old = "import fwr13y.seeder.pyt as seeder  # the import line"
+    assert source.count(old) == 1
+    script = tmp_path / "train.py"
+    script.write_text(source.replace(old, line))
+    monkeypatch.setattr(sys, "argv", [str(script), *map(str, arguments)])
+    runpy.run_path(str(script), run_name="__main__")
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+MODULES = ["fwr13y.seeder.pyt", "fastseed", "fastseed.pyt"]
+
+
+@pytest.fixture
+def run(tmp_path, capsys, monkeypatch):
+    return lambda line, *arguments: train(tmp_path, capsys, monkeypatch, line, *arguments)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_one_script_runs_under_both_changing_only_the_import_line(run, module):
+    line = f"import {module} as seeder"
+    first = run(line, 42, 2, 1, 0, 3)
+    scramble()
+    assert run(line, 42, 2, 1, 0, 3) == first
+    assert first["master_seed"] == 42
+    assert len(first["losses"]) == 3 and len(first["own"]) == len(first["shared"]) == 4
+    assert first["dropped"] == []
+    assert all(0 <= seed < 2**31 for seed in first["own"] + first["shared"])
+    other = run(line, 42, 2, 0, 0, 3)  # the other rank
+    assert other["shared"] == first["shared"] and other["own"] != first["own"]
+    assert other["digest"] != first["digest"]
+
+
+def test_both_import_paths_give_the_same_bits(run):
+    found = [run(f"import {module} as seeder", 42, 2, 1, 0, 2) for module in MODULES[1:]]
+    assert found[0] == found[1]
+
+
+def test_legacy_scheme_trains_the_predecessors_model(run):
+    """A job that started on the predecessor goes on with its bits."""
+    line = (
+        "import functools, types, fastseed\n"
+        "seeder = types.SimpleNamespace(**vars(fastseed))\n"
+        "seeder.init = functools.partial(fastseed.init, scheme='fwr13y')"
+    )
+    for master, rank in ((42, 1), (43, 0)):
+        theirs = run("import fwr13y.seeder.pyt as seeder", master, 2, rank, 0, 3)
+        assert run(line, master, 2, rank, 0, 3) == theirs
+
+
+# ---------------------------------------------------------------- scheme="fwr13y"
+
+masters = st.integers(0, 2**64 - 1)
+places = st.integers(1, 2**24 - 1).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n - 1)))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(masters, places, st.integers(0, 2**24 - 1), st.integers(0, 2**32 - 1), st.booleans())
+def test_legacy_seeds_are_those_of_the_package(master, place, task, epoch, shared):
+    ngpus, rank = place
+    theirs = SeedGen(master, ngpus, rank)(task, epoch, shared_seed=shared)
+    assert fwr13y_scheme.seed(master, ngpus, rank, task, epoch, shared=shared) == theirs
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(st.integers(0, 2**40), places, st.integers(0, 5), st.integers(0, 2**32 - 1))
+def test_legacy_reseed_leaves_the_packages_states(master, place, task, epoch):
+    theirs, mine = [], []
+    old = predecessor.Seeder(master, *place)
+    old.register_generator(theirs.append)
+    old.register_generator(theirs.append, shared=True)
+    scramble()
+    old.reseed(task, epoch)
+    expected = snapshot()
+    new = fastseed.Seeder(master, *place, scheme="fwr13y")
+    new.register_generator(mine.append)
+    new.register_generator(mine.append, shared=True)
+    scramble()
+    new.reseed(task, epoch)
+    assert snapshot() == expected
+    assert mine == theirs and all(type(value) is int for value in mine)
+
+
+def test_legacy_order_of_libraries(monkeypatch):
+    """torch, NumPy, Python, then rank-own callables, then shared ones, in registration order."""
+    log = []
+    both = predecessor.Seeder(42, 8, 3), fastseed.Seeder(42, 8, 3, scheme="fwr13y")
+    for module, name in ((torch, "manual_seed"), (np.random, "seed"), (random, "seed")):
+        where = f"{module.__name__}.{name}"
+        monkeypatch.setattr(module, name, lambda value, where=where: log.append((where, value)))
+
+    def record(who):
+        return lambda value: log.append((who, value))
+
+    logs = []
+    callables = [(record(f"g{i}"), shared) for i, shared in enumerate((1, 0, 1, 0))]
+    for one in both:
+        log.clear()
+        for function, shared in callables:
+            one.register_generator(function, bool(shared))
+        one.reseed(1, 7)
+        logs.append(list(log))
+    assert logs[0] == logs[1]
+    names = [who for who, _ in logs[0]]
+    assert names[:3] == ["torch.manual_seed", "numpy.random.seed", "random.seed"]
+    assert names[3:] == ["g1", "g3", "g0", "g2"]
+    assert len({value for _, value in logs[0]}) == 2
+
+
+def test_legacy_scheme_draws_31_bits_and_changes_no_generator():
+    before = snapshot()
+    for _ in range(20):
+        assert 0 <= fastseed.Seeder(rank=0, world_size=1, scheme="fwr13y").master_seed < 2**31
+    assert snapshot() == before
+
+
+def test_legacy_scheme_refuses_what_the_predecessor_lacks():
+    s = seeder(scheme="fwr13y")
+    with pytest.raises(TypeError, match=r"gen must be a callable under scheme 'fwr13y', got"):
+        s.register_generator(torch.Generator())
+    before = snapshot()
+    with pytest.raises(ValueError, match="step must be 0 under scheme 'fwr13y', got 3"):
+        s.reseed(1, 0, 3)
+    assert snapshot() == before
+    with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
+        s.derive_key("numpy", task=1)
+
+
+# ---------------------------------------------------------------- what it does better
+
+
+def keys_there(master, *, ngpus=RANKS, ranks=RANKS, epochs=EPOCHS, tasks=TASKS, first_epoch=0):
+    """The predecessor's keys of a whole job, 1-D int64."""
+    epoch, rank, task = np.ogrid[first_epoch : first_epoch + epochs, 0:ranks, 0:tasks]
+    return ((master + epoch * ngpus + rank) * TASKS + task).ravel()
+
+
+def keys_here(s, name="torch.cpu", *, ranks=200, epochs=10, tasks=2, first_epoch=0):
+    """The 128-bit keys of a smaller job of ours."""
+    return [
+        s.derive_key(name, task=task, epoch=epoch, rank=rank)
+        for epoch in range(first_epoch, first_epoch + epochs)
+        for rank in range(ranks)
+        for task in range(tasks)
+    ]
+
+
+def seeds_here(master, name="torch.cpu"):
+    """Our 64-bit seeds of the whole job of the figures, 1-D, by the library's own derivation."""
+    words = derive_ops.name_words(name)
+    found = np.empty((EPOCHS, TASKS, RANKS), np.uint64)
+    for epoch in range(EPOCHS):
+        for task in range(TASKS):
+            scope = derive_ops.scope_key(master, task, epoch, 0)
+            found[epoch, task] = _vector_seeds(*derive_ops.name_key(scope, words))
+    return found.ravel()
+
+
+def _vector_seeds(key, tweak):
+    """The seeds of index 0 on every rank: the reference's block function over a vector of ranks."""
+    low, high = np.uint64(tweak & 0xFFFFFFFF), np.uint64(tweak >> 32)
+    rank_words = np.arange(RANKS, dtype=np.uint64) | np.uint64(derive_ops.DOMAIN_STREAM << 24)
+    r = philox._blocks(key, low, high, rank_words, np.uint64(0))
+    return r[0] | r[1] << np.uint64(32)
+
+
+def test_key_formula_above_is_the_packages():
+    rng = random.Random(1)
+    keys = keys_there(42).reshape(EPOCHS, RANKS, TASKS)
+    for _ in range(200):
+        epoch, rank, task = rng.randrange(EPOCHS), rng.randrange(RANKS), rng.randrange(TASKS)
+        seed = random.Random(int(keys[epoch, rank, task])).randint(0, 2147483647)
+        assert seed == SeedGen(42, RANKS, rank)(task, epoch)
+
+
+@pytest.mark.slow
+def test_neighbouring_master_seeds_share_no_seeds():
+    """There, masters 42 and 43 share 1,999,998 of 2,000,000."""
+    theirs = np.intersect1d(keys_there(42), keys_there(43), assume_unique=True)
+    assert (len(theirs), keys_there(42).size) == (1_999_998, 2_000_000)
+    a, b = seeds_here(42), seeds_here(43)
+    sample = seeder(42).derive_seed("torch.cpu", task=1, epoch=7, rank=9_999)
+    assert a.reshape(EPOCHS, TASKS, RANKS)[7, 1, 9_999] == sample
+    assert np.intersect1d(a, b).size == 0
+
+
+def _seeds_of(keys):
+    generator = random.Random(0)
+    found = []
+    for key in keys:
+        generator.seed(key)
+        found.append(generator.randint(0, 2147483647))
+    return found
+
+
+@pytest.mark.slow
+def test_no_two_seeds_of_one_master_collide():
+    """There, 965 pairs of the 2,000,000 seeds of master 42 are equal: they have 31 bits."""
+    keys = keys_there(42)
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+        halves = pool.map(_seeds_of, [keys[::2].tolist(), keys[1::2].tolist()])
+        counts = Counter(seed for half in halves for seed in half)
+    assert sum(n * (n - 1) // 2 for n in counts.values()) == 965
+    seeds = seeds_here(42)
+    assert np.unique(seeds).size == seeds.size == 2_000_000
+
+
+def test_any_number_of_tasks():
+    """There, task 2 of a rank is task 0 of the next."""
+    for rank in range(7):
+        theirs = SeedGen(42, 8, rank)(2, 5), SeedGen(42, 8, rank + 1)(0, 5)
+        assert theirs[0] == theirs[1]
+    found = keys_here(seeder(42), ranks=8, epochs=3, tasks=100)
+    assert len(set(found)) == len(found) == 8 * 3 * 100
+
+
+def test_shared_never_equals_a_ranks_own():
+    """There, 200 of the 200 shared seeds of the job are also some rank's own."""
+    epoch, task = np.ogrid[0:EPOCHS, 0:TASKS]
+    shared = (2 * (42 + epoch) * TASKS + task).ravel()
+    gen = SeedGen(42, RANKS, 0)
+    for at in ((0, 0), (1, 7), (1, 99)):
+        value = gen(*at, shared_seed=True)
+        assert value == random.Random(int(shared.reshape(EPOCHS, TASKS)[at[1], at[0]])).randint(
+            0, 2147483647
+        )
+    assert np.isin(shared, keys_there(42)).sum() == shared.size == 200
+    s = seeder(42)
+    ours = {
+        s.derive_key("x", task=t, epoch=e, rank=fastseed.SHARED)
+        for t in range(2)
+        for e in range(100)
+    }
+    assert len(ours) == 200
+    assert not ours & set(keys_here(s, "x", ranks=200, epochs=100))
+
+
+def test_negative_master_seeds_are_refused_not_folded():
+    """There, -10 gives the seeds of 10, because random.Random takes absolute values."""
+    assert SeedGen(-10, 8, 0)(0, 0) == SeedGen(10, 8, 0)(0, 0)
+    assert SeedGen(-10, 8, 3)(0, 0) == SeedGen(7, 8, 0)(0, 0)
+    with pytest.raises(ValueError, match=r"master_seed must be in \[0, .*\], got -10"):
+        fastseed.init(-10)
+    with pytest.raises(ValueError, match="master_seed"):
+        fastseed.init(-10, scheme="fwr13y")
+
+
+def test_nodes_do_not_repeat_each_other(monkeypatch):
+    """There, 1,250 nodes of 8 that pass ``local_rank`` as documented use 1,600 different seeds."""
+    theirs = keys_there(42, ranks=8)
+    assert (np.unique(theirs).size, 1250 * theirs.size) == (1_600, 2_000_000)
+    assert SeedGen(42, RANKS, 3)(1, 7) == SeedGen(42, RANKS, 3)(1, 7)  # on every node
+    found = set()
+    for node in range(25):
+        for local_rank in range(8):
+            monkeypatch.setenv("RANK", str(node * 8 + local_rank))
+            monkeypatch.setenv("WORLD_SIZE", "10000")
+            s = fastseed.Seeder(42, 10_000, local_rank)
+            assert s.rank == node * 8 + local_rank
+            found.add(s.derive_key("torch.cpu", task=1, epoch=7))
+    assert len(found) == 200
+
+
+def test_resuming_on_another_world_size_reuses_nothing():
+    """There, ten epochs on 8 ranks and ten more on 4 repeat every seed of the second half."""
+    first = keys_there(42, ngpus=8, ranks=8, epochs=10)
+    then = keys_there(42, ngpus=4, ranks=4, epochs=10, first_epoch=10)
+    assert np.isin(then, first).all()
+    assert SeedGen(42, 4, 0)(1, 10) == SeedGen(42, 8, 0)(1, 5)
+    before = keys_here(seeder(42, rank=0, world_size=8), ranks=8, epochs=10)
+    after = keys_here(seeder(42, rank=0, world_size=4), ranks=4, epochs=10, first_epoch=10)
+    assert not set(before) & set(after)
+
+
+def test_registered_generators_get_different_seeds():
+    def seeds(one):
+        seen = []
+        one.register_generator(seen.append)
+        one.register_generator(lambda seed: seen.append(seed))
+        one.reseed(1, 2)
+        return seen
+
+    theirs = seeds(predecessor.Seeder(42, 1, 0))
+    assert theirs[0] == theirs[1]
+    ours = seeds(seeder(42))
+    assert ours[0] != ours[1]
+
+
+def words():
+    """The next 1,000 words of NumPy's and of torch's generator, without their top bits."""
+    numpy = np.random.randint(0, 2**32, 1000, dtype=np.uint32) & 0x7FFFFFFF
+    return numpy, torch.empty(1000, dtype=torch.int32).random_().numpy()
+
+
+def test_numpy_and_torch_emit_different_words():
+    """There, both are an MT19937 with the same 32-bit seed, and go on word for word."""
+    predecessor.Seeder(42, 1, 0).reseed(1, 2)
+    numpy, torch_ = words()
+    assert np.array_equal(numpy, torch_)
+    seeder(42).reseed(1, 2)
+    numpy, torch_ = words()
+    assert not (numpy == torch_).any()
+
+
+def test_seeds_that_differ_above_bit_32_give_different_torch_streams():
+    """torch.manual_seed uses 32 of the 64 bits that it takes."""
+    generator = torch.Generator()
+    usual = [torch.rand(9, generator=generator.manual_seed(1 + n * 2**32)) for n in range(3)]
+    assert torch.equal(usual[0], usual[1]) and torch.equal(usual[0], usual[2])
+    draws = set()
+    for key in (1, 1 + 2**32, 1 + 2**33, 1 + 2**63, 1 + 2**64, 1 + 2**96, 1 + 2**127):
+        fastseed.generators.adapters.TorchSink(generator).reseed(key)
+        draws.add(tuple(torch.rand(9, generator=generator).tolist()))
+    assert len(draws) == 7
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_million_reseeds_grow_memory_by_less_than_a_megabyte():
+    """There, 68 MB: a set keeps every seed that was ever used."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        ours = pool.submit(run_script, "memory.py", "ours", "1000000")
+        theirs = pool.submit(run_script, "memory.py", "theirs", "1000000")
+    assert ours.result() < 1_000_000
+    assert 60_000_000 < theirs.result() < 80_000_000

@@ -1,0 +1,244 @@
+"""fork, spawn, pickles and threads."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import pickle
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import holds_key, run_script, seeder, snapshot
+
+import fastseed
+from fastseed import GeneratorPool
+from fastseed._backend.reference import philox
+
+# ---------------------------------------------------------------- fork
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_fork_keeps_the_coordinates_and_says_so():
+    found = run_script("forked.py")
+    parent, child = found["parent"], found["child"]
+    assert child["pid"] == parent["pid"]
+    assert child["untouched"]
+    assert child["scope"] == [2, 5, 9] and child["place"] == [42, 3, 8]
+    assert f"forked from process {parent['pid']}" in child["repr"]
+    for part in ("master_seed=42", "rank=3", "task=2, epoch=5, step=9", "generator/0"):
+        assert part in child["repr"] and part in parent["repr"]
+    assert "forked" not in parent["repr"]
+    assert child["states"] == parent["states"]
+
+
+# ---------------------------------------------------------------- pickles and spawn
+
+
+def test_spawned_process_has_the_coordinates_and_says_what_was_left_out():
+    found = run_script("spawned.py")
+    assert found["exit"] == 0
+    assert found["left_out"] == ["generator/0", "mine"]
+    for part in ("master_seed=42", "rank=3", "world_size=8", "task=2, epoch=5, step=9"):
+        assert part in found["repr"]
+    assert "left_out=['generator/0', 'mine']" in found["repr"]
+    (said,) = found["warnings"]
+    assert "without its registered generators ['generator/0', 'mine']" in said
+    assert found["there"] == found["here"]
+
+
+def test_pickle_changes_no_generator_and_keeps_the_original():
+    s, seen = seeder(42, rank=3, world_size=8), []
+    s.register_generator(seen.append)
+    before = snapshot()
+    twin = pickle.loads(pickle.dumps(s))
+    assert snapshot() == before
+    assert twin.left_out == ("generator/0",) and s.left_out == ()
+    twin.reseed(1, 2)
+    assert seen == []
+    expected = snapshot()
+    s.reseed(1, 2)
+    assert snapshot() == expected and len(seen) == 1
+
+
+def test_pickle_without_registrations_is_silent(caplog):
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        twin = pickle.loads(pickle.dumps(seeder()))
+    assert caplog.records == [] and "left_out" not in repr(twin)
+
+
+def test_pickle_of_a_pickle_goes_on_saying_it():
+    s = seeder()
+    s.register_generator(print, name="first")
+    twin = pickle.loads(pickle.dumps(s))
+    twin.register_generator(print, name="second")
+    assert pickle.loads(pickle.dumps(twin)).left_out == ("first", "second")
+
+
+def test_pickle_keeps_that_ranks_do_not_agree(caplog):
+    with caplog.at_level(logging.CRITICAL, logger="fastseed"):
+        s = fastseed.Seeder(None, rank=0, world_size=2)
+    for twin in (pickle.loads(pickle.dumps(s)), copy.deepcopy(s)):
+        assert twin.master_seed == s.master_seed
+        with pytest.raises(RuntimeError, match="shared must be False"):
+            twin.register_generator(print, shared=True)
+
+
+def test_legacy_scheme_survives_a_pickle():
+    s = seeder(scheme="fwr13y")
+    s.reseed(1, 2)
+    expected = snapshot()
+    pickle.loads(pickle.dumps(s)).reseed(1, 2)
+    assert snapshot() == expected
+
+
+# ---------------------------------------------------------------- threads
+
+
+def untemper(words: np.ndarray) -> np.ndarray:
+    """The MT19937 state words behind its outputs."""
+    y = words.astype(np.uint64)
+    y ^= y >> np.uint64(18)
+    y ^= (y << np.uint64(15)) & np.uint64(0xEFC60000)
+    shifted = y.copy()
+    for _ in range(4):
+        shifted = y ^ ((shifted << np.uint64(7)) & np.uint64(0x9D2C5680))
+    y = shifted & np.uint64(0xFFFFFFFF)
+    shifted = y.copy()
+    for _ in range(2):
+        shifted = y ^ (shifted >> np.uint64(11))
+    return shifted
+
+
+def one_stream(drawn: torch.Tensor) -> bool:
+    """Whether 64-bit draws are consecutive words of a single MT19937 stream."""
+    values = drawn.numpy().view(np.uint64)
+    low32 = np.uint64(0xFFFFFFFF)
+    words = np.stack([values >> np.uint64(32), values & low32], axis=1).ravel()
+    x = untemper(words)
+    mixed = (x[:-1] & np.uint64(0x80000000)) | (x[1:] & np.uint64(0x7FFFFFFF))
+    twist = (mixed >> np.uint64(1)) ^ np.where(x[1:] & np.uint64(1), np.uint64(0x9908B0DF), 0)
+    n = len(x) - 624
+    return np.array_equal(x[624:], x[397 : 397 + n] ^ twist[:n])
+
+
+def draw(generator: torch.Generator, count: int) -> torch.Tensor:
+    return torch.empty(count, dtype=torch.int64).random_(-(2**63), None, generator=generator)
+
+
+def test_one_stream_tells_torn_draws():
+    """The check of the tests below finds a single foreign word."""
+    generator = torch.Generator().manual_seed(5)
+    whole = draw(generator, 1000)
+    assert one_stream(whole)
+    whole[700] += 1
+    assert not one_stream(whole)
+    assert not one_stream(torch.cat([draw(generator.manual_seed(s), 500) for s in (1, 2)]))
+
+
+def race(reseed, generators, seconds=1.0):
+    """Call ``reseed`` again and again while threads draw; the number of both, and torn draws."""
+    stop, torn, drawn, errors = threading.Event(), [], [], []
+
+    def work(generator):
+        try:
+            while not stop.is_set():
+                if not one_stream(draw(generator, 3000)):
+                    torn.append(1)
+                drawn.append(1)
+        except Exception as error:  # pragma: no cover
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(g,)) for g in generators]
+    for thread in threads:
+        thread.start()
+    until, calls = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        reseed(calls)
+        calls += 1
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive(), "locked up"
+    assert errors == [] and len(torn) == 0
+    assert len(drawn) >= 2 and calls >= 2
+
+
+@pytest.mark.timeout(120)
+def test_reseeding_while_other_threads_draw_is_safe():
+    """One draw of 6,000 words holds the generator's mutex: no reseed may cut into it."""
+    s = seeder()
+    own = torch.Generator()
+    s.register_generator(own, name="own")
+    race(lambda i: s.reseed(1, i), [torch.default_generator, own])
+    s.reseed(1, 2**32 - 1)
+    assert holds_key(torch.default_generator, s.derive_key("torch.cpu", task=1, epoch=2**32 - 1))
+    assert holds_key(own, s.derive_key("own", task=1, epoch=2**32 - 1))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", ["reseed", "manual_seed"])
+def test_reseeding_a_pool_while_other_threads_draw_is_safe(how):
+    fastseed.init(42)
+    members = [torch.Generator() for _ in range(40)]
+    pool = GeneratorPool([torch.default_generator, *members])
+    calls = {
+        "reseed": lambda i: pool.reseed(1, i),
+        "manual_seed": lambda i: pool.manual_seed(range(i, i + 41)),
+    }
+    race(calls[how], [torch.default_generator, members[20]])
+
+
+@pytest.mark.timeout(120)
+def test_reseeding_while_other_threads_draw_from_python_and_numpy():
+    """Their own locks are held: every state afterwards is the documented one."""
+    s, stop = seeder(), threading.Event()
+
+    def work(function):
+        while not stop.is_set():
+            function()
+
+    functions = [lambda: np.random.random(50), lambda: np.random.standard_normal(3), random.random]
+    threads = [threading.Thread(target=work, args=(f,)) for f in functions]
+    for thread in threads:
+        thread.start()
+    until, epoch = time.monotonic() + 0.5, 0
+    while time.monotonic() < until:
+        s.reseed(1, epoch)
+        epoch += 1
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    s.reseed(2)
+    words = np.random.get_state(legacy=False)["state"]["key"]
+    assert np.array_equal(words, philox.mt19937_state(s.derive_key("numpy", task=2)))
+    assert random.getstate() == random.Random(s.derive_key("python", task=2)).getstate()
+
+
+@pytest.mark.timeout(120)
+def test_two_threads_that_reseed_leave_one_of_the_two_states():
+    """Whole states, never a mixture: whoever was last wins, library by library."""
+    seeders = seeder(1), seeder(2)
+    states = []
+    for s in seeders:
+        s.reseed(1)
+        states.append(torch.get_rng_state())
+    for _ in range(200):
+        barrier = threading.Barrier(2)
+
+        def work(s, barrier=barrier):
+            barrier.wait()
+            s.reseed(1)
+
+        threads = [threading.Thread(target=work, args=(s,)) for s in seeders]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        found = torch.get_rng_state()
+        assert any(torch.equal(found, state) for state in states)

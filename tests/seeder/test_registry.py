@@ -1,0 +1,393 @@
+"""Registered generators: names, kinds, order, and how long they are held."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import random
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import holds_key, reference_narrow_seed, repr_state, seeder
+
+import fastseed
+from fastseed import SHARED, GeneratorPool
+
+LIBRARY_NAMES = ["python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps"]
+
+# Two names whose SHA-256 begin with the same four bytes, found by trying 50,000.
+SAME_32_BITS = "layers.5917.weight", "layers.47510.weight"
+
+
+class Recorder:
+    """A callable that keeps what it was given."""
+
+    def __init__(self):
+        self.seeds = []
+
+    def __call__(self, seed):
+        self.seeds.append(seed)
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_unnamed_generators_are_numbered_in_registration_order():
+    s = seeder()
+    recorders = [Recorder() for _ in range(4)]
+    s.register_generator(recorders[0])
+    s.register_generator(recorders[1], name="mine")
+    s.register_generator(recorders[2], shared=True)
+    s.unregister_generator(recorders[0])
+    s.register_generator(recorders[3])
+    s.reseed(1, 2)
+    expected = (("mine", 0), ("generator/1", SHARED), ("generator/2", 0))
+    for recorder, (name, rank) in zip(recorders[1:], expected, strict=True):
+        assert recorder.seeds == [reference_narrow_seed(name, epoch=2, rank=rank)], name
+    assert recorders[0].seeds == []
+
+
+def test_names_are_what_streams_depend_on_not_order():
+    a, b = Recorder(), Recorder()
+    first, second = seeder(), seeder()
+    first.register_generator(a, name="a")
+    first.register_generator(b, name="b")
+    first.reseed(1)
+    second.register_generator(b, name="b")
+    second.register_generator(a, name="a")
+    second.reseed(1)
+    assert a.seeds[0] == a.seeds[1] and b.seeds[0] == b.seeds[1] and a.seeds != b.seeds
+
+
+def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys():
+    """Of SHA-256; a model of 10,000 parameters has two such with probability 1 %."""
+    a, b = SAME_32_BITS
+    first, second = fastseed._backend.derive_ops.name_words(a), fastseed._backend.derive_ops.name_words(b)
+    assert first[0] % 2**32 == second[0] % 2**32 and first != second
+    s, (of_a, of_b) = seeder(), (Recorder(), Recorder())
+    s.register_generator(of_a, name=a, bits=128)
+    s.register_generator(of_b, name=b, bits=128)
+    s.reseed(1, 7)
+    assert of_a.seeds == [s.derive_key(a, task=1, epoch=7)] and of_b.seeds == [s.derive_key(b, task=1, epoch=7)]
+    for rank in (0, fastseed.SHARED):
+        keys = [s.derive_key(name, task=1, epoch=7, rank=rank) for name in SAME_32_BITS]
+        assert keys[0] % 2**64 != keys[1] % 2**64 and keys[0] >> 64 != keys[1] >> 64
+
+
+def test_an_equal_name_is_refused():
+    s = seeder()
+    s.register_generator(Recorder(), name="a")
+    with pytest.raises(ValueError) as caught:
+        s.register_generator(Recorder(), name="a")
+    assert str(caught.value) == (
+        "fastseed.register_generator: name must not already be registered, got 'a'"
+    )
+    assert len(s._registry) == 1
+
+
+@pytest.mark.parametrize("name", LIBRARY_NAMES)
+def test_names_of_the_library_are_taken(name):
+    with pytest.raises(ValueError, match=f"name must not already be registered, got '{name}'"):
+        seeder().register_generator(Recorder(), name=name)
+
+
+def test_a_name_is_free_again_after_unregistering():
+    s = seeder()
+    old, new = Recorder(), Recorder()
+    s.register_generator(old, name="x")
+    with pytest.raises(ValueError, match="'x'"):
+        s.register_generator(new, name="x")
+    s.unregister_generator(old)
+    s.register_generator(new, name="x")
+    s.reseed(1)
+    assert (len(old.seeds), len(new.seeds)) == (0, 1)
+
+
+def test_a_pool_is_called_by_its_own_name_unless_given_another():
+    s = seeder()
+    a, b = torch.Generator(), torch.Generator()
+    s.register_generator(GeneratorPool([a], name="mine"))
+    s.register_generator(GeneratorPool([b]), name="other")
+    s.register_generator(recorder := Recorder())
+    s.reseed(1)
+    assert holds_key(a, s.derive_key("mine", task=1))
+    assert holds_key(b, s.derive_key("other", task=1))
+    assert recorder.seeds == [reference_narrow_seed("generator/0")]
+
+
+def test_refused_registrations_change_nothing():
+    s = seeder()
+    for arguments, error in [
+        ({"gen": 3}, TypeError),
+        ({"gen": None}, TypeError),
+        ({"gen": []}, TypeError),
+        ({"gen": random.SystemRandom()}, TypeError),
+        ({"gen": [torch.Generator(), 3]}, TypeError),
+        ({"gen": print, "shared": 1}, TypeError),
+        ({"gen": print, "shared": None}, TypeError),
+        ({"gen": print, "name": 3}, TypeError),
+        ({"gen": print, "name": ""}, ValueError),
+        ({"gen": print, "bits": 33}, ValueError),
+        ({"gen": print, "bits": True}, ValueError),
+        ({"gen": print, "bits": "31"}, ValueError),
+    ]:
+        with pytest.raises(error, match=r"^fastseed\.(register_generator|GeneratorPool): "):
+            s.register_generator(**arguments)
+    s.register_generator(recorder := Recorder())
+    s.reseed(1)
+    assert recorder.seeds == [reference_narrow_seed("generator/0")]
+
+
+# ---------------------------------------------------------------- kinds
+
+
+@pytest.mark.parametrize("bits", [31, 32, 63, 64, 128])
+def test_callables_get_so_many_bits(bits):
+    s = seeder()
+    s.register_generator(recorder := Recorder(), name="f", bits=bits)
+    for epoch in range(20):
+        s.reseed(1, epoch)
+    if bits in (31, 32):
+        expected = [reference_narrow_seed("f", bits, epoch=epoch) for epoch in range(20)]
+    else:
+        expected = [s.derive_key("f", task=1, epoch=epoch) % 2**bits for epoch in range(20)]
+    assert recorder.seeds == expected
+    assert all(type(seed) is int for seed in recorder.seeds)
+    assert max(recorder.seeds) >= 2 ** (bits - 2)
+
+
+@pytest.mark.parametrize("bits", [31, 32])
+def test_no_two_of_ten_thousand_ranks_have_the_same_narrow_seed(bits):
+    """At one point of a job, however few bits the seed has."""
+    ranks, seeds = 10_000, []
+    for rank in range(ranks):
+        s = seeder(rank=rank, world_size=ranks)
+        s.register_generator(seeds.append, name="generator/0", bits=bits)
+        s.reseed(1, 7, 3)
+    assert len(set(seeds)) == ranks
+    assert max(seeds) > 2 ** (bits - 1) and 0 <= min(seeds) < 2**bits / 100
+    assert seeds[9_999] == reference_narrow_seed("generator/0", bits, epoch=7, step=3, rank=9_999)
+
+
+def test_callables_get_31_bits_by_default():
+    s = seeder()
+    s.register_generator(recorder := Recorder(), name="f")
+    s.reseed(1)
+    assert recorder.seeds == [reference_narrow_seed("f")]
+
+
+def test_torch_generator():
+    s = seeder()
+    s.register_generator(generator := torch.Generator(), name="g")
+    torch.randn(3, generator=generator)
+    s.reseed(1, 2, 3)
+    assert holds_key(generator, s.derive_key("g", task=1, epoch=2, step=3))
+
+
+def test_numpy_generator_and_randomstate():
+    s = seeder()
+    new, old = np.random.default_rng(1), np.random.RandomState(1)
+    s.register_generator(new, name="new")
+    s.register_generator(old, name="old")
+    old.standard_normal()
+    s.reseed(1)
+    clean = np.random.PCG64(np.random.SeedSequence(s.derive_key("new", task=1)))
+    assert repr_state(new.bit_generator.state) == repr_state(clean.state)
+    words = fastseed._backend.reference.philox.mt19937_state(s.derive_key("old", task=1))
+    assert np.array_equal(old.get_state()[1], words)
+
+
+def test_python_random():
+    s = seeder()
+    s.register_generator(own := random.Random(1), name="r")
+    s.reseed(1)
+    assert own.getstate() == random.Random(s.derive_key("r", task=1)).getstate()
+
+
+@pytest.mark.parametrize("kind", [list, tuple, GeneratorPool])
+def test_lists_of_torch_generators(kind):
+    s = seeder(rank=2, world_size=4)
+    members = [torch.Generator() for _ in range(20)]
+    s.register_generator(kind(members), name="many")
+    s.reseed(1, 2)
+    for i, member in enumerate(members):
+        assert holds_key(member, s.derive_key("many", task=1, epoch=2, index=i))
+
+
+def test_registered_torch_functions_and_methods():
+    """The predecessor's own way to register: the seeding function of a library."""
+    s = seeder()
+    generator = torch.Generator()
+    s.register_generator(generator.manual_seed, name="g")
+    s.register_generator(functools.partial(np.random.RandomState(1).seed), name="n")
+    s.reseed(1)
+    assert generator.initial_seed() == reference_narrow_seed("g")
+
+
+# ---------------------------------------------------------------- shared
+
+
+def test_shared_is_the_same_on_every_rank_and_own_is_not():
+    shared, own = Recorder(), Recorder()
+    for rank in range(4):
+        s = seeder(rank=rank, world_size=4)
+        s.register_generator(shared, shared=True, name="shared")
+        s.register_generator(own, name="own")
+        s.reseed(1, 2)
+    assert len(set(shared.seeds)) == 1 and len(set(own.seeds)) == 4
+    assert shared.seeds[0] == reference_narrow_seed("shared", epoch=2, rank=SHARED)
+
+
+def test_shared_pools_and_generators():
+    found = []
+    for rank in range(2):
+        s = seeder(rank=rank, world_size=2)
+        pool, one = [torch.Generator() for _ in range(3)], torch.Generator()
+        s.register_generator(pool, shared=True, name="pool")
+        s.register_generator(one, True, name="one")
+        s.reseed(1)
+        found.append([g.initial_seed() for g in (*pool, one)])
+        assert holds_key(one, s.derive_key("one", task=1, rank=SHARED))
+    assert found[0] == found[1] and len(set(found[0])) == 4
+
+
+def test_registered_generators_get_different_seeds():
+    s = seeder()
+    recorders = [Recorder() for _ in range(100)]
+    for recorder in recorders:
+        s.register_generator(recorder, bits=64)
+    s.reseed(1)
+    assert len({recorder.seeds[0] for recorder in recorders}) == 100
+
+
+# ---------------------------------------------------------------- how long
+
+
+def test_registered_objects_are_held_until_unregistered():
+    s = seeder()
+    recorder = Recorder()
+    alive = weakref.ref(recorder)
+    s.register_generator(recorder)
+    del recorder
+    gc.collect()
+    assert alive() is not None
+    s.reseed(1)
+    assert len(alive().seeds) == 1
+    s.unregister_generator(alive())
+    gc.collect()
+    assert alive() is None
+
+
+def test_registered_objects_are_held_until_init():
+    fastseed.init(1)
+    recorder = Recorder()
+    alive = weakref.ref(recorder)
+    fastseed.register_generator(recorder)
+    del recorder
+    gc.collect()
+    assert alive() is not None
+    fastseed.init(1)
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_failing_generator_is_not_kept_alive_by_its_error():
+    s = seeder()
+
+    def fails(seed):
+        raise KeyError(seed)
+
+    alive = weakref.ref(fails)
+    s.register_generator(fails)
+    with pytest.raises(fastseed.ReseedError):
+        s.reseed(1)
+    s.unregister_generator(fails)
+    del fails
+    gc.collect()
+    assert alive() is None
+
+
+def test_registration_takes_effect_from_the_next_reseed():
+    s = seeder()
+    s.reseed(1, 1)
+    s.register_generator(recorder := Recorder())
+    assert recorder.seeds == []
+    s.reseed(1, 2)
+    s.unregister_generator(recorder)
+    s.reseed(1, 3)
+    assert len(recorder.seeds) == 1
+
+
+# ---------------------------------------------------------------- unregistering
+
+
+def test_unregister_unknown_is_a_value_error():
+    s = seeder()
+    s.register_generator(len)
+    for unknown in (print, torch.Generator(), 3, None):
+        with pytest.raises(
+            ValueError,
+            match=r"^fastseed\.unregister_generator: gen must be a registered generator, got ",
+        ):
+            s.unregister_generator(unknown)
+    s.unregister_generator(len)
+    with pytest.raises(ValueError, match="registered"):
+        s.unregister_generator(len)
+
+
+def test_unregister_bound_methods_which_are_made_anew_each_time():
+    s = seeder()
+    seen = []
+    s.register_generator(seen.append)
+    s.unregister_generator(seen.append)
+    s.reseed(1)
+    assert seen == []
+
+
+def test_unregister_takes_the_very_generator_not_an_equal_one():
+    """Generators of NumPy and torch, lists and pools are told apart by identity."""
+    s = seeder()
+    a, b = random.Random(1), random.Random(1)
+    s.register_generator(a, name="a")
+    s.register_generator(b, name="b")
+    s.unregister_generator(b)
+    s.reseed(1)
+    assert a.getstate() == random.Random(s.derive_key("a", task=1)).getstate()
+    assert b.getstate() == random.Random(1).getstate()
+    listed = [torch.Generator()]
+    s.register_generator(listed, name="listed")
+    with pytest.raises(ValueError, match="registered"):
+        s.unregister_generator(list(listed))
+    s.unregister_generator(listed)
+
+
+def test_unregister_one_registration_at_a_time():
+    """Like the predecessor's list: a generator registered twice has to be removed twice."""
+    s = seeder()
+    recorder = Recorder()
+    s.register_generator(recorder, name="first")
+    s.register_generator(recorder, name="second")
+    s.unregister_generator(recorder)
+    s.reseed(1)
+    assert recorder.seeds == [reference_narrow_seed("second")]
+    s.unregister_generator(recorder)
+    with pytest.raises(ValueError, match="registered"):
+        s.unregister_generator(recorder)
+
+
+def test_callables_with_odd_equality_do_not_confuse_unregistering():
+    class Odd(Recorder):
+        __hash__ = None
+
+        def __eq__(self, other):
+            raise RuntimeError("never compare us")
+
+    s = seeder()
+    a, b = Odd(), Odd()
+    s.register_generator(a, name="a")
+    s.register_generator(b, name="b")
+    s.unregister_generator(b)
+    s.reseed(1)
+    assert (len(a.seeds), len(b.seeds)) == (1, 0)

@@ -1,0 +1,324 @@
+"""init and reseed: what every global generator gets, and what it does not depend on."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import random
+import secrets
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import LOW64, holds_key, reference_key, scramble, seeder, snapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastseed
+import fastseed.pyt
+from fastseed._backend.reference import philox
+
+# ---------------------------------------------------------------- the documented states
+
+
+def test_reseed_gives_golden_values():
+    s = seeder(42, rank=3, world_size=8)
+    s.reseed(1, 7)
+    state = np.random.get_state(legacy=False)
+    torch_state = torch.get_rng_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
+    assert torch_state[:4].tolist() == [0xC0EC2EDB, 0x47C322E0, 0x40C9C1E1, 0xBCE374C4]
+    assert torch_state[-2:].tolist() == [0x47AA7450, 0xD8B37B45]
+    assert state["state"]["pos"] == 624
+    assert s.derive_key("torch.cuda", task=1, epoch=7) == 0x382D35C0365183CF2D37B41D5160AACF
+
+
+@pytest.mark.parametrize(
+    ("task", "epoch", "step"), [(1, 7, 0), (0, 0, 0), (2**24 - 1, 2**32 - 1, 2**64 - 1)]
+)
+def test_reseed_gives_each_library_its_documented_state(task, epoch, step):
+    scramble()
+    seeder(42, rank=3, world_size=8).reseed(task, epoch, step)
+    at = {"task": task, "epoch": epoch, "step": step}
+
+    reference = random.Random(reference_key("python", **at))
+    assert random.getstate() == reference.getstate()
+
+    numpy = np.random.get_state(legacy=False)
+    assert np.array_equal(
+        numpy["state"]["key"], philox.mt19937_state(reference_key("numpy", **at))
+    )
+    assert (numpy["state"]["pos"], numpy["has_gauss"]) == (624, 0)
+
+    assert holds_key(torch.default_generator, reference_key("torch.cpu", **at))
+    assert torch.initial_seed() == reference_key("torch.cpu", **at) & LOW64
+
+
+def test_reseed_clears_every_cached_gaussian():
+    s = seeder()
+    s.reseed(1, 5)
+    clean = snapshot()
+    normals = random.gauss(0, 1), np.random.standard_normal(), torch.randn(3).tolist()
+    for cached in (False, True):
+        if cached:
+            scramble()
+        s.reseed(1, 5)
+        assert snapshot() == clean
+        assert normals == (random.gauss(0, 1), np.random.standard_normal(), torch.randn(3).tolist())
+
+
+# ---------------------------------------------------------------- what it depends on
+
+coordinates = st.tuples(
+    st.integers(0, 2**24 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@given(st.integers(0, 2**64 - 1), coordinates, coordinates)
+def test_reseed_is_a_pure_function_of_its_coordinates(master, at, elsewhere):
+    s = seeder(master)
+    s.reseed(*at)
+    once = snapshot()
+    s.reseed(*elsewhere)
+    assert (snapshot() == once) == (at == elsewhere)
+    random.random(), np.random.random(5), torch.rand(5)
+    s.reseed(*at)
+    assert snapshot() == once
+
+
+def test_reseed_differs_along_each_coordinate_and_library():
+    seen = set()
+    for master in (42, 43):
+        for rank in (0, 1):
+            s = seeder(master, rank=rank, world_size=2)
+            for at in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)):
+                s.reseed(*at)
+                seen.add(random.getrandbits(64))
+                seen.add(int(np.random.randint(0, 2**63)))
+                seen.add(int(torch.randint(0, 2**63 - 1, ())))
+    assert len(seen) == 2 * 2 * 4 * 3
+
+
+def test_reseed_does_not_depend_on_world_size():
+    states = []
+    for world_size in (4, 5, 4096):
+        seeder(42, rank=3, world_size=world_size).reseed(1, 2)
+        states.append(snapshot())
+    assert states[0] == states[1] == states[2]
+
+
+def test_reseed_leaves_other_generators_alone():
+    mine, theirs = torch.Generator().manual_seed(5), np.random.default_rng(5)
+    before = mine.get_state(), theirs.bit_generator.state
+    seeder().reseed(1, 1)
+    assert torch.equal(before[0], mine.get_state())
+    assert before[1] == theirs.bit_generator.state
+
+
+def test_two_seeders_live_side_by_side():
+    a, b = seeder(1), seeder(2)
+    a.reseed(1, 1)
+    of_a = snapshot()
+    b.reseed(1, 1)
+    assert snapshot() != of_a
+    a.reseed(1, 1)
+    assert snapshot() == of_a
+    assert (a.master_seed, b.master_seed) == (1, 2)
+
+
+def test_seeder_attributes():
+    s = seeder(7, rank=1, world_size=3)
+    assert (s.master_seed, s.rank, s.world_size, s.scheme) == (7, 1, 3, "philox-v1")
+    assert s.scope is None
+    s.reseed(2, 3, 4)
+    assert tuple(s.scope) == (2, 3, 4)
+    shown = repr(s)
+    for part in ("master_seed=7", "rank=1", "world_size=3", "task=2", "epoch=3", "step=4"):
+        assert part in shown
+
+
+# ---------------------------------------------------------------- the module functions
+
+
+def test_drop_in_signatures_start_like_the_predecessor():
+    """Names, order and defaults of what a script may pass by position."""
+    import fwr13y.seeder.pyt as predecessor
+
+    for name in (
+        "init", "reseed", "get_master_seed", "register_generator", "unregister_generator",
+    ):  # fmt: skip
+        theirs = list(inspect.signature(getattr(predecessor, name)).parameters.values())
+        ours = list(inspect.signature(getattr(fastseed, name)).parameters.values())
+        for old, new in zip(theirs, ours, strict=False):
+            assert (old.name, old.kind) == (new.name, new.kind), name
+            assert old.default in (inspect.Parameter.empty, new.default), name
+        for new in ours[len(theirs) :]:
+            assert new.default is not inspect.Parameter.empty, name
+
+
+def test_drop_in_return_values():
+    seen = []
+    assert fastseed.init(42, 1, 0) is None
+    assert fastseed.get_master_seed() == 42
+    assert fastseed.register_generator(seen.append) is None
+    assert fastseed.register_generator(seen.append, True, name="shared") is None
+    assert fastseed.reseed(0) is None
+    assert fastseed.reseed(1, 3) is None
+    assert fastseed.unregister_generator(seen.append) is None
+    assert len(seen) == 4
+    assert all(type(seed) is int and 0 <= seed < 2**31 for seed in seen)
+
+
+def test_positional_ngpus_and_local_rank_are_size_and_rank():
+    fastseed.init(42, 8, 3)
+    fastseed.reseed(1, 7)
+    assert holds_key(torch.default_generator, reference_key("torch.cpu"))
+
+
+def test_epoch_and_step_default_to_zero():
+    fastseed.init(1)
+    fastseed.reseed(3)
+    short = snapshot()
+    fastseed.reseed(3, 0, 0)
+    assert snapshot() == short
+
+
+def test_pyt_is_the_same_module_under_the_old_name():
+    old = importlib.import_module("fastseed.pyt")
+    for name in old.__all__:
+        assert getattr(old, name) is getattr(fastseed, name)
+    assert {"init", "reseed", "get_master_seed", "register_generator"} < set(old.__all__)
+    old.init(6)
+    assert fastseed.get_master_seed() == 6
+
+
+def test_init_changes_no_generator():
+    before = snapshot()
+    fastseed.init(1)
+    fastseed.init(None)
+    assert snapshot() == before
+
+
+def test_init_again_starts_anew_and_drops_registrations():
+    seen = []
+    fastseed.init(1)
+    fastseed.register_generator(seen.append)
+    fastseed.init(2)
+    fastseed.reseed(1)
+    assert (seen, fastseed.get_master_seed()) == ([], 2)
+    with pytest.raises(ValueError, match="must be a registered generator"):
+        fastseed.unregister_generator(seen.append)
+
+
+def test_refused_init_keeps_the_old_seeder():
+    fastseed.init(1)
+    with pytest.raises(ValueError, match="master_seed"):
+        fastseed.init(-1)
+    assert fastseed.get_master_seed() == 1
+
+
+def test_master_seed_none_is_drawn_from_the_system(monkeypatch):
+    asked = []
+    monkeypatch.setattr(secrets, "randbits", lambda bits: asked.append(bits) or 12345)
+    before = snapshot()
+    fastseed.init()
+    assert fastseed.get_master_seed() == 12345
+    assert asked == [63]
+    assert snapshot() == before
+
+
+def test_drawn_master_seeds_differ():
+    drawn = {fastseed.Seeder(rank=0, world_size=1).master_seed for _ in range(20)}
+    assert len(drawn) == 20
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_init_logs_one_line_on_rank_zero(caplog, rank):
+    with caplog.at_level(logging.INFO, logger="fastseed"):
+        fastseed.init(42, rank=rank, world_size=2)
+    lines = [r.getMessage() for r in caplog.records if r.name.startswith("fastseed")]
+    assert len(lines) == (rank == 0)
+    if rank == 0:
+        assert "42" in lines[0] and fastseed.build_info()["backend"] in lines[0]
+
+
+# ---------------------------------------------------------------- look-ups
+
+
+def test_key_is_a_pure_look_up():
+    s = seeder(42, rank=3, world_size=8)
+    before = snapshot()
+    key = s.derive_key("numpy", task=1, epoch=7, worker=1, index=5)
+    assert key == 0x77D47147EAEC33A5BA0F30FD3232495F
+    assert s.derive_seed("numpy", task=1, epoch=7, worker=1, index=5) == key & LOW64
+    assert snapshot() == before and s.scope is None
+
+
+def test_key_tells_what_another_rank_had():
+    seeder(42, rank=3, world_size=8).reseed(1, 7)
+    words = np.random.get_state(legacy=False)["state"]["key"]
+    key = seeder(42, rank=0, world_size=8).derive_key("numpy", task=1, epoch=7, rank=3)
+    assert np.array_equal(words, philox.mt19937_state(key))
+
+
+def test_key_of_a_shared_name_is_the_shared_one():
+    s = seeder(42, rank=3, world_size=8)
+    s.register_generator(lambda seed: None, shared=True, name="torch.cuda.mine")
+    shared = reference_key("torch.cuda.mine", rank=fastseed.SHARED)
+    assert s.derive_key("torch.cuda.mine", task=1, epoch=7) == shared
+    assert s.derive_key("torch.cuda.mine", task=1, epoch=7, rank=3) == reference_key("torch.cuda.mine")
+    assert (
+        s.derive_key("torch.cuda", task=1, epoch=7, rank=fastseed.SHARED)
+        == 0xAA6B2A3F584051CE2443EFEE72C89339
+    )
+
+
+def test_module_look_ups_equal_the_seeder_ones():
+    fastseed.init(42, rank=3, world_size=8)
+    s = seeder(42, rank=3, world_size=8)
+    at = {"task": 1, "epoch": 7, "step": 9, "worker": 2, "index": 11}
+    assert fastseed.derive_key("x", **at) == s.derive_key("x", **at)
+    assert (
+        fastseed.derive_seed("x", **at)
+        == s.derive_seed("x", **at)
+        == s.derive_key("x", **at) & LOW64
+    )
+
+
+names = st.text(min_size=1, max_size=20) | st.sampled_from(["numpy", "x\0y", "é", "generator/0"])
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(
+    st.integers(0, 2**64 - 1),
+    coordinates,
+    names,
+    st.integers(0, 2**24 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**64 - 1),
+)
+def test_look_ups_are_the_reference(master, at, name, rank, worker, index):
+    s = seeder(master)
+    task, epoch, step = at
+    where = {"rank": rank, "worker": worker, "index": index}
+    expected = reference_key(name, master, task, epoch, step, **where)
+    assert s.derive_key(name, task=task, epoch=epoch, step=step, **where) == expected
+    assert s.derive_seed(name, task=task, epoch=epoch, step=step, **where) == expected & LOW64
+    kinds = np.uint32(task), np.uint32(epoch), np.uint64(step)
+    found = s.derive_key(name, task=kinds[0], epoch=kinds[1], step=kinds[2], **where)
+    assert found == expected and type(found) is int
+
+
+def test_look_ups_follow_the_seeder():
+    """Nothing is remembered from before a registration, a loaded state or another master seed."""
+    s = seeder(42, rank=3, world_size=8)
+    own, shared = reference_key("x"), reference_key("x", rank=fastseed.SHARED)
+    gen = [].append
+    assert s.derive_key("x", task=1, epoch=7) == own
+    s.register_generator(gen, shared=True, name="x")
+    assert s.derive_key("x", task=1, epoch=7) == shared
+    s.unregister_generator(gen)
+    assert s.derive_key("x", task=1, epoch=7) == own
+    s.load_state_dict(seeder(43, rank=3, world_size=8).state_dict())
+    assert s.derive_key("x", task=1, epoch=7) == reference_key("x", master=43)
