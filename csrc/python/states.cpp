@@ -1,6 +1,5 @@
 // The exact states of the three global generators that every process has, packed and put back in
-// one call each; fastseed/generators/adapters.py and numpy_sinks.py say the same in Python, byte
-// for byte.
+// one call each; fastseed/generators/adapters.py and numpy_sinks.py say the same in Python, byte for byte.
 //
 // A packed MT19937 is its 624 words, its position and its flags (16 bits each) and what is cached,
 // all little-endian. Addresses are those that the Python side found and verified. As in

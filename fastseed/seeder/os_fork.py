@@ -3,8 +3,6 @@
 *Streams.* A child of ``fork`` starts with a copy of its parent's generators, and so draws what the
 parent, or a sibling, draws. Under ``init(on_os_fork="reseed")`` each child goes on streams of its own:
 those of a job with another master seed, which follows from where the process stood at the fork and
-from .._utils import validation
-from .._utils import validation
 from the child's number among the children forked there,
 
     master of child k at place p = lo of the key of stream "process.fork", index k, rank field p,
@@ -36,6 +34,7 @@ import numpy as np
 import torch
 
 from .._backend import derive_ops, native
+from .._utils import validation
 from ..derivation import streams
 from ..derivation.streams import Coordinates
 from ..generators.accelerator import AcceleratorSink
