@@ -1,6 +1,6 @@
 #include "python_calls.h"
 
-#include "../core/permute.h"
+#include "../core/shuffle.h"
 
 namespace fastseed {
 

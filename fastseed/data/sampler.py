@@ -338,7 +338,7 @@ def _resumed(loaded: dict[str, Any], master: int, task: int, epoch: int) -> int:
     """The position at which an iteration of (task, epoch) begins after a state was loaded."""
     there = loaded["master_seed"], loaded["task"], loaded["epoch"]
     if (master, task, epoch) == there:
-        return loaded["position"]
+        return int(loaded["position"])
     if loaded["position"] in (0, loaded["n"]):  # between epochs
         return 0
     raise RuntimeError(

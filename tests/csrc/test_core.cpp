@@ -12,8 +12,8 @@
 
 #include "../../csrc/core/derive.h"
 #include "../../csrc/core/mt19937.h"
-#include "../../csrc/core/permute.h"
 #include "../../csrc/core/philox.h"
+#include "../../csrc/core/shuffle.h"
 #include "../../csrc/cpu/derive.h"
 #include "check.h"
 #include "kernel_checks.h"

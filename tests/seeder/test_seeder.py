@@ -28,9 +28,9 @@ def test_reseed_gives_golden_values():
     state = np.random.get_state(legacy=False)
     torch_state = torch.get_rng_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
     assert torch_state[:4].tolist() == [0xC0EC2EDB, 0x47C322E0, 0x40C9C1E1, 0xBCE374C4]
-    assert torch_state[-2:].tolist() == [0x47AA7450, 0xD8B37B45]
+    assert torch_state[-2:].tolist() == [0x96687D1B, 0xF56A8663]
     assert state["state"]["pos"] == 624
-    assert s.derive_key("torch.cuda", task=1, epoch=7) == 0x382D35C0365183CF2D37B41D5160AACF
+    assert s.derive_key("torch.cuda", task=1, epoch=7) == 0x9D357DE770F33F19272F96A925B03F44
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_key_is_a_pure_look_up():
     s = seeder(42, rank=3, world_size=8)
     before = snapshot()
     key = s.derive_key("numpy", task=1, epoch=7, worker=1, index=5)
-    assert key == 0x77D47147EAEC33A5BA0F30FD3232495F
+    assert key == 0x1349FD8E6623705EF810968FF5BFC049
     assert s.derive_seed("numpy", task=1, epoch=7, worker=1, index=5) == key & LOW64
     assert snapshot() == before and s.scope is None
 
@@ -270,7 +270,7 @@ def test_key_of_a_shared_name_is_the_shared_one():
     assert s.derive_key("torch.cuda.mine", task=1, epoch=7, rank=3) == reference_key("torch.cuda.mine")
     assert (
         s.derive_key("torch.cuda", task=1, epoch=7, rank=fastseed.SHARED)
-        == 0xAA6B2A3F584051CE2443EFEE72C89339
+        == 0x7CCD36F7201A81AE4FCC0B77EBD8D1F5
     )
 
 

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "../../csrc/core/derive.h"
-#include "../../csrc/kernels/launch.h"
+#include "../../csrc/cpu/derive.h"
 #include "../csrc/names.h"
 
 namespace {
