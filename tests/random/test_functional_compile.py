@@ -104,8 +104,8 @@ def test_opcheck_keys(op, n):
 
 
 def test_opcheck_reseed_streams_from_without_indices():
-    *most, _, name = key_inputs("reseed_streams_from", 5)
-    check("reseed_streams_from", (*most, None, name))
+    *most, _, name_lo, name_hi = key_inputs("reseed_streams_from", 5)
+    check("reseed_streams_from", (*most, None, name_lo, name_hi))
 
 
 @needs_native
