@@ -29,9 +29,14 @@ struct Cpu {
 
 // ------------------------------------------------------------------------------- keys
 
-Stream stream_at(const Tensor& scope, int64_t name_id, int64_t place) {
+Name name_of(int64_t lo, int64_t hi) {
+  return Name{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
+}
+
+Stream stream_at(const Tensor& scope, Name name, int64_t rank_word, int64_t worker) {
   const uint64_t* words = static_cast<const uint64_t*>(scope.data_ptr());
-  return Stream{{words[0], words[1]}, static_cast<uint32_t>(name_id), static_cast<uint32_t>(place)};
+  return Stream{name_key(Scope{words[0], words[1]}, name), static_cast<uint32_t>(rank_word),
+                static_cast<uint32_t>(worker)};
 }
 
 void fill_streams(const Tensor& keys, const Tensor& positions, const Stream& stream,
@@ -50,26 +55,29 @@ void fill_streams(const Tensor& keys, const Tensor& positions, const Stream& str
 }
 
 void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
-                    int64_t name_id, int64_t place, int64_t start) {
+                    int64_t rank_word, int64_t worker, int64_t start) {
   check_reseed(keys, positions, "reseed_streams");
   fill_streams(keys, positions,
                Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
-                      static_cast<uint32_t>(name_id),
-                      static_cast<uint32_t>(place)},
+                      static_cast<uint32_t>(rank_word),
+                      static_cast<uint32_t>(worker)},
                start);
 }
 
 void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
-                       int64_t name_id, int64_t place, int64_t start) {
+                       int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
+                       int64_t start) {
   check_reseed_at(keys, positions, scope, "reseed_streams_at");
-  fill_streams(keys, positions, stream_at(scope, name_id, place), start);
+  fill_streams(keys, positions, stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+               start);
 }
 
 void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
-                         std::optional<Tensor> indices, int64_t name_id) {
+                         std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
   check_reseed_from(keys, positions, seeds, indices);
   mark_written(keys);
   mark_written(positions);
+  const Name name = name_of(name_lo, name_hi);
   uint64_t* key_data = static_cast<uint64_t*>(keys.data_ptr());
   int64_t* position_data = static_cast<int64_t*>(positions.data_ptr());
   const uint64_t* seed_data = static_cast<const uint64_t*>(seeds.data_ptr());
@@ -77,7 +85,7 @@ void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tens
       indices.has_value() ? static_cast<const int64_t*>(indices->data_ptr()) : nullptr;
   parallel(keys.size(0), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Key key = key_of_seed(seed_data[i], static_cast<uint32_t>(name_id),
+      const Key key = key_of_seed(seed_data[i], name,
                                   index_data == nullptr ? 0 : static_cast<uint64_t>(index_data[i]));
       key_data[2 * i] = key.lo;
       key_data[2 * i + 1] = key.hi;
@@ -86,11 +94,11 @@ void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tens
   });
 }
 
-void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
-                    int64_t start) {
+void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
+                    int64_t rank_word, int64_t worker, int64_t start) {
   check_keys(out, "derive_keys_at");
   check_scope(scope, out, "derive_keys_at");
-  const Stream stream = stream_at(scope, name_id, place);
+  const Stream stream = stream_at(scope, name_of(name_lo, name_hi), rank_word, worker);
   mark_written(out);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
@@ -99,11 +107,11 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int
   });
 }
 
-void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
-                     int64_t start) {
+void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
+                     int64_t rank_word, int64_t worker, int64_t start) {
   check_seeds(out, "derive_seeds_at");
   check_scope(scope, out, "derive_seeds_at");
-  const Stream stream = stream_at(scope, name_id, place);
+  const Stream stream = stream_at(scope, name_of(name_lo, name_hi), rank_word, worker);
   mark_written(out);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {

@@ -7,7 +7,8 @@
   "(Tensor(a0!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, " \
   "int offset" parameters ") -> ()"
 
-#define FS_STREAM "int name_id, int place, int start) -> ()"
+#define FS_STREAM "int rank_word, int worker, int start) -> ()"
+#define FS_NAMED "Tensor scope, int name_lo, int name_hi, " FS_STREAM
 #define FS_BANK "(Tensor(a0!) keys, Tensor(a1!) positions, "
 
 STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
@@ -17,11 +18,11 @@ STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
   m.def(FS_DRAW("exponential", ", float scale"));
   m.def(FS_DRAW("bernoulli", ", int threshold"));
   m.def(FS_DRAW("randint", ", int low, int range"));
-  m.def("derive_keys_at(Tensor(a0!) out, Tensor scope, " FS_STREAM);
-  m.def("derive_seeds_at(Tensor(a0!) out, Tensor scope, " FS_STREAM);
+  m.def("derive_keys_at(Tensor(a0!) out, " FS_NAMED);
+  m.def("derive_seeds_at(Tensor(a0!) out, " FS_NAMED);
   m.def("reseed_streams" FS_BANK "int key, int tweak, " FS_STREAM);
-  m.def("reseed_streams_at" FS_BANK "Tensor scope, " FS_STREAM);
-  m.def("reseed_streams_from" FS_BANK "Tensor seeds, Tensor? indices, int name_id) -> ()");
+  m.def("reseed_streams_at" FS_BANK FS_NAMED);
+  m.def("reseed_streams_from" FS_BANK "Tensor seeds, Tensor? indices, int name_lo, int name_hi) -> ()");
   m.def("shuffle(Tensor(a0!) out, int lo, int hi, int n, int start, int stride) -> ()");
   m.def("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()");
   m.def("digest_tiles(Tensor(a0!) sums, Tensor plan, int tiles) -> ()");  // CUDA alone

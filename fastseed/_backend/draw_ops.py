@@ -19,7 +19,6 @@ from . import native, tensors
 from .reference import draws, philox
 from .reference import shuffle as reference_shuffle
 
-SHARED_PLACE = philox.SHARED_RANK | philox.DOMAIN_STREAM << 24
 _LOW64 = 2**64 - 1
 NATIVE_ONLY = ("derive_keys", "derive_seeds", "advise_huge_pages", "digest", "digest_tiles")
 
@@ -162,52 +161,69 @@ def draw_randint(
 # ---------------------------------------------------------------- keys
 
 
-def _derive_keys(out: Tensor, scope: Sequence[int], name: int, place: int, start: int) -> None:
-    pair = scope[0] & _LOW64, scope[1] & _LOW64
-    out.numpy()[:] = philox.derive_keys(pair, name, place, start & _LOW64, len(out), 0)
+def _pair(low: int, high: int) -> tuple[int, int]:
+    """Return two integers of a schema as the unsigned ones with the same bits."""
+    return low & _LOW64, high & _LOW64
+
+
+def _name_key(scope: Tensor, name_lo: int, name_hi: int) -> philox.NameKey:
+    key, tweak = scope.tolist()
+    return philox.name_key((key, tweak), _pair(name_lo, name_hi))
+
+
+def _derive(out: Tensor, name: philox.NameKey, rank_word: int, worker: int, start: int) -> None:
+    out.numpy()[:] = philox.derive_keys(name, rank_word, worker, start & _LOW64, len(out), domain=0)
 
 
 @_operator("out")
-def derive_keys_at(out: Tensor, scope: Tensor, name_id: int, place: int, start: int) -> None:
+def derive_keys_at(
+    out: Tensor, scope: Tensor, name_lo: int, name_hi: int, rank_word: int, worker: int, start: int
+) -> None:
     """Write the keys of consecutive indices at a scope, (n, 2)."""
-    _derive_keys(out, scope.tolist(), name_id, place, start)
+    _derive(out, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
 
 
 @_operator("out")
-def derive_seeds_at(out: Tensor, scope: Tensor, name_id: int, place: int, start: int) -> None:
+def derive_seeds_at(
+    out: Tensor, scope: Tensor, name_lo: int, name_hi: int, rank_word: int, worker: int, start: int
+) -> None:
     """Write the low halves of the same keys, (n,)."""
     keys = torch.empty(len(out), 2, dtype=torch.uint64, device="cpu")
-    _derive_keys(keys, scope.tolist(), name_id, place, start)
+    _derive(keys, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
     out.copy_(keys[:, 0])
 
 
 @_operator("keys", "positions")
 def reseed_streams(
-    keys: Tensor, positions: Tensor, key: int, tweak: int, name_id: int, place: int, start: int
+    keys: Tensor, positions: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
 ) -> None:
-    """Give each stream its key in a scope, and position 0."""
-    _derive_keys(keys, (key, tweak), name_id, place, start)
+    """Give each stream its key under a name's key, and position 0."""
+    _derive(keys, _pair(key, tweak), rank_word, worker, start)
     positions.zero_()
 
 
 @_operator("keys", "positions")
 def reseed_streams_at(
-    keys: Tensor, positions: Tensor, scope: Tensor, name_id: int, place: int, start: int
-) -> None:
-    """The same at a scope that is a tensor."""
-    _derive_keys(keys, scope.tolist(), name_id, place, start)
+    keys: Tensor, positions: Tensor, scope: Tensor,
+    name_lo: int, name_hi: int, rank_word: int, worker: int, start: int,
+) -> None:  # fmt: skip
+    """Give each stream its key at a scope that is a tensor, and position 0."""
+    _derive(keys, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
     positions.zero_()
 
 
 @_operator("keys", "positions")
 def reseed_streams_from(
-    keys: Tensor, positions: Tensor, seeds: Tensor, indices: Tensor | None, name_id: int
-) -> None:
+    keys: Tensor, positions: Tensor, seeds: Tensor, indices: Tensor | None,
+    name_lo: int, name_hi: int,
+) -> None:  # fmt: skip
     """Give each stream the key of its own master seed and index."""
+    rank_word = philox.SHARED_RANK | philox.DOMAIN_STREAM << 24
     at = [0] * len(keys) if indices is None else indices.tolist()
     for row, (seed, i) in enumerate(zip(seeds.tolist(), at, strict=True)):
         scope = philox.scope_key(seed, 0, 0, 0)
-        _derive_keys(keys[row : row + 1], scope, name_id, SHARED_PLACE, i)
+        name = philox.name_key(scope, _pair(name_lo, name_hi))
+        _derive(keys[row : row + 1], name, rank_word, 0, i)
     positions.zero_()
 
 

@@ -63,9 +63,10 @@ class StreamBank:
     def __init__(
         self, n: int, device: torch.device | str | int | None = None, name: str = "bank"
     ) -> None:
-        n = check_int("StreamBank", "n", n, 0, streams.MAX_INDEX + 1)
+        n = check_int("StreamBank", "n", n, 0, streams.MAX_MEMBERS)
         self._name = streams.check_name("StreamBank", name)
-        self._name_id = streams.name_id(name)
+        # As an operator takes it; kept, because compiled code cannot hash.
+        self._words = tuple(map(signed, streams.name_words(name)))
         if name in streams.OWN_NAMES:
             raise value_error("StreamBank", "name", f"another than {streams.OWN_NAMES}", name)
         place = tensors.check_device("StreamBank", device)
@@ -138,9 +139,9 @@ class StreamBank:
         draw_ops.refuse_capture(
             "StreamBank.reseed", self.device, "use reseed_from_scope, or call it between replays"
         )
-        key, tweak = (signed(word) for word in stream.scope)
-        place = stream.rank | _STREAM
-        _RESEED(self._keys, self._positions, key, tweak, stream.name_id, place, 0)
+        key, tweak = (signed(word) for word in stream.name_key)
+        rank_word = stream.rank | _STREAM
+        _RESEED(self._keys, self._positions, key, tweak, rank_word, stream.worker, 0)
         self._seeded = True
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
@@ -160,8 +161,8 @@ class StreamBank:
         origin = _origin(function)
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
-        place = origin.rank | _STREAM
-        _RESEED_AT(self._keys, self._positions, scope.contiguous(), self._name_id, place, 0)
+        at = (*self._words, origin.rank | _STREAM, 0, 0)
+        _RESEED_AT(self._keys, self._positions, scope.contiguous(), *at)
         self._seeded = True
 
     def reseed_from_seeds(
@@ -178,7 +179,7 @@ class StreamBank:
         Args:
             seeds: n integers: a tensor (n,) of an integer dtype, or a sequence of ints in
                 [-2**63, 2**64); a negative one means itself plus 2**64.
-            indices: n integers of [0, 2**40). Default: zeros. The values of a CUDA tensor, and
+            indices: n integers of [0, 2**63). Default: zeros. The values of a CUDA tensor, and
                 those in compiled code, are not checked.
 
         Raises:
@@ -188,12 +189,12 @@ class StreamBank:
         function = "StreamBank.reseed_from_seeds"
         seeds = self._integers(function, "seeds", seeds, -(2**63), 2**64 - 1)
         if indices is not None:
-            top = streams.MAX_INDEX
+            top = 2**63 - 1  # the largest int64
             indices = self._integers(function, "indices", indices, 0, top)
             tensors.check_values(function, "indices", indices, top)
             indices = indices.to(self.device)
         seeds = seeds.view(torch.uint64).to(self.device)
-        _RESEED_FROM(self._keys, self._positions, seeds, indices, self._name_id)
+        _RESEED_FROM(self._keys, self._positions, seeds, indices, *self._words)
         self._seeded = True
 
     def _integers(
