@@ -18,6 +18,7 @@ import torch
 
 from ..data import discovery
 from ..seeder import api
+from .generator_states import state_of
 
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
@@ -106,7 +107,7 @@ class _Made(NamedTuple):
 
     generator: Any
     where: str
-    state: Any
+    state: bytes
     unseeded: bool
 
 
@@ -195,19 +196,8 @@ def _is_library(file: str) -> bool:
     return any(real.startswith(os.path.join(os.path.realpath(one), "")) for one in folders)
 
 
-def _state(generator: Any) -> Any:
-    """Return the state in a form that can be compared."""
-    if isinstance(generator, torch.Generator):
-        return generator.get_state().numpy().tobytes()
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    if isinstance(generator, np.random.RandomState):
-        state: Any = generator.get_state(legacy=False)
-    else:
-        state = generator.bit_generator.state
-    inner = state["state"]
-    words = inner.get("key") if isinstance(inner, dict) else None
-    return repr(state), None if words is None else np.asarray(words).tobytes()
+def _state(generator: Any) -> bytes:
+    return state_of(generator).numpy().tobytes()
 
 
 def _was_used(generator: Any) -> bool:

@@ -264,7 +264,7 @@ def test_a_failing_callable_does_not_keep_others_from_their_states(job):
 
 
 def test_a_state_of_several_ranks_gives_each_its_own(job):
-    """What a distributed checkpoint makes of them: the union of all keys."""
+    """The union of all keys, as a distributed checkpoint forms it."""
     both = {}
     expected = {}
     for rank in (3, 4):

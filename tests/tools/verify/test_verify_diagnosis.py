@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fastseed.debug.bisection import Bisection, Parting
+from fastseed.debug.bisection import Bisection, RecordedDifference
 from fastseed.tools import verify
 from fastseed.tools.verify import diagnosis
 from fastseed.tools.verify.recordings import Parted
@@ -27,7 +27,7 @@ def test_arithmetic_is_left_only_where_draws_were_watched():
 
 def test_a_schedule_that_is_not_brought_back_is_told_from_other_data():
     def says(group: str, name: str) -> str:
-        parting = Parting(group, name, None, None)
+        parting = RecordedDifference(group, name, None, None)
         found = Bisection(8, False, 0, (parting,), 9, 1, ())
         return list(diagnosis._unresumed(Parted("whole-0", "resumed-0", found, True)))[-1].says
 
