@@ -111,7 +111,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         defaults: dict[str, Any] = {
-            "python": random._inst,  # type: ignore[attr-defined]
+            "python": random._inst,
             "numpy": np.random.mtrand._rand,
             "torch.cpu": torch.default_generator,
         }

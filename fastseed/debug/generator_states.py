@@ -28,7 +28,7 @@ def state_of(generator: Any) -> torch.Tensor:
         data = repr(generator.getstate()).encode()
     else:
         if isinstance(generator, np.random.RandomState):
-            state: dict[str, Any] = dict(generator.get_state(legacy=False))  # type: ignore[arg-type]
+            state: dict[str, Any] = dict(generator.get_state(legacy=False))
         else:
             state = dict(generator.bit_generator.state)
         inner = state.pop("state")
@@ -59,7 +59,7 @@ class Generators:
         for name, generator in (given or {}).items():
             _check(name, generator)
         self._by_name: dict[str, Any] = {
-            "python": random._inst,  # type: ignore[attr-defined]
+            "python": random._inst,
             "numpy": np.random.mtrand._rand,
             "torch": torch.default_generator,
         }
