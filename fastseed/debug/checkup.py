@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from .._backend import derive_ops
 from .._utils import validation
+from ..derivation import context
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
 from ..generators.pool import GeneratorPool
@@ -60,7 +61,7 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
     """
     if ranks is not None:
         ranks = validation.check_bool("debug.doctor", "ranks", ranks)
-    current = api._seeder
+    current = context.seeder
     rows = list(_build())
     if current is None:
         rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
@@ -91,7 +92,7 @@ def _job(current: Seeder) -> Iterator[Row]:
     if current.scope is None:
         yield Row("job", "scope", WRONG, "fastseed.reseed was not called: nothing is seeded yet")
         return
-    detail, repeats = "task {}, epoch {}, step {}".format(*current.scope), current._repeats
+    detail, repeats = "task {}, epoch {}, step {}".format(*current.scope), current.repeats
     if repeats:
         detail += f"; {repeats} scopes were used more than once"
     yield Row("job", "scope", NOTE if repeats else FINE, detail)
@@ -107,7 +108,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed, and count what it has drawn."""
     assert current.scope is not None
     at = current.scope._asdict()
-    if os.getpid() != current._pid:
+    if os.getpid() != current.process_id or current.lineage.forks:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         defaults: dict[str, Any] = {
@@ -117,11 +118,14 @@ def _streams(current: Seeder) -> Iterator[Row]:
         }
         for name, generator in defaults.items():
             yield _generator(name, generator, current.derive_key(name, **at))
-    for accelerator in current._accelerators:
+    for accelerator in current.accelerators:
         yield from _devices(current, accelerator, at)
-    for entry in current._registry:
+    for entry in current.registry.generators:
         key = current.derive_key(entry.name, **at)
         yield _generator(entry.name, entry.generator, key, ", shared" if entry.shared else "")
+    for setter in current.registry.epoch_setters:
+        detail = f"a {type(setter.generator).__name__}, which takes the epoch"
+        yield Row("streams", setter.name, FINE, detail)
 
 
 def _generator(name: str, generator: Any, key: int, note: str = "") -> Row:

@@ -12,7 +12,7 @@ import torch
 
 from .._utils.validation import type_error, value_error
 from ..derivation.streams import check_name
-from ..generators.accelerator import AcceleratorSink, compiled_types
+from ..generators.accelerator import AcceleratorGenerators, compiled_types
 
 _RESERVED = re.compile(r"python|numpy|torch|[a-z]\w*:\d+")  # the names of default generators
 
@@ -64,7 +64,7 @@ class Generators:
             "torch": torch.default_generator,
         }
         self._given = dict(given or {})
-        self._accelerators = [AcceleratorSink(kind) for kind in compiled_types()]
+        self._accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
 
     def rows(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the name and the state of each generator, the default generators first."""

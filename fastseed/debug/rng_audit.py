@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..data import discovery
-from ..seeder import api
+from ..derivation import context
 from .generator_states import state_of
 
 _HERE = os.path.join(os.path.dirname(__file__), "")
@@ -128,8 +128,8 @@ def _examine(generator: Any, known: _Made | None) -> Finding | None:
 def _controlled() -> list[Any]:
     """Return the default generators and the registered ones."""
     found = list(discovery._globals())
-    if api._seeder is not None:
-        for entry in api._seeder._registry:
+    if context.seeder is not None:
+        for entry in context.seeder.registry:
             found += discovery._held_by(entry.generator)
     return found
 
@@ -210,7 +210,7 @@ def _was_used(generator: Any) -> bool:
 
 
 def _repeats() -> int:
-    return 0 if api._seeder is None else api._seeder._repeats
+    return 0 if context.seeder is None else context.seeder.repeats
 
 
 # ---------------------------------------------------------------- calls

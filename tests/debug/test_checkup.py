@@ -14,12 +14,6 @@ from helpers.support import snapshot
 import fastseed
 from fastseed import cli
 from fastseed.debug import checkup
-from fastseed.seeder import api
-
-
-@pytest.fixture(autouse=True)
-def job(monkeypatch):
-    monkeypatch.setattr(api, "_seeder", None)
 
 
 def rows(topic: str = "streams") -> dict[str, tuple[str, str]]:

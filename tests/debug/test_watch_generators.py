@@ -142,7 +142,7 @@ class Device:
 def test_an_accelerator_counts_once_it_is_there(tmp_path, monkeypatch):
     device = Device()
     monkeypatch.setattr(generator_states, "compiled_types", lambda: ["cuda"])
-    monkeypatch.setattr(generator_states, "AcceleratorSink", lambda kind: device)
+    monkeypatch.setattr(generator_states, "AcceleratorGenerators", lambda kind: device)
     with Watch(MODEL, path=tmp_path) as watch:
         device.there = [torch.Generator().manual_seed(i) for i in (5, 6)]
         watch.record()

@@ -120,7 +120,7 @@ def test_look_ups_and_generators_agree(distinct_over):
             from fastseed._backend.reference import philox
 
             assert (np.random.get_state()[1] == philox.mt19937_state(key)).all()
-        lo, hi = s.derive_keys(1, name=name, task=3, epoch=4, step=5)[0].tolist()
+        lo, hi = s.derive_keys(name, 1, task=3, epoch=4, step=5)[0].tolist()
         assert lo | hi << 64 == key
 
 
