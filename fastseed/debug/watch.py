@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import torch
 
+from .._utils import environ
 from .._utils.validation import check_bool, check_instance, check_int, type_error
-from ..determinism import launch
 from ..distributed import discovery
 from .generator_states import Generators
 from .tree_digest import leaves_of, table_of
@@ -196,10 +196,10 @@ Named = tuple[str, str, Any]  # group, name, value
 def _folder(path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
         return Path(path)
-    run = os.environ.get(launch.RUN_DIR)
+    run = os.environ.get(environ.RUN_DIR)
     if not run:
         raise RuntimeError(
-            f"fastseed.{_FUNCTION}: path is None and {launch.RUN_DIR} is not set; pass path="
+            f"fastseed.{_FUNCTION}: path is None and {environ.RUN_DIR} is not set; pass path="
         )
     return Path(run, FOLDER)
 
