@@ -195,7 +195,9 @@ def test_generators_without_a_state_begin_the_scope(job, caplog):
         fastseed.load_state_dict(state)
     assert holds_key(added, fastseed.derive_key("added", task=1, epoch=7, step=9))
     assert seen == [
-        reference_narrow_seed("callable", epoch=7, step=9, rank=fastseed.derivation.context.seeder.rank)
+        reference_narrow_seed(
+            "callable", epoch=7, step=9, rank=fastseed.derivation.context.seeder.rank
+        )
     ]
     assert any("added" in record.getMessage() for record in caplog.records)
 

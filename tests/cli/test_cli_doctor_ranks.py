@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
-from helpers.support import SCRIPTS, run_python
+from helpers.processes import run_job
 
 from fastseed import cli
 from fastseed.debug import checkup
-
-LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """For each case, (exit code, row) of each of two ranks."""
     folder = tmp_path_factory.mktemp("doctor")
-    run_python(*LAUNCHER, SCRIPTS / "doctor_ranks.py", folder, OMP_NUM_THREADS="1")
+    run_job("doctor_ranks.py", 2, folder)
     ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
     return {case: [(code, *rows) for code, rows in (r[case] for r in ranks)] for case in ranks[0]}
 

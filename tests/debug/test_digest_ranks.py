@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from helpers.support import SCRIPTS, run_python
+from helpers.processes import run_job
 
 from fastseed.debug.tree_digest import assert_ranks_agree
 
@@ -15,9 +15,7 @@ from fastseed.debug.tree_digest import assert_ranks_agree
 def ranks(request, tmp_path_factory):
     """The results of the ranks of ``scripts/digest_ranks.py``."""
     folder = tmp_path_factory.mktemp("ranks")
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
-    script = (SCRIPTS / "digest_ranks.py", folder)
-    run_python(*launcher, str(request.param), *script, OMP_NUM_THREADS="1")
+    run_job("digest_ranks.py", request.param, folder)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
 
 

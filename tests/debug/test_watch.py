@@ -10,7 +10,8 @@ import random
 import numpy as np
 import pytest
 import torch
-from helpers.support import SCRIPTS, run_python, snapshot
+from helpers.processes import run_job
+from helpers.support import snapshot
 from torch import nn
 
 import fastseed
@@ -370,8 +371,7 @@ def test_the_command_with_bad_input(a, tmp_path, capsys):
 def runs(tmp_path_factory):
     """The folder in which two ranks recorded what ``scripts/watch_ranks.py`` trains."""
     folder = tmp_path_factory.mktemp("runs")
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    run_python(*launcher, SCRIPTS / "watch_ranks.py", folder, OMP_NUM_THREADS="1")
+    run_job("watch_ranks.py", 2, folder)
     return folder
 
 

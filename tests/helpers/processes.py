@@ -160,10 +160,10 @@ def run_script(name: str, *arguments: str | Path, timeout: float = 120, **enviro
 # ---------------------------------------------------------------- the ranks of a job
 
 
-def run_ranks(
+def run_job(
     name: str, world_size: int, *arguments: Any, timeout: float = 120, **environment: str
-) -> list[Any]:
-    """Return what each rank of a job printed last, one line of JSON.
+) -> list[Finished]:
+    """Run a program of ``tests/scripts`` as the ranks of a job, which all have to succeed.
 
     The ranks have the environment that torchrun gives, without its process.
     """
@@ -187,4 +187,10 @@ def run_ranks(
             rank.kill()
     for rank, done in enumerate(ended):
         assert done.returncode == 0, f"{name}, rank {rank}\n{done.stdout}\n{done.stderr}"
+    return ended
+
+
+def run_ranks(name: str, world_size: int, *arguments: Any, **options: Any) -> list[Any]:
+    """Return what each rank of :func:`run_job` printed last, one line of JSON."""
+    ended = run_job(name, world_size, *arguments, **options)
     return [json.loads(done.stdout.splitlines()[-1]) for done in ended]

@@ -12,7 +12,9 @@ import fastseed
 
 
 def test_import_loads_neither_torch_nor_numpy():
-    code = "import sys, fastseed; dir(fastseed); print([m in sys.modules for m in ('torch', 'numpy')])"
+    code = (
+        "import sys, fastseed; dir(fastseed); print([m in sys.modules for m in ('torch', 'numpy')])"
+    )
     assert run_python("-c", code).strip() == "[False, False]"
 
 

@@ -290,7 +290,9 @@ def test_workers_are_refused_a_fork(job):
 
 def test_names_are_those_of_one_stream(job):
     job.register_generator(print, name="a/torch.cpu")
-    with pytest.raises(ValueError, match=r"fastseed\.fork_rng: name must not already be registered"):
+    with pytest.raises(
+        ValueError, match=r"fastseed\.fork_rng: name must not already be registered"
+    ):
         enter(job, "a")
     enter(job, "b")
     with pytest.raises(

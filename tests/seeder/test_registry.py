@@ -64,13 +64,18 @@ def test_names_are_what_streams_depend_on_not_order():
 def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys():
     """Of SHA-256; a model of 10,000 parameters has two such with probability 1 %."""
     a, b = SAME_32_BITS
-    first, second = fastseed._backend.derive_ops.name_words(a), fastseed._backend.derive_ops.name_words(b)
+    first, second = (
+        fastseed._backend.derive_ops.name_words(a),
+        fastseed._backend.derive_ops.name_words(b),
+    )
     assert first[0] % 2**32 == second[0] % 2**32 and first != second
     s, (of_a, of_b) = seeder(), (Recorder(), Recorder())
     s.register_generator(of_a, name=a, bits=128)
     s.register_generator(of_b, name=b, bits=128)
     s.reseed(1, 7)
-    assert of_a.seeds == [s.derive_key(a, task=1, epoch=7)] and of_b.seeds == [s.derive_key(b, task=1, epoch=7)]
+    assert of_a.seeds == [s.derive_key(a, task=1, epoch=7)] and of_b.seeds == [
+        s.derive_key(b, task=1, epoch=7)
+    ]
     for rank in (0, fastseed.SHARED):
         keys = [s.derive_key(name, task=1, epoch=7, rank=rank) for name in SAME_32_BITS]
         assert keys[0] % 2**64 != keys[1] % 2**64 and keys[0] >> 64 != keys[1] >> 64

@@ -45,9 +45,7 @@ def test_reseed_gives_each_library_its_documented_state(task, epoch, step):
     assert random.getstate() == reference.getstate()
 
     numpy = np.random.get_state(legacy=False)
-    assert np.array_equal(
-        numpy["state"]["key"], philox.mt19937_state(reference_key("numpy", **at))
-    )
+    assert np.array_equal(numpy["state"]["key"], philox.mt19937_state(reference_key("numpy", **at)))
     assert (numpy["state"]["pos"], numpy["has_gauss"]) == (624, 0)
 
     assert holds_key(torch.default_generator, reference_key("torch.cpu", **at))
@@ -268,7 +266,9 @@ def test_key_of_a_shared_name_is_the_shared_one():
     s.register_generator(lambda seed: None, shared=True, name="torch.cuda.mine")
     shared = reference_key("torch.cuda.mine", rank=fastseed.SHARED)
     assert s.derive_key("torch.cuda.mine", task=1, epoch=7) == shared
-    assert s.derive_key("torch.cuda.mine", task=1, epoch=7, rank=3) == reference_key("torch.cuda.mine")
+    assert s.derive_key("torch.cuda.mine", task=1, epoch=7, rank=3) == reference_key(
+        "torch.cuda.mine"
+    )
     assert (
         s.derive_key("torch.cuda", task=1, epoch=7, rank=fastseed.SHARED)
         == 0x7CCD36F7201A81AE4FCC0B77EBD8D1F5
