@@ -107,10 +107,10 @@ def audit(*, fresh: bool = False) -> Iterator[Audit]:
 
 def _known() -> list[Any]:
     """The global generators, and those that were registered."""
-    known = list(discovery._globals())
+    known = list(discovery.global_generators())
     if context.seeder is not None:
         for entry in context.seeder.registry:
-            known += discovery._held_by(entry.generator)
+            known += discovery.generators_of(entry.generator)
     return known
 
 

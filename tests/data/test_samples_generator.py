@@ -135,7 +135,7 @@ def test_counting():
     sampler = count_occurrences([3, 1, 3, np.int64(3), 1])
     expected = [(3, 0), (1, 0), (3, 1), (3, 2), (1, 1)]
     assert occurrences(sampler) == expected
-    assert occurrences(sampler) == expected  # each iteration anew
+    assert occurrences(sampler) == expected  # in each iteration
     assert [type(i) for i in sampler] == [int, int, Repeat, Repeat, Repeat]
     assert len(sampler) == 5
 

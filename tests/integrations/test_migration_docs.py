@@ -104,7 +104,7 @@ def test_programs_run(tmp_path):
 
 
 def test_the_change_of_a_script_runs_before_and_after():
-    """Before: three seeds and set_epoch. After: five lines of ours."""
+    """Before: three seeds and set_epoch. After: five lines of fastseed."""
     (change,) = re.findall(r"```diff\n(.*?)```", TEXT, re.DOTALL)
     lines = change.splitlines()
     before = "\n".join(line[1:] for line in lines if not line.startswith("+"))

@@ -109,7 +109,7 @@ def test_a_run_repeats_and_evaluation_leaves_it_alone(tmp_path):
 
 
 def test_without_the_callback_evaluation_changes_training(tmp_path):
-    """What it is for."""
+    """The use that it is made for."""
 
     def run(strategy):
         model = train(tmp_path, callback=transformers.TrainerCallback(), eval_strategy=strategy)
@@ -154,7 +154,7 @@ def test_registered_generators_are_part_of_it(tmp_path, caplog):
     class Drawing(FastseedCallback):
         def on_train_begin(self, *arguments, **keywords):
             super().on_train_begin(*arguments, **keywords)
-            if not list(fastseed.derivation.context.seeder._registry):
+            if not list(fastseed.derivation.context.seeder.registry):
                 fastseed.register_generator(own, name="own")
 
         def on_step_begin(self, *arguments, **keywords):
