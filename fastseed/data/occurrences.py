@@ -9,9 +9,10 @@ from typing import Any
 from torch.utils.data import Sampler
 
 from .._utils import validation
+from ..derivation import streams
 
-MAX_INDEX = 2**48 - 1
-MAX_OCCURRENCE = 2**16 - 1
+MAX_INDEX = streams.MAX_INDEX
+MAX_OCCURRENCE = streams.MAX_WORKER
 
 
 class Repeat(int):
@@ -21,8 +22,8 @@ class Repeat(int):
     own random numbers; a plain int is occurrence 0.
 
     Args:
-        index: [0, 2**48).
-        occurrence: 1 when the sample comes for the second time, and so on: [1, 2**16).
+        index: [0, 2**64).
+        occurrence: 1 when the sample comes for the second time, and so on: [1, 2**32).
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or is out of range.

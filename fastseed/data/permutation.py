@@ -36,7 +36,7 @@ def order_key(function: str, n: int, task: Any, epoch: Any, name: str, master_se
         )
     at = streams.check_coordinates(function, task, epoch, 0)
     scope = derive_ops.scope_key(master_seed, *at)
-    return derive_ops.shuffle_key(scope, streams.name_id(name), n)
+    return derive_ops.shuffle_key(scope, streams.name_words(name), n)
 
 
 def shuffled_index(

@@ -41,14 +41,18 @@ class _SampleStreams:
         self.seeder, self.task, self.epoch = seeder, task, epoch
         self._scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
         self._globals = worker_seeding.default_generators()
+        self._name_keys: dict[str, derive_ops.NameKey] = {}
         self._others: tuple[Registration, ...] = ()
         self.is_settled = False
 
     def stream(self, name: str, sample: tuple[int, int]) -> streams.Stream:
         """Return the stream ``name`` of a sample."""
-        (key, tweak), (index, occurrence) = self._scope, sample
-        scope = key, tweak ^ (index | occurrence << 48)
-        return streams.Stream(scope, streams.name_id(name), 0, derive_ops.DOMAIN_SAMPLE)
+        name_key = self._name_keys.get(name)
+        if name_key is None:
+            name_key = derive_ops.name_key(self._scope, streams.name_words(name))
+            self._name_keys[name] = name_key
+        (key, tweak), (index, occurrence) = name_key, sample
+        return streams.Stream((key, tweak ^ index), 0, occurrence, derive_ops.DOMAIN_SAMPLE)
 
     def find_generators(self, dataset: Any) -> None:
         """Collect what is registered and what the dataset holds."""
@@ -198,7 +202,9 @@ class PerSample(DatasetWrapper, Dataset[Any]):
         number = index
         if type(index) is not int:
             try:
-                number = operator.index(None if isinstance(index, bool) else index)
+                if isinstance(index, bool):
+                    raise TypeError
+                number = operator.index(index)
             except TypeError as error:  # a tensor of several elements, for example
                 raise validation.type_error(_FUNCTION, "index", "an integer", index) from error
         if number < 0:
@@ -266,7 +272,7 @@ def per_sample(dataset: Any, generator: str | None = None, *, method: str | None
     :class:`ShuffleSampler` repeats to fill up the ranks have random numbers of their own.
 
     Args:
-        dataset: a map-style dataset, indexed by integers of [0, 2**48).
+        dataset: a map-style dataset, indexed by integers of [0, 2**64).
         generator: None; ``"numpy"`` for a :class:`numpy.random.Generator`; ``"torch"`` for a CPU
             :class:`torch.Generator`.
         method: with ``generator``, the name of the method that is called as

@@ -247,7 +247,9 @@ class _WorkerInitFunction:
     """
 
     def __call__(self, worker_id: int) -> None:
-        worker_id = validation.check_int(_FUNCTION, "worker_id", worker_id, 0, 2**24 - 2)
+        worker_id = validation.check_int(
+            _FUNCTION, "worker_id", worker_id, 0, streams.MAX_WORKER - 1
+        )
         _init_at_current_scope()(worker_id)
 
     def __reduce__(self) -> Any:

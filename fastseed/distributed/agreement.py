@@ -8,6 +8,7 @@ verdict, so the work of a rank does not grow with the number of ranks, but for t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -20,7 +21,7 @@ import torch.distributed as dist
 from .._backend import derive_ops
 from .._utils import validation
 from .._utils.version import __version__ as fastseed_version
-from ..derivation import context, streams
+from ..derivation import context
 
 _PREFIX = "fastseed.verify_agreement"
 _GRACE = 10.0  # seconds for a verdict that another rank is about to give
@@ -217,7 +218,8 @@ class _Meeting:
 def _long(ranks: Sequence[int]) -> str:
     """The name of the meeting of many ranks."""
     text = ",".join(map(str, ranks))
-    return f"{_PREFIX}/{len(ranks)}/{streams.name_id(text):08x}"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{_PREFIX}/{len(ranks)}/{digest[:32]}"
 
 
 def _safely(ask: Any) -> Any:

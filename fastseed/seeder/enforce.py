@@ -1,4 +1,4 @@
-"""One line that makes a script reproducible, and the configuration file put into effect."""
+"""One call that makes a script reproducible, and the configuration file put into effect."""
 
 from __future__ import annotations
 
@@ -24,29 +24,31 @@ logger = logging.getLogger("fastseed")
 
 
 def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False) -> int:
-    """Seed everything; with a seed of one's own be deterministic as well.
+    """Seed everything; with a seed, also make torch deterministic.
 
-    ``init(seed)``, :func:`fastseed.generators.frameworks.register` and ``reseed(0)``. Without a seed one is
-    drawn (``FASTSEED_MASTER_SEED`` decides where it is set) and nothing gets slower: the run can be
-    repeated with what the line ``Using seed: N`` says, which goes to the log, or to standard error
-    where the log does not take it. With a seed ``deterministic(warn_only=warn_only)`` follows.
+    Calls ``init(seed)``, registers TensorFlow and CuPy if they are imported, and calls ``reseed(0)``.
+    With a seed it calls ``deterministic(warn_only=warn_only)`` too. Without one, a random seed (or
+    ``FASTSEED_MASTER_SEED``) is used and nothing gets slower. Rank 0 writes ``Using seed: N`` to
+    the log, or to standard error if the log drops level INFO: repeat the run with that seed.
 
     Args:
         seed: [0, 2**64), or None.
-        warn_only: operations without a deterministic algorithm warn, rather than raise.
+        warn_only: operations without a deterministic algorithm warn instead of raising.
 
     Returns:
         The seed in use, the same on all ranks.
 
     Raises:
-        TypeError, ValueError: as ``init``.
-        RuntimeError: as ``deterministic``.
+        TypeError, ValueError: an argument is invalid.
+        RuntimeError: CUDA started before, with settings that are not deterministic.
+
+    Example:
+        >>> import fastseed
+        >>> seed = fastseed.enforce_reproducibility()  # prints, or logs, "Using seed: ..."
+        >>> seed == fastseed.get_master_seed()
+        True
     """
-    if not isinstance(warn_only, bool):
-        raise TypeError(
-            "fastseed.enforce_reproducibility: warn_only must be a bool, "
-            f"got {validation.describe(warn_only)} of type {type(warn_only).__name__}"
-        )
+    warn_only = validation.check_bool("enforce_reproducibility", "warn_only", warn_only)
     if seed is not None:
         seed = validation.check_int("enforce_reproducibility", "seed", seed, 0, streams.MAX_MASTER)
     api.init(seed)
@@ -61,7 +63,7 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
 
 
 def _say(line: str) -> None:
-    """To the log; a seed that nobody sees is lost, so else to standard error."""
+    """Log a line; if the log drops it, write it to standard error, or the seed is lost."""
     if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
         logger.info(line)
     else:

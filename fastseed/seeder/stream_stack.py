@@ -98,26 +98,28 @@ class NamedStream:
         self.accelerators = accelerators
         self.held: State | None = None  # None: at its beginning
         self.warned = False
-        self._cpu_id = streams.name_id(f"{name}/{CPU}")
-        self._ids = [streams.name_id(f"{name}/{a.name}") for a in accelerators]
+
+    def _on(self, device: str, scope: derive_ops.Scope, number: int = 0) -> Stream:
+        """What a type of device starts with; a number lies above the device's in each index."""
+        stream = streams.stream_in(scope, f"{self.name}/{device}", self.place)
+        return stream.numbered(number << 8)
 
     def begin(self, scope: derive_ops.Scope, number: int) -> None:
         """Set torch's default generators to the beginning of the stream, or of a numbered one."""
-        key, tweak = scope
-        first = key, tweak ^ number << 8  # as if it were part of each index
-        own = derive_ops.stream_key(scope, self._cpu_id, self.place, 0, number << 8)
+        own = self._on(CPU, scope, number).key()
         if native.generators is None:
             TorchGenerator().seed(own)
         else:
             native.generators.reseed(_default, own & LOW64, own >> 64)
-        for accelerator, name_id in zip(self.accelerators, self._ids, strict=True):
-            accelerator.reseed(Stream(first, name_id, self.place))
+        for accelerator in self.accelerators:
+            accelerator.reseed(self._on(accelerator.name, scope, number))
 
     def begin_missing(self, scope: Callable[[], derive_ops.Scope], state: State) -> None:
         """Devices that were not there where the state was saved."""
         for i, held in enumerate(state.devices):
             if held is None:
-                self.accelerators[i].reseed(Stream(scope(), self._ids[i], self.place))
+                accelerator = self.accelerators[i]
+                accelerator.reseed(self._on(accelerator.name, scope()))
 
     def replica(self, held: State | None) -> NamedStream:
         """The same stream for a recomputation, which starts at ``held``."""

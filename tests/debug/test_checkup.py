@@ -14,12 +14,12 @@ from helpers.support import run_python, snapshot
 import fastseed
 from fastseed import cli
 from fastseed.debug import checkup, rng_audit
-from fastseed.seeder import api
+from fastseed.derivation import context
 
 
 @pytest.fixture(autouse=True)
 def job(monkeypatch):
-    monkeypatch.setattr(api, "_seeder", None)
+    monkeypatch.setattr(context, "seeder", None)
 
 
 def rows(topic: str = "streams") -> dict[str, tuple[str, str]]:

@@ -108,12 +108,12 @@ def test_a_cached_gaussian_counts(tmp_path, name, draw):
 
 def test_the_states_are_those_of_a_checkpoint(tmp_path):
     """Recorded before the first step, as everything is that was there."""
-    sinks = watch_generators.ProcessGenerators().sinks
+    adapters = watch_generators.DefaultGenerators().adapters
     Watch(MODEL, path=tmp_path).close()
     start, _ = rows(tmp_path)
     assert list(start) == GLOBAL
-    for name, sink in zip(GLOBAL, sinks.values(), strict=True):
-        assert start[name] == digest(sink.state()).table[""].value
+    for name, adapter in zip(GLOBAL, adapters.values(), strict=True):
+        assert start[name] == digest(adapter.state()).table[""].value
 
 
 def test_nothing_is_drawn_and_nothing_is_changed(tmp_path):

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 import torch
-from fastseed.generators.torch_rng import TorchGenerator
 from helpers.support import seeder
 
 import fastseed
+from fastseed.generators.torch_rng import TorchGenerator
 
 STREAMS, LENGTH = 2048, 4096
 HIGHEST, LOWEST = 6.5, 4.4
