@@ -53,7 +53,7 @@ def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> Order:
     last = samplers[-1]
     drop_last = drop_last or any(getattr(s, "drop_last", False) is True for s in samplers)
     ends_at_n = loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
-    name, n, ranks = type(last).__name__, _length(last if ends_at_n else dataset), 1
+    name, n, ranks = type(last).__name__, UNKNOWN, 1
     divided = [s for s in samplers if isinstance(s, ShuffleSampler) or hasattr(s, "num_replicas")]
     for sampler in divided[:1]:
         if isinstance(sampler, ShuffleSampler):
@@ -62,6 +62,8 @@ def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> Order:
         else:
             name, n = type(sampler).__name__, _length(getattr(sampler, "dataset", dataset))
             ranks = int(sampler.num_replicas)
+    if not divided:
+        n = _length(last if ends_at_n else dataset)
     ranks_drop = any(s.drop_last is True for s in divided)
     return Order(name, n, drop_last, ranks, ranks_drop, False, ends_at_n)
 
@@ -128,10 +130,14 @@ class ResumableIteration(Iteration):
         self._ends: deque[tuple[int, Any]] = deque()
         self._handed_out = self._received = 0
 
+    def is_empty(self) -> bool:
+        """Return True if nothing of the epoch is left."""
+        return self.is_over or bool(self.start and self.order.ends_at(self.start))
+
     def open(self) -> Any:
         """Return what yields the indices from the start position on."""
         sampler = self.index_sampler
-        if self.is_over or (self.start and self.order.ends_at(self.start)):
+        if self.is_empty():
             return ()
         if self._initial is not None and self._sampler is not None:
             self._sampler.load_state_dict(self._initial)

@@ -177,6 +177,8 @@ class ResumableLoader(Loader):
         iteration = self._resumed(seeder, task, epoch)
         iterator, current = self._start(iteration, seeder)
         self._latest, self._loaded = iteration, None
+        if is_iterable(self) and iteration.is_empty():
+            iterator = iter(())
         return CountingIterator(iterator, iteration, current)
 
     def _resumed(self, seeder: Seeder, task: int, epoch: int) -> ResumableIteration:

@@ -20,6 +20,10 @@ class ScopedDataset(DatasetWrapper, Dataset[Any]):
 
     _scope: SharedScope
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # for isinstance in a user's worker_init_fn
+        return type(self.dataset)
+
     @eager
     def __getitem__(self, index: Any) -> Any:
         return self._in_scope(self.dataset.__getitem__, index)
@@ -47,6 +51,10 @@ class ScopedIterable(DatasetWrapper, IterableDataset[Any]):
 
     _scope: SharedScope
     _begun: bool
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # for isinstance in a user's worker_init_fn
+        return type(self.dataset)
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker()

@@ -41,8 +41,8 @@ def refused_stop_iteration(function: str) -> Iterator[None]:
     """Turn a StopIteration of a map-style dataset, which torch takes for the end, into an error."""
     try:
         yield
-    except StopIteration as error:
+    except StopIteration:  # `from` it, contextlib would raise it again
         raise RuntimeError(
             f"fastseed.{function}: __getitem__ of the dataset must not raise StopIteration, which "
             "would end the epoch early without an error; raise IndexError or another error"
-        ) from error
+        ) from None

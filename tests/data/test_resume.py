@@ -277,11 +277,11 @@ def damaged(state):
     yield "other format", ValueError, {**state, "format": "torch"}, "state['format'] must be"
     for version in (2, "1", True, None):
         yield "version", ValueError, {**state, "version": version}, "state['version'] must be 1"
-    yield "more", ValueError, {**state, "more": 1}, "state must hold"
+    yield "more", ValueError, {**state, "more": 1}, "state must be a dict of"
     for field in state:
         if field not in ("format", "version"):
             left = {k: v for k, v in state.items() if k != field}
-            yield f"no {field}", ValueError, left, "state must hold"
+            yield f"no {field}", ValueError, left, "state must be a dict of"
     for field in ("task", "epoch", "position", "master_seed"):
         for value, error in ((-1, ValueError), (2**64, ValueError), (1.0, TypeError)):
             yield field, error, {**state, field: value}, f"state['{field}'] must be"
@@ -328,7 +328,7 @@ def test_what_cannot_be_resumed_is_refused_at_once():
     with pytest.raises(ValueError, match="in_order must be True"):
         make(num_workers=1, in_order=False)
     numbers = Numbers(9)
-    with pytest.raises(TypeError, match=r"dataset must be map-style or Seekable"):
+    with pytest.raises(TypeError, match=r"dataset must be map-style, a Seekable"):
         ResumableLoader(numbers)
     with pytest.raises(ValueError, match=r"num_workers must be 0 .* got 2"):
         ResumableLoader(Stateful(9), num_workers=2)

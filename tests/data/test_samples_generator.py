@@ -82,13 +82,13 @@ def test_workers_do_not_matter(kind):
 def test_a_method_must_take_index_and_generator(method):
     with pytest.raises(TypeError, match=r"per_sample: method must be the name of a method"):
         per_sample(Given(), generator="numpy", method=method)
-    with pytest.raises(TypeError, match=r"that takes \(index, rng\)"):
+    with pytest.raises(TypeError, match=r"that takes \(index, generator\)"):
         per_sample(Draws("python"), generator="numpy")
 
 
 @pytest.mark.parametrize("generator", ["jax", "", 3, np.random])
 def test_generator_must_be_known(generator):
-    with pytest.raises(ValueError, match=r"per_sample: generator must be None or one of"):
+    with pytest.raises(ValueError, match=r"per_sample: generator must be one of"):
         per_sample(Given(), generator=generator)
 
 
