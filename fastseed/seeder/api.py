@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import torch
 
 from .._backend import derive_ops, draw_ops, native
+from .._utils import environ
 from .._utils.version import __version__ as __version__
 from ..derivation import context, streams
 from ..derivation.context import current as current
@@ -71,9 +71,9 @@ def init(
         >>> fastseed.get_master_seed()
         42
     """
-    given = os.environ.get("FASTSEED_MASTER_SEED") if master_seed is None else None
+    given = environ.get(environ.MASTER_SEED) if master_seed is None else None
     if given:
-        master_seed = _seed_of("FASTSEED_MASTER_SEED", given)
+        master_seed = _seed_of(environ.MASTER_SEED, given)
     seeder = Seeder(
         master_seed,
         ngpus,
@@ -228,6 +228,37 @@ def unregister_generator(gen: Any) -> None:
 
 
 def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) -> Fork:
+    """Put torch's default generators on a named stream inside a ``with`` block.
+
+    Those of the CPU and of all devices. After the block they are exactly as before it. Blocks may
+    be nested. Python's and NumPy's generators are not affected.
+
+    Args:
+        name: the stream's name.
+        index: [0, 2**32 - 2], the number of a layer for example: the block starts at the beginning
+            of that numbered stream of the scope, so that a recomputation repeats it. None: it
+            continues where the last block of this name ended, and restarts after each ``reseed``.
+        distinct_over: the dimensions of the mesh over which the stream is distinct. None: all of
+            them, unless ``init`` says otherwise.
+
+    Returns:
+        A context manager, which is also a decorator.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``.
+        RuntimeError: on entering: before ``init`` or the first ``reseed``, while a CUDA graph is
+            captured, or in a DataLoader worker.
+
+    Example:
+        >>> import fastseed, torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1)
+        >>> before = torch.get_rng_state()
+        >>> with fastseed.fork_rng("dropout", index=3):
+        ...     mask = torch.rand(4) < 0.5
+        >>> torch.equal(torch.get_rng_state(), before)
+        True
+    """
     # The seeder is looked up when the block is entered: decorators are made before init.
     return Fork(lambda: current("fork_rng"), name, index, distinct_over)
 

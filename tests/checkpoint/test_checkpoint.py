@@ -109,7 +109,7 @@ def test_a_reseed_that_undoes_exact_states_says_so(caplog):
         fastseed.load_state_dict(loaded)
         caplog.clear()
         fastseed.reseed(1, 7)
-        assert warned == ("load_state_dict put back there are gone" in caplog.text)
+        assert warned == ("load_state_dict restored there are overwritten" in caplog.text)
     fastseed.init(42)
     fastseed.reseed(1, 7)
     fastseed.load_state_dict(state)
@@ -266,7 +266,7 @@ def test_a_failing_callable_does_not_keep_others_from_their_states(job):
 
 
 def test_a_state_of_several_ranks_gives_each_its_own(job):
-    """What a distributed checkpoint makes of them: the union of all keys."""
+    """The union of all keys, as a distributed checkpoint forms it."""
     both = {}
     expected = {}
     for rank in (3, 4):
