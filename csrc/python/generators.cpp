@@ -178,8 +178,7 @@ PYBIND11_MODULE(_generators, m) {
   using namespace fastseed;
   m.doc() = "Keys for the generators of this process (see csrc/python/generators.cpp).";
 
-  if (!add_derivation_calls(m.ptr()) || !add_process_calls(m.ptr()) || !add_state_calls(m.ptr()) ||
-      !add_copy_calls(m.ptr())) {
+  if (!add_derivation_calls(m.ptr()) || !add_process_calls(m.ptr()) || !add_state_calls(m.ptr())) {
     throw py::error_already_set();
   }
   add_fork_calls(m.ptr());

@@ -53,6 +53,5 @@ bool add_process_calls(PyObject* module);
 // The same for the calls around a fork; throws.
 void add_fork_calls(PyObject* module);
 bool add_state_calls(PyObject* module);
-bool add_copy_calls(PyObject* module);
 
 }  // namespace fastseed

@@ -92,7 +92,7 @@ def _streams(current: seeder.Seeder) -> Iterator[Row]:
     """Each generator: is it where the last reseed put it, and how far has it gone since?"""
     assert current.scope is not None
     at = current.scope._asdict()
-    forked = os.getpid() != current._pid or current._line is not None
+    forked = os.getpid() != current._pid or current._lineage is not None
     for name, sink in current._process.sinks.items():
         words = _words(sink)
         if forked or words is None:

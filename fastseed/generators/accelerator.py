@@ -84,6 +84,22 @@ class AcceleratorSink:
                 self._waiting = stream
                 self._queue()
 
+    def snapshot(self) -> list[torch.Tensor] | Stream | None:
+        """Return the states by ordinal; before torch initialises, the stream it will start with."""
+        if self.ready():
+            return [generator.get_state() for generator in self.generators()]
+        return self._waiting
+
+    def restore(self, held: list[torch.Tensor] | Stream | None) -> None:
+        """Put a snapshot back, also where torch has initialised the accelerator since."""
+        if isinstance(held, list):
+            for generator, state in zip(self.generators(), held, strict=True):
+                generator.set_state(state)
+        elif held is not None:
+            self.reseed_members(held)
+        elif not self.ready():
+            self._waiting = None
+
     def _not_while_initialising(self) -> AbstractContextManager[Any]:
         """torch's own lock: another thread may be initialising, past reading the queue."""
         lock = getattr(self._module, "_initialization_lock", None)

@@ -94,7 +94,7 @@ def _move(function: str, seeder: Seeder, rank: int, world_size: int) -> None:
         rank=rank,
         world_size=world_size,
         scheme=seeder.scheme,
-        on_os_fork=seeder.fork_mode,
+        on_os_fork=seeder.on_os_fork,
     )
 
 

@@ -6,23 +6,18 @@ import inspect
 import logging
 import os
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
 from .._backend import derive_ops, draw_ops, native
-from ..derivation import streams
+from .._utils.version import __version__
+from ..derivation import context, streams
 from ..determinism import switches
-from . import named_streams
+from .fork_rng import ForkBlock, ForkRng
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
-
-try:
-    __version__ = version("fastseed")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "unknown"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,7 +70,8 @@ def init(
     )
     switches.from_environment()
     _seeder = seeder
-    streams.set_origin(streams.Origin(seeder.stream_master, seeder.place, scheme))
+    context.set_current(seeder)
+    streams.set_origin(streams.Origin(seeder.stream_master, seeder.rank_fields.default, scheme))
     if seeder.rank == 0:
         logger.info(
             "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s%s",
@@ -134,18 +130,52 @@ derive_scope = _of_the_process(Seeder.derive_scope)
 state_dict = _of_the_process(Seeder.state_dict)
 
 
-def fork_rng(
-    name: str, *, index: int | None = None, distinct_over: Any = None
-) -> named_streams.Fork:
+def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) -> ForkBlock:
+    """Run a block on a named stream of torch's default generators, of the CPU and all devices.
+
+    However the block is left, the generators are then exactly as they were before it. Blocks nest.
+    Python's and NumPy's generators do not change. No accelerator is initialised; one that is
+    initialised inside the block is on the stream too.
+
+    Args:
+        name: the name of the stream.
+        index: in [0, 2**32 - 2], the number of a layer for example: the block starts at the beginning
+            of that numbered stream of this scope whenever it is entered, so that a recomputation
+            (``torch.utils.checkpoint`` of either kind) repeats its random numbers. None: it
+            continues where the last block of this name ended, from the beginning after each
+            ``reseed``; for recomputation see :func:`fork_rng_contexts`.
+        distinct_over: the dimensions of the mesh that the stream is distinct over: all of them
+            unless this, or ``distinct_over`` of ``init``, says otherwise. With a preset, a name that
+            the preset does not know needs it.
+
+    Returns:
+        A context manager that can be entered again, and a decorator.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, a generator of the name is registered, the
+            dimensions are not those of earlier blocks, or the scheme is ``"fwr13y"``.
+        RuntimeError: the block is entered before the first ``reseed``, while a CUDA graph is captured,
+            in a DataLoader worker, or while another thread is in a block; or it is left before
+            a block inside it. Inside: ``reseed``, ``load_state_dict``, ``state_dict(rng=True)``.
+
+    Example:
+        >>> import fastseed, torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(1)
+        >>> before = torch.get_rng_state()
+        >>> with fastseed.fork_rng("dropout", index=3):
+        ...     a = torch.rand(2)
+        >>> with fastseed.fork_rng("dropout", index=3):
+        ...     b = torch.rand(2)
+        >>> a.equal(b), before.equal(torch.get_rng_state())
+        (True, True)
+    """
     # Not a method of the seeder that is current now: a decorator is made before there is one.
-    return named_streams.Fork(_current_fork, name, index, distinct_over)
+    return ForkBlock(_current_fork_rng, name, index, distinct_over)
 
 
-def _current_fork() -> Seeder:
-    return _seeder or current("fork_rng")
-
-
-fork_rng.__doc__ = Seeder.fork_rng.__doc__
+def _current_fork_rng() -> ForkRng:
+    return (_seeder or current("fork_rng"))._fork_rng
 
 
 def load_state_dict(state: dict[str, Any]) -> None:
@@ -159,7 +189,9 @@ def load_state_dict(state: dict[str, Any]) -> None:
     try:
         seeder.load_state_dict(state)
     finally:  # also where a callable failed and all else is done
-        streams.set_origin(streams.Origin(seeder.stream_master, seeder.place, seeder.scheme))
+        streams.set_origin(
+            streams.Origin(seeder.stream_master, seeder.rank_fields.default, seeder.scheme)
+        )
 
 
 def build_info() -> dict[str, Any]:

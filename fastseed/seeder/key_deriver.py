@@ -14,8 +14,9 @@ from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import streams
 from ..derivation.streams import Stream
-from ..distributed.mesh import Places
+from ..distributed.mesh import RankFields
 from ..random import functional
+from .fork_rng import ForkRng
 from .registry import Registry
 
 # Both look-ups in native code, where there is any; they return None rather than raise.
@@ -30,8 +31,8 @@ class LookUps:
     rank: int
     scheme: str
     _registry: Registry
-    _places: Places
-    _streams: dict[str, Any]
+    rank_fields: RankFields
+    _fork_rng: ForkRng
 
     def derive_key(
         self,
@@ -109,9 +110,8 @@ class LookUps:
         entry = self._registry.find(name)
         if entry is not None and entry.place is not None:
             return entry.place
-        parent, _, kind = name.rpartition("/")
-        stream = self._streams.get(parent) if kind.startswith("torch.") else None
-        return self._places.of(name) if stream is None else stream.place
+        field = self._fork_rng.rank_field(name)
+        return self.rank_fields.of(name) if field is None else field
 
     def _stream(
         self, function: str, name: str, task: int, epoch: int, step: int, rank: int | None

@@ -11,7 +11,7 @@ import torch
 
 from .._utils import validation
 from ..derivation import streams
-from ..distributed.mesh import Places
+from ..distributed.mesh import RankFields
 from ..generators.adapters import BITS, CallableSink, PythonSink, Sink, TorchSink
 from ..generators.epoch_setters import Follower, is_follower
 from ..generators.numpy_rng import NumpyLegacySink, NumpySink
@@ -71,8 +71,8 @@ def sink_for(generator: Any, bits: int = 31) -> Sink | Bulk:
 class Registry:
     """Registrations in order, under names whose ids all differ."""
 
-    def __init__(self, reserved: tuple[str, ...], places: Places) -> None:
-        self._places = places
+    def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
+        self._rank_fields = rank_fields
         self._names = {streams.name_id(name): name for name in reserved}
         self._entries: list[Registration] = []
         self._unnamed = 0
@@ -108,7 +108,7 @@ class Registry:
         name = streams.check_name("register_generator", name)
         name_id = self._free_id("register_generator", name)
         shared = bool(shared) or (isinstance(sink, Follower) and sink.shared)
-        place = self._places.of_registered(name, shared, distinct_over)
+        place = self._rank_fields.of_registered(name, shared, distinct_over)
         entry = Registration(name, name_id, generator, sink, place == streams.SHARED, place)
         self._unnamed += unnamed
         self._names[name_id] = name

@@ -8,33 +8,36 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import torch
+
 from .._backend import derive_ops
 from .._backend.compile import eager
-from .._utils import validation
+from .._utils import validation, version
 from .._utils.errors import ReseedError, reseed_error
 from ..derivation import streams
 from ..derivation.streams import SHARED, Coordinates, Stream
 from ..distributed import discovery, mesh
-from ..distributed.mesh import Mesh, Places
+from ..distributed.mesh import Mesh, RankFields
 from ..generators.accelerator import KNOWN, AcceleratorSink, compiled_types
 from ..generators.adapters import Sink
 from ..generators.default import ProcessGenerators
 from ..generators.epoch_setters import Follower
 from ..generators.pool import GeneratorPool
-from . import fwr13y_scheme, named_stream_state, os_fork
+from . import fork_rng_state, fwr13y_scheme, os_fork
 from . import state as states
+from .fork_rng import ForkBlock, ForkRng
+from .fork_rng_stack import stack
 from .key_deriver import LookUps
-from .named_streams import Forking
 from .recent_scopes import Seen
 from .registry import Bulk, Registry
-from .stream_stack import refuse_inside
 
 logger = logging.getLogger("fastseed")
 
 _SEED_BITS = 63  # of a master seed that was not given: it fits the signed integers it may end in
 
 
-class Seeder(os_fork.Forks, Forking, LookUps):
+class Seeder(LookUps):
     """Reseeds every random generator of this process as a function of where the job is.
 
     Args:
@@ -80,12 +83,12 @@ class Seeder(os_fork.Forks, Forking, LookUps):
         legacy_scheme = scheme == "fwr13y"
         try:
             streams.check_scheme("init", scheme)
-            self.fork_mode = os_fork.check_mode(on_os_fork, scheme)
+            self.on_os_fork = _check_mode(on_os_fork, scheme)
             correct = not legacy_scheme
             place = discovery.locate(ngpus, local_rank, rank, world_size, correct=correct)
         except (TypeError, ValueError) as error:
             discovery.refuse(error, ngpus if world_size is None else world_size)
-        self._line = os_fork.Line() if on_os_fork == "reseed" else None
+        self._lineage = os_fork.ForkLineage() if on_os_fork == "reseed" else None
         problem: Exception | None = None
         try:
             found, place = _in_mesh(mesh, distinct_over, place, scheme)
@@ -128,22 +131,27 @@ class Seeder(os_fork.Forks, Forking, LookUps):
     def _prepare(self) -> None:
         """What is made anew in each process."""
         self._scheme_is_ours = self.scheme == "philox-v1"
-        self._places = Places(self.rank, self._mesh, self._distinct_over, self._agreed)
-        self.place = self._places.default  # the rank field of streams that were told nothing
-        self._streams, self._resumed = {}, {}
+        self.rank_fields = RankFields(self.rank, self._mesh, self._distinct_over, self._agreed)
         self._pid = os.getpid()
         self._seen = Seen()
         self._repeats = 0
         self._exact: tuple[int, int, int] | None = None  # where exact states were put back last
         self._inside: int | None = None  # the thread that is reseeding what users registered
         self._process = ProcessGenerators()
-        self._fields = {name: self._places.of(name) for name in self._process.sinks}
+        self._fields = {name: self.rank_fields.of(name) for name in self._process.sinks}
         alike = len(set(self._fields.values())) == 1
         self._common = self._fields["torch.cpu"] if alike else None  # of all three
         self._accelerators = [AcceleratorSink(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(sink.kind for sink in self._accelerators)))
         own = (*self._process.sinks, *(f"torch.{kind}" for kind in devices))
-        self._registry = Registry((*own, os_fork.STREAM, mesh.STATE), self._places)
+        self._registry = Registry((*own, os_fork.STREAM, mesh.STATE), self.rank_fields)
+        self._fork_rng = ForkRng(
+            self.scheme,
+            self.rank_fields,
+            self._accelerators,
+            self._registry.reserve,
+            lambda field: self._scope_at(field),
+        )
         os_fork.watch(self)
 
     def __repr__(self) -> str:
@@ -158,9 +166,7 @@ class Seeder(os_fork.Forks, Forking, LookUps):
         if self.left_out:
             parts.append(f"left_out={list(self.left_out)}")
         if os.getpid() != self._pid:
-            own = (
-                "" if self._line is None else f", with streams of master seed {self.stream_master}"
-            )
+            own = f", with streams of master seed {self.stream_master}" if self._lineage else ""
             parts.append(f"forked from process {self._pid}, whose coordinates it has{own}")
         return f"Seeder({', '.join(parts)})"
 
@@ -178,8 +184,8 @@ class Seeder(os_fork.Forks, Forking, LookUps):
             "scheme": self.scheme,
             "scope": self._at,
             "left_out": names,
-            "fork": self.fork_mode,
-            "forks": None if self._line is None else self._line.forks,
+            "fork": self.on_os_fork,
+            "forks": None if self._lineage is None else self._lineage.forks,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -188,8 +194,8 @@ class Seeder(os_fork.Forks, Forking, LookUps):
         self.scheme, self.left_out = state["scheme"], state["left_out"]
         self._mesh, self._distinct_over = state["mesh"], state["distinct_over"]
         self._at = state["scope"]
-        self.fork_mode, forks = state["fork"], state["forks"]
-        self._line = None if forks is None else os_fork.Line(forks)
+        self.on_os_fork, forks = state["fork"], state["forks"]
+        self._lineage = None if forks is None else os_fork.ForkLineage(forks)
         self._prepare()
         if self.left_out:
             logger.warning(
@@ -225,7 +231,7 @@ class Seeder(os_fork.Forks, Forking, LookUps):
                 "fastseed.reseed: must not be called by a generator that it is reseeding; "
                 "let the function take its seed and return"
             )
-        refuse_inside("reseed")
+        stack.refuse_inside("reseed")
         for accelerator in self._accelerators:
             accelerator.refuse_capture("reseed")
         scope, failures = None, None
@@ -241,8 +247,7 @@ class Seeder(os_fork.Forks, Forking, LookUps):
                 )
             else:
                 failures = self._reseed_legacy(at)
-        if self._streams or self._resumed:
-            self._begin_streams_anew()
+        self._fork_rng.restart()
         if self._scheme_is_ours and (self._accelerators or self._registry):
             failures = {**(failures or {}), **self._reseed_others(scope, (task, epoch, step))}
         if failures:
@@ -255,11 +260,11 @@ class Seeder(os_fork.Forks, Forking, LookUps):
     ) -> dict[str, Exception]:
         """Accelerators and what users registered; what those raised that failed, by name."""
         failures: dict[str, Exception] = {}
-        if self._line is not None and self._common != self.place:
+        if self._lineage is not None and self._common != self.rank_fields.default:
             scope = derive_ops.scope_key(self.stream_master, *at)
         for accelerator in self._accelerators:
             try:
-                place = self._places.of(accelerator.name)
+                place = self.rank_fields.of(accelerator.name)
                 name_id = streams.name_id(accelerator.name)
                 own = self._scope_of(place, scope, at)
                 accelerator.reseed_members(Stream(own, name_id, place))
@@ -272,7 +277,7 @@ class Seeder(os_fork.Forks, Forking, LookUps):
                     if isinstance(entry.sink, Follower):
                         entry.sink.follow(at[0], at[1], self._follower_key(entry.name_id, at))
                         continue
-                    place = self._places.rank if entry.place is None else entry.place
+                    place = self.rank_fields.rank if entry.place is None else entry.place
                     entry.reseed(Stream(self._scope_of(place, scope, at), entry.name_id, place))
                 except Exception as error:
                     failures[entry.name] = error
@@ -364,20 +369,24 @@ class Seeder(os_fork.Forks, Forking, LookUps):
         """Coordinates, and with ``rng`` exact states: see :mod:`fastseed.seeder.state`."""
         if not rng:
             return states.state_dict(self)
-        refuse_inside("state_dict")
-        return states.state_dict(self, rng=True) | named_stream_state.save(self)
+        stack.refuse_inside("state_dict")
+        return states.state_dict(self, rng=True) | fork_rng_state.save(
+            self._fork_rng, self.rank_fields
+        )
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go where ``state`` was; see :func:`fastseed.load_state_dict` for the errors."""
-        refuse_inside("load_state_dict")
-        state, resumed = named_stream_state.split(self, state)
+        stack.refuse_inside("load_state_dict")
+        state, loaded = fork_rng_state.split(
+            state, self._fork_rng, self.rank_fields, self._registry
+        )
         try:
             scope = states.load_state_dict(self, state)
         except ReseedError:  # all but what failed was put back
-            named_stream_state.resume(self, resumed)
+            self._fork_rng.load_states(loaded)
             raise
-        named_stream_state.resume(self, resumed)
+        self._fork_rng.load_states(loaded)
         if scope is not None and not self._seen.add(scope):
             self._exact = self._at
 
@@ -395,22 +404,116 @@ class Seeder(os_fork.Forks, Forking, LookUps):
         """Take another job's master seed and coordinates, without reseeding."""
         self.master_seed, self._at = master_seed, at
 
+    # ------------------------------------------------------------------ fork_rng, os.fork, agreement
+
+    def fork_rng(
+        self, name: str, *, index: int | None = None, distinct_over: Any = None
+    ) -> ForkBlock:
+        """Return a context manager: see :func:`fastseed.fork_rng`."""
+        return self._fork_rng.block(name, index=index, distinct_over=distinct_over)
+
+    @property
+    def stream_master(self) -> int:
+        """The master seed of this process's own streams: the job's, except in a forked child."""
+        return self._master_at(self.rank_fields.default)
+
+    def _master_at(self, rank_field: int) -> int:
+        """Return the master seed in use for streams of a rank field."""
+        lineage = self._lineage
+        return self.master_seed if lineage is None else lineage.master(self.master_seed, rank_field)
+
+    def _scope_at(self, rank_field: int) -> derive_ops.Scope | None:
+        """Return the scope of streams of a rank field; None before the first reseed."""
+        at = self._at
+        return None if at is None else derive_ops.scope_key(self._master_at(rank_field), *at)
+
+    def _scope_of(
+        self, rank_field: int, own: derive_ops.Scope, at: tuple[int, int, int]
+    ) -> derive_ops.Scope:
+        """Return the scope of streams of a rank field, where ``own`` is that of the default one."""
+        if self._lineage is None or rank_field == self.rank_fields.default:
+            return own
+        return derive_ops.scope_key(self._master_at(rank_field), *at)
+
+    def count_child(self) -> os_fork.Fork | None:
+        """Count a child that is about to be forked; None where children inherit."""
+        if self._lineage is None:
+            return None
+        return self._lineage.count_child(Coordinates(*(self._at or (0, 0, 0))))
+
+    def become_child(self, fork: os_fork.Fork) -> None:
+        """Continue as that forked child: reseed, in the scope of the parent."""
+        assert self._lineage is not None
+        before, at = self.stream_master, self._at
+        self._lineage = self._lineage.child(fork)
+        origin = streams._origin
+        if origin is not None and origin[:2] == (before, self.rank_fields.default):
+            streams.set_origin(origin._replace(master_seed=self.stream_master))
+        if self._inside == threading.get_ident():
+            raise RuntimeError(  # reseeding would call the generator that forked
+                "a generator forked while it was being reseeded: its child has to call "
+                "fastseed.reseed itself"
+            )
+        self._inside = None  # a thread that is not here
+        try:
+            self._seen.add(self.restore(*fork.at))
+        finally:
+            self._at = at
+
+    def lockable(self) -> Iterator[Any]:
+        """Yield the registered generators of torch and NumPy; pools as their members."""
+        for entry in self._registry:
+            if isinstance(entry.sink, GeneratorPool):
+                yield from entry.sink
+            elif isinstance(
+                entry.generator, (torch.Generator, np.random.Generator, np.random.RandomState)
+            ):
+                yield entry.generator
+
+    def agreement_record(self) -> dict[str, Any]:
+        """Return what :func:`fastseed.distributed.verify_agreement` compares, in JSON's types."""
+        mesh = self._mesh
+        return {
+            "version": version.__version__,
+            "derivation": derive_ops.DERIVATION_VERSION,
+            "scheme": self.scheme,
+            "master_seed": self.master_seed,
+            "world_size": self.world_size,
+            "scope": None if self.scope is None else self.scope._asdict(),
+            "mesh": None if mesh is None else dict(zip(mesh.names, mesh.sizes, strict=True)),
+            "distinct_over": self.rank_fields.rules(),
+            "on_os_fork": self.on_os_fork or "inherit",
+            "registered": sorted(
+                f"{entry.name} (shared)" if entry.shared else entry.name for entry in self._registry
+            ),
+            "rank": self.rank,
+            "mesh coordinates": None if mesh is None else list(mesh.ranks),
+        }
+
+
+def _check_mode(mode: Any, scheme: str) -> str | None:
+    """Return the argument ``on_os_fork`` of ``init``."""
+    if mode is None:
+        return None
+    choices = os_fork.MODES if scheme == "philox-v1" else ("inherit",)
+    return validation.check_choice("init", "on_os_fork", mode, choices)
+
 
 def _in_mesh(
-    given: Any, distinct_over: Any, place: discovery.Place, scheme: str
-) -> tuple[Mesh | None, discovery.Place]:
+    given: Any, distinct_over: Any, place: discovery.ProcessRank, scheme: str
+) -> tuple[Mesh | None, discovery.ProcessRank]:
     """The argument ``mesh``, checked with ``distinct_over``; the rank, and how many there are."""
     if scheme == "fwr13y" and not (given is None and distinct_over is None):
         raise ValueError(
             "fastseed.init: mesh and distinct_over must be None under scheme 'fwr13y', "
             f"got {validation.describe(given)} and {validation.describe(distinct_over)}"
         )
-    found = None if given is None else mesh.read(given)
+    found = None if given is None else mesh.read_mesh(given)
     if found is not None and place.source == "default":
-        place = discovery.Place(*found.along(found.names), "mesh")
+        place = discovery.ProcessRank(*found.along(found.names), "mesh")
     if found is not None:
         mesh.check_world(found, place.world_size)
-    Places(place.rank, found, distinct_over, agreed=True)
+    RankFields(place.rank, found, distinct_over, agreed=True)
     if found is not None and place.rank == 0:
-        mesh.warn_of_uncut_data(found, distinct_over)
+        mesh.warn_undivided_data(found, distinct_over)
     return found, place

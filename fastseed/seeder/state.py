@@ -21,7 +21,7 @@ from .._utils import validation
 from .._utils.errors import ReseedError
 from ..derivation import streams
 from ..distributed.mesh import STATE as MESH
-from ..distributed.mesh import Places
+from ..distributed.mesh import RankFields
 from ..generators.adapters import Sink, unpack
 from ..generators.default import ProcessGenerators
 from .registry import Bulk, Registry
@@ -57,7 +57,7 @@ class Resumable(Protocol):
     scheme: str
     _process: ProcessGenerators
     _registry: Registry
-    _places: Places
+    rank_fields: RankFields
 
     @property
     def scope(self) -> streams.Coordinates | None:
@@ -189,7 +189,9 @@ def _add_shared(
 
 def _all_share(seeder: Resumable, state: dict[str, Any], rank: int, name: str) -> bool:
     """Whether a built-in stream is one for all ranks, here and where ``rank`` saved it."""
-    return seeder._places.of(name) == streams.SHARED and seeder._places.alike(mesh_of(state, rank))
+    return seeder.rank_fields.of(name) == streams.SHARED and seeder.rank_fields.shares_mesh(
+        mesh_of(state, rank)
+    )
 
 
 def mesh_of(state: dict[str, Any], rank: int) -> str:
