@@ -16,16 +16,19 @@ WARN := -std=c++17 -O2 -Wall -Wextra -Werror
 # -isystem: torch's and Python's own headers are not ours to warn about
 TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extension import include_paths; \
   print(*('-isystem ' + p for p in [*include_paths(), sysconfig.get_paths()['include']]))")
+JOBS ?= 2
+PYTEST_ARGS ?= -n $(JOBS) --dist loadfile
 TEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help setup demo test lint bench sanitize cuda-check clean
+.PHONY: help setup demo test test-slow lint bench sanitize cuda-check clean
 
 help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
-	@echo "make test      run the tests"
+	@echo "make test      run the tests (under five minutes on two cores)"
+	@echo "make test-slow run the rest: compilers, statistics, training runs, sanitizers"
 	@echo "make lint      style, types, warnings"
-	@echo "make bench     every case beside its peer"
+	@echo "make bench     every case beside its baseline"
 	@echo "make sanitize  the torch-free C++ test under ASan and UBSan"
 	@echo "make cuda-check  compile the CUDA kernels and check their machine code; needs nvcc, no GPU"
 	@echo "make clean     remove the environment and what was built"
@@ -45,12 +48,17 @@ $(VENV)/.built: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
 demo: setup
 	$(PY) examples/demo.py
 
+# Two tiers. The fast one stays under five minutes on two cores.
 test: setup
-	$(PY) -m pytest $(TEST_ARGS)
+	$(PY) -m pytest $(PYTEST_ARGS) -m "not slow" $(TEST_ARGS)
+
+test-slow: setup
+	$(PY) -m pytest $(PYTEST_ARGS) -m slow $(TEST_ARGS)
 
 lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) tests/helpers/check_wording.py
 	$(PY) -m mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 	$(CXX) -fsyntax-only $(WARN) csrc/cpu/*.cpp
@@ -63,7 +71,7 @@ bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
 
 sanitize: setup
-	$(PY) -m pytest tests/csrc -k sanitize
+	$(PY) -m pytest tests/csrc -k sanitize -m slow
 
 $(VENV)/.cuda: $(VENV)/.built
 	$(PY) -m pip install --quiet "nvidia-cuda-cuobjdump>=13" "nvidia-cuda-nvdisasm>=13"

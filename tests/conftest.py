@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,31 @@ from fastseed.seeder import api
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TESTS = Path(__file__).resolve().parent
+# Folders that compile, sample millions of values, or train: the slow tier, but for what is marked
+# as the smoke test of its subject.
+SLOW_FOLDERS = ("benchmarks", "csrc", "examples", "statistics")
+
+collect_ignore = []
+if not torch.cuda.is_available() and os.environ.get("FAIL_WITHOUT_CUDA") != "1":
+    collect_ignore.append("cuda")
+
+
+def pytest_report_header() -> str:
+    """Say which tests are not collected."""
+    return (
+        "tests/cuda: not collected, no CUDA device" if collect_ignore else "tests/cuda: collected"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tier; ``make test`` leaves it out and ``make test-slow`` runs it."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in SLOW_FOLDERS and item.get_closest_marker("smoke") is None:
+            item.add_marker("slow")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

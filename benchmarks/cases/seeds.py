@@ -63,7 +63,7 @@ def one_key_raw() -> Contest:
 def one_seed_native() -> Contest:
     """The one native call that the public look-up makes: both blocks, arguments still checked."""
     if native.generators is None:
-        raise Unavailable(f"there is no native code here: {_native.missing}")
+        raise Unavailable(f"there is no native code here: {native.missing}")
     names = {
         "seed": native.generators.seed, "master": MASTER,
         "name": derive_ops.name_id("torch.cpu"), "epochs": itertools.count(),

@@ -1,47 +1,82 @@
-"""Writing a file so that whoever reads it finds the old one or the new one, whole."""
+"""Atomic file writes: a reader finds the old content or the new content, never a part."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import secrets
 import stat
 from pathlib import Path
 
-_BINARY = getattr(os, "O_BINARY", 0)  # Windows
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)  # Windows
 
 
-def replace(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write ``content`` to a file of an unforeseeable name beside ``path``, and rename it.
+def replace(
+    path: str | os.PathLike[str], content: bytes, *, durable: bool = False, mode: int = 0o666
+) -> Path:
+    """Write ``content`` to a temporary file beside ``path`` and rename it over ``path``.
 
-    A symbolic link at ``path`` is replaced, not followed; what is there and no file
-    (``/dev/stdout``, a pipe) is written to.
+    A symbolic link is replaced, not followed. An existing file keeps its permissions. A device or
+    a pipe (``/dev/stdout``) is written to directly. A process that is killed while it writes leaves
+    its temporary file, ``.<name>.<16 hexadecimal digits>.tmp``, and ``path`` as it was.
+
+    Args:
+        path: a file in a folder that exists.
+        content: all bytes of the file.
+        durable: flush the file and its folder to the disk, for a crash of the machine.
+        mode: the permissions of a new file; the umask is subtracted.
+
+    Returns:
+        ``path``.
 
     Raises:
-        OSError: as :func:`open` does, with ``path`` as its file.
+        OSError: the file cannot be written; it is what it was.
     """
     path = Path(path)
-    if _is_device(path):
+    before = _mode(path)
+    if before is not None and not stat.S_ISREG(before) and not stat.S_ISDIR(before):
         path.write_bytes(content)
         return path
-    name = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}"
+    temporary = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}.tmp"
     try:
-        # The mode is what the umask makes of it, as for any new file.
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
-    except OSError as error:  # name the file that was asked for
+        handle = os.open(temporary, _FLAGS, mode if before is None else 0o600)
+    except OSError as error:  # name the file that was requested
         raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
+            if before is not None:
+                os.chmod(temporary, stat.S_IMODE(before))
             file.write(content)
-        os.replace(name, path)
+            if durable:
+                file.flush()
+                os.fsync(handle)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(name)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
         raise
+    if durable:
+        _flush_folder(path.parent)
     return path
 
 
-def _is_device(path: Path) -> bool:
+def _mode(path: Path) -> int | None:
     try:
-        mode = os.stat(path).st_mode
+        return os.stat(path).st_mode
     except OSError:
-        return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+        return None
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush the new name to the disk, where the file system can."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)

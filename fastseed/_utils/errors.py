@@ -1,4 +1,4 @@
-"""Errors with more to tell than their text."""
+"""Exception classes of the public interface."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from typing import Any
 class ReseedError(RuntimeError):
     """Some generators could not be reseeded; all others were.
 
-    Calling ``reseed`` again, once the cause is gone, gives exactly the state of a clean run.
+    After the cause is removed, another ``reseed`` gives exactly the state of a clean run.
 
     Attributes:
-        failures: what each failing generator raised, by stream name.
+        failures: the exception of each failing generator, by stream name.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> fastseed.register_generator(lambda seed: 1 / 0, name="broken")
+        >>> try:
+        ...     fastseed.reseed(0)
+        ... except fastseed.ReseedError as error:
+        ...     print(list(error.failures))
+        ['broken']
     """
 
     def __init__(self, failures: dict[str, Exception]) -> None:
@@ -29,7 +39,7 @@ def _short(text: str) -> str:
 
 
 def reseed_error(failures: dict[str, Exception]) -> ReseedError:
-    """The error to raise, with the failures chained one behind another for the traceback."""
+    """Return the error to raise, with the failures chained for the traceback."""
     chain = list(failures.values())
     for error, following in itertools.pairwise(chain):
         if error.__context__ is None and error is not following:

@@ -1,4 +1,4 @@
-"""JSON as its standard has it (RFC 8259): no NaN, no number beyond a double, no key twice."""
+"""Strict JSON (RFC 8259): no NaN, no number beyond a double, no duplicate key."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class Invalid(ValueError):
-    """What is wrong with a document; completes "it must be …"."""
+    """The reason that a document is refused; completes the sentence "it must be …"."""
 
 
 def parse(text: str | bytes) -> Any:
-    """The value that ``text`` holds.
+    """Return the value that ``text`` holds.
 
     Raises:
-        Invalid: it is no such document, or nested too deeply for Python.
+        Invalid: it is not such a document, or it is nested too deeply for Python.
     """
     try:
         return json.loads(

@@ -1,21 +1,11 @@
-"""The state of a job in files and in the formats of other libraries."""
+"""The state of a job in files and in the formats of other libraries.
 
-from .api import (
-    Stateful,
-    from_tensors,
-    load,
-    load_state_dict,
-    save,
-    state_dict,
-    to_tensors,
-)
+``save`` and ``load`` write and read a file (:mod:`fastseed.checkpoint.files`); ``to_tensors``,
+``from_tensors`` and ``Stateful`` serve safetensors and torch.distributed.checkpoint
+(:mod:`fastseed.checkpoint.tensors`).
+"""
 
-__all__ = [
-    "Stateful",
-    "from_tensors",
-    "load",
-    "load_state_dict",
-    "save",
-    "state_dict",
-    "to_tensors",
-]
+from .files import load, save
+from .tensors import Stateful, from_tensors, to_tensors
+
+__all__ = ["Stateful", "from_tensors", "load", "save", "to_tensors"]

@@ -1,7 +1,5 @@
 """A job under Hugging Face Accelerate: epochs and phases on their own streams, exact resumption.
 
-from .._utils import validation
-from .._utils import validation
 from fastseed.integrations.accelerate import AcceleratedJob
 
 accelerator = Accelerator()
@@ -21,6 +19,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from .._utils import validation
 from ..derivation import streams
 from ..seeder import api
 from ..seeder import state as states

@@ -14,7 +14,7 @@ import os
 from typing import Any
 
 from .._utils import validation
-from ..checkpoint import api as checkpoint
+from ..checkpoint import files as checkpoint
 from ..derivation import streams
 from ..seeder import api
 from . import _common

@@ -305,7 +305,7 @@ def _check_exact(seeder: Resumable, exact: dict[str, Any], sinks: dict[str, Any]
     ):  # in one call; what is wrong is said below
         names = [name for name in exact if name not in _ALWAYS]
     for name in names:
-        where = f"state['{RNG}{seeder.rank}.{name}']"
+        where = f"state[{f'{RNG}{seeder.rank}.{name}'!r}]"
         if name not in sinks and name.startswith("torch."):
             raise _refuse(f"{where} {_absent(name)}", sorted(sinks))
         if name not in sinks:

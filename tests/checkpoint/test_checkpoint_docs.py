@@ -1,4 +1,4 @@
-"""docs/checkpoint.md: its programs run, and its numbers are right."""
+"""The programs of docs/checkpoint.md run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_torch_pickles_the_ints_of_a_plain_state(tmp_path):
     from torch.distributed.checkpoint.metadata import BytesStorageMetadata
 
     fastseed.init(42)
-    both = {"plain": fastseed.state_dict(), "ours": fastseed.checkpoint.Stateful()}
+    both = {"plain": fastseed.state_dict(), "wrapped": fastseed.checkpoint.Stateful()}
     with pytest.warns(UserWarning, match="torch.distributed is disabled"):
         dcp.save(both, checkpoint_id=tmp_path / "x")
     saved = dcp.FileSystemReader(tmp_path / "x").read_metadata().state_dict_metadata

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from helpers.derivation_numpy import HALF, LOW, ROUNDS, philox
-from helpers.support import seeder
 
 from fastseed._backend.reference import draws as reference
+from helpers.derivation_numpy import HALF, LOW, ROUNDS, philox
+from helpers.support import seeder
 
 
 def keys(n: int, name: str = "draws") -> torch.Tensor:

@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 import torch
-from helpers.support import snapshot
 
 import fastseed
 from fastseed import GeneratorPool
+from helpers.support import snapshot
 
 
 def start(rank=3, world_size=8):

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import socket
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,15 +12,20 @@ import torch
 import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
-
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
-
-LAUNCHER_VARIABLES = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    *("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+from helpers.paths import SCRIPTS
+from helpers.processes import (
+    LAUNCHER_VARIABLES,
+    clean_environment,
+    free_port,
+    run_python,
+    run_script,
 )
+
+__all__ = [
+    "LAUNCHER_VARIABLES", "LOW64", "SCRIPTS", "clean_environment", "free_port", "holds_key",
+    "needs_native", "repr_state", "run_python", "run_script", "scramble", "seeder", "snapshot",
+    "torch_words",
+]  # fmt: skip
 
 LOW64 = 2**64 - 1
 
@@ -80,35 +79,3 @@ def scramble() -> None:
 def seeder(master_seed: int | None = 42, **where: Any) -> fastseed.Seeder:
     """A seeder on rank 0 of 1, unless said otherwise."""
     return fastseed.Seeder(master_seed, **{"rank": 0, "world_size": 1, **where})
-
-
-def clean_environment(**more: str) -> dict[str, str]:
-    """This environment without a launcher's variables."""
-    kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
-    return {**kept, **more}
-
-
-def run_python(*arguments: str | Path, timeout: float = 120, **environment: str) -> str:
-    """Standard output of a Python process, which has to succeed."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=clean_environment(**environment),
-    )
-    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def run_script(name: str, *arguments: str | Path, timeout: float = 120, **environment: str) -> Any:
-    """What a program of ``tests/scripts`` prints last, one line of JSON."""
-    printed = run_python(SCRIPTS / name, *arguments, timeout=timeout, **environment)
-    return json.loads(printed.splitlines()[-1])
-
-
-def free_port() -> int:
-    """A TCP port of this machine that nobody listens on."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])

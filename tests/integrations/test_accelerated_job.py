@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers.rank_processes import run_ranks
+from helpers.processes import run_ranks
 from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset
 

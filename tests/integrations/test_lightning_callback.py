@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from helpers.rank_processes import run_ranks
+from helpers.processes import run_ranks
 from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from helpers.rank_processes import run_ranks
+from helpers.processes import run_ranks
 from torch.utils.data import Dataset
 
 import fastseed

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 import fastseed
-from fastseed.checkpoint import api as checkpoint
+from fastseed import checkpoint
 
 folder = sys.argv[1]
 one, pattern = os.path.join(folder, "one"), os.path.join(folder, "rank-{rank}")

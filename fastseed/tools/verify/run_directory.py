@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..._utils import validation
+from ..._utils import atomic_file, strict_json, validation
 from .plan import Plan
 
 FORMAT = 1
@@ -246,7 +246,7 @@ def _remove(path: Path) -> None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = strict_json.parse(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError:
@@ -265,6 +265,4 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    partial.replace(path)
+    atomic_file.replace(path, (json.dumps(document, indent=2) + "\n").encode())

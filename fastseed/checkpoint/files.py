@@ -1,0 +1,188 @@
+"""Save the state of a job to a file, and load it: one file for all ranks, or one per rank."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import Any
+
+import torch.distributed as dist
+
+from .._utils import atomic_file
+from .._utils.validation import check_bool, type_error, value_error
+from ..distributed import discovery
+from ..distributed.agreement import verify_agreement
+from ..seeder import api
+from ..seeder.seeder import Seeder
+from . import format as file_format
+
+_RANK = re.compile(r"\{rank(?::0(\d)d)?\}")
+
+
+def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300.0) -> None:
+    """Write the state of this job to a file, atomically.
+
+    After a crash at any point the file has its old content or the new content.
+
+    Args:
+        path: a file in a folder that exists. In a job of several ranks every rank has to call this:
+            rank 0 writes one file for all, and all return when it is on the disk. With ``{rank}``
+            (or ``{rank:05d}``) in it, each rank writes its own file and does not wait.
+        rng: whether to save the exact state of every generator, to resume mid-epoch; without them
+            a job resumes at the beginning of the scope (task, epoch, step).
+        timeout: seconds to wait for the other ranks, (0, 86400].
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or ``path`` is not a regular file.
+        OSError: the file cannot be written; its content is what it was.
+        RuntimeError: before ``init``; or there are several ranks and neither a process group of
+            all of them nor ``{rank}``; or the ranks disagree; or another rank failed.
+        TimeoutError: some ranks did not call this in time; the message names them.
+
+    Example:
+        >>> import os, tempfile, fastseed
+        >>> path = os.path.join(tempfile.mkdtemp(), "rng.fastseed")
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(1, epoch=7)
+        >>> fastseed.checkpoint.save(path)
+    """
+    function = "checkpoint.save"
+    seeder = api.current(function)
+    text = _check_path(function, path)
+    check_bool(function, "rng", rng)
+    if seeder.world_size == 1 or _RANK.search(text):
+        _write(function, _of_rank(text, seeder.rank), _encode(seeder, rng))
+    else:
+        _save_together(function, seeder, text, rng, timeout)
+
+
+def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout: float) -> None:
+    """Let rank 0 write the states of all ranks; every rank raises if one of them fails."""
+    size = discovery.process_group_size()
+    if size != seeder.world_size:
+        raise RuntimeError(
+            f"fastseed.{function}: one file for {seeder.world_size} ranks needs a process group of "
+            f"that size, got {size}; call torch.distributed.init_process_group first, or put "
+            "{rank} into the path, so that each rank writes its own file"
+        )
+    verify_agreement(timeout=timeout)  # names the ranks that are missing
+    problem: Exception | None = None
+    part: bytes | str = ""
+    try:
+        part = _encode(seeder, rng)
+    except Exception as error:  # raised below, after the other ranks are notified
+        problem, part = error, f"{type(error).__name__}: {error}"
+    parts: list[Any] | None = [None] * size if dist.get_rank() == 0 else None
+    dist.gather_object(part, parts)
+    outcome = [""]
+    if parts is not None:
+        failed = [f"rank {rank}: {one}" for rank, one in enumerate(parts) if isinstance(one, str)]
+        outcome = ["; ".join(failed)]
+        if not failed:
+            try:
+                decoded = [(f"rank {i}", file_format.decode(one)) for i, one in enumerate(parts)]
+                state = file_format.merge(decoded)
+                _write(function, path, file_format.encode(function, state, api.__version__))
+            except Exception as error:
+                problem, outcome = error, [f"rank 0: {type(error).__name__}: {error}"]
+    dist.broadcast_object_list(outcome)
+    if problem is not None:
+        raise problem
+    if outcome[0]:
+        raise RuntimeError(f"fastseed.{function}: another rank failed: {outcome[0]}")
+
+
+def load(path: str | os.PathLike[str]) -> None:
+    """Restore every generator to the state that :func:`save` wrote.
+
+    A rank that the saved job did not have, or whose exact states were not saved, starts at the
+    beginning of the scope; states of ranks that no longer exist are dropped. Both log a warning.
+
+    Args:
+        path: the path that was given to :func:`save`. Each rank reads it by itself.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        TypeError, ValueError: the file is damaged, from another tool or version, or of generators
+            or devices that do not exist here; no generator has changed.
+        RuntimeError: before ``init``.
+
+    Example:
+        >>> import os, tempfile, torch, fastseed
+        >>> path = os.path.join(tempfile.mkdtemp(), "rng.fastseed")
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(1, epoch=7)
+        >>> fastseed.checkpoint.save(path)
+        >>> first = torch.rand(3)
+        >>> fastseed.checkpoint.load(path)
+        >>> torch.equal(torch.rand(3), first)
+        True
+    """
+    function = "checkpoint.load"
+    seeder = api.current(function)
+    text = _check_path(function, path)
+    own, first = _of_rank(text, seeder.rank), _of_rank(text, 0)
+    if own == first or not os.path.exists(first):
+        state = _read(function, own)
+    else:
+        state = _read(function, first)
+        parts = file_format.by_rank(state)[""]
+        if seeder.rank < state["world_size"]:  # else its own file is of an earlier, larger job
+            try:
+                state = file_format.merge([(first, parts), (own, _read(function, own))])
+            except file_format.Damaged as error:
+                raise ValueError(f"fastseed.{function}: cannot load {own!r}: {error}") from error
+    api.load_state_dict(state)
+
+
+# ---------------------------------------------------------------- one file
+
+
+def _check_path(function: str, path: Any) -> str:
+    """Return ``path`` as a string that can name a file."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise type_error(function, "path", "a string or a path", path) from None
+    if not text or "\0" in text:
+        raise value_error(function, "path", "the name of a file", text)
+    return text
+
+
+def _of_rank(path: str, rank: int) -> str:
+    return _RANK.sub(lambda found: f"{rank:0{int(found[1] or 0)}d}", path)
+
+
+def _encode(seeder: Seeder, rng: bool) -> bytes:
+    return file_format.encode("checkpoint.save", seeder.state_dict(rng=rng), api.__version__)
+
+
+def _check_regular(function: str, path: str) -> None:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise value_error(function, "path", "a regular file", path)
+
+
+def _write(function: str, path: str, data: bytes) -> None:
+    """Replace a file, or the file that a symbolic link leads to."""
+    target = os.path.realpath(path)
+    if not os.path.isdir(os.path.dirname(target)):
+        rule = "path must be in a folder that exists"
+        raise FileNotFoundError(f"fastseed.{function}: {rule}, got {path!r}")
+    if os.path.exists(target):
+        _check_regular(function, target)
+    atomic_file.replace(target, data, durable=True)
+
+
+def _read(function: str, path: str) -> dict[str, Any]:
+    """Return the state in a file; a file of another kind is refused by its first bytes."""
+    if not os.path.lexists(path):
+        raise FileNotFoundError(f"fastseed.{function}: path must exist, got {path!r}")
+    _check_regular(function, path)
+    with open(path, "rb") as file:
+        try:
+            start = file.read(64)
+            file_format.check_start(start)
+            return file_format.decode(start + file.read())
+        except file_format.Damaged as error:
+            raise ValueError(f"fastseed.{function}: cannot load {path!r}: {error}") from error

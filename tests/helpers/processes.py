@@ -1,0 +1,190 @@
+"""Processes of tests: scripts in forked interpreters that have torch already, and ranks of a job.
+
+Importing torch takes seconds. A fork server imports it once for each test worker; a script that a
+test runs is then a fork of it, with arguments, environment, output and exit code of its own. What
+depends on how an interpreter starts (``PYTHONHASHSEED``, ``-X``, ``LD_PRELOAD``) gets a fresh one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from helpers.paths import SCRIPTS
+
+LAUNCHER_VARIABLES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    *("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+)
+_READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "CUDA_", "TORCH_")
+
+_forking = multiprocessing.get_context("forkserver")
+_forking.set_forkserver_preload(["torch", "numpy"])
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """Return this environment without the variables of a launcher."""
+    kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
+    return {**kept, **more}
+
+
+def free_port() -> int:
+    """Return a TCP port of this machine that nothing listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+# ---------------------------------------------------------------- one process
+
+
+class Finished(NamedTuple):
+    """The exit code and the output of a process."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Script:
+    """A running Python script: a fork that has torch, or a fresh interpreter where that matters."""
+
+    def __init__(self, path: str | Path, *arguments: Any, fresh: bool = False, **environment: str):
+        self.command = [str(path), *map(str, arguments)]
+        self._paths = [tempfile.mkstemp()[1] for _ in range(2)]
+        fresh = fresh or any(name.startswith(_READ_AT_START) for name in environment)
+        whole = clean_environment(**environment)
+        self._popen: subprocess.Popen[str] | None = None
+        if fresh:
+            command = [sys.executable, *self.command]
+            with open(self._paths[0], "w") as out, open(self._paths[1], "w") as err:
+                self._popen = subprocess.Popen(command, stdout=out, stderr=err, env=whole)
+        else:
+            with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
+                json.dump([self.command, whole, os.getcwd()], file)
+            self._process = _forking.Process(target=_main, args=(file.name, *self._paths))
+            self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        found = self._popen.pid if self._popen is not None else self._process.pid
+        assert found is not None
+        return found
+
+    def kill(self) -> None:
+        """End the process at once, if it still runs."""
+        (self._popen or self._process).kill()
+
+    def wait(self, timeout: float = 120) -> Finished:
+        """Wait for the end; TimeoutError, and no process left, after ``timeout`` seconds."""
+        try:
+            if self._popen is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._popen.wait(timeout)
+                code = self._popen.returncode
+            else:
+                self._process.join(timeout)
+                code = self._process.exitcode
+        finally:
+            self.kill()
+        out, err = self._read()
+        if code is None:
+            raise TimeoutError(f"{self.command} ran for {timeout} s\n{out}\n{err}")
+        return Finished(code, out, err)
+
+    def _read(self) -> tuple[str, str]:
+        if self._popen is not None:
+            self._popen.wait()
+        else:
+            self._process.join()
+        out, err = (Path(path).read_text(errors="replace") for path in self._paths)
+        for path in self._paths:
+            os.unlink(path)
+        return out, err
+
+
+def _main(order: str, out: str, err: str) -> None:
+    """Run a script as ``python script arguments`` would, in a fork of the server."""
+    command, environment, folder = json.loads(Path(order).read_text())
+    os.unlink(order)
+    for path, number in ((out, 1), (err, 2)):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    multiprocessing.set_start_method(None, force=True)
+    extra = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    sys.path[:0] = [os.path.dirname(command[0]), *extra]
+    sys.argv = command
+    try:
+        runpy.run_path(command[0], run_name="__main__")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def run_python(*arguments: str | Path, timeout: float = 120, **environment: str) -> str:
+    """Return the standard output of ``python arguments``, which has to succeed."""
+    if Path(arguments[0]).suffix == ".py":
+        done = Script(*arguments, **environment).wait(timeout)
+    else:
+        whole = clean_environment(**environment)
+        command = [sys.executable, *map(str, arguments)]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=whole)
+        done = Finished(found.returncode, found.stdout, found.stderr)
+    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_script(name: str, *arguments: str | Path, timeout: float = 120, **environment: str) -> Any:
+    """Return what a program of ``tests/scripts`` prints last, one line of JSON."""
+    printed = run_python(SCRIPTS / name, *arguments, timeout=timeout, **environment)
+    return json.loads(printed.splitlines()[-1])
+
+
+# ---------------------------------------------------------------- the ranks of a job
+
+
+def run_ranks(
+    name: str, world_size: int, *arguments: Any, timeout: float = 120, **environment: str
+) -> list[Any]:
+    """Return what each rank of a job printed last, one line of JSON.
+
+    The ranks have the environment that torchrun gives, without its process.
+    """
+    job = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "GROUP_RANK": "0",
+        "TORCHELASTIC_RUN_ID": "test",
+        **environment,
+    }
+    ranks = [
+        Script(SCRIPTS / name, *arguments, **job, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank in range(world_size)
+    ]
+    try:
+        ended = [rank.wait(timeout) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    for rank, done in enumerate(ended):
+        assert done.returncode == 0, f"{name}, rank {rank}\n{done.stdout}\n{done.stderr}"
+    return [json.loads(done.stdout.splitlines()[-1]) for done in ended]
