@@ -13,7 +13,7 @@ import torch
 from helpers.support import LAUNCHER_VARIABLES
 
 from fastseed._backend import derive_ops
-from fastseed.derivation import streams
+from fastseed.derivation import context, streams
 from fastseed.seeder import api
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -65,6 +65,7 @@ def isolated(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(api, "_seeder", None)
     monkeypatch.setattr(streams, "_origin", None)
+    monkeypatch.setattr(context, "seeder", None)
     bit_generator = np.random.get_bit_generator()
     held = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
     simd, threads = derive_ops.simd(), torch.get_num_threads()

@@ -29,8 +29,8 @@ from .fork_rng_stack import (
     Block,
     GeneratorState,
     NamedStream,
-    Positions,
     RecomputeContext,
+    Recording,
     stack,
 )
 
@@ -65,8 +65,8 @@ def fork_rng_contexts() -> tuple[contextlib.AbstractContextManager[None], ...]:
         >>> masks[0].equal(masks[1])
         True
     """
-    positions: Positions = {}
-    return stack.record(positions), RecomputeContext(positions)
+    recording = Recording()
+    return stack.record(recording), RecomputeContext(recording)
 
 
 class ForkRng:

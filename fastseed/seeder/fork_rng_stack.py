@@ -7,17 +7,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 
 from ..generators.accelerator import AcceleratorSink
 
 logger = logging.getLogger("fastseed")
-
-Positions: TypeAlias = "dict[NamedStream, GeneratorState | None]"
-"""Where streams continue; None: at their beginning."""
-
 
 class GeneratorState(NamedTuple):
     """A snapshot of torch's default generators."""
@@ -55,6 +51,14 @@ class Block:
         self.thread = threading.get_ident()
 
 
+class Recording:
+    """Where continuing streams were in a forward pass, for its recomputation."""
+
+    def __init__(self) -> None:
+        self.positions: dict[NamedStream, GeneratorState | None] = {}
+        self.running: NamedStream | None = None  # the stream of the block around it
+
+
 class ForkStack:
     """The blocks of this process in the order in which they were entered; the innermost one runs.
 
@@ -68,7 +72,7 @@ class ForkStack:
         """Forget all blocks and restore nothing, as a forked child does."""
         self._lock = threading.RLock()
         self._blocks: list[Block] = []  # the first one is what runs outside of all blocks
-        self._recorders: list[Positions] = []
+        self._recordings: list[Recording] = []
         self._recomputing = 0
 
     def refuse_inside(self, function: str) -> None:
@@ -151,8 +155,8 @@ class ForkStack:
     # ------------------------------------------------------------------ recomputation
 
     def _record(self, stream: NamedStream, position: GeneratorState | None) -> None:
-        for positions in self._recorders:
-            positions.setdefault(stream, position)
+        for recording in self._recordings:
+            recording.positions.setdefault(stream, position)
         if in_backward() and not self._recomputing and not stream.warned:
             stream.warned = True
             logger.warning(
@@ -164,45 +168,48 @@ class ForkStack:
             )
 
     @contextlib.contextmanager
-    def record(self, positions: Positions) -> Iterator[None]:
-        """Note in ``positions`` where each continuing stream is when it is first entered."""
-        self._recorders.append(positions)
+    def record(self, recording: Recording) -> Iterator[None]:
+        """Note where each continuing stream is when it is first entered."""
+        recording.running = self._blocks[-1].stream if self._blocks else None
+        self._recordings.append(recording)
         try:
             yield
         finally:
-            self._recorders = [kept for kept in self._recorders if kept is not positions]
+            self._recordings = [kept for kept in self._recordings if kept is not recording]
 
     @contextlib.contextmanager
-    def recompute(self, positions: Positions) -> Iterator[None]:
-        """Let continuing streams begin at ``positions``, and afterwards be where they were."""
-        held = {stream: stream.state for stream in positions}
-        recorders, self._recorders = self._recorders, []
-        # A block of an anonymous stream: a stream that runs outside begins at its position too.
-        marker = Block(NamedStream("", 0), ())
-        if self._blocks:
-            self._blocks.append(marker)
-        for stream, position in positions.items():
+    def recompute(self, recording: Recording) -> Iterator[None]:
+        """Let streams continue from where they were recorded, and put them back afterwards."""
+        recordings, self._recordings = self._recordings, []
+        around = recording.running or NamedStream("", 0)
+        held = {stream: stream.state for stream in (around, *recording.positions)}
+        for stream, position in recording.positions.items():
             stream.state = position
+        added = [Block(around, ())]
+        if not self._blocks:
+            added.insert(0, Block(NamedStream("", 0), ()))
+        if self._blocks or recording.running:
+            self._blocks += added
         self._recomputing += 1
         try:
             yield
         finally:
             self._recomputing -= 1
+            self._blocks = [block for block in self._blocks if block not in added]
             for stream, state in held.items():
                 stream.state = state
-            self._recorders = recorders
-            self._blocks = [b for b in self._blocks if b is not marker]
+            self._recordings = recordings
 
 
 class RecomputeContext:
-    """:meth:`ForkStack.recompute` as a context manager that can be entered for each recomputation."""
+    """:meth:`ForkStack.recompute` as a context manager that can be entered more than once."""
 
-    def __init__(self, positions: Positions) -> None:
-        self._positions = positions
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
         self._entered: list[contextlib.AbstractContextManager[None]] = []
 
     def __enter__(self) -> None:
-        self._entered.append(stack.recompute(self._positions))
+        self._entered.append(stack.recompute(self._recording))
         self._entered[-1].__enter__()
 
     def __exit__(self, *error: Any) -> None:
