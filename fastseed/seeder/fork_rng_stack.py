@@ -15,6 +15,7 @@ from ..generators.accelerator import AcceleratorSink
 
 logger = logging.getLogger("fastseed")
 
+
 class GeneratorState(NamedTuple):
     """A snapshot of torch's default generators."""
 

@@ -108,12 +108,16 @@ def test_init_agrees_on_a_master_seed_and_names_a_rank_that_ended(ranks):
     for number, rank in enumerate(ranks):
         chosen, differing, invalid = rank["init"]
         assert chosen == ranks[0]["init"][0] and isinstance(chosen, int)
-        assert differing.endswith("must be the same on every rank, got 42 on rank 0 and 43 on rank 2")
+        assert differing.endswith(
+            "must be the same on every rank, got 42 on rank 0 and 43 on rank 2"
+        )
         assert "master_seed must be in" in invalid
         assert invalid.endswith("got -1" + (" (on rank 2)" if number != 2 else ""))
         if number != 1:
             message, seconds = rank["init without rank 1"]
-            assert message.startswith("TimeoutError: fastseed.init: rank 1 did not call it within 5 s")
+            assert message.startswith(
+                "TimeoutError: fastseed.init: rank 1 did not call it within 5 s"
+            )
             assert seconds < 20  # the time-out of the process group, and the grace
 
 
@@ -172,14 +176,18 @@ def test_distinct_over_can_be_written_in_any_way():
     sizes = {"dp": (0, 2), "tp": (0, 2), "pp": (0, 2)}
     ways = [("dp", "tp"), ["tp", "dp"], {"tp", "dp"}, frozenset({"dp", "tp"})]
     ways += [{"numpy": w, "a": ("pp",)} for w in ways] + [{"a": ["pp"], "numpy": ways[1]}]
-    found = [seeder(world_size=8, mesh=sizes, distinct_over=way).rank_fields.rules() for way in ways]
+    found = [
+        seeder(world_size=8, mesh=sizes, distinct_over=way).rank_fields.rules() for way in ways
+    ]
     assert len(set(found[:4])) == len(set(found[4:])) == 1 and found[0] != found[4]
 
 
 def test_the_value_of_most_ranks_comes_first_and_messages_are_short():
     records = [{"version": v} for v in ("a", "b", "b", "c", "a", "b")]
     (message,) = agreement.compare(list(range(6)), records)
-    assert message.startswith("version is 'b' on ranks 1, 2, 5 but 'a' on ranks 0, 4, 'c' on rank 3")
+    assert message.startswith(
+        "version is 'b' on ranks 1, 2, 5 but 'a' on ranks 0, 4, 'c' on rank 3"
+    )
     records = [{"version": "a" if k % 2 else "b"} for k in range(10_000)]
     (message,) = agreement.compare(list(range(10_000)), records)
     assert "and 4984 more" in message and len(message) < 400

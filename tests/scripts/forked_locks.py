@@ -85,11 +85,11 @@ def without():
     return {"hung": int(hung)}
 
 
-def after(on_os_fork):
-    """Count the children that hang after ``init``, of 60."""
+def after(on_os_fork, forks=60):
+    """Count the children that hang after ``init``."""
     start(on_os_fork)
     four_threads()
-    found = [in_child(lambda: (draw(), torch.initial_seed())[1]) for _ in range(60)]
+    found = [in_child(lambda: (draw(), torch.initial_seed())[1]) for _ in range(forks)]
     return {"hung": found.count(None), "different": len(set(found))}
 
 
@@ -129,11 +129,13 @@ def handlers():
     thread = threading.Thread(target=lambda: free.append(draw()))
     thread.start()
     thread.join(10)
-    return {"hung": [found, *inside].count(None), "different": len({found, *inside}), "free": len(free)}
+    found = [found, *inside]
+    return {"hung": found.count(None), "different": len(set(found)), "free": len(free)}
 
 
 CASES = {
     "without": without,
+    "few": lambda: after("reseed", 8),
     "inherit": lambda: after("inherit"),
     "reseed": lambda: after("reseed"),
     "two threads": two_threads,

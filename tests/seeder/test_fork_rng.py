@@ -204,7 +204,9 @@ def test_blocks_of_two_threads_that_overlap_are_an_error(job):
         assert snapshot() == inside
     assert snapshot() == before
     (message,) = refused
-    assert "while another thread is inside fork_rng('a')" in message and "torch.Generator" in message
+    assert (
+        "while another thread is inside fork_rng('a')" in message and "torch.Generator" in message
+    )
     assert forked("b") == (job.restore(*AT.values()), forked("b"))[1]
 
 
@@ -265,7 +267,9 @@ def test_invalid_states_are_refused(job):
     with fastseed.fork_rng("a"):
         inside = snapshot()
         for function, call in refused.items():
-            with pytest.raises(RuntimeError, match=rf"{function}: must not be called inside a fork"):
+            with pytest.raises(
+                RuntimeError, match=rf"{function}: must not be called inside a fork"
+            ):
                 call()
         assert snapshot() == inside and fastseed.state_dict() == held
     assert snapshot() == before
