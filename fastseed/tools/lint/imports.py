@@ -1,4 +1,4 @@
-"""What import statements bring in, as dotted names, one for each thing."""
+"""The names that import statements bind, as dotted names, with one name for each thing."""
 
 from __future__ import annotations
 
