@@ -1,7 +1,7 @@
 // Generators' mutexes across fork(): the forking thread takes them, both processes release them.
 //
 // They are taken inside fork() by pthread_atfork, with the GIL held: no Python code runs between
-// that and the fork, so no thread waits for the GIL with a mutex of ours in its way.
+// that and the fork, so no thread holds the GIL while it waits for one of these mutexes.
 #include <pthread.h>
 #include <torch/csrc/utils/pybind.h>
 

@@ -1,4 +1,4 @@
-"""The process-wide context: the :class:`~fastseed.seeder.seeder.Seeder` that ``fastseed.init`` made.
+"""The process-wide context: the ``Seeder`` that ``fastseed.init`` made.
 
 Everything that works on the process's seeder gets it here, also from folders below ``seeder``.
 """
@@ -18,7 +18,7 @@ def set_current(new: Any) -> None:
 
 
 def current(function: str) -> Any:
-    """Return the process-wide seeder; RuntimeError, naming ``function``, before ``fastseed.init``."""
+    """Return the process-wide seeder; RuntimeError, naming ``function``, before ``init``."""
     if seeder is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.init(...) first")
     return seeder

@@ -24,11 +24,11 @@ _ADVICE = {
 def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None = None) -> None:
     """Raise on every rank, naming the ranks, unless all ranks agree about the job.
 
-    Compared are the versions of fastseed and of the derivation, the scheme, the master seed, the world
-    size, the scope, the sizes of the mesh, ``distinct_over``, ``on_os_fork`` and the names of registered
-    generators; ranks and coordinates in the mesh must be unique. Every rank of the group has to
-    make the call. No generator changes. Without a process group, and on a rank that is not in
-    ``group``, it returns at once.
+    Compared are the versions of fastseed and of the derivation, the scheme, the master seed, the
+    world size, the scope, the sizes of the mesh, ``distinct_over``, ``on_os_fork`` and the names of
+    registered generators; ranks and coordinates in the mesh must be unique. Every rank of the group
+    has to make the call. No generator changes. Without a process group, and on a rank that is not
+    in ``group``, it returns at once.
 
     Args:
         timeout: seconds in [0.001, 86400] to wait for the other ranks; give every rank the same.
@@ -38,15 +38,16 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         TypeError, ValueError: an argument is invalid; the other ranks raise RuntimeError.
         RuntimeError: ranks differ, or a rank has an error of its own, or :func:`fastseed.init` has
             not been called, or the process that keeps the store of torch.distributed has ended.
-        TimeoutError: some ranks did not call it in time (the message names them; a rank that calls it
-            later gets the same error), or the store did not answer, as when rank 0 is stopped.
+        TimeoutError: some ranks did not call it in time (the message names them; a rank that calls
+            it later gets the same error), or the store did not answer, as when rank 0 is stopped.
 
     Example:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> fastseed.distributed.verify_agreement(timeout=5)
     """
-    if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
+    non_member: Any = dist.GroupMember.NON_GROUP_MEMBER
+    if group is not None and group == non_member:
         return
     if group is not None:
         rule = "a torch.distributed process group"

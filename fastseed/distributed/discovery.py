@@ -1,7 +1,7 @@
 """Rank and world size of this process, and the master seed that all ranks use.
 
-Rank and world size come from, in this order: the arguments of ``init``, torch.distributed where it is
-initialised, the variables of a launcher, Horovod where it is initialised; else rank 0 of 1.
+Rank and world size come from, in this order: the arguments of ``init``, torch.distributed where it
+is initialised, the variables of a launcher, Horovod where it is initialised; else rank 0 of 1.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def discover_rank() -> ProcessRank:
 
     Returns:
         ``ProcessRank(rank, world_size, source, local_rank)``: from torch.distributed where it is
-        initialised, the variables of a launcher (torchrun, SLURM, Open MPI, PMI), or Horovod where it is
-        initialised; else rank 0 of 1, source ``"default"``.
+        initialised, the variables of a launcher (torchrun, SLURM, Open MPI, PMI), or Horovod where
+        it is initialised; else rank 0 of 1, source ``"default"``.
 
     Raises:
-        ValueError: a launcher's variable is not an integer, or the rank is not below the world size.
+        ValueError: a launcher's variable is not an integer, or the rank is not below the size.
 
     Example:
         >>> from fastseed.distributed import discover_rank
@@ -98,8 +98,8 @@ def locate(
     """Return the rank of this process, from the arguments of ``init`` and from its environment.
 
     ``rank`` and ``world_size`` are used as given. ``ngpus`` and ``local_rank``, fwr13y's arguments,
-    are documented as global but are often a node's, and then every node would repeat the seeds of the
-    first. Where the environment knows a larger world, it is used instead, with a warning (with
+    are documented as global but are often a node's, and then every node would repeat the seeds of
+    the first. Where the environment knows a larger world, it is used instead, with a warning (with
     ``correct=False`` there is a warning only), unless it names another rank within the node: it
     then describes the parent of this process.
     """
@@ -124,7 +124,8 @@ def locate(
     is_parent = size == found.world_size and found.local_rank not in (None, here)
     correct = correct and not is_parent
     logger.warning(
-        "fastseed.init: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; using the %s%s",
+        "fastseed.init: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; using the "
+        "%s%s",
         *(here, size, found.source, found.rank, found.world_size),
         "latter" if correct else "former",
         ", so that no two nodes repeat each other's seeds"

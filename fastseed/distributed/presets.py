@@ -1,8 +1,8 @@
-"""Presets: the argument ``distinct_over`` of ``fastseed.init`` for common kinds of parallel training.
+"""Presets: the argument ``distinct_over`` of ``init`` for common kinds of parallel training.
 
 A preset is a plain dict of rules by ``fork_rng`` name. ``shared_outside`` are the dimensions that
-all built-in and registered streams are shared over, ``shared_inside`` those that the named stream is
-shared over; every stream is distinct over the remaining dimensions of the mesh. ``a | b`` joins two.
+all built-in and registered streams are shared over, ``shared_inside`` those that the named stream
+is shared over; every stream is distinct over the other dimensions. ``a | b`` joins two.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def context_parallel(dimension: str = "cp") -> Preset:
 def expert_parallel(dimension: str = "ep") -> Preset:
     """Return the preset for expert parallelism over ranks that hold the same samples.
 
-    Outside the experts the group draws the same; inside ``fork_rng("expert")`` every rank has its own
-    stream. Where the dimension is cut out of the data-parallel ranks, every rank holds samples of
+    Outside the experts the group draws the same; inside ``fork_rng("expert")`` every rank has its
+    own stream. Where the dimension is cut out of the data-parallel ranks, every rank holds samples of
     its own: use :func:`data_parallel` there.
 
     Args:

@@ -1,8 +1,8 @@
 """Exchange one record per rank through the store of torch.distributed, within a time limit.
 
-A collective does not serve here: it hangs on a rank that never comes, and after a time-out its process
-group cannot be used (measured with gloo: ``monitored_barrier`` closes the connections, and names
-the missing rank on rank 0 only). The store works with every backend and needs no device.
+A collective does not serve here: it hangs on a rank that never comes, and after a time-out its
+process group cannot be used (measured with gloo: ``monitored_barrier`` closes the connections, and
+names the missing rank on rank 0 only). The store works with every backend and needs no device.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def meet(
     if not results:
         raise TimeoutError(
             f"fastseed.{function}: the store of torch.distributed did not answer within {limit:g} "
-            "seconds; the process that keeps it (rank 0, unless a launcher does) is stopped or cannot "
-            "be reached; look there for the cause"
+            "seconds; the process that keeps it (rank 0, unless a launcher does) is stopped or "
+            "cannot be reached; look there for the cause"
         )
     (verdict,) = results
     if isinstance(verdict, dist.DistError):
         raise RuntimeError(
-            f"fastseed.{function}: the store of torch.distributed does not answer; the process that "
-            f"keeps it (rank 0, unless a launcher does) has ended: {verdict}"
+            f"fastseed.{function}: the store of torch.distributed does not answer; the process "
+            f"that keeps it (rank 0, unless a launcher does) has ended: {verdict}"
         ) from verdict
     if isinstance(verdict, Exception):
         raise verdict
@@ -116,13 +116,13 @@ class _Meeting:
         if not self.store.check([verdict_key]):
             absent = [] if self.store.check(keys) else self._absent(keys)
             if absent:
-                verdict = {"missing": absent, "seconds": self.seconds}
+                verdict: dict[str, Any] = {"missing": absent, "seconds": self.seconds}
             else:
                 records = [json.loads(text) for text in self.store.multi_get(keys)]
                 verdict = judge(self.ranks, records)
                 self._delete(call - 1)
             self.store.compare_set(verdict_key, "", json.dumps(verdict))
-        verdict = dict(json.loads(self.store.get(verdict_key)))
+        verdict = json.loads(self.store.get(verdict_key))
         readers = self.store.add(f"{call}/read", 1)
         until = time.monotonic() + GRACE
         # An error may end the first process, and with it the store, before the others have read it.

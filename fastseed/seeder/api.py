@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 
 from .._backend import derive_ops, draw_ops, native
-from .._utils.version import __version__
+from .._utils.version import __version__ as __version__
 from ..derivation import context, streams
 from ..determinism import switches
 from .fork_rng import ForkBlock, ForkRng
@@ -139,14 +139,14 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) 
 
     Args:
         name: the name of the stream.
-        index: in [0, 2**32 - 2], the number of a layer for example: the block starts at the beginning
-            of that numbered stream of this scope whenever it is entered, so that a recomputation
-            (``torch.utils.checkpoint`` of either kind) repeats its random numbers. None: it
+        index: in [0, 2**32 - 2], the number of a layer for example: the block starts at the
+            beginning of that numbered stream of this scope whenever it is entered, so that a
+            recomputation (``torch.utils.checkpoint``) repeats its random numbers. None: it
             continues where the last block of this name ended, from the beginning after each
             ``reseed``; for recomputation see :func:`fork_rng_contexts`.
         distinct_over: the dimensions of the mesh that the stream is distinct over: all of them
-            unless this, or ``distinct_over`` of ``init``, says otherwise. With a preset, a name that
-            the preset does not know needs it.
+            unless this, or ``distinct_over`` of ``init``, says otherwise. With a preset, a name
+            that the preset does not know needs it.
 
     Returns:
         A context manager that can be entered again, and a decorator.
@@ -154,9 +154,9 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) 
     Raises:
         TypeError, ValueError: an argument is invalid, a generator of the name is registered, the
             dimensions are not those of earlier blocks, or the scheme is ``"fwr13y"``.
-        RuntimeError: the block is entered before the first ``reseed``, while a CUDA graph is captured,
-            in a DataLoader worker, or while another thread is in a block; or it is left before
-            a block inside it. Inside: ``reseed``, ``load_state_dict``, ``state_dict(rng=True)``.
+        RuntimeError: the block is entered before the first ``reseed``, while a CUDA graph is
+            captured, in a DataLoader worker, or while another thread is in a block; or it is left
+            before a block inside it. Inside: ``reseed``, ``load_state_dict``, ``state_dict(rng=True)``.
 
     Example:
         >>> import fastseed, torch

@@ -1,8 +1,8 @@
 """``fork_rng(name)``: torch's default generators on a named stream inside a ``with`` block.
 
-A named stream has one generator on the CPU and one on each device: the streams ``<name>/torch.cpu``,
-``<name>/torch.cuda`` and so on, at the rank field that the name has under ``distinct_over``. Their
-indices are ``device`` for the continuing form and ``index + 1 << 8 | device`` for the numbered one,
+A named stream has one generator on the CPU and one on each device: the streams
+``<name>/torch.cpu``, ``<name>/torch.cuda`` and so on, at the rank field that the name has under
+``distinct_over``. Their indices are ``device`` for the continuing form and ``index + 1 << 8 | device`` for the numbered one,
 with the device's ordinal relative to the current one (0 on the CPU).
 
 The blocks of a process form a stack, because torch's default generators belong to the process. The
@@ -98,7 +98,7 @@ class ForkRng:
         return ForkBlock(lambda: self, name, index, distinct_over)
 
     def enter(self, name: str, number: int, distinct_over: Any) -> Block:
-        """Switch to the stream ``name``; ``number`` is 0 for the continuing form, else index + 1."""
+        """Switch to the stream; ``number`` is 0 for the continuing form, else index + 1."""
         validation.check_choice("fork_rng", "scheme", self._scheme, ("philox-v1",))
         workers = sys.modules.get("torch.utils.data._utils.worker")
         if workers is not None and workers._worker_info is not None:
@@ -127,10 +127,12 @@ class ForkRng:
             kinds = (CPU, *(a.name for a in self._accelerators))
             self._reserve("fork_rng", tuple(f"{name}/{kind}" for kind in kinds))
             stream = self._streams[name] = NamedStream(name, rank_field)
-        elif distinct_over is not None:
-            if self._rank_fields.of_fork(name, distinct_over) != stream.rank_field:
-                rule = f"what it was when {name!r} was first used"
-                raise validation.value_error("fork_rng", "distinct_over", rule, distinct_over)
+        elif (
+            distinct_over is not None
+            and self._rank_fields.of_fork(name, distinct_over) != stream.rank_field
+        ):
+            rule = f"what it was when {name!r} was first used"
+            raise validation.value_error("fork_rng", "distinct_over", rule, distinct_over)
         self._take_loaded(stream)
         return stream
 

@@ -53,7 +53,7 @@ class Block:
 
 
 class Recording:
-    """Where continuing streams were in a forward pass, for its recomputation."""
+    """The positions of continuing streams in a forward pass, for its recomputation."""
 
     def __init__(self) -> None:
         self.positions: dict[NamedStream, GeneratorState | None] = {}
@@ -137,10 +137,10 @@ class ForkStack:
                     below.state.restore(block.accelerators)
         if inside:
             raise RuntimeError(
-                f"fastseed.fork_rng: blocks must be left in the reverse order of entering, but "
-                f"{block.stream.name!r} was left before {inside}; the generators are now as they were "
-                f"before {block.stream.name!r}. Do not leave a block in another thread, or suspend a "
-                "generator or coroutine inside one"
+                "fastseed.fork_rng: blocks must be left in the reverse order of entering, but "
+                f"{block.stream.name!r} was left before {inside}; the generators are now as they "
+                f"were before {block.stream.name!r}. Do not suspend a generator or coroutine inside "
+                "a block"
             )
 
     def _check_thread(self) -> None:
@@ -149,8 +149,8 @@ class ForkStack:
             return
         raise RuntimeError(
             "fastseed.fork_rng: must not be entered while another thread is inside "
-            f"fork_rng({self._blocks[-1].stream.name!r}): torch's default generators belong to the whole "
-            "process; leave that block first, or give each thread its own torch.Generator"
+            f"fork_rng({self._blocks[-1].stream.name!r}): torch's default generators belong to the "
+            "whole process; leave that block first, or give each thread its own torch.Generator"
         )
 
     # ------------------------------------------------------------------ recomputation
@@ -161,8 +161,8 @@ class ForkStack:
         if in_backward() and not self._recomputing and not stream.warned:
             stream.warned = True
             logger.warning(
-                "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead of "
-                "repeating: recomputation by torch.utils.checkpoint draws other numbers than the "
+                "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead "
+                "of repeating: recomputation by torch.utils.checkpoint draws other numbers than the "
                 "forward pass did; give fork_rng an index=, or checkpoint "
                 "context_fn=fastseed.fork_rng_contexts",
                 stream.name,

@@ -1,8 +1,8 @@
 """The part of an exact state that belongs to ``fork_rng`` and to the mesh.
 
 ``rng.<rank>.<name>/torch.cpu`` (and ``/torch.cuda``, ...) is where each continuing stream is; a new
-rank takes those that all ranks share from the lowest rank that has them. ``rng.<rank>.process.mesh``
-is the fingerprint of the mesh: on another mesh other ranks share a stream, so exact states are
+rank takes those that all ranks share from the lowest rank that has them.
+``rng.<rank>.process.mesh`` is the fingerprint of the mesh: on another mesh other ranks share a stream, so exact states are
 left out there and only the coordinates carry over.
 """
 
@@ -56,8 +56,8 @@ def split(
         del rest[own.pop(MESH)[0]]
     if fingerprint != here:
         logger.warning(
-            "fastseed.load_state_dict: the exact states of rank %d are dropped: they are of mesh %s, "
-            "and this process has mesh %s",
+            "fastseed.load_state_dict: the exact states of rank %d are dropped: they are of mesh "
+            "%s, and this process has mesh %s",
             *(rank, fingerprint or "None", here or "None"),
         )
         for name, (key, _) in own.items():

@@ -1,7 +1,7 @@
 """``os.fork``: random streams of forked children, and the locks of generators.
 
-A child starts with a copy of its parent's generators. Under ``init(on_os_fork="reseed")`` each child gets
-streams of its own: those of a job with another master seed,
+A child starts with a copy of its parent's generators. Under ``init(on_os_fork="reseed")`` each child
+gets streams of its own: those of a job with another master seed,
 
     master of child k at rank field p = low 64 bits of the key of stream "process.fork", index k,
                                         rank field p, in the scope of the fork
@@ -9,9 +9,9 @@ streams of its own: those of a job with another master seed,
 derived from the master seed that the parent uses at p, with k = 1, 2, ... in each scope, and
 task 0, epoch 0, step 0 before the first ``reseed``.
 
-Locks: a thread that draws while another one forks would leave the generator's lock held in the child
-for ever. The forking thread takes the locks of all generators first: NumPy's, in the order of their
-ids, then torch's mutexes, in the order of their addresses. Threads that take both use this order too.
+Locks: a thread that draws while another one forks would leave the generator's lock held in the
+child for ever. The forking thread takes the locks of all generators first: NumPy's, in the order of
+their ids, then torch's mutexes, in the order of their addresses. All code takes them in this order.
 """
 
 from __future__ import annotations

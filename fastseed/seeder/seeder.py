@@ -464,7 +464,7 @@ class Seeder(LookUps):
         """Yield the registered generators of torch and NumPy; pools as their members."""
         for entry in self._registry:
             if isinstance(entry.sink, GeneratorPool):
-                yield from entry.sink
+                yield from (entry.sink[i] for i in range(len(entry.sink)))
             elif isinstance(
                 entry.generator, (torch.Generator, np.random.Generator, np.random.RandomState)
             ):

@@ -64,7 +64,12 @@ def test_a_name_that_the_preset_does_not_know_needs_distinct_over():
     message = r"fork_rng: name must be one of 'known', 'pipeline' under the preset.*got 'pipelin'"
     with pytest.raises(ValueError, match=message):
         s.fork_rng("pipelin").__enter__()
-    for name, more in (("pipeline", {}), ("known", {}), ("own", {"distinct_over": ()}), ("own", {})):
+    for name, more in (
+        ("pipeline", {}),
+        ("known", {}),
+        ("own", {"distinct_over": ()}),
+        ("own", {}),
+    ):
         with s.fork_rng(name, **more):
             pass
     free = of_rank(2, {"dp": (1, 2), "pp": (0, 2)}, 4, distinct_over=("dp",))
@@ -93,16 +98,32 @@ HERE = {"dp": (1, 2), "tp": (0, 2)}
         ({"distinct_over": "dp"}, TypeError, r"a tuple of dimensions \(.*\('dp',\)\), got 'dp'"),
         ({"distinct_over": 3}, TypeError, "distinct_over must be a tuple of dimensions"),
         ({"distinct_over": ("dp", "sp")}, ValueError, r"of the mesh, \('dp', 'tp'\), got"),
-        ({"distinct_over": {"numpy": ("x",)}}, ValueError, r"distinct_over\['numpy'\] must be a tup"),
+        (
+            {"distinct_over": {"numpy": ("x",)}},
+            ValueError,
+            r"distinct_over\['numpy'\] must be a tup",
+        ),
         ({"distinct_over": {3: ("dp",)}}, TypeError, "name must be a string"),
-        ({"distinct_over": {"a": {"inside": ()}}}, ValueError, "a tuple of dimensions or a rule of"),
+        (
+            {"distinct_over": {"a": {"inside": ()}}},
+            ValueError,
+            "a tuple of dimensions or a rule of",
+        ),
         (
             {"distinct_over": distributed.pipeline_parallel()},
             ValueError,
             r"distinct_over\['pipeline'\]\['shared_inside'\] must be a tuple of dimensions",
         ),
-        ({"mesh": None, "distinct_over": ("dp",)}, ValueError, "must be empty unless init has a mesh"),
-        ({"mesh": None, "distinct_over": distributed.tensor_parallel()}, ValueError, "mesh must be"),
+        (
+            {"mesh": None, "distinct_over": ("dp",)},
+            ValueError,
+            "must be empty unless init has a mesh",
+        ),
+        (
+            {"mesh": None, "distinct_over": distributed.tensor_parallel()},
+            ValueError,
+            "mesh must be",
+        ),
         ({"scheme": "fwr13y"}, ValueError, "mesh and distinct_over must be None under scheme"),
     ],
 )
@@ -136,7 +157,9 @@ def test_streams_are_shared_only_by_ranks_that_agree_on_a_master_seed():
             seeder(None, rank=2, world_size=4, mesh=HERE, distinct_over=distinct_over)
     s = seeder(None, rank=2, world_size=4, mesh=HERE)
     for more in ({"distinct_over": ("dp",)}, {"shared": True}):
-        with pytest.raises(RuntimeError, match=r"fastseed\.register_generator: .*(master_seed was|agree on)"):
+        with pytest.raises(
+            RuntimeError, match=r"fastseed\.register_generator: .*(master_seed was|agree on)"
+        ):
             s.register_generator(print, **more)
     s.register_generator(print, distinct_over=("tp", "dp"))  # all ranks differ
     s.reseed(1)
@@ -231,10 +254,18 @@ def test_on_another_mesh_only_coordinates_carry_over(where, distinct_over, caplo
     ("sizes", "distinct_over", "unclear"),
     [
         ({"fsdp": 4}, None, ("fsdp",)),
-        ({"replicate": 2, "shard": 2, "tp": 2}, distributed.tensor_parallel(), ("replicate", "shard")),
+        (
+            {"replicate": 2, "shard": 2, "tp": 2},
+            distributed.tensor_parallel(),
+            ("replicate", "shard"),
+        ),
         ({"dp": 2, "batch": 2}, None, ("batch",)),
         ({"dp_shard": 2, "tp": 2, "pp": 2, "cp": 2, "ep": 2, "alone": 1}, None, ()),
-        ({"dp": 2, "t": 2, "e": 2}, distributed.tensor_parallel("t") | distributed.expert_parallel("e"), ()),
+        (
+            {"dp": 2, "t": 2, "e": 2},
+            distributed.tensor_parallel("t") | distributed.expert_parallel("e"),
+            (),
+        ),
     ],
 )
 def test_dimensions_that_may_have_been_meant_to_divide_the_data_are_named(

@@ -1,7 +1,6 @@
 """One rank of a job that goes through every way to agree, or not to; prints the results as JSON.
 
-``agreement_ranks.py`` runs on four ranks; rank 2 is the one that differs. In the end processes stop and
-end. FASTSEED_INIT: another rendezvous than the environment's.
+It runs on four ranks; rank 2 is the one that differs. In the end processes stop and end. FASTSEED_INIT: another rendezvous than the environment's.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Children of fork in every form; prints what each of them draws, as JSON.
 
-``forked_children.py MODE``, where MODE is what ``init(on_os_fork=...)`` gets: ``inherit`` or ``reseed``.
+``forked_children.py MODE``, with the argument ``on_os_fork`` of ``init``: ``inherit`` or ``reseed``.
 """
 
 import json

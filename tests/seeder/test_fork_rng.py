@@ -1,4 +1,4 @@
-"""``fork_rng(name)``: torch's default generators on another stream, and back exactly as they were."""
+"""``fork_rng(name)``: torch's default generators on another stream, and back exactly."""
 
 from __future__ import annotations
 
@@ -296,10 +296,10 @@ def test_blocks_are_refused_in_dataloader_workers(job):
 
 def test_names_are_unique(job):
     job.register_generator(print, name="a/torch.cpu")
-    with pytest.raises(ValueError, match="a/torch.cpu"):
+    with pytest.raises(ValueError, match=r"a/torch\.cpu"):
         enter(job, "a")
     enter(job, "b")
-    with pytest.raises(ValueError, match="b/torch.cpu"):
+    with pytest.raises(ValueError, match=r"b/torch\.cpu"):
         job.register_generator(print, name="b/torch.cpu")
 
 
