@@ -13,8 +13,7 @@ import torch
 from helpers.support import LAUNCHER_VARIABLES
 
 from fastseed._backend import derive_ops
-from fastseed.derivation import context, streams
-from fastseed.seeder import api
+from fastseed.derivation import context
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.
@@ -63,8 +62,6 @@ def isolated(monkeypatch):
     """
     for variable in LAUNCHER_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(api, "_seeder", None)
-    monkeypatch.setattr(streams, "_origin", None)
     monkeypatch.setattr(context, "seeder", None)
     bit_generator = np.random.get_bit_generator()
     held = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()

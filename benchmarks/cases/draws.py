@@ -44,7 +44,7 @@ def written(shape: tuple[int, ...], law: Law) -> torch.Tensor:
 
 def some_keys(n: int) -> torch.Tensor:
     """n keys, (n, 2) uint64."""
-    return fastseed.Seeder(MASTER, 1, 0).derive_keys(n, name=NAME, task=TASK)
+    return fastseed.Seeder(MASTER, 1, 0).derive_keys(NAME, n, task=TASK)
 
 
 def some_bank(n: int) -> Any:

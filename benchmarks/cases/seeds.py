@@ -21,8 +21,8 @@ from ..peers import numpy_bits, predecessor, random123
 
 MASTER, NAME, EPOCH = 42, "bench", 7
 
-INTO = f"derive_seeds(n, name={NAME!r}, task=1, epoch={EPOCH}, out=out)"
-FRESH = f"derive_seeds(n, name={NAME!r}, task=1, epoch={EPOCH})"
+INTO = f"derive_seeds({NAME!r}, n, task=1, epoch={EPOCH}, out=out)"
+FRESH = f"derive_seeds({NAME!r}, n, task=1, epoch={EPOCH})"
 
 
 # ---------------------------------------------------------------------------- one seed

@@ -1,7 +1,6 @@
 // Giving keys to torch's generators, one or many. Needs ATen, because the stable ABI cannot set a
 // generator's state; so this module is built for one torch.
 #include <ATen/Context.h>
-#include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 #include "../cpu/derive.h"
 #include "cpu_generator.h"
 #include "../ops/parallel.h"
-#include "python_calls.h"
+#include "module.h"
 
 namespace fastseed {
 namespace {
@@ -178,11 +177,18 @@ PYBIND11_MODULE(_generators, m) {
   using namespace fastseed;
   m.doc() = "Keys for the generators of this process (see csrc/python/generators.cpp).";
 
-  if (!add_derivation_calls(m.ptr()) || !add_process_calls(m.ptr()) || !add_state_calls(m.ptr())) {
-    throw py::error_already_set();
-  }
-  add_fork_calls(m.ptr());
+  add_default_generators(m);
+  add_fork_calls(m);
 
+  m.def("scope_key", [](uint64_t master, uint32_t task, uint32_t epoch, uint64_t step) {
+    const Scope scope = scope_key(master, task, epoch, step);
+    return std::make_pair(scope.key, scope.tweak);
+  });
+  m.def("stream_key",
+        [](uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t rank_word, uint64_t index) {
+          const Key found = stream_key(Stream{{key, tweak}, name_id, rank_word}, index);
+          return std::make_pair(found.lo, found.hi);
+        });
   m.def("reseed", [](const at::Generator& gen, uint64_t lo, uint64_t hi) {
     py::gil_scoped_release release;
     reseed_any(gen, Key{lo, hi});
@@ -217,7 +223,7 @@ PYBIND11_MODULE(_generators, m) {
       });
 
   m.attr("TORCH_VERSION") = TORCH_VERSION;
-  m.attr("INTERFACE") = 3;  // see fastseed/_backend/native.py
+  m.attr("INTERFACE") = 7;  // see fastseed/_backend/native.py
   m.def("simd_path", &simd_path);
   m.def("choose_simd_path", &set_simd_path);
 }

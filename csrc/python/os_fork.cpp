@@ -3,14 +3,13 @@
 // They are taken inside fork() by pthread_atfork, with the GIL held: no Python code runs between
 // that and the fork, so no thread holds the GIL while it waits for one of these mutexes.
 #include <pthread.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <mutex>
 #include <vector>
 
 #include "cpu_generator.h"
-#include "python_calls.h"
+#include "module.h"
 
 namespace fastseed {
 namespace {
@@ -49,9 +48,8 @@ void hold_across_fork(std::vector<at::Generator> generators) {
 
 }  // namespace
 
-void add_fork_calls(PyObject* module) {
-  pybind11::reinterpret_borrow<pybind11::module_>(module).def("hold_across_fork",
-                                                              &hold_across_fork);
+void add_fork_calls(pybind11::module_& m) {
+  m.def("hold_across_fork", &hold_across_fork);
 }
 
 }  // namespace fastseed

@@ -76,9 +76,8 @@ def stream_key(
     """See :func:`fastseed._backend.reference.philox.stream_key`."""
     if native.generators is None:
         return philox.stream_key(scope, name, rank, worker, i, domain)
-    key: int = native.generators.stream_key(
-        scope[0], scope[1], name, rank | domain << 24, worker << 40 | i
-    )
+    lo, hi = native.generators.stream_key(*scope, name, rank | domain << 24, worker << 40 | i)
+    key: int = lo | hi << 64
     return key
 
 

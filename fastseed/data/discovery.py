@@ -32,9 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..derivation import streams
 from ..generators.pool import GeneratorPool
-from ..seeder.registry import Registration, sink_for
+from ..seeder.registry import Registration, adapter_for
 from .shared_scope import Wrapper, unwrap
 from .worker_seeding import RESERVED
 
@@ -119,17 +118,16 @@ def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> 
 def found_in(dataset: Any, entries: tuple[Registration, ...]) -> tuple[Registration, ...]:
     """What :func:`discover` finds, as if it were registered under its path.
 
-    What ``entries`` hold stays with them. A path whose id is taken gets a prime.
+    What ``entries`` hold stays with them. A path that is a name in use gets a prime.
     """
-    taken = {streams.name_id(name) for name in RESERVED} | {entry.name_id for entry in entries}
+    taken = {*RESERVED, *(entry.name for entry in entries)}
     known = itertools.chain.from_iterable(_held_by(entry.generator) for entry in entries)
     made = []
     for name, generator in discover(dataset, known=known):
-        while streams.name_id(name) in taken:
+        while name in taken:
             name += "'"
-        taken.add(streams.name_id(name))
-        sink = sink_for(generator)
-        made.append(Registration(name, streams.name_id(name), generator, sink, False))
+        taken.add(name)
+        made.append(Registration(name, generator, adapter_for(generator), 0))
     return tuple(made)
 
 

@@ -16,11 +16,12 @@ from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
 from .._utils.errors import reseed_error
-from ..derivation import streams
+from ..derivation import context, streams
 from ..derivation.streams import Stream
-from ..generators.adapters import LOW64, Sink, TorchSink
+from ..generators.adapter import LOW64, GeneratorAdapter
+from ..generators.torch_rng import TorchGenerator
 from ..seeder import api
-from ..seeder.registry import Bulk, Registration
+from ..seeder.registry import Registration
 from . import shared_scope, worker_seeding
 from .discovery import found_in
 from .shared_scope import ScopeCell, Wrapper
@@ -115,12 +116,15 @@ class _Streams:
         self.owner, self.task, self.epoch = owner, task, epoch
         self.scope = derive_ops.scope_key(owner.master_seed, task, epoch, 0)
         self.process = worker_seeding.process()
-        self.own = [(streams.name_id(name), sink) for name, sink in self.process.sinks.items()]
+        self.own = list(self.process.adapters.items())
         self.others: tuple[Registration, ...] = ()
         self.settled = False
 
-    def key(self, name_id: int, number: int) -> int:
-        return derive_ops.stream_key(self.scope, name_id, 0, 0, number, derive_ops.DOMAIN_SAMPLE)
+    def stream(self, name: str, number: int) -> Stream:
+        """Return the stream of a sample: its key is that of index ``number``."""
+        key, tweak = self.scope
+        scope = key, tweak ^ number
+        return Stream(scope, streams.name_id(name), 0, derive_ops.DOMAIN_SAMPLE)
 
     def look(self, dataset: Any) -> None:
         """Find the generators that the data set holds."""
@@ -129,36 +133,34 @@ class _Streams:
 
     def set(self, number: int) -> None:
         """Give every generator what belongs to this sample."""
-        for name_id, sink in self.own:
-            sink.reseed(self.key(name_id, number))
+        for name, adapter in self.own:
+            adapter.reseed(self.stream(name, number))
         for entry in self.others:
-            key = self.key(entry.name_id, number)
+            stream = self.stream(entry.name, number)
+            if entry.adapter.is_bulk:  # its key is the scope of the members' keys
+                key = stream.key()
+                stream = streams.stream_in((key & LOW64, key >> 64), entry.name, 0)
             try:
-                if isinstance(entry.sink, Bulk):  # members' keys follow from it as from a scope
-                    entry.sink.reseed_members(Stream((key & LOW64, key >> 64), entry.name_id, 0))
-                else:
-                    entry.sink.reseed(key)
+                entry.adapter.reseed(stream)
             except Exception as error:
                 raise reseed_error({entry.name: error}) from error
 
     def save(self) -> Callable[[], None]:
         """What puts back the exact states that there are now."""
         own = self.process.states()
-        others = [_saved(entry.sink) for entry in self.others]
+        others = [_saved(entry.adapter) for entry in self.others]
 
         def restore() -> None:
-            self.process.load(own)
+            self.process.load_states(own)
             for put_back in others:
                 put_back()
 
         return restore
 
 
-def _saved(sink: Sink | Bulk) -> Callable[[], None]:
-    if isinstance(sink, Bulk):
-        return functools.partial(sink.load_states, sink.states())
-    state = sink.state()
-    return (lambda: None) if state is None else functools.partial(sink.load, state)
+def _saved(adapter: GeneratorAdapter) -> Callable[[], None]:
+    state = adapter.state()
+    return (lambda: None) if state is None else functools.partial(adapter.load_state, state)
 
 
 def _make_numpy(key: int) -> np.random.Generator:
@@ -167,7 +169,7 @@ def _make_numpy(key: int) -> np.random.Generator:
 
 def _make_torch(key: int) -> torch.Generator:
     generator = torch.Generator("cpu")
-    TorchSink(generator).reseed(key)
+    TorchGenerator(generator).seed(key)
     return generator
 
 
@@ -216,7 +218,7 @@ class PerSample(Dataset[Any], Wrapper):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_streams": None, "_job": None}
-        if worker_seeding.spawning() and (self._job is not None or api._seeder is not None):
+        if worker_seeding.spawning() and (self._job is not None or context.seeder is not None):
             state["_job"] = self._owner()
         return state
 
@@ -236,7 +238,7 @@ class PerSample(Dataset[Any], Wrapper):
         As ``DistributedSampler.set_epoch``: before each iteration, in the main process.
         """
         epoch = shared_scope.check_epoch("data.PerSample.set_epoch", epoch)
-        scope = None if api._seeder is None else api._seeder.scope
+        scope = None if context.seeder is None else context.seeder.scope
         self.set_scope(0 if scope is None else scope.task, epoch)
 
     def _place(self) -> tuple[int, int]:
@@ -310,9 +312,9 @@ class PerSample(Dataset[Any], Wrapper):
     @eager
     def _fetch(self, indices: Any) -> list[Any]:
         if self.generator is not None:
-            make, name_id = _MAKE[self.generator], streams.name_id(_NAME)
+            make = _MAKE[self.generator]
             method, now = getattr(self.dataset, self.method), self._now()
-            return [method(i, make(now.key(name_id, self._number(i)))) for i in indices]
+            return [method(i, make(now.stream(_NAME, self._number(i)).key())) for i in indices]
         if get_worker_info() is not None:
             return [self._one(i) for i in indices]
         restore = self._now().save()

@@ -16,13 +16,12 @@ import torch
 from .._backend import derive_ops
 from .._utils.errors import reseed_error
 from ..derivation import streams
-from ..derivation.streams import SHARED, Stream
+from ..derivation.streams import SHARED
 from ..generators.accelerator import KNOWN
-from ..generators.adapters import CallableSink, pack
-from ..generators.default import ProcessGenerators
-from ..generators.epoch_setters import Follower
+from ..generators.adapter import pack
+from ..generators.default import DefaultGenerators
 from ..random.bank import StreamBank
-from ..seeder.registry import Registration, sink_for
+from ..seeder.registry import Registration, adapter_for
 from ..seeder.seeder import Seeder
 from .shared_scope import Place
 
@@ -76,7 +75,7 @@ class Job:
         self.master_seed, self.rank = state["master_seed"], state["rank"]
         self.entries = tuple(
             Registration(
-                name, streams.name_id(name), _own(generator), sink_for(generator, bits), shared
+                name, _own(generator), adapter_for(generator, bits), SHARED if shared else self.rank
             )
             for name, generator, shared, bits in state["entries"]
         )
@@ -89,15 +88,18 @@ class Job:
         Raises:
             ReseedError: some generators failed; all others are reseeded.
         """
-        key, tweak = derive_ops.scope_key(self.master_seed, place.task, place.epoch, place.start)
-        # The worker lies above the members' indices, so it can be part of what they are XORed with.
-        scope = key, tweak ^ (worker_id + 1) << 40
-        failures: dict[str, Exception] = dict(process().reseed(scope, self.rank))
+        scope = derive_ops.scope_key(self.master_seed, place.task, place.epoch, place.start)
+
+        def stream_of(name: str, shared: bool = False) -> streams.Stream:
+            rank = SHARED if shared else self.rank
+            return streams.stream_in(scope, name, rank, worker_id + 1)
+
+        failures = process().reseed(stream_of)
         for entry in (*self.entries, *found):
             if out_of_reach(entry):
                 continue
             try:
-                entry.reseed(Stream(scope, entry.name_id, SHARED if entry.shared else self.rank))
+                entry.adapter.reseed(stream_of(entry.name, entry.shared))
             except Exception as error:
                 failures[entry.name] = error
         if failures:
@@ -106,17 +108,17 @@ class Job:
 
 def _generators(seeder: Seeder) -> tuple[Registration, ...]:
     """What is registered, without samplers and data sets that are told the epoch."""
-    return tuple(e for e in seeder._registry if not isinstance(e.sink, Follower))
+    return tuple(seeder.registry.generators)
 
 
-_process: ProcessGenerators | None = None
+_process: DefaultGenerators | None = None
 
 
-def process() -> ProcessGenerators:
+def process() -> DefaultGenerators:
     """The three global generators."""
     global _process
     if _process is None:
-        _process = ProcessGenerators()
+        _process = DefaultGenerators()
     return _process
 
 
@@ -141,7 +143,7 @@ def spawning() -> bool:
 
 def out_of_reach(entry: Registration) -> bool:
     """Banks on a device stay the main process's: a forked worker must not touch the device."""
-    return isinstance(entry.sink, StreamBank) and entry.sink.device.type != "cpu"
+    return isinstance(entry.generator, StreamBank) and entry.generator.device.type != "cpu"
 
 
 def _own(generator: Any) -> Any:
@@ -153,7 +155,7 @@ def _own(generator: Any) -> Any:
 
 
 def _bits(entry: Registration) -> int:
-    return entry.sink._mask.bit_length() if isinstance(entry.sink, CallableSink) else 31
+    return getattr(entry.adapter, "bits", 31)
 
 
 def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:

@@ -12,12 +12,16 @@ import torch
 import torch.distributed as dist
 
 from .._backend import derive_ops
+from ..derivation import context
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
-from ..generators.adapters import MT_WORDS, PackedMT, PythonSink, TorchSink, unpack
-from ..generators.numpy_rng import NumpyLegacySink, _NumpyState
+from ..generators.adapter import MT_WORDS, unpack_mt19937
+from ..generators.numpy_rng import NumpyRandomState
+from ..generators.pool import MembersAdapter
+from ..generators.python_rng import PythonRandom
+from ..generators.torch_rng import TorchGenerator, cpu_words
 from ..seeder import api, seeder
-from ..seeder.registry import Bulk, Registration
+from ..seeder.registry import EpochRegistration, Registration
 from .rng_audit_defaults import generations
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
@@ -45,7 +49,7 @@ def examine(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
         timeout: for that, in seconds.
     """
     rows = [*_build()]
-    current = api._seeder
+    current = context.seeder
     if current is None:
         rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
     else:
@@ -76,7 +80,7 @@ def _job(current: seeder.Seeder) -> Iterator[Row]:
         yield Row("job", "scope", WRONG, "fastseed.reseed was not called: nothing is seeded yet")
         return
     says = "task {}, epoch {}, step {}".format(*current.scope)
-    repeated = current._repeats
+    repeated = current.repeats
     yield Row(
         "job", "scope", NOTE if repeated else FINE,
         f"{says}; {repeated} scopes were used more than once" if repeated else says,
@@ -92,29 +96,33 @@ def _streams(current: seeder.Seeder) -> Iterator[Row]:
     """Each generator: is it where the last reseed put it, and how far has it gone since?"""
     assert current.scope is not None
     at = current.scope._asdict()
-    forked = os.getpid() != current._pid or current._lineage is not None
-    for name, sink in current._process.sinks.items():
+    forked = os.getpid() != current.process_id or bool(current.lineage.forks)
+    for name, sink in current.defaults.adapters.items():
         words = _words(sink)
         if forked or words is None:
             yield Row("streams", name, NOTE, "a forked child's: not looked at")
             continue
-        key = current.key(name, **at)
+        key = current.derive_key(name, **at)
         yield _moved(name, _steps(sink, key, words))
-    for accelerator in current._accelerators:
+    for accelerator in current.accelerators:
         yield from _devices(current, accelerator, at)
-    for entry in current._registry:
+    for entry in current.registry:
         yield _registered(current, entry, at)
 
 
-def _registered(current: seeder.Seeder, entry: Registration, at: dict[str, int]) -> Row:
+def _registered(
+    current: seeder.Seeder, entry: Registration | EpochRegistration, at: dict[str, int]
+) -> Row:
     kind = type(entry.generator).__name__
     shared = ", shared" if entry.shared else ""
-    if isinstance(entry.sink, Bulk):
-        return Row("streams", entry.name, FINE, f"{len(entry.sink)} members{shared}")
-    words = _words(entry.sink)
+    if isinstance(entry, EpochRegistration):
+        return Row("streams", entry.name, FINE, f"a {kind}, which takes the epoch")
+    if isinstance(entry.adapter, MembersAdapter):
+        return Row("streams", entry.name, FINE, f"{len(entry.adapter.target)} members{shared}")
+    words = _words(entry.adapter)
     if words is None:
         return Row("streams", entry.name, FINE, f"a {kind}, which cannot be read{shared}")
-    return _moved(entry.name, _steps(entry.sink, current.key(entry.name, **at), words))
+    return _moved(entry.name, _steps(entry.adapter, current.derive_key(entry.name, **at), words))
 
 
 def _devices(current: seeder.Seeder, accelerator: Any, at: dict[str, int]) -> Iterator[Row]:
@@ -125,7 +133,7 @@ def _devices(current: seeder.Seeder, accelerator: Any, at: dict[str, int]) -> It
     first, count = accelerator._current_device(), len(generators)
     for ordinal, generator in enumerate(generators):
         index = (ordinal - first) % count
-        ours = current.seed(accelerator.name, index=index, **at) == generator.initial_seed()
+        ours = current.derive_seed(accelerator.name, index=index, **at) == generator.initial_seed()
         says = "as reseeded" if ours else "its seed is not ours: somebody seeded it since"
         yield Row("streams", f"{accelerator.name}:{ordinal}", FINE if ours else WRONG, says)
 
@@ -140,24 +148,22 @@ def _moved(name: str, steps: int | None) -> Row:
 
 def _words(sink: Any) -> tuple[np.ndarray[Any, Any], int] | None:
     """(the 624 words of an MT19937, how many of them are used up) of a generator that has them."""
-    state = sink.state() if isinstance(sink, (PythonSink, NumpyLegacySink, TorchSink)) else None
-    if state is None:
-        return None
-    data = unpack(state)
-    if isinstance(sink, NumpyLegacySink):
-        if not data.startswith(b"MT19937\0"):
-            return None
-        data = data[_NumpyState._NAME :]
-    if len(data) < PackedMT.HEAD.size:
-        return None
-    raw, position, _ = PackedMT.HEAD.unpack_from(data)
-    return np.frombuffer(raw, "<u4"), position or MT_WORDS  # torch says 0 before the first draw
+    try:
+        if isinstance(sink, TorchGenerator):
+            words, position = cpu_words(sink.state())
+            return words, position or MT_WORDS  # torch has 0 before the first draw
+        if isinstance(sink, (PythonRandom, NumpyRandomState)):
+            words, position, _ = unpack_mt19937(sink.state())
+            return words, position
+    except ValueError:  # not an MT19937
+        pass
+    return None
 
 
 def _steps(sink: Any, key: int, held: tuple[np.ndarray[Any, Any], int]) -> int | None:
     """How many words it has given since it took ``key``; None if it is not on that sequence."""
     words, position = held
-    if isinstance(sink, PythonSink):
+    if isinstance(sink, PythonRandom):
         start = np.array(random.Random(key).getstate()[1][:-1], np.uint32)
     else:
         start = derive_ops.mt19937_state(key)

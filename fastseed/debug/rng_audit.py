@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ..data import discovery
-from ..seeder import api
+from ..derivation import context
 from ..seeder.seeder import Seeder
 from .rng_audit_defaults import Unseeded
 
@@ -108,8 +108,8 @@ def audit(*, fresh: bool = False) -> Iterator[Audit]:
 def _known() -> list[Any]:
     """The global generators, and those that were registered."""
     known = list(discovery._globals())
-    if api._seeder is not None:
-        for entry in api._seeder._registry:
+    if context.seeder is not None:
+        for entry in context.seeder.registry:
             known += discovery._held_by(entry.generator)
     return known
 
@@ -216,11 +216,11 @@ def _was_used(generator: Any) -> bool:
 
 
 def _repeats() -> int:
-    return 0 if api._seeder is None else api._seeder._repeats
+    return 0 if context.seeder is None else context.seeder.repeats
 
 
 def _reseeded() -> bool:
-    return api._seeder is not None and api._seeder.scope is not None
+    return context.seeder is not None and context.seeder.scope is not None
 
 
 def _early(seen: Audit, unseeded: Unseeded, names: tuple[str, ...], where: str) -> None:

@@ -16,10 +16,12 @@ import torch
 
 from .._utils.validation import describe
 from ..derivation.streams import check_name
-from ..generators.accelerator import AcceleratorSink, compiled_types
-from ..generators.adapters import PythonSink, Sink, TorchSink
-from ..generators.default import ProcessGenerators
-from ..generators.numpy_rng import NumpyLegacySink, NumpySink
+from ..generators.accelerator import AcceleratorGenerators, compiled_types
+from ..generators.adapter import GeneratorAdapter
+from ..generators.default import DefaultGenerators
+from ..generators.numpy_rng import NumpyGenerator, NumpyRandomState
+from ..generators.python_rng import PythonRandom
+from ..generators.torch_rng import TorchGenerator
 
 _OURS = re.compile(r"python|numpy|torch|[a-z]\w*:\d+")  # the rows that need no name from a user
 
@@ -42,16 +44,13 @@ class Generators:
                 f"False, got {describe(given)} of type {type(given).__name__}"
             )
         self._given = {_name(name): _sink(name, one) for name, one in (given or {}).items()}
-        self._process = ProcessGenerators()
-        self._accelerators = [AcceleratorSink(kind) for kind in compiled_types()]
+        self._process = DefaultGenerators()
+        self._accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
 
     def rows(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The name of each and its state, 1-D uint8: the global ones first."""
-        try:
-            states = self._process.states()
-        except RuntimeError:  # one of them holds what its library did not make
-            states = [_state(sink) for sink in self._process.sinks.values()]
-        yield from zip(("python", "numpy", "torch"), states, strict=True)
+        states = self._process.states()
+        yield from zip(("python", "numpy", "torch"), states.values(), strict=True)
         for accelerator in self._accelerators:
             for ordinal, generator in enumerate(accelerator.generators()):
                 yield f"{accelerator.kind}:{ordinal}", generator.get_state()
@@ -69,17 +68,17 @@ def _name(name: Any) -> str:
     return checked
 
 
-def _sink(name: str, generator: Any) -> Sink:
+def _sink(name: str, generator: Any) -> GeneratorAdapter:
     """How its state is read; TypeError for what has none that can be."""
-    found: Sink | None = None
+    found: GeneratorAdapter | None = None
     if isinstance(generator, torch.Generator):
-        found = TorchSink(generator)
+        found = TorchGenerator(generator)
     elif isinstance(generator, np.random.Generator):
-        found = NumpySink(generator)
+        found = NumpyGenerator(generator)
     elif isinstance(generator, np.random.RandomState):
-        found = NumpyLegacySink(generator)
+        found = NumpyRandomState(generator)
     elif isinstance(generator, random.Random):
-        found = PythonSink(generator)
+        found = PythonRandom(generator)
     try:
         if found is not None:
             _state(found)
@@ -93,13 +92,7 @@ def _sink(name: str, generator: Any) -> Sink:
     )
 
 
-def _state(sink: Sink) -> torch.Tensor:
-    """Its exact state; of a torch generator with a state that torch did not make, all its bytes."""
-    try:
-        found = sink.state()
-    except RuntimeError:
-        if not isinstance(sink, TorchSink):
-            raise
-        found = sink.whole()
+def _state(sink: GeneratorAdapter) -> torch.Tensor:
+    found = sink.state()
     assert found is not None
     return found

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from .._utils import validation
+from .._backend import derive_ops
+from .._utils import validation, version
 from ..derivation import context
 from .rendezvous import GRACE, meet, name_ranks
 
@@ -57,7 +58,7 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
     seconds = GRACE
     try:
         seconds = validation.check_float("verify_agreement", "timeout", timeout, 1e-3, 86400)
-        record = context.current("verify_agreement").agreement_record()
+        record = describe(context.current("verify_agreement"))
     except (TypeError, ValueError, RuntimeError) as error:
         problem, record = error, {"problem": str(error)}
     if dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1:
@@ -71,6 +72,27 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
             raise RuntimeError(found["error"])
     if problem is not None:
         raise problem
+
+
+def describe(seeder: Any) -> dict[str, Any]:
+    """Return what ranks compare of their seeders, in JSON's types."""
+    mesh = seeder.mesh
+    return {
+        "version": version.__version__,
+        "derivation": derive_ops.DERIVATION_VERSION,
+        "scheme": seeder.scheme,
+        "master_seed": seeder.master_seed,
+        "world_size": seeder.world_size,
+        "scope": None if seeder.scope is None else seeder.scope._asdict(),
+        "mesh": None if mesh is None else dict(zip(mesh.names, mesh.sizes, strict=True)),
+        "distinct_over": seeder.rank_fields.rules(),
+        "on_os_fork": seeder.on_os_fork or "inherit",
+        "registered": sorted(
+            f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder.registry
+        ),
+        "rank": seeder.rank,
+        "mesh coordinates": None if mesh is None else list(mesh.ranks),
+    }
 
 
 def _judge(ranks: list[int], records: list[dict[str, Any]]) -> dict[str, Any]:

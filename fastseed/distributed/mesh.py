@@ -218,7 +218,7 @@ class RankFields:
         return self.default if chosen is None else self._field(chosen)
 
     def of_fork(self, name: str, distinct_over: Any) -> int:
-        """Return the rank field of a stream of ``fork_rng``, by default distinct over everything."""
+        """Return the rank field of a stream of ``fork_rng``; by default each rank has its own."""
         if self._preset and distinct_over is None and name not in self._named:
             known = ", ".join(repr(known) for known in sorted(self._named))
             rule = f"one of {known} under the preset of init, or come with distinct_over="

@@ -95,7 +95,7 @@ def expert_parallel(dimension: str = "ep") -> Preset:
     """Return the preset for expert parallelism over ranks that hold the same samples.
 
     Outside the experts the group draws the same; inside ``fork_rng("expert")`` every rank has its
-    own stream. Where the dimension is cut out of the data-parallel ranks, every rank holds samples of
+    own stream. If the dimension is cut out of the data-parallel ranks, every rank holds samples of
     its own: use :func:`data_parallel` there.
 
     Args:

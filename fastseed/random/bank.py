@@ -10,7 +10,7 @@ import torch
 from .._backend import derive_ops, draw_ops
 from .._backend.compile import eager
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import context, streams
 from . import bank_validation, distributions, functional
 from .distributions import Distribution
 from .functional import Shape
@@ -375,17 +375,17 @@ class StreamBank:
         parts = (self._keys, self._positions, torch.tensor([self._seeded], device="cpu"))
         return torch.cat([part.cpu().view(torch.uint8).reshape(-1) for part in parts])
 
-    def split_states(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
-        """Keys, positions and whether they are set, of :meth:`states`; ValueError if damaged."""
-        return bank_validation.split_states(states, len(self))
+    def check_states(self, states: torch.Tensor) -> None:
+        """Raise ValueError unless :meth:`load_states` accepts ``states``."""
+        bank_validation.split_states(states, len(self))
 
     def load_states(self, states: torch.Tensor) -> None:
         """Put back what :meth:`states` gave."""
-        self._load(*self.split_states(states))
+        self._load(*bank_validation.split_states(states, len(self)))
 
 
-def _origin(function: str) -> streams.Origin:
-    origin = streams.get_origin(function)
+def _origin(function: str) -> context.Origin:
+    origin = context.origin(function)
     if origin.scheme != "philox-v1":
         raise ValueError(
             f"fastseed.{function}: scheme must be 'philox-v1', got {origin.scheme!r}; "

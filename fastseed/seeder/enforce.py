@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import context, streams
 from ..determinism import config, hash_seed
 from ..determinism.config import Config
 from ..determinism.report import ABSENT, ALREADY, LATE, SEEN, SET, Report, Row
 from ..determinism.switches import deterministic
 from ..generators import frameworks
 from . import api
+from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
 
@@ -49,7 +50,7 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
     if seed is not None:
         seed = validation.check_int("enforce_reproducibility", "seed", seed, 0, streams.MAX_MASTER)
     api.init(seed)
-    seeder = api.current("enforce_reproducibility")
+    seeder: Seeder = context.current("enforce_reproducibility")
     if seed is not None:
         deterministic(warn_only=warn_only)
     frameworks.register()

@@ -2,8 +2,9 @@
 
 A named stream has one generator on the CPU and one on each device: the streams
 ``<name>/torch.cpu``, ``<name>/torch.cuda`` and so on, at the rank field that the name has under
-``distinct_over``. Their indices are ``device`` for the continuing form and ``index + 1 << 8 | device`` for the numbered one,
-with the device's ordinal relative to the current one (0 on the CPU).
+``distinct_over``. Their indices are ``device`` for the continuing form and
+``index + 1 << 8 | device`` for the numbered one, with the device's ordinal relative to the current
+one (0 on the CPU).
 
 The blocks of a process form a stack, because torch's default generators belong to the process. The
 innermost block runs; every stream below it on the stack holds its own snapshot of the generators.
@@ -23,8 +24,8 @@ from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import streams
 from ..distributed.mesh import RankFields
-from ..generators.accelerator import AcceleratorSink
-from ..generators.adapters import TorchSink
+from ..generators.accelerator import AcceleratorGenerators
+from ..generators.torch_rng import TorchGenerator
 from .fork_rng_stack import (
     Block,
     GeneratorState,
@@ -33,6 +34,7 @@ from .fork_rng_stack import (
     Recording,
     stack,
 )
+from .registry import Registry
 
 CPU = "torch.cpu"
 
@@ -73,33 +75,27 @@ class ForkRng:
     """The named streams of a seeder.
 
     Args:
-        scheme: the seeder's; only ``"philox-v1"`` has named streams.
+        registry: reserves the names of the streams.
         rank_fields: gives the rank field of each name.
-        accelerators: the adapters of the accelerators' default generators.
-        reserve: called with (function, names) when a name is first used; raises if one is taken.
-        scope_at: returns the scope of a rank field, or None before the first ``reseed``.
+        accelerators: the default generators of the accelerators.
+        scope_of: returns the scope for a rank field; raises before the first ``reseed``.
     """
 
     def __init__(
         self,
-        scheme: str,
+        registry: Registry,
         rank_fields: RankFields,
-        accelerators: Sequence[AcceleratorSink],
-        reserve: Callable[[str, tuple[str, ...]], None],
-        scope_at: Callable[[int], derive_ops.Scope | None],
+        accelerators: Sequence[AcceleratorGenerators],
+        scope_of: Callable[[int], derive_ops.Scope],
     ) -> None:
-        self._scheme, self._rank_fields, self._reserve = scheme, rank_fields, reserve
-        self._accelerators, self._scope_at = accelerators, scope_at
+        self._registry, self._rank_fields = registry, rank_fields
+        self._accelerators, self._scope_of = accelerators, scope_of
         self._streams: dict[str, NamedStream] = {}
         self._loaded: dict[str, LoadedState] = {}  # of names that were not used since
 
-    def block(self, name: str, *, index: int | None = None, distinct_over: Any = None) -> ForkBlock:
-        """Return the context manager for :func:`fastseed.fork_rng`."""
-        return ForkBlock(lambda: self, name, index, distinct_over)
-
     def enter(self, name: str, number: int, distinct_over: Any) -> Block:
         """Switch to the stream; ``number`` is 0 for the continuing form, else index + 1."""
-        validation.check_choice("fork_rng", "scheme", self._scheme, ("philox-v1",))
+        self._scope_of(self._rank_fields.default)  # raises before the first reseed
         workers = sys.modules.get("torch.utils.data._utils.worker")
         if workers is not None and workers._worker_info is not None:
             raise RuntimeError(
@@ -108,8 +104,6 @@ class ForkRng:
             )
         for accelerator in self._accelerators:
             accelerator.refuse_capture("fork_rng")
-        if self._scope_at(self._rank_fields.rank) is None:
-            raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
         stream = self._stream(name, distinct_over)
         if number:
             stream = NamedStream(name, stream.rank_field, continues=False)
@@ -125,7 +119,8 @@ class ForkRng:
         if stream is None:
             rank_field = self._rank_fields.of_fork(name, distinct_over)
             kinds = (CPU, *(a.name for a in self._accelerators))
-            self._reserve("fork_rng", tuple(f"{name}/{kind}" for kind in kinds))
+            names = tuple(f"{name}/{kind}" for kind in kinds)
+            self._registry.reserve("fork_rng", names, rank_field)
             stream = self._streams[name] = NamedStream(name, rank_field)
         elif (
             distinct_over is not None
@@ -143,15 +138,13 @@ class ForkRng:
 
     def _begin(self, stream: NamedStream, number: int) -> None:
         """Set torch's default generators to the beginning of the stream, or of a numbered one."""
-        TorchSink().reseed(self._on(stream, CPU, number).key())
+        TorchGenerator().reseed(self._on(stream, CPU, number))
         for accelerator in self._accelerators:
-            accelerator.reseed_members(self._on(stream, accelerator.name, number))
+            accelerator.reseed(self._on(stream, accelerator.name, number))
 
     def _on(self, stream: NamedStream, kind: str, number: int) -> streams.Stream:
         """Return the stream on one kind of device; the number is above the device in each index."""
-        scope = self._scope_at(stream.rank_field)
-        assert scope is not None
-        key, tweak = scope
+        key, tweak = self._scope_of(stream.rank_field)
         name_id = streams.name_id(f"{stream.name}/{kind}")
         return streams.Stream((key, tweak ^ number << 8), name_id, stream.rank_field)
 
@@ -161,12 +154,6 @@ class ForkRng:
             stream.state = None
         self._loaded.clear()
 
-    def rank_field(self, name: str) -> int | None:
-        """Return the rank field of the derived name ``<name>/torch.<kind>``; None if not in use."""
-        parent, _, kind = name.rpartition("/")
-        stream = self._streams.get(parent) if kind.startswith("torch.") else None
-        return None if stream is None else stream.rank_field
-
     # ------------------------------------------------------------------ exact states
 
     def states(self) -> dict[str, torch.Tensor]:
@@ -175,9 +162,7 @@ class ForkRng:
         found.update((s.name, s.state) for s in self._streams.values() if s.state is not None)
         entries = {}
         for name, state in sorted(found.items()):
-            scratch = torch.Generator()
-            scratch.set_state(state.cpu)
-            entries[f"{name}/{CPU}"] = TorchSink(scratch).state()
+            entries[f"{name}/{CPU}"] = state.cpu
             for accelerator, devices in zip(self._accelerators, state.devices, strict=True):
                 if isinstance(devices, list) and devices:
                     entries[f"{name}/{accelerator.name}"] = torch.cat(devices)
@@ -204,15 +189,14 @@ class ForkRng:
             name, _, kind = full_name.rpartition("/")
             if kind != CPU or not name:
                 continue
-            scratch = torch.Generator()
-            _load(key, scratch, held)
+            _check_state(key, torch.Generator(), held)
             devices = []
             for accelerator in self._accelerators:
                 where = f"{name}/{accelerator.name}"
                 devices.append(_device_states(accelerator, *entries.get(where, (where, None))))
                 used |= {where} & entries.keys()
             used.add(full_name)
-            found[name] = LoadedState(GeneratorState(scratch.get_state(), devices), own)
+            found[name] = LoadedState(GeneratorState(held.cpu().clone(), devices), own)
         return found, used
 
     def load_states(self, loaded: dict[str, LoadedState]) -> None:
@@ -229,20 +213,18 @@ class LoadedState(NamedTuple):
     own: bool
 
 
-def _load(key: str, generator: Any, held: Any) -> None:
+def _check_state(key: str, generator: torch.Generator, held: Any) -> None:
     if not (isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1):
         rule = "a 1-D uint8 tensor"
         raise validation.value_error("load_state_dict", f"state[{key!r}]", rule, held)
     try:
-        TorchSink(generator).check(held)
-        if generator.device.type == "cpu":
-            TorchSink(generator).load(held)
-    except (ValueError, RuntimeError) as error:
+        TorchGenerator(generator).check_state(held)
+    except ValueError as error:
         message = f"fastseed.load_state_dict: state[{key!r}] is damaged: {error}"
         raise ValueError(message) from error
 
 
-def _device_states(accelerator: AcceleratorSink, key: str, held: Any) -> Any:
+def _device_states(accelerator: AcceleratorGenerators, key: str, held: Any) -> Any:
     """Return the states of one kind of device; None where none were saved."""
     if held is None:
         return None
@@ -253,7 +235,7 @@ def _device_states(accelerator: AcceleratorSink, key: str, held: Any) -> Any:
         raise validation.value_error("load_state_dict", f"state[{key!r}]", rule, held)
     parts = list(held.cpu().chunk(len(generators)))
     for generator, part in zip(generators, parts, strict=True):
-        _load(key, generator, part)
+        _check_state(key, generator, part)
     return [part.clone() for part in parts]
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..generators.accelerator import AcceleratorSink
+from ..generators.accelerator import AcceleratorGenerators
 
 logger = logging.getLogger("fastseed")
 
@@ -20,14 +20,14 @@ class GeneratorState(NamedTuple):
     """A snapshot of torch's default generators."""
 
     cpu: torch.Tensor
-    devices: Sequence[Any]  # for each accelerator what AcceleratorSink.snapshot returned
+    devices: Sequence[Any]  # for each accelerator what AcceleratorGenerators.snapshot returned
 
     @classmethod
-    def capture(cls, accelerators: Sequence[AcceleratorSink]) -> GeneratorState:
+    def capture(cls, accelerators: Sequence[AcceleratorGenerators]) -> GeneratorState:
         """Return the present state."""
         return cls(torch.default_generator.get_state(), [a.snapshot() for a in accelerators])
 
-    def restore(self, accelerators: Sequence[AcceleratorSink]) -> None:
+    def restore(self, accelerators: Sequence[AcceleratorGenerators]) -> None:
         """Put this state back into torch's default generators."""
         torch.default_generator.set_state(self.cpu)
         for accelerator, held in zip(accelerators, self.devices, strict=True):
@@ -47,7 +47,7 @@ class NamedStream:
 class Block:
     """A block that was entered."""
 
-    def __init__(self, stream: NamedStream, accelerators: Sequence[AcceleratorSink]) -> None:
+    def __init__(self, stream: NamedStream, accelerators: Sequence[AcceleratorGenerators]) -> None:
         self.stream, self.accelerators = stream, accelerators
         self.thread = threading.get_ident()
 
@@ -87,7 +87,7 @@ class ForkStack:
     def enter(
         self,
         stream: NamedStream,
-        accelerators: Sequence[AcceleratorSink],
+        accelerators: Sequence[AcceleratorGenerators],
         begin: Callable[[], None],
     ) -> Block:
         """Switch to ``stream``; ``begin`` sets the generators to its beginning."""
@@ -139,8 +139,7 @@ class ForkStack:
             raise RuntimeError(
                 "fastseed.fork_rng: blocks must be left in the reverse order of entering, but "
                 f"{block.stream.name!r} was left before {inside}; the generators are now as they "
-                f"were before {block.stream.name!r}. Do not suspend a generator or coroutine inside "
-                "a block"
+                "were before it. Do not suspend a generator or coroutine inside a block"
             )
 
     def _check_thread(self) -> None:
@@ -162,8 +161,8 @@ class ForkStack:
             stream.warned = True
             logger.warning(
                 "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead "
-                "of repeating: recomputation by torch.utils.checkpoint draws other numbers than the "
-                "forward pass did; give fork_rng an index=, or checkpoint "
+                "of repeating: recomputation by torch.utils.checkpoint draws other numbers than "
+                "the forward pass did; give fork_rng an index=, or checkpoint "
                 "context_fn=fastseed.fork_rng_contexts",
                 stream.name,
             )

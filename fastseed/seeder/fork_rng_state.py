@@ -1,9 +1,9 @@
 """The part of an exact state that belongs to ``fork_rng`` and to the mesh.
 
-``rng.<rank>.<name>/torch.cpu`` (and ``/torch.cuda``, ...) is where each continuing stream is; a new
-rank takes those that all ranks share from the lowest rank that has them.
-``rng.<rank>.process.mesh`` is the fingerprint of the mesh: on another mesh other ranks share a stream, so exact states are
-left out there and only the coordinates carry over.
+``rng.<rank>.<name>/torch.cpu`` (and ``/torch.cuda``, ...) is where each continuing stream is; a
+new rank takes those that all ranks share from the lowest rank that has them.
+``rng.<rank>.process.mesh`` is the fingerprint of the mesh: on another mesh other ranks share a
+stream, so exact states are left out there and only the coordinates carry over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from ..distributed.mesh import STATE as MESH
 from ..distributed.mesh import RankFields
-from ..generators.adapters import pack
+from ..generators.adapter import pack
 from .fork_rng import ForkRng, LoadedState
 from .registry import Registry
 from .state import RNG, mesh_of, split_key

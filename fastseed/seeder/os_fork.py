@@ -1,7 +1,7 @@
 """``os.fork``: random streams of forked children, and the locks of generators.
 
-A child starts with a copy of its parent's generators. Under ``init(on_os_fork="reseed")`` each child
-gets streams of its own: those of a job with another master seed,
+A child starts with a copy of its parent's generators. Under ``init(on_os_fork="reseed")`` each
+child gets streams of its own: those of a job with another master seed,
 
     master of child k at rank field p = low 64 bits of the key of stream "process.fork", index k,
                                         rank field p, in the scope of the fork
@@ -22,15 +22,19 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from .._backend import native
+from .._utils import validation
 from ..derivation import streams
 from ..derivation.streams import Coordinates
+from ..generators.pool import GeneratorPool
+
+if TYPE_CHECKING:
+    from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
 
@@ -90,17 +94,12 @@ def master_of_child(master_seed: int, rank_field: int, forks: tuple[Fork, ...]) 
     return master_seed
 
 
-class Watched(Protocol):
-    """A seeder whose generators forks respect."""
-
-    def count_child(self) -> Fork | None:
-        """Count a child that is about to be forked; None where children inherit."""
-
-    def become_child(self, fork: Fork) -> None:
-        """Continue as that child, in the child process."""
-
-    def lockable(self) -> Iterator[Any]:
-        """Yield the registered generators of torch and NumPy; pools as their members."""
+def check_mode(mode: Any, scheme: str) -> str | None:
+    """Return the argument ``on_os_fork`` of ``init``."""
+    if mode is None:
+        return None
+    choices = MODES if scheme == "philox-v1" else ("inherit",)
+    return validation.check_choice("init", "on_os_fork", mode, choices)
 
 
 class _ForkHandlers(threading.local):
@@ -108,24 +107,27 @@ class _ForkHandlers(threading.local):
 
     def __init__(self) -> None:
         # Of each fork that this thread is in, as other handlers may fork too: locks, and children.
-        self.pending: list[tuple[list[Any], list[tuple[Watched, Fork]]]] = []
+        self.pending: list[tuple[list[Any], list[tuple[Seeder, Fork]]]] = []
 
     def before(self) -> None:
         """Count the child and take the locks."""
         locks: list[Any] = []
-        children: list[tuple[Watched, Fork]] = []
+        children: list[tuple[Seeder, Fork]] = []
         self.pending.append((locks, children))
         generators: list[torch.Generator] = []
         bits: list[Any] = [np.random.get_bit_generator()]  # type: ignore[attr-defined]
         for seeder in filter(None, [ref() for ref in tuple(_seeders)]):
-            fork = seeder.count_child()
-            if fork is not None:
-                children.append((seeder, fork))
-            for generator in seeder.lockable():
+            if seeder.on_os_fork == "reseed":
+                at = seeder.scope or Coordinates(0, 0, 0)
+                children.append((seeder, seeder.lineage.count_child(at)))
+            for entry in seeder.registry.generators:
+                generator = getattr(entry.adapter, "target", entry.generator)
                 if isinstance(generator, torch.Generator):
                     generators.append(generator)
-                else:
-                    bits.append(generator._bit_generator)
+                elif isinstance(generator, GeneratorPool):
+                    generators += [generator[i] for i in range(len(generator))]
+                elif isinstance(generator, (np.random.Generator, np.random.RandomState)):
+                    bits.append(generator._bit_generator)  # type: ignore[union-attr]
         for lock in sorted({bit.lock for bit in bits}, key=id):
             lock.acquire()
             locks.append(lock)
@@ -139,12 +141,12 @@ class _ForkHandlers(threading.local):
             lock.release()
         for seeder, fork in children if in_child else ():
             try:
-                seeder.become_child(fork)
+                seeder.follow_fork(fork)
             except Exception as error:
                 logger.error("fastseed: in a forked child: %s", error, exc_info=True)
 
 
-_seeders: list[weakref.ref[Watched]] = []
+_seeders: list[weakref.ref[Seeder]] = []
 _handlers = _ForkHandlers()
 
 
@@ -158,7 +160,7 @@ def _install() -> None:
         )
 
 
-def watch(seeder: Watched) -> None:
+def watch(seeder: Seeder) -> None:
     """Let forks respect this seeder's generators from now on."""
     _seeders[:] = [ref for ref in _seeders if ref() is not None]
     _seeders.append(weakref.ref(seeder))

@@ -119,7 +119,7 @@ def test_a_legacy_state_with_a_step_moves_nothing():
     state = {**fastseed.state_dict(), "step": 3, "master_seed": 99}
     with pytest.raises(ValueError, match="step must be 0"):
         fastseed.load_state_dict(state)
-    seeder = fastseed.seeder.api._seeder
+    seeder = fastseed.derivation.context.seeder
     assert (seeder.master_seed, tuple(seeder.scope)) == (42, (1, 2, 0))
 
 

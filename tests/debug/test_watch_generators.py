@@ -165,7 +165,7 @@ class Device:
 def test_an_accelerator_counts_once_it_is_there(tmp_path, monkeypatch):
     device = Device()
     monkeypatch.setattr(watch_generators, "compiled_types", lambda: ["cuda"])
-    monkeypatch.setattr(watch_generators, "AcceleratorSink", lambda kind: device)
+    monkeypatch.setattr(watch_generators, "AcceleratorGenerators", lambda kind: device)
     with Watch(MODEL, path=tmp_path) as watch:
         device.there = [torch.Generator().manual_seed(i) for i in (5, 6)]
         watch.record()

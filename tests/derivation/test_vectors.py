@@ -255,11 +255,11 @@ def test_vectors_native_seeds_on_threads(simd, threads):
 def _public(s: fastseed.Seeder, row: Row, rank: int | None) -> tuple[int, int]:
     _, task, epoch, step, name, _, worker, i = row.inputs
     at = {"task": task, "epoch": epoch, "step": step, "rank": rank, "worker": worker}
-    key = s.key(name, **at, index=i)
-    assert s.seed(name, **at, index=i) == key & TOP64
-    keys = s.derive_keys(1, name=name, **at, start=i)
+    key = s.derive_key(name, **at, index=i)
+    assert s.derive_seed(name, **at, index=i) == key & TOP64
+    keys = s.derive_keys(name, 1, **at, start=i)
     assert keys.tolist() == [[key & TOP64, key >> 64]]
-    assert s.derive_seeds(1, name=name, **at, start=i).tolist() == [key & TOP64]
+    assert s.derive_seeds(name, 1, **at, start=i).tolist() == [key & TOP64]
     return key & TOP64, key >> 64
 
 
@@ -275,15 +275,14 @@ def test_vectors_seeder():
 def test_vectors_seeder_ranges():
     for row in rows_of("seeds"):
         master, task, epoch, step, name, rank, worker, start, n = row.inputs
-        seeds = seeder(master).derive_seeds(
-            n, name=name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, start=start
-        )
+        at = {"task": task, "epoch": epoch, "step": step, "rank": rank, "worker": worker}
+        seeds = seeder(master).derive_seeds(name, n, start=start, **at)
         assert (hashlib.sha256(seeds.numpy().astype("<u8").tobytes()).hexdigest(),) == row.outputs
 
 
 def test_vectors_module_functions():
     fastseed.init(42, 8, 3)
-    keys = fastseed.derive_keys(8, name="numpy", task=1, epoch=7, worker=1, start=5)
+    keys = fastseed.derive_keys("numpy", 8, task=1, epoch=7, worker=1, start=5)
     assert keys[0].tolist() == [0xBA0F30FD3232495F, 0x77D47147EAEC33A5]
     assert fastseed.derive_key("torch.cuda", task=1, epoch=7) == 0x382D35C0365183CF_2D37B41D5160AACF
     shared = fastseed.derive_seed("torch.cuda", task=1, epoch=7, rank=fastseed.SHARED)

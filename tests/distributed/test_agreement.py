@@ -159,12 +159,12 @@ def test_it_works_on_the_process_wide_seeder():
     with pytest.raises(RuntimeError, match=r"verify_agreement: call fastseed\.init"):
         fastseed.distributed.verify_agreement()
     fastseed.init(42)
-    assert context.current("test") is fastseed.seeder.api._seeder
+    assert context.current("test") is fastseed.derivation.context.seeder
     fastseed.distributed.verify_agreement()
 
 
 def test_every_field_is_compared():
-    same = seeder().agreement_record()
+    same = agreement.describe(seeder())
     for field in set(same) - set(agreement._OWN):
         found = agreement.compare([3, 5, 8], [same, same, {**same, field: "another"}])
         assert len(found) == 1 and found[0].startswith(f"{field} is ")

@@ -145,10 +145,10 @@ def test_registrations_are_checked(more, message):
     s = of_rank(2, HERE, 4, distinct_over={"known": ("dp",)})
     with pytest.raises(ValueError, match=rf"fastseed\.register_generator: {message}"):
         s.register_generator(print, **more)
-    assert len(s._registry) == 0
+    assert len(s.registry) == 0
     s.register_generator(print, shared=True, distinct_over=())
     s.register_generator(repr, name="known", distinct_over=("dp",))
-    assert [entry.shared for entry in s._registry] == [True, False]
+    assert [entry.shared for entry in s.registry] == [True, False]
 
 
 def test_streams_are_shared_only_by_ranks_that_agree_on_a_master_seed():
@@ -182,7 +182,7 @@ def test_repr_and_log_line(caplog):
     with caplog.at_level(logging.INFO):
         fastseed.init(42, mesh={"dp": (0, 2), "tp": (0, 2)})
     assert "rank 0 of 4, mesh (dp 0/2, tp 0/2), scheme" in caplog.text
-    assert "mesh=(dp 0/2, tp 0/2)" in repr(fastseed.seeder.api._seeder)
+    assert "mesh=(dp 0/2, tp 0/2)" in repr(fastseed.derivation.context.seeder)
 
 
 def test_pickling_keeps_the_mesh():

@@ -12,7 +12,7 @@ from helpers.support import scramble, snapshot
 
 import fastseed
 from fastseed.random import StreamBank
-from fastseed.seeder.registry import sink_for
+from fastseed.seeder.registry import adapter_for
 
 
 def bank_of(n, name="b", **where):
@@ -156,7 +156,7 @@ def test_bank_as_a_collection():
 def test_a_registered_bank_follows_the_job():
     fastseed.init(42, rank=3, world_size=8)
     own, named, shared = StreamBank(4, name="own"), StreamBank(4), StreamBank(2, name="all")
-    assert sink_for(own) is own
+    assert adapter_for(own).target is own
     fastseed.register_generator(own)
     fastseed.register_generator(named, name="given")
     fastseed.register_generator(shared, shared=True)

@@ -37,7 +37,7 @@ each_call = pytest.mark.parametrize(
 
 
 def some_keys(n: int) -> torch.Tensor:
-    return seeder(42).derive_keys(n, name="draws", task=1)
+    return seeder(42).derive_keys("draws", n, task=1)
 
 
 def draw(name, dtype, keys, shape, **more):

@@ -135,7 +135,7 @@ def keyed():
 
 def batched(device: str) -> torch.Tensor:
     """Derived keys in the shape of torch's batched keys: one a row of an (n, k) result."""
-    return seeder().derive_keys(5, name="environments", task=1).to(device)[:, None]
+    return seeder().derive_keys("environments", 5, task=1).to(device)[:, None]
 
 
 def test_interop_torch_takes_derived_keys(keyed):

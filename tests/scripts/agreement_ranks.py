@@ -1,6 +1,7 @@
 """One rank of a job that goes through every way to agree, or not to; prints the results as JSON.
 
-It runs on four ranks; rank 2 is the one that differs. In the end processes stop and end. FASTSEED_INIT: another rendezvous than the environment's.
+It runs on four ranks; rank 2 is the one that differs. In the end processes stop and end.
+FASTSEED_INIT: another rendezvous than the environment's.
 """
 
 import json
@@ -16,7 +17,8 @@ import torch.distributed as dist
 import fastseed
 from fastseed._utils import version
 from fastseed.derivation import context
-from fastseed.seeder import api
+from fastseed.distributed import agreement
+from fastseed.distributed.agreement import describe
 
 logging.getLogger("fastseed").setLevel(logging.ERROR)  # scopes are repeated on purpose
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -58,9 +60,8 @@ def finish(end=True):
 
 def report(**changes):
     """Let this rank report other values than those of its job."""
-    seeder = context.current("test")
-    record = seeder.agreement_record() | changes
-    seeder.agreement_record = lambda: record
+    record = describe(context.current("test")) | changes
+    agreement.describe = lambda seeder: record
 
 
 def initialise(master):
@@ -77,7 +78,7 @@ def initialise(master):
 found["before init, without a group"] = verify()
 fastseed.init(42, rank=0, world_size=1)
 found["without a group"] = verify()
-api._seeder = context.seeder = None
+context.seeder = None
 
 dist.init_process_group(
     "gloo", init_method=os.environ.get("FASTSEED_INIT"), rank=RANK, world_size=WORLD,
@@ -124,15 +125,16 @@ found["same rank"] = verify()[0]
 start()
 report(**{"mesh coordinates": [RANK % 2, 0]})
 found["same coordinates"] = verify()[0]
+agreement.describe = describe
 version.__version__ = "1"
 start()
 found["agree again"] = verify()[0]
 
 # One rank comes late, as after an error. Then all is well again. So with the first rank.
 for case, late in (("late", ODD), ("first late", 0)):
-    if RANK == late:
+    if late == RANK:
         time.sleep(2.5)
-    found[case] = verify(timeout=1.0 if RANK != late else 30)
+    found[case] = verify(timeout=1.0 if late != RANK else 30)
     found[f"after {case}"] = verify()[0]
 
 # Invalid arguments, or no init, on one rank.

@@ -1,6 +1,6 @@
 """Children of fork in every form; prints what each of them draws, as JSON.
 
-``forked_children.py MODE``, with the argument ``on_os_fork`` of ``init``: ``inherit`` or ``reseed``.
+``forked_children.py MODE``, with the ``on_os_fork`` of ``init``: ``inherit`` or ``reseed``.
 """
 
 import json
@@ -71,7 +71,7 @@ def later():
 
 def about():
     """Return how a process describes itself."""
-    s = fastseed.seeder.api._seeder
+    s = fastseed.derivation.context.seeder
     return {
         "job": [s.master_seed, s.rank, s.world_size, s.data_rank, list(s.scope)],
         "stream_master": s.stream_master,
@@ -100,7 +100,7 @@ for name, generator in {"n": numpy, "t": single, "p": pool, "i": ints.append}.it
 fastseed.register_generator(common.append, shared=True, name="common")
 
 found["before the first reseed"] = child(
-    lambda: [draws()[:3], fastseed.seeder.api._seeder.scope]
+    lambda: [draws()[:3], fastseed.derivation.context.seeder.scope]
 )  # fmt: skip
 fastseed.reseed(1, 4)
 before = generators()

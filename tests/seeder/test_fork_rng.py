@@ -23,7 +23,7 @@ AT = {"task": 1, "epoch": 7, "step": 3}
 def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(*AT.values())
-    yield fastseed.seeder.api._seeder
+    yield fastseed.derivation.context.seeder
     assert stack._blocks == [] and stack._recordings == []
 
 
@@ -321,7 +321,7 @@ def region(x):
 found = []
 for call in (region, torch.compile(region, backend="eager")):
     for _ in range(2):
-        fastseed.seeder.api._seeder.restore(1, 2, 0)
+        fastseed.derivation.context.seeder.restore(1, 2, 0)
         found.append((call(torch.ones(3)), torch.rand(2)))
 assert all(a.equal(b) for values in found for a, b in zip(values, found[0]))
 

@@ -7,7 +7,7 @@ import torch
 from helpers.support import snapshot
 
 import fastseed
-from fastseed.generators.accelerator import AcceleratorSink
+from fastseed.generators.accelerator import AcceleratorGenerators
 from fastseed.seeder.fork_rng_stack import stack
 
 AT = {"task": 1, "epoch": 7, "step": 3}
@@ -30,7 +30,7 @@ class Device:
         self.seed, self.offset = int(state[0]) + 2**63, int(state[1])
 
 
-class Accelerator(AcceleratorSink):
+class Accelerator(AcceleratorGenerators):
     """Two devices that exist only once they are initialised."""
 
     in_one_call = False
@@ -63,14 +63,14 @@ class Accelerator(AcceleratorSink):
 def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(*AT.values())
-    yield fastseed.seeder.api._seeder
+    yield fastseed.derivation.context.seeder
     assert stack._blocks == []
 
 
 @pytest.fixture
 def accelerator(job):
     found = Accelerator()
-    job._accelerators.append(found)
+    job.accelerators.append(found)
     job.restore(*AT.values())
     return found
 
@@ -141,7 +141,7 @@ def test_devices_that_fail_leave_every_generator_as_it_was(job, accelerator, mon
         accelerator.devices[0].manual_seed(3)
         raise OSError("lost")
 
-    monkeypatch.setattr(accelerator, "reseed_members", fail)
+    monkeypatch.setattr(accelerator, "reseed", fail)
     with pytest.raises(OSError, match="lost"):
         fastseed.fork_rng("a").__enter__()
     assert snapshot() == before and accelerator.state() == states

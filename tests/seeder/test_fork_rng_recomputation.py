@@ -45,7 +45,7 @@ class Model:
 
     def run(self, call):
         """Return all gradients, and random numbers after the forward and the backward pass."""
-        fastseed.seeder.api._seeder.restore(1, 7, 0)
+        fastseed.derivation.context.seeder.restore(1, 7, 0)
         x = torch.linspace(-1, 1, 32).view(4, 8).requires_grad_()
         h = x
         for i in range(LAYERS):
@@ -150,14 +150,14 @@ def test_blocks_around_a_checkpoint_and_its_backward_pass(weights, name):
     again, after = model.run(around(WITH_CONTEXTS))
     assert model.repeats() and equal(again, gradients) and equal(after, ends)
     x = torch.ones(4, 8, requires_grad=True)
-    fastseed.seeder.api._seeder.restore(1, 7, 0)
+    fastseed.derivation.context.seeder.restore(1, 7, 0)
     model = Model(weights, numbered=False)
     with fastseed.fork_rng(name):
         WITH_CONTEXTS(model.layer, x, 0).sum().backward()
         after = torch.rand(3)
     first, second = model.masks[0]
     assert first.equal(second)
-    fastseed.seeder.api._seeder.restore(1, 7, 0)
+    fastseed.derivation.context.seeder.restore(1, 7, 0)
     with fastseed.fork_rng(name):
         Model(weights, numbered=False).layer(x, 0)
         assert after.equal(torch.rand(3))

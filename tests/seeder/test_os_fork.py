@@ -211,7 +211,7 @@ def test_the_mode_changes_nothing_in_this_process(mode):
 def test_an_invalid_mode_is_an_error(more):
     with pytest.raises(ValueError, match=r"fastseed\.init: on_os_fork must be one of 'inherit'"):
         fastseed.init(42, **more)
-    assert fastseed.seeder.api._seeder is None
+    assert fastseed.derivation.context.seeder is None
     seeder(scheme="fwr13y", on_os_fork="inherit").reseed(1, 2)
 
 
@@ -222,8 +222,8 @@ def test_the_name_of_the_stream_of_children_is_reserved():
 
 def test_the_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
     fastseed.init(7, on_os_fork="reseed")
-    s = fastseed.seeder.api._seeder
-    s.become_child(Fork(AT, 1))
+    s = fastseed.derivation.context.seeder
+    s.follow_fork(Fork(AT, 1))
     job = seeder(42)
     job.reseed(2, 3)
     fastseed.load_state_dict(job.state_dict())
@@ -238,8 +238,8 @@ def test_the_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
 
 def test_a_child_sent_to_a_spawned_process_stays_a_child():
     s = seeder(on_os_fork="reseed")
-    s.become_child(Fork(AT, 1))
-    s.become_child(Fork(AT, 5))
+    s.follow_fork(Fork(AT, 1))
+    s.follow_fork(Fork(AT, 5))
     twin = pickle.loads(pickle.dumps(s))
     expected = master_of_child(42, 0, (Fork(AT, 1), Fork(AT, 5)))
     assert twin.stream_master == s.stream_master == expected != 42
