@@ -253,7 +253,7 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) 
             dimensions are not those of earlier blocks, or the scheme is ``"fwr13y"``.
         RuntimeError: the block is entered before the first ``reseed``, while a CUDA graph is
             captured, in a DataLoader worker, or while another thread is in a block; or it is left
-            before a block inside it. Inside: ``reseed``, ``load_state_dict``, ``state_dict(rng=True)``.
+            before a block inside it. Inside a block, ``reseed`` and ``load_state_dict`` raise it.
 
     Example:
         >>> import fastseed, torch
