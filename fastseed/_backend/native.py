@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from .._utils import environ
+
 INTERFACE = 7
 """What the Python code expects of ``_generators``: counted up with each change of a signature."""
 
@@ -53,7 +55,7 @@ def _load() -> tuple[Any, Any]:
 
 def _choose() -> None:
     global kernels, generators, missing
-    choice = os.environ.get("FASTSEED_BACKEND", "auto")
+    choice = os.environ.get(environ.BACKEND, "auto")
     if choice not in CHOICES:
         raise ValueError(f"fastseed: FASTSEED_BACKEND must be one of {CHOICES}, got {choice!r}")
     if choice == "reference":

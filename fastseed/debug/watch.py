@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from .._utils import validation
-from ..determinism import launch
+from .._utils import environ, validation
 from ..distributed import discovery
 from .tree_digest import leaves_of, table_of
 from .watch_file import FOLDER, GROUPS, Entry, Writer
@@ -192,10 +191,10 @@ Named = tuple[str, str, Any]  # group, name, what there is
 def _folder(path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
         return Path(path)
-    run = os.environ.get(launch.RUN_DIR)
+    run = os.environ.get(environ.RUN_DIR)
     if not run:
         raise RuntimeError(
-            f"fastseed.Watch: path must be given where {launch.RUN_DIR} is not set, got None"
+            f"fastseed.Watch: path must be given where {environ.RUN_DIR} is not set, got None"
         )
     return Path(run, FOLDER)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import torch
 
 from .._backend import derive_ops, draw_ops, native
+from .._utils import environ
 from .._utils.version import __version__ as __version__
 from ..derivation import context, streams
 from ..derivation.context import current as current
@@ -71,9 +71,9 @@ def init(
         >>> fastseed.get_master_seed()
         42
     """
-    given = os.environ.get("FASTSEED_MASTER_SEED") if master_seed is None else None
+    given = environ.get(environ.MASTER_SEED) if master_seed is None else None
     if given:
-        master_seed = _seed_of("FASTSEED_MASTER_SEED", given)
+        master_seed = _seed_of(environ.MASTER_SEED, given)
     seeder = Seeder(
         master_seed,
         ngpus,

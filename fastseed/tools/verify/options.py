@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..._utils import validation
+from ..._utils import environ, validation
 from ...derivation import streams
 from ...determinism import launch
 from . import logs
@@ -157,13 +157,13 @@ class Options:
     def variables(self, experiment: str, folder: Path) -> dict[str, str]:
         """Return the environment variables of a run in ``folder``."""
         seeded = experiment != "unseeded"
-        remove = {launch.MASTER_SEED, launch.RUN_DIR, *(() if seeded else _SEEDS)}
+        remove = {environ.MASTER_SEED, environ.RUN_DIR, *(() if seeded else _SEEDS)}
         new = {name: value for name, value in os.environ.items() if name not in remove}
         seed = self.seed if seeded else None
         new |= launch.variables(new, seed=seed, deterministic=self.deterministic)
         if not seeded:
             new["PYTHONHASHSEED"] = "random"
-        return {**new, launch.RUN_DIR: str(folder)}
+        return {**new, environ.RUN_DIR: str(folder)}
 
     def document(self) -> dict[str, Any]:
         """Return the options as plain values, for JSON."""

@@ -1,4 +1,4 @@
-"""Planted differences, and which of them a capture and its peers find."""
+"""Planted differences, and which of them a capture and other tools find."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.repositories import git, repository
 from helpers.support import SCRIPTS, clean_environment
 
 from fastseed.tools import environment
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "environment.md"
-# What the planted thing is called, and what a differing line of an output has to hold.
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "docs" / "environment.md"
+# Name of a planted difference, and what a differing line of an output has to hold.
 PLANTED = {
     "a preloaded library": r"libpreloaded",
     "the GPU driver": r"\b550\.2\b",
@@ -34,26 +36,19 @@ PLANTED = {
     "the working folder's commit": r"commit|[Gg]it hash",
 }
 TOOLS = {
-    "ours": "`fastseed env`",
+    "fastseed": "`fastseed env`",
     "collect_env": "`torch.utils.collect_env`",
     "watermark": "`watermark`",
     "pip_freeze": "`pip freeze`, compared",
 }
 SMI = """#!/bin/sh
 case "$1" in
-  --query-gpu=name*) echo "NVIDIA X" ;;
-  --query*) echo "0, NVIDIA X, GPU-1, {0}, v, 1, N/A, N/A, Default, Enabled, 700" ;;
+  --query-gpu=name,uuid*) echo "NVIDIA X, GPU-1, {0}, v, 1, N/A, N/A, Default, Enabled, 700" ;;
+  --query*) echo "NVIDIA X" ;;
   -L) echo "GPU 0: NVIDIA X (UUID: GPU-1)" ;;
   *) echo "| NVIDIA-SMI {0}   Driver Version: {0}   CUDA Version: 13.0 |" ;;
 esac
 """
-
-
-def git(folder, *arguments):
-    subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
-        **{"cwd": folder, "check": True, "capture_output": True, "timeout": 30},
-    )
 
 
 def distribution(site, name, version, direct_url=None):
@@ -77,17 +72,13 @@ def library(path, number):
 
 
 def plant(root, second):
-    """The world A, or with ``second`` the world B: environment and arguments."""
+    """Make the first or the second world; return its environment and arguments."""
     work, site, mine, programs = (root / n for n in ("work", "site", "mylib", "bin"))
     for folder in (site, programs):
         folder.mkdir(exist_ok=True)
     for folder in (work, mine):
         if not folder.exists():
-            folder.mkdir()
-            git(folder, "init", "-q")
-            (folder / "a.py").write_text("x = 1\n")
-            git(folder, "add", "a.py")
-            git(folder, "commit", "-q", "-m", "one")
+            repository(folder)
     if second:
         git(work, "commit", "-q", "--allow-empty", "-m", "two")
         (mine / "a.py").write_text("x = 2\n")
@@ -104,10 +95,11 @@ def plant(root, second):
     smi.chmod(0o755)
     environ = {
         "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": str(site),
+        "PYTHONPATH": f"{site}:{ROOT}",
         "LOADEDMODULES": "gcc/12:cudnn/9.9" if second else "gcc/12:cudnn/9.8",
         "OMP_NUM_THREADS": "1",
         "PYTHONHASHSEED": "0",
+        "FASTSEED_CAPTURE_KEY": str(root / "key"),
     }
     if second:
         environ |= {
@@ -120,10 +112,10 @@ def plant(root, second):
 
 
 def world(root, second):
-    """The folder into which all tools that are here wrote, each what it says of one process."""
+    """Return the folder with the output of each installed tool on one process."""
     environ, arguments = plant(root, second)
-    folder = root / f"told{int(second)}"
-    command = [sys.executable, SCRIPTS / "environment_peers.py", *arguments, folder]
+    folder = root / f"output{int(second)}"
+    command = [sys.executable, SCRIPTS / "environment_baselines.py", *arguments, folder]
     done = subprocess.run(
         list(map(str, [*command, *filter(is_here, TOOLS)])),
         cwd=root / "work",
@@ -148,8 +140,8 @@ def worlds(tmp_path_factory):
 
 
 def differing(worlds, tool):
-    """The lines in which a tool's outputs of the two worlds differ."""
-    if tool == "ours":
+    """Return the lines in which the outputs of a tool differ."""
+    if tool == "fastseed":
         return [
             f"{d.path}: {json.dumps(d.before)} -> {json.dumps(d.after)}"
             for d in environment.diff(*(folder / tool for folder in worlds))
@@ -159,7 +151,7 @@ def differing(worlds, tool):
 
 
 def documented():
-    """The table: tool -> the planted things that it says the tool finds."""
+    """Return tool -> what the table in the documentation says that it finds."""
     found: dict[str, set[str]] = {tool: set() for tool in TOOLS}
     rows = re.findall(r"^\| (.+?) \|(.*)\|$", DOCUMENT.read_text(), re.M)
     for name, cells in rows:
@@ -172,17 +164,17 @@ def documented():
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler to plant libraries")
 @pytest.mark.parametrize("tool", TOOLS)
-def test_what_a_tool_finds_is_what_the_table_says(worlds, tool):
+def test_each_tool_finds_what_the_table_says(worlds, tool):
     if not is_here(tool):
         pytest.skip(f"{tool} is not installed")
     lines = differing(worlds, tool)
     found = {name for name, mark in PLANTED.items() if any(re.search(mark, one) for one in lines)}
     assert found == documented()[tool], "\n".join(lines)
-    if tool == "ours":
+    if tool == "fastseed":
         assert found == set(PLANTED)
 
 
-def test_what_matters_comes_before_where_it_ran():
+def test_differences_are_sorted_by_severity():
     levels = [
         "preload/LD_PRELOAD", "gpu/driver", "torch/cudnn", "packages/torch/version",
         "packages/frobnicator/version", "machine/kernel", "host/name",

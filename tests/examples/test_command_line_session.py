@@ -1,4 +1,4 @@
-"""The terminal session in the README, command by command."""
+"""The terminal session of docs/command-line.md, command by command."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ REPORT = Path("proof/report")
 
 
 def session() -> list[tuple[str, list[str]]]:
-    """Return each command of the section, with its output."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    """Return each command of the page, with its output."""
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     found: list[tuple[str, list[str]]] = []
     for block in re.findall(r"^```console\n(\$ .*?)^```$", text, flags=re.M | re.S):
         continued = False
@@ -58,7 +58,7 @@ def test_output_is_compared():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_the_session_in_the_readme(tmp_path):
+def test_the_session_of_the_page(tmp_path):
     commands = session()
     assert any("fastseed verify" in command for command, _ in commands)
     (tmp_path / "examples").symlink_to(ROOT / "examples")

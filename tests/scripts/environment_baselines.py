@@ -1,8 +1,8 @@
-"""What tools say of this process: LIBRARY SWITCH FOLDER TOOL…. Text goes to FOLDER/TOOL.txt.
+"""Write what tools output on this process: LIBRARY SWITCH FOLDER TOOL…, each to FOLDER/TOOL.txt.
 
-``ours`` writes a capture to FOLDER/ours; the peers are `torch.utils.collect_env`, `watermark` and
-`pip freeze` (what conda-env-compare and its like compare). LIBRARY is mapped and cuDNN's
-`benchmark` set to SWITCH (0 or 1) before, as a training script would have done.
+``fastseed`` writes a capture to FOLDER/fastseed; the others are `torch.utils.collect_env`,
+`watermark` and `pip freeze`. LIBRARY is mapped and cuDNN's `benchmark` set to SWITCH (0 or 1)
+before.
 """
 
 import contextlib
@@ -33,10 +33,10 @@ def pip_freeze(_):
     print(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def ours(folder):
+def fastseed(folder):
     from fastseed.tools import environment
 
-    environment.capture(folder / "ours")
+    environment.capture(folder / "fastseed")
 
 
 library, switch, folder, *tools = sys.argv[1:]
