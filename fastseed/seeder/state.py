@@ -117,10 +117,10 @@ def _own(seeder: Seeder, state: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     others = [key for key in keys if not key.startswith(prefix)]
     if exact and seeder.rank >= state["world_size"]:
         split_key("load_state_dict", prefix + next(iter(exact)), int(state["world_size"]))
-    if others:
-        _add_shared(seeder, state, others, exact)
     if 0 < len(exact.keys() & set(NAMES)) < len(NAMES):
         raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(exact))
+    if others:
+        _add_shared(seeder, state, others, exact)
     return exact, bool(keys)
 
 

@@ -169,7 +169,7 @@ def test_master_seed_rank_scope_and_keys_stay_the_jobs(reseeded):
     assert about["job"] == parent["job"] == [42, 3, 8, 3, [2, 0, 0]]
     assert about["key"] == parent["key"]
     assert parent["stream_master"] == 42 != about["stream_master"]
-    assert f"with streams of master seed {about['stream_master']}" in about["repr"]
+    assert f"streams of master seed {about['stream_master']}" in about["repr"]
 
 
 @needs_fork
