@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-extern "C" void fill_seeds(uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t place,
+extern "C" void fill_seeds(uint64_t key, uint64_t tweak, uint32_t rank_word, uint32_t worker,
                            uint64_t start, int64_t n, uint64_t* out) {
   using Philox = r123::Philox4x32;
   const Philox::key_type k = {{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}};
@@ -12,7 +12,7 @@ extern "C" void fill_seeds(uint64_t key, uint64_t tweak, uint32_t name_id, uint3
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t x = (start + static_cast<uint64_t>(i)) ^ tweak;
     const Philox::ctr_type counter = {
-        {static_cast<uint32_t>(x), static_cast<uint32_t>(x >> 32), name_id, place}};
+        {static_cast<uint32_t>(x), static_cast<uint32_t>(x >> 32), rank_word, worker}};
     const Philox::ctr_type r = philox(counter, k);
     out[i] = r[0] | static_cast<uint64_t>(r[1]) << 32;
   }

@@ -36,7 +36,7 @@ def compile_library(folder: Path) -> Path:
 
 @functools.lru_cache(maxsize=1)
 def fill_seeds() -> Any:
-    """``fill_seeds(key, tweak, name_id, place, start, n, address)``."""
+    """``fill_seeds(key, tweak, rank_word, worker, start, n, address)``."""
     with tempfile.TemporaryDirectory() as folder:  # a loaded library needs no file
         library = ctypes.CDLL(str(compile_library(Path(folder))))
     function = library.fill_seeds
@@ -48,10 +48,10 @@ def fill_seeds() -> Any:
     return function
 
 
-def side(key: int, tweak: int, name_id: int, place: int, n: int, address: int) -> Side:
+def side(key: int, tweak: int, rank_word: int, worker: int, n: int, address: int) -> Side:
     """n seeds from index 0 on, into the memory at ``address``."""
     names = {
-        "fill_seeds": fill_seeds(), "key": key, "tweak": tweak, "name_id": name_id,
-        "place": place, "n": n, "address": address,
+        "fill_seeds": fill_seeds(), "key": key, "tweak": tweak,
+        "rank_word": rank_word, "worker": worker, "n": n, "address": address,
     }  # fmt: skip
-    return Side(LABEL, "fill_seeds(key, tweak, name_id, place, 0, n, address)", names)
+    return Side(LABEL, "fill_seeds(key, tweak, rank_word, worker, 0, n, address)", names)

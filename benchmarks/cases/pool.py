@@ -47,7 +47,8 @@ def _check_reseed(contest: Contest) -> None:
     epoch = next(contest.fastseed.names["epochs"])
     contest.fastseed.run(epochs=iter([epoch]))
     scope = philox.scope_key(MASTER, 1, epoch, 0)
-    keys = philox.derive_keys(scope, philox.name_id(NAME), 0, 0, len(pool))
+    name = philox.name_key(scope, philox.name_words(NAME))
+    keys = philox.derive_keys(name, 0, 0, 0, len(pool))
     kept = np.array([generator.initial_seed() for generator in pool], np.uint64)
     expect(np.array_equal(kept, keys[:, 0]), "the members' seeds")
     for i in np.linspace(0, len(pool) - 1, SAMPLE).astype(int).tolist():

@@ -52,8 +52,8 @@ class Given(Nothing):
 
 def _key(name: str, index: int) -> int:
     scope = philox.scope_key(MASTER, AT.task, AT.epoch, 0)
-    name_id = philox.name_id(name)
-    return philox.stream_key(scope, name_id, 0, 0, index, philox.DOMAIN_SAMPLE)
+    name_key = philox.name_key(scope, philox.name_words(name))
+    return philox.stream_key(name_key, 0, 0, index, philox.DOMAIN_SAMPLE)
 
 
 @contextmanager

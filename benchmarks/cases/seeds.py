@@ -35,7 +35,8 @@ def _against_seed_gen(side: Side) -> Contest:
     def check(contest: Contest) -> None:
         epoch = next(contest.fastseed.names["epochs"])
         scope = philox.scope_key(MASTER, 1, epoch, 0)
-        key = philox.stream_key(scope, philox.name_id("torch.cpu"), 0, 0, 0)
+        name = philox.name_key(scope, philox.name_words("torch.cpu"))
+        key = philox.stream_key(name, 0, 0, 0)
         low = contest.fastseed.run(epochs=iter([epoch])) & (2**64 - 1)
         expect(low == key & (2**64 - 1), "the seed of torch.cpu")
         expect(0 <= baseline.run() < 2**31, "fwr13y's seed")
@@ -55,7 +56,8 @@ def one_seed() -> Contest:
 
 def _right_answer(n: int) -> Any:
     scope = philox.scope_key(MASTER, 1, EPOCH, 0)
-    return philox.derive_seeds(scope, philox.name_id(NAME), 0, 0, n)
+    name = philox.name_key(scope, philox.name_words(NAME))
+    return philox.derive_seeds(name, 0, 0, 0, n)
 
 
 def _expect_seeds(side: Side) -> None:
@@ -114,8 +116,9 @@ def against_random123(n: int, simd: str | None = None) -> Contest:
         raise Unavailable(f"this CPU, or this build, has no {simd} path")
     out = _buffer(n)
     scope = derive_ops.scope_key(MASTER, 1, EPOCH, 0)
-    place = derive_ops.DOMAIN_STREAM << 24
-    baseline = random123.side(*scope, derive_ops.name_id(NAME), place, n, out.data_ptr())
+    name = derive_ops.name_key(scope, derive_ops.name_words(NAME))
+    rank_word = derive_ops.DOMAIN_STREAM << 24
+    baseline = random123.side(*name, rank_word, 0, n, out.data_ptr())
 
     def check(contest: Contest) -> None:
         _expect_seeds(contest.fastseed)

@@ -91,4 +91,11 @@ FS_HD int64_t shuffle_index(const Shuffle& s, int64_t i) {
   return s.n == 1 ? 0 : shuffle_walk(s, shuffle_once(s, i));
 }
 
+// A seed of `bits` bits (31 or 32): no two ranks have the same one of a name, worker and index.
+FS_HD uint64_t narrow_seed(const NameKey& name, uint32_t rank, uint32_t worker, uint64_t index,
+                           int bits) {
+  const Key key = stream_key(Stream{name, with_domain(0, Domain::kNarrow), worker}, index);
+  return static_cast<uint64_t>(shuffle_index(shuffle_of(key, int64_t{1} << bits), rank));
+}
+
 }  // namespace fastseed

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "dispatch.h"
 #include "derive.h"
+#include "dispatch.h"
 
 namespace fastseed {
 namespace {
@@ -46,7 +46,7 @@ const CpuPath* find_path(const std::string& name, const char* what) {
 std::atomic<const CpuPath*> chosen{nullptr};
 
 BlockRange range_of(const Stream& stream, uint64_t start) {
-  return BlockRange{stream.scope.key, stream.scope.tweak, stream.name_id, stream.place, start};
+  return BlockRange{stream.name.key, stream.name.tweak, stream.rank_word, stream.worker, start};
 }
 
 Stores stores_for(int64_t bytes) {

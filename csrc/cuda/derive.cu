@@ -3,7 +3,8 @@
 // Launches are cut where the upper half of the index changes (every 2^32), so that the blocks of
 // one launch have counters that differ in the first word alone. Then the rounds up to the third are
 // partly the same for all of them: 3 of the 20 products (4 where only the low half of a block is
-// wanted) are made once, on the host where the scope is known there.
+// wanted) are made once, on the host where the scope is known there. Where it is in the device's
+// memory, the level of the name is computed once a block of threads.
 #include "derive.h"
 #include "device.cuh"
 
@@ -68,16 +69,16 @@ FS_DEVICE Key folded_block(const FoldedKeys& k, uint32_t w0) {
 }
 
 // ---------------------------------------------------------------- where keys come from
-// `open` is called once a thread; what it returns makes the key of an index from its lower half.
+// Every thread calls `open` once; what it returns makes the key of an index from its lower half.
 
 struct FromValue {
   FoldedKeys keys;
   uint32_t tweak;
 
   FromValue(const Stream& s, uint64_t start)
-      : keys(fold(s.scope.key, static_cast<uint32_t>((start ^ s.scope.tweak) >> 32), s.name_id,
-                  s.place)),
-        tweak(static_cast<uint32_t>(s.scope.tweak)) {}
+      : keys(fold(s.name.key, static_cast<uint32_t>((start ^ s.name.tweak) >> 32), s.rank_word,
+                  s.worker)),
+        tweak(static_cast<uint32_t>(s.name.tweak)) {}
 
   FS_DEVICE const FromValue& open() const {
     return *this;
@@ -105,8 +106,9 @@ struct FromMemory {
   };
 
   FS_DEVICE Open open() const {
-    const Scope scope{load(stream.scope), load(stream.scope + 1)};
-    return Open{Stream{scope, stream.name_id, stream.place}, high};
+    const NameKey name = once_per_block<NameKey>(
+        [&] { return name_key(Scope{load(stream.scope), load(stream.scope + 1)}, stream.name); });
+    return Open{Stream{name, stream.rank_word, stream.worker}, high};
   }
 };
 
@@ -201,7 +203,7 @@ struct ReseedFrom {
   static constexpr int kMinBlocks = 8;
   const uint64_t* seeds;
   const int64_t* indices;
-  uint32_t name_id;
+  Name name;
   int64_t n;
   uint64_t* keys;
   int64_t* positions;
@@ -213,7 +215,7 @@ struct ReseedFrom {
          i += int64_t{at.blocks} * kThreads) {
       const uint64_t index =
           indices == nullptr ? 0 : load(reinterpret_cast<const uint64_t*>(indices) + i);
-      const Key key = key_of_seed(load(seeds + i), name_id, index);
+      const Key key = key_of_seed(load(seeds + i), name, index);
       if (aligned) {
         store(keys + 2 * i, key.lo, key.hi);
       } else {
@@ -298,9 +300,9 @@ void launch_reseed_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint6
                                 "reseed_streams_at", cuda_stream);
 }
 
-void launch_reseed_from_cuda(const uint64_t* seeds, const int64_t* indices, uint32_t name_id,
+void launch_reseed_from_cuda(const uint64_t* seeds, const int64_t* indices, const Name& name,
                              int64_t n, uint64_t* keys, int64_t* positions, void* cuda_stream) {
-  launch(ReseedFrom{seeds, indices, name_id, n, keys, positions, is_aligned(keys, kVectorBytes)},
+  launch(ReseedFrom{seeds, indices, name, n, keys, positions, is_aligned(keys, kVectorBytes)},
          (n + kThreads - 1) / kThreads, "reseed_streams_from", cuda_stream);
 }
 

@@ -12,8 +12,9 @@ namespace fastseed {
 // there when it is replayed.
 struct StreamAt {
   const uint64_t* scope;
-  uint32_t name_id;
-  uint32_t place;
+  Name name;
+  uint32_t rank_word;
+  uint32_t worker;
 };
 
 // As launch_derive_keys and launch_derive_seeds (launch.h).
@@ -32,9 +33,9 @@ void launch_reseed_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_
 void launch_reseed_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* keys,
                         int64_t* positions, void* cuda_stream);
 
-// Key i is key_of_seed(seeds[i], name_id, indices[i], or 0 where `indices` is null); and n
-// positions become 0.
-void launch_reseed_from_cuda(const uint64_t* seeds, const int64_t* indices, uint32_t name_id,
+// Key i is key_of_seed(seeds[i], name, indices[i], or 0 where `indices` is null); and n positions
+// become 0.
+void launch_reseed_from_cuda(const uint64_t* seeds, const int64_t* indices, const Name& name,
                              int64_t n, uint64_t* keys, int64_t* positions, void* cuda_stream);
 
 }  // namespace fastseed

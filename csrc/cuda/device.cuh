@@ -3,8 +3,9 @@
 //
 // A kernel is a struct of its parameters, passed by value, with `kMinBlocks` (how many blocks a
 // multiprocessor has to hold at least: that is its limit of registers) and an operator() that does
-// what one thread of a grid of any size has to do. No thread waits for another, so that a host can
-// run them one after another (tests/csrc/cuda_shim).
+// what one thread of a grid of any size has to do. No thread waits for another, but in
+// once_per_block for the first of its block; so a host can run them one after another
+// (tests/csrc/cuda_shim).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -74,6 +75,18 @@ FS_DEVICE void store(uint64_t* at, uint64_t first, uint64_t second) {
 
 FS_DEVICE uint64_t load(const uint64_t* at) {
   return __ldg(reinterpret_cast<const unsigned long long*>(at));
+}
+
+// What `make` returns, computed by the first thread of a block for all of them. Every thread has to
+// call it, once.
+template <class T, class F>
+FS_DEVICE T once_per_block(const F& make) {
+  __shared__ T made;
+  if (threadIdx.x == 0) {
+    made = make();
+  }
+  __syncthreads();
+  return made;
 }
 
 inline bool is_aligned(const void* address, int64_t bytes) {

@@ -6,8 +6,8 @@
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 
-#include "../cuda/derive.h"
 #include "../cpu/digest.h"
+#include "../cuda/derive.h"
 #include "draw_ops.h"
 #include "shuffle_args.h"
 
@@ -57,14 +57,19 @@ struct Cuda {
 
 // ------------------------------------------------------------------------------- keys
 
-Stream stream_of(int64_t key, int64_t tweak, int64_t name_id, int64_t place) {
+Stream stream_of(int64_t key, int64_t tweak, int64_t rank_word, int64_t worker) {
   return Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
-                static_cast<uint32_t>(name_id),
-                static_cast<uint32_t>(place)};
+                static_cast<uint32_t>(rank_word),
+                static_cast<uint32_t>(worker)};
 }
 
-StreamAt stream_at(const Tensor& scope, int64_t name_id, int64_t place) {
-  return StreamAt{words_of(scope), static_cast<uint32_t>(name_id), static_cast<uint32_t>(place)};
+Name name_of(int64_t lo, int64_t hi) {
+  return Name{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
+}
+
+StreamAt stream_at(const Tensor& scope, Name name, int64_t rank_word, int64_t worker) {
+  return StreamAt{words_of(scope), name, static_cast<uint32_t>(rank_word),
+                  static_cast<uint32_t>(worker)};
 }
 
 void check_seeds(const Tensor& out, const char* op) {
@@ -72,63 +77,67 @@ void check_seeds(const Tensor& out, const char* op) {
                   "fastseed.", op, ": out must be contiguous torch.uint64 of shape (n,)");
 }
 
-void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id, int64_t place,
+void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
                  int64_t start) {
   check_keys(out, "derive_keys");
   const OnDevice device(out);
-  launch_derive_keys_cuda(stream_of(key, tweak, name_id, place), static_cast<uint64_t>(start),
+  launch_derive_keys_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
                           out.size(0), words_of(out), device.stream());
 }
 
-void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
-                    int64_t start) {
+void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
+                    int64_t rank_word, int64_t worker, int64_t start) {
   check_keys(out, "derive_keys_at");
   check_scope(scope, out, "derive_keys_at");
   const OnDevice device(out);
-  launch_derive_keys_cuda(stream_at(scope, name_id, place), static_cast<uint64_t>(start),
-                          out.size(0), words_of(out), device.stream());
+  launch_derive_keys_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+                          static_cast<uint64_t>(start), out.size(0), words_of(out),
+                          device.stream());
 }
 
-void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id, int64_t place,
+void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
                   int64_t start) {
   check_seeds(out, "derive_seeds");
   const OnDevice device(out);
-  launch_derive_seeds_cuda(stream_of(key, tweak, name_id, place), static_cast<uint64_t>(start),
+  launch_derive_seeds_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
                            out.size(0), words_of(out), device.stream());
 }
 
-void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
-                     int64_t start) {
+void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
+                     int64_t rank_word, int64_t worker, int64_t start) {
   check_seeds(out, "derive_seeds_at");
   check_scope(scope, out, "derive_seeds_at");
   const OnDevice device(out);
-  launch_derive_seeds_cuda(stream_at(scope, name_id, place), static_cast<uint64_t>(start),
-                           out.size(0), words_of(out), device.stream());
+  launch_derive_seeds_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+                           static_cast<uint64_t>(start), out.size(0), words_of(out),
+                           device.stream());
 }
 
 void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
-                    int64_t name_id, int64_t place, int64_t start) {
+                    int64_t rank_word, int64_t worker, int64_t start) {
   check_reseed(keys, positions, "reseed_streams");
   const OnDevice device(keys);
-  launch_reseed_cuda(stream_of(key, tweak, name_id, place), static_cast<uint64_t>(start),
+  launch_reseed_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
                      keys.size(0), words_of(keys), longs_of(positions), device.stream());
 }
 
 void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
-                       int64_t name_id, int64_t place, int64_t start) {
+                       int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
+                       int64_t start) {
   check_reseed(keys, positions, "reseed_streams_at");
   check_scope(scope, keys, "reseed_streams_at");
   const OnDevice device(keys);
-  launch_reseed_cuda(stream_at(scope, name_id, place), static_cast<uint64_t>(start), keys.size(0),
-                     words_of(keys), longs_of(positions), device.stream());
+  launch_reseed_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+                     static_cast<uint64_t>(start), keys.size(0), words_of(keys),
+                     longs_of(positions), device.stream());
 }
 
 void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
-                         std::optional<Tensor> indices, int64_t name_id) {
+                         std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
   check_reseed_from(keys, positions, seeds, indices);
   const OnDevice device(keys);
   launch_reseed_from_cuda(words_of(seeds), indices.has_value() ? longs_of(*indices) : nullptr,
-                          static_cast<uint32_t>(name_id), keys.size(0), words_of(keys),
+                          name_of(name_lo, name_hi), keys.size(0), words_of(keys),
                           longs_of(positions), device.stream());
 }
 

@@ -33,16 +33,16 @@ void check_out(const Tensor& out, const char* op, int64_t words) {
 }
 
 // Integers of a schema are signed 64-bit; the derivation's are unsigned: same bits.
-Stream stream_of(int64_t key, int64_t tweak, int64_t name_id, int64_t place) {
+Stream stream_of(int64_t key, int64_t tweak, int64_t rank_word, int64_t worker) {
   return Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
-                static_cast<uint32_t>(name_id),
-                static_cast<uint32_t>(place)};
+                static_cast<uint32_t>(rank_word),
+                static_cast<uint32_t>(worker)};
 }
 
-void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id, int64_t place,
+void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
                  int64_t start) {
   check_out(out, "derive_keys", 2);
-  const Stream stream = stream_of(key, tweak, name_id, place);
+  const Stream stream = stream_of(key, tweak, rank_word, worker);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_keys(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -50,10 +50,10 @@ void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id,
   });
 }
 
-void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t name_id, int64_t place,
+void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
                   int64_t start) {
   check_out(out, "derive_seeds", 1);
-  const Stream stream = stream_of(key, tweak, name_id, place);
+  const Stream stream = stream_of(key, tweak, rank_word, worker);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_seeds(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -93,9 +93,12 @@ void choose_simd_path(std::string name) {
 }  // namespace fastseed
 
 STABLE_TORCH_LIBRARY(fastseed, m) {
-  m.def("derive_keys(Tensor(a!) out, int key, int tweak, int name_id, int place, int start) -> ()");
   m.def(
-      "derive_seeds(Tensor(a!) out, int key, int tweak, int name_id, int place, int start) -> ()");
+      "derive_keys(Tensor(a!) out, int key, int tweak, int rank_word, int worker, int start) -> "
+      "()");
+  m.def(
+      "derive_seeds(Tensor(a!) out, int key, int tweak, int rank_word, int worker, int start) -> "
+      "()");
   m.def("advise_huge_pages(Tensor(a!) out) -> ()");
   m.def("simd_path() -> str");
   m.def("simd_paths() -> str");

@@ -28,9 +28,14 @@ struct Cpu {
 
 // ------------------------------------------------------------------------------- keys
 
-Stream stream_at(const Tensor& scope, int64_t name_id, int64_t place) {
+Name name_of(int64_t lo, int64_t hi) {
+  return Name{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
+}
+
+Stream stream_at(const Tensor& scope, Name name, int64_t rank_word, int64_t worker) {
   const uint64_t* words = static_cast<const uint64_t*>(scope.data_ptr());
-  return Stream{{words[0], words[1]}, static_cast<uint32_t>(name_id), static_cast<uint32_t>(place)};
+  return Stream{name_key(Scope{words[0], words[1]}, name), static_cast<uint32_t>(rank_word),
+                static_cast<uint32_t>(worker)};
 }
 
 void fill_streams(const Tensor& keys, const Tensor& positions, const Stream& stream,
@@ -47,25 +52,28 @@ void fill_streams(const Tensor& keys, const Tensor& positions, const Stream& str
 }
 
 void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
-                    int64_t name_id, int64_t place, int64_t start) {
+                    int64_t rank_word, int64_t worker, int64_t start) {
   check_reseed(keys, positions, "reseed_streams");
   fill_streams(keys, positions,
                Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
-                      static_cast<uint32_t>(name_id),
-                      static_cast<uint32_t>(place)},
+                      static_cast<uint32_t>(rank_word),
+                      static_cast<uint32_t>(worker)},
                start);
 }
 
 void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
-                       int64_t name_id, int64_t place, int64_t start) {
+                       int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
+                       int64_t start) {
   check_reseed(keys, positions, "reseed_streams_at");
   check_scope(scope, keys, "reseed_streams_at");
-  fill_streams(keys, positions, stream_at(scope, name_id, place), start);
+  fill_streams(keys, positions, stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+               start);
 }
 
 void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
-                         std::optional<Tensor> indices, int64_t name_id) {
+                         std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
   check_reseed_from(keys, positions, seeds, indices);
+  const Name name = name_of(name_lo, name_hi);
   uint64_t* key_data = static_cast<uint64_t*>(keys.data_ptr());
   int64_t* position_data = static_cast<int64_t*>(positions.data_ptr());
   const uint64_t* seed_data = static_cast<const uint64_t*>(seeds.data_ptr());
@@ -73,7 +81,7 @@ void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tens
       indices.has_value() ? static_cast<const int64_t*>(indices->data_ptr()) : nullptr;
   parallel(keys.size(0), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Key key = key_of_seed(seed_data[i], static_cast<uint32_t>(name_id),
+      const Key key = key_of_seed(seed_data[i], name,
                                   index_data == nullptr ? 0 : static_cast<uint64_t>(index_data[i]));
       key_data[2 * i] = key.lo;
       key_data[2 * i + 1] = key.hi;
@@ -82,11 +90,11 @@ void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tens
   });
 }
 
-void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
-                    int64_t start) {
+void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
+                    int64_t rank_word, int64_t worker, int64_t start) {
   check_keys(out, "derive_keys_at");
   check_scope(scope, out, "derive_keys_at");
-  const Stream stream = stream_at(scope, name_id, place);
+  const Stream stream = stream_at(scope, name_of(name_lo, name_hi), rank_word, worker);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_keys(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -94,12 +102,12 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_id, int
   });
 }
 
-void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, int64_t place,
-                     int64_t start) {
+void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
+                     int64_t rank_word, int64_t worker, int64_t start) {
   STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.is_contiguous(),
                   "fastseed.derive_seeds_at: out must be contiguous torch.uint64 of shape (n,)");
   check_scope(scope, out, "derive_seeds_at");
-  const Stream stream = stream_at(scope, name_id, place);
+  const Stream stream = stream_at(scope, name_of(name_lo, name_hi), rank_word, worker);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_seeds(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -115,6 +123,8 @@ void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_id, in
   "(Tensor(a!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, " \
   "int offset" parameters ") -> ()"
 
+#define FS_NAMED "int name_lo, int name_hi, int rank_word, int worker, int start"
+
 STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
   m.def(FS_DRAW("bits", ""));
   m.def(FS_DRAW("uniform", ", float span, float shift, float cap"));
@@ -122,17 +132,16 @@ STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
   m.def(FS_DRAW("exponential", ", float scale"));
   m.def(FS_DRAW("bernoulli", ", int threshold"));
   m.def(FS_DRAW("randint", ", int low, int range"));
-  m.def("derive_keys_at(Tensor(a!) out, Tensor scope, int name_id, int place, int start) -> ()");
-  m.def("derive_seeds_at(Tensor(a!) out, Tensor scope, int name_id, int place, int start) -> ()");
+  m.def("derive_keys_at(Tensor(a!) out, Tensor scope, " FS_NAMED ") -> ()");
+  m.def("derive_seeds_at(Tensor(a!) out, Tensor scope, " FS_NAMED ") -> ()");
   m.def(
-      "reseed_streams(Tensor(a!) keys, Tensor(b!) positions, int key, int tweak, int name_id, "
-      "int place, int start) -> ()");
-  m.def(
-      "reseed_streams_at(Tensor(a!) keys, Tensor(b!) positions, Tensor scope, int name_id, "
-      "int place, int start) -> ()");
+      "reseed_streams(Tensor(a!) keys, Tensor(b!) positions, int key, int tweak, int rank_word, "
+      "int worker, int start) -> ()");
+  m.def("reseed_streams_at(Tensor(a!) keys, Tensor(b!) positions, Tensor scope, " FS_NAMED
+        ") -> ()");
   m.def(
       "reseed_streams_from(Tensor(a!) keys, Tensor(b!) positions, Tensor seeds, Tensor? indices, "
-      "int name_id) -> ()");
+      "int name_lo, int name_hi) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {

@@ -9,6 +9,11 @@ namespace {
 
 namespace py = pybind11;
 
+// SHA-256 of "python", "numpy" and "torch.cpu".
+constexpr Name kPython{0x49f28b510ba6a411u, 0xd5e576804681d489u};
+constexpr Name kNumpy{0xda38548eaf0bdd73u, 0x3be43e074a251688u};
+constexpr Name kTorch{0x8680f72c6dee4cd7u, 0x97037b7bfb7a629bu};
+
 // Waits without the GIL for a thread that draws, which may need it.
 void reseed_torch(at::CPUGeneratorImpl& gen, Key key) {
   if (gen.mutex_.try_lock()) {
@@ -28,15 +33,16 @@ void expand_mt19937(uint64_t lo, uint64_t hi, uintptr_t address) {
 // Returns the halves of the key of Python's generator, which only random.seed can set.
 std::pair<uint64_t, uint64_t> reseed_defaults_of_cpu(uint64_t master, uint32_t task, uint32_t epoch,
                                                      uint64_t step, uint32_t rank,
-                                                     uint32_t python_id, uint32_t numpy_id,
-                                                     uint32_t torch_id, uintptr_t address) {
+                                                     uintptr_t address) {
   static const at::Generator& torch_default = at::detail::getDefaultCPUGenerator();
   const Scope scope = scope_key(master, task, epoch, step);
-  const auto key = [&](uint32_t name_id) {
-    return stream_key(Stream{scope, name_id, with_domain(rank, Domain::kStream)}, 0);
+  const uint32_t rank_word = with_domain(rank, Domain::kStream);
+  const auto key = [&](const Name& name) {
+    return stream_key(Stream{name_key(scope, name), rank_word, 0}, 0);
   };
-  reseed_torch(*at::check_generator<at::CPUGeneratorImpl>(torch_default), key(torch_id));
-  const Key numpy = key(numpy_id), python = key(python_id);
+  // Together: the CPU overlaps three chains of multiplications.
+  const Key torch = key(kTorch), python = key(kPython), numpy = key(kNumpy);
+  reseed_torch(*at::check_generator<at::CPUGeneratorImpl>(torch_default), torch);
   expand_mt19937(numpy.lo, numpy.hi, address);
   return {python.lo, python.hi};
 }

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "../core/shuffle.h"
 #include "../cpu/derive.h"
 #include "cpu_generator.h"
 #include "../ops/parallel.h"
@@ -184,20 +185,28 @@ PYBIND11_MODULE(_generators, m) {
     const Scope scope = scope_key(master, task, epoch, step);
     return std::make_pair(scope.key, scope.tweak);
   });
+  m.def("name_key", [](uint64_t key, uint64_t tweak, uint64_t name_lo, uint64_t name_hi) {
+    const NameKey found = name_key(Scope{key, tweak}, Name{name_lo, name_hi});
+    return std::make_pair(found.key, found.tweak);
+  });
   m.def("stream_key",
-        [](uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t rank_word, uint64_t index) {
-          const Key found = stream_key(Stream{{key, tweak}, name_id, rank_word}, index);
+        [](uint64_t key, uint64_t tweak, uint32_t rank_word, uint32_t worker, uint64_t index) {
+          const Key found = stream_key(Stream{{key, tweak}, rank_word, worker}, index);
           return std::make_pair(found.lo, found.hi);
         });
+  m.def("narrow_seed", [](uint64_t key, uint64_t tweak, uint32_t rank, uint32_t worker,
+                          uint64_t index, int bits) {
+    return narrow_seed(NameKey{key, tweak}, rank, worker, index, bits);
+  });
   m.def("reseed", [](const at::Generator& gen, uint64_t lo, uint64_t hi) {
     py::gil_scoped_release release;
     reseed_any(gen, Key{lo, hi});
   });
   m.def("default_generators", &default_generators);
   m.def("reseed_defaults", [](const std::string& type, int64_t current, uint64_t key,
-                              uint64_t tweak, uint32_t name_id, uint32_t place) {
+                              uint64_t tweak, uint32_t rank_word, uint32_t worker) {
     py::gil_scoped_release release;
-    reseed_defaults(type, current, Stream{{key, tweak}, name_id, place});
+    reseed_defaults(type, current, Stream{{key, tweak}, rank_word, worker});
   });
   m.def("current_device",
         [](const std::string& type) { return hooks_of(type).getCurrentDevice(); });
@@ -206,9 +215,9 @@ PYBIND11_MODULE(_generators, m) {
       .def(py::init<std::vector<at::Generator>>())
       .def("__len__", &Pool::size)
       .def("reseed",
-           [](const Pool& pool, uint64_t key, uint64_t tweak, uint32_t name_id, uint32_t place) {
+           [](const Pool& pool, uint64_t key, uint64_t tweak, uint32_t rank_word, uint32_t worker) {
              py::gil_scoped_release release;
-             pool.reseed(Stream{{key, tweak}, name_id, place});
+             pool.reseed(Stream{{key, tweak}, rank_word, worker});
            })
       .def("manual_seed", [](const Pool& pool, py::buffer seeds) {
         const py::buffer_info info = seeds.request();
@@ -223,7 +232,7 @@ PYBIND11_MODULE(_generators, m) {
       });
 
   m.attr("TORCH_VERSION") = TORCH_VERSION;
-  m.attr("INTERFACE") = 7;  // see fastseed/_backend/native.py
+  m.attr("INTERFACE") = 9;  // see fastseed/_backend/native.py
   m.def("simd_path", &simd_path);
   m.def("choose_simd_path", &set_simd_path);
 }

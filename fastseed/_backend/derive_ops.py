@@ -19,9 +19,11 @@ from .reference.philox import (
     SHARED_RANK,
     U32,
     U64,
+    Name,
+    NameKey,
     Scope,
     mt19937_state,
-    name_id,
+    name_words,
 )
 
 __all__ = [
@@ -32,6 +34,8 @@ __all__ = [
     "SHARED_RANK",
     "U32",
     "U64",
+    "Name",
+    "NameKey",
     "Scope",
     "backend",
     "derive_keys",
@@ -41,7 +45,9 @@ __all__ = [
     "fill_seeds",
     "fill_shuffle",
     "mt19937_state",
-    "name_id",
+    "name_key",
+    "name_words",
+    "narrow_seed",
     "scope_key",
     "set_simd",
     "shuffle_index",
@@ -70,38 +76,66 @@ def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
     return scope
 
 
+def name_key(scope: Scope, name: Name) -> NameKey:
+    """See :func:`fastseed._backend.reference.philox.name_key`."""
+    if native.generators is None:
+        return philox.name_key(scope, name)
+    key: NameKey = native.generators.name_key(*scope, *name)
+    return key
+
+
 def stream_key(
-    scope: Scope, name: int, rank: int, worker: int, i: int, domain: int = DOMAIN_STREAM
+    name: NameKey, rank: int, worker: int, index: int, domain: int = DOMAIN_STREAM
 ) -> int:
     """See :func:`fastseed._backend.reference.philox.stream_key`."""
     if native.generators is None:
-        return philox.stream_key(scope, name, rank, worker, i, domain)
-    lo, hi = native.generators.stream_key(*scope, name, rank | domain << 24, worker << 40 | i)
+        return philox.stream_key(name, rank, worker, index, domain)
+    lo, hi = native.generators.stream_key(*name, rank | domain << 24, worker, index)
     key: int = lo | hi << 64
     return key
 
 
+def narrow_seed(name: NameKey, rank: int, worker: int, index: int, bits: int) -> int:
+    """See :func:`fastseed._backend.reference.shuffle.narrow_seed`."""
+    if native.generators is None:
+        return _reference_shuffle.narrow_seed(name, rank, worker, index, bits)
+    seed: int = native.generators.narrow_seed(*name, rank, worker, index, bits)
+    return seed
+
+
 def fill_keys(
-    out: torch.Tensor, scope: Scope, name: int, rank: int, start: int, domain: int = DOMAIN_STREAM
+    out: torch.Tensor,
+    name: NameKey,
+    rank: int,
+    worker: int,
+    start: int,
+    domain: int = DOMAIN_STREAM,
 ) -> None:
     """Write the keys of indices ``start``, ``start + 1``, ... into ``out``, (n, 2) uint64."""
     if native.kernels is None:
-        out.numpy()[:] = philox.derive_keys(scope, name, rank, start, len(out), domain)
+        out.numpy()[:] = philox.derive_keys(name, rank, worker, start, len(out), domain)
         return
+    key, tweak = name
     native.kernels.derive_keys(
-        out, _signed(scope[0]), _signed(scope[1]), name, rank | domain << 24, _signed(start)
+        out, _signed(key), _signed(tweak), rank | domain << 24, worker, _signed(start)
     )
 
 
 def fill_seeds(
-    out: torch.Tensor, scope: Scope, name: int, rank: int, start: int, domain: int = DOMAIN_STREAM
+    out: torch.Tensor,
+    name: NameKey,
+    rank: int,
+    worker: int,
+    start: int,
+    domain: int = DOMAIN_STREAM,
 ) -> None:
     """Write the seeds of indices ``start``, ``start + 1``, ... into ``out``, (n,) uint64."""
     if native.kernels is None:
-        out.numpy()[:] = philox.derive_seeds(scope, name, rank, start, len(out), domain)
+        out.numpy()[:] = philox.derive_seeds(name, rank, worker, start, len(out), domain)
         return
+    key, tweak = name
     native.kernels.derive_seeds(
-        out, _signed(scope[0]), _signed(scope[1]), name, rank | domain << 24, _signed(start)
+        out, _signed(key), _signed(tweak), rank | domain << 24, worker, _signed(start)
     )
 
 
@@ -117,28 +151,28 @@ def empty_like_keys(*shape: int, dtype: torch.dtype = torch.uint64) -> torch.Ten
 
 
 def derive_keys(
-    scope: Scope, name: int, rank: int, start: int, n: int, domain: int = DOMAIN_STREAM
+    name: NameKey, rank: int, worker: int, start: int, n: int, domain: int = DOMAIN_STREAM
 ) -> U64:
     """See :func:`fastseed._backend.reference.philox.derive_keys`."""
     out = empty_like_keys(n, 2)
-    fill_keys(out, scope, name, rank, start, domain)
+    fill_keys(out, name, rank, worker, start, domain)
     array: U64 = out.numpy()
     return array
 
 
 def derive_seeds(
-    scope: Scope, name: int, rank: int, start: int, n: int, domain: int = DOMAIN_STREAM
+    name: NameKey, rank: int, worker: int, start: int, n: int, domain: int = DOMAIN_STREAM
 ) -> U64:
     """See :func:`fastseed._backend.reference.philox.derive_seeds`."""
     out = empty_like_keys(n)
-    fill_seeds(out, scope, name, rank, start, domain)
+    fill_seeds(out, name, rank, worker, start, domain)
     array: U64 = out.numpy()
     return array
 
 
-def shuffle_key(scope: Scope, name: int, n: int) -> int:
+def shuffle_key(scope: Scope, name: Name, n: int) -> int:
     """The 128-bit key of the order of ``n`` numbers; step 0 of the scope's epoch is meant."""
-    return stream_key(scope, name, 0, 0, n, DOMAIN_SHUFFLE)
+    return stream_key(name_key(scope, name), 0, 0, n, DOMAIN_SHUFFLE)
 
 
 def fill_shuffle(out: torch.Tensor, key: int, n: int, start: int, stride: int) -> None:

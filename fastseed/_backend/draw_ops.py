@@ -18,7 +18,8 @@ from .reference import draws, philox, shuffle
 
 _DRAW = "Tensor(a!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, int offset"
 _RESEED = "Tensor(a!) keys, Tensor(b!) positions"
-_PLACED = "int name_id, int place, int start"
+_STREAM = "int rank_word, int worker, int start"
+_NAMED = f"Tensor scope, int name_lo, int name_hi, {_STREAM}"
 
 SCHEMAS = {
     "draw_bits": _DRAW,
@@ -27,16 +28,15 @@ SCHEMAS = {
     "draw_exponential": f"{_DRAW}, float scale",
     "draw_bernoulli": f"{_DRAW}, int threshold",
     "draw_randint": f"{_DRAW}, int low, int range",
-    "derive_keys_at": f"Tensor(a!) out, Tensor scope, {_PLACED}",
-    "derive_seeds_at": f"Tensor(a!) out, Tensor scope, {_PLACED}",
-    "reseed_streams": f"{_RESEED}, int key, int tweak, {_PLACED}",
-    "reseed_streams_at": f"{_RESEED}, Tensor scope, {_PLACED}",
-    "reseed_streams_from": f"{_RESEED}, Tensor seeds, Tensor? indices, int name_id",
+    "derive_keys_at": f"Tensor(a!) out, {_NAMED}",
+    "derive_seeds_at": f"Tensor(a!) out, {_NAMED}",
+    "reseed_streams": f"{_RESEED}, int key, int tweak, {_STREAM}",
+    "reseed_streams_at": f"{_RESEED}, {_NAMED}",
+    "reseed_streams_from": f"{_RESEED}, Tensor seeds, Tensor? indices, int name_lo, int name_hi",
     "shuffle": "Tensor(a!) out, int lo, int hi, int n, int start, int stride",
 }
 """What follows the name of each operator, up to ``) -> ()``."""
 
-SHARED_PLACE = philox.SHARED_RANK | philox.DOMAIN_STREAM << 24
 _LOW64 = 2**64 - 1
 _KINDS = {
     torch.float16: "float16",
@@ -113,48 +113,60 @@ def _randint(*arguments: Any) -> None:
     _fill(lambda k, p, start, count: draws.randint(k, p, start, count, low, range_), *where)
 
 
-def _derive_keys(out: torch.Tensor, scope: Sequence[int], name: int, place: int, at: int) -> None:
-    pair = scope[0] & _LOW64, scope[1] & _LOW64
-    out.numpy()[:] = philox.derive_keys(pair, name, place, at & _LOW64, len(out), 0)
+def _pair(low: int, high: int) -> tuple[int, int]:
+    """Two integers of a schema as the unsigned ones that have their bits."""
+    return low & _LOW64, high & _LOW64
+
+
+def _name_key(scope: torch.Tensor, name_lo: int, name_hi: int) -> philox.NameKey:
+    key, tweak = scope.tolist()
+    return philox.name_key((key, tweak), _pair(name_lo, name_hi))
+
+
+def _derive_keys(
+    out: torch.Tensor, name: philox.NameKey, rank_word: int, worker: int, start: int
+) -> None:
+    out.numpy()[:] = philox.derive_keys(
+        name, rank_word, worker, start & _LOW64, len(out), domain=0
+    )
 
 
 def _derive_keys_at(
-    out: torch.Tensor, scope: torch.Tensor, name: int, place: int, start: int
-) -> None:
-    _derive_keys(out, scope.tolist(), name, place, start)
+    out: torch.Tensor, scope: torch.Tensor, name_lo: int, name_hi: int,
+    rank_word: int, worker: int, start: int,
+) -> None:  # fmt: skip
+    _derive_keys(out, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
 
 
-def _derive_seeds_at(
-    out: torch.Tensor, scope: torch.Tensor, name: int, place: int, start: int
-) -> None:
+def _derive_seeds_at(out: torch.Tensor, *at: Any) -> None:
     keys = torch.empty(len(out), 2, dtype=torch.uint64, device="cpu")
-    _derive_keys(keys, scope.tolist(), name, place, start)
+    _derive_keys_at(keys, *at)
     out.copy_(keys[:, 0])
 
 
 def _reseed(
     keys: torch.Tensor, positions: torch.Tensor,
-    key: int, tweak: int, name: int, place: int, start: int,
+    key: int, tweak: int, rank_word: int, worker: int, start: int,
 ) -> None:  # fmt: skip
-    _derive_keys(keys, (key, tweak), name, place, start)
+    _derive_keys(keys, _pair(key, tweak), rank_word, worker, start)
     positions.zero_()
 
 
-def _reseed_at(
-    keys: torch.Tensor, positions: torch.Tensor, scope: torch.Tensor,
-    name: int, place: int, start: int,
-) -> None:  # fmt: skip
-    key, tweak = scope.tolist()
-    _reseed(keys, positions, key, tweak, name, place, start)
+def _reseed_at(keys: torch.Tensor, positions: torch.Tensor, *at: Any) -> None:
+    _derive_keys_at(keys, *at)
+    positions.zero_()
 
 
 def _reseed_from(
     keys: torch.Tensor, positions: torch.Tensor, seeds: torch.Tensor,
-    indices: torch.Tensor | None, name: int,
+    indices: torch.Tensor | None, name_lo: int, name_hi: int,
 ) -> None:  # fmt: skip
     at = [0] * len(keys) if indices is None else indices.tolist()
     for row, (seed, i) in enumerate(zip(seeds.tolist(), at, strict=True)):
-        _derive_keys(keys[row : row + 1], philox.scope_key(seed, 0, 0, 0), name, SHARED_PLACE, i)
+        scope = philox.scope_key(seed, 0, 0, 0)
+        name = philox.name_key(scope, _pair(name_lo, name_hi))
+        key = philox.stream_key(name, philox.SHARED_RANK, 0, i & _LOW64)
+        keys[row] = torch.tensor([key & _LOW64, key >> 64], dtype=torch.uint64)
     positions.zero_()
 
 

@@ -40,7 +40,7 @@ def order_key(function: str, n: int, task: Any, epoch: Any, name: str, master_se
             function, "master_seed", master_seed, 0, streams.MAX_MASTER
         )
     at = streams.check_coordinates(function, task, epoch, 0)
-    return derive_ops.shuffle_key(derive_ops.scope_key(master_seed, *at), streams.name_id(name), n)
+    return derive_ops.shuffle_key(derive_ops.scope_key(master_seed, *at), streams.name_words(name), n)
 
 
 def shuffled_index(

@@ -27,9 +27,8 @@ from .discovery import found_in
 from .shared_scope import ScopeCell, Wrapper
 from .worker_seeding import Job
 
-MAX_INDEX = 2**48 - 1
-MAX_OCCURRENCE = 2**16 - 1
-_SHIFT = 48
+MAX_INDEX = streams.MAX_INDEX
+MAX_OCCURRENCE = streams.MAX_WORKER
 
 _NAME = "sample"  # the stream of the form that leaves all generators alone
 
@@ -110,33 +109,37 @@ def count_occurrences(sampler: Any) -> Sampler[Any]:
 
 
 class _Streams:
-    """What samples of one (task, epoch) draw from."""
+    """What samples of one (task, epoch) draw from. A sample is its index and its occurrence."""
 
     def __init__(self, owner: Job, task: int, epoch: int) -> None:
         self.owner, self.task, self.epoch = owner, task, epoch
         self.scope = derive_ops.scope_key(owner.master_seed, task, epoch, 0)
         self.process = worker_seeding.process()
         self.own = list(self.process.adapters.items())
+        self._names: dict[str, derive_ops.NameKey] = {}
         self.others: tuple[Registration, ...] = ()
         self.settled = False
 
-    def stream(self, name: str, number: int) -> Stream:
-        """Return the stream of a sample: its key is that of index ``number``."""
-        key, tweak = self.scope
-        scope = key, tweak ^ number
-        return Stream(scope, streams.name_id(name), 0, derive_ops.DOMAIN_SAMPLE)
+    def stream(self, name: str, sample: tuple[int, int]) -> Stream:
+        """Return the stream of a sample, an index and an occurrence: its key is that of index 0."""
+        found = self._names.get(name)
+        if found is None:
+            found = derive_ops.name_key(self.scope, streams.name_words(name))
+            self._names[name] = found
+        index, occurrence = sample
+        return Stream(found, 0, occurrence, derive_ops.DOMAIN_SAMPLE).numbered(index)
 
     def look(self, dataset: Any) -> None:
         """Find the generators that the data set holds."""
         entries = tuple(e for e in self.owner.entries if not worker_seeding.out_of_reach(e))
         self.others = (*entries, *found_in(dataset, self.owner.entries))
 
-    def set(self, number: int) -> None:
+    def set(self, sample: tuple[int, int]) -> None:
         """Give every generator what belongs to this sample."""
         for name, adapter in self.own:
-            adapter.reseed(self.stream(name, number))
+            adapter.reseed(self.stream(name, sample))
         for entry in self.others:
-            stream = self.stream(entry.name, number)
+            stream = self.stream(entry.name, sample)
             if entry.adapter.is_bulk:  # its key is the scope of the members' keys
                 key = stream.key()
                 stream = streams.stream_in((key & LOW64, key >> 64), entry.name, 0)
@@ -280,8 +283,8 @@ class PerSample(Dataset[Any], Wrapper):
 
     # -------------------------------------------------------------- samples
 
-    def _number(self, index: Any) -> int:
-        """The sample number that keys are made from."""
+    def _sample(self, index: Any) -> tuple[int, int]:
+        """The index and the occurrence that keys are made from."""
         if type(index) is not int:
             try:
                 if isinstance(index, bool):
@@ -300,7 +303,7 @@ class PerSample(Dataset[Any], Wrapper):
             raise IndexError(
                 f"fastseed.data.per_sample: index must be in [0, {MAX_INDEX}], got {number}"
             )
-        return number | index.occurrence << _SHIFT if isinstance(index, Repeat) else number
+        return number, index.occurrence if isinstance(index, Repeat) else 0
 
     def __getitem__(self, index: Any) -> Any:
         return self._fetch((index,))[0]
@@ -314,7 +317,7 @@ class PerSample(Dataset[Any], Wrapper):
         if self.generator is not None:
             make = _MAKE[self.generator]
             method, now = getattr(self.dataset, self.method), self._now()
-            return [method(i, make(now.stream(_NAME, self._number(i)).key())) for i in indices]
+            return [method(i, make(now.stream(_NAME, self._sample(i)).key())) for i in indices]
         if get_worker_info() is not None:
             return [self._one(i) for i in indices]
         restore = self._now().save()
@@ -324,14 +327,14 @@ class PerSample(Dataset[Any], Wrapper):
             restore()
 
     def _one(self, index: Any) -> Any:
-        number = self._number(index)
+        sample = self._sample(index)
         now = self._now()
-        now.set(number)
-        sample = self.dataset[index]
+        now.set(sample)
+        found = self.dataset[index]
         if not now.settled:  # it may have made generators for itself just now
             now.look(self.dataset)
             now.settled = True
-        return sample
+        return found
 
 
 def per_sample(dataset: Any, generator: str | None = None, *, method: str | None = None) -> Any:
@@ -367,7 +370,7 @@ def per_sample(dataset: Any, generator: str | None = None, *, method: str | None
     more than once in an epoch, see :func:`count_occurrences`.
 
     Args:
-        dataset: a map-style data set, indexed by integers of [0, 2**48).
+        dataset: a map-style data set, indexed by integers of [0, 2**64).
         generator: ``"numpy"`` for a :class:`numpy.random.Generator` (``default_rng(key)``),
             ``"torch"`` for a CPU :class:`torch.Generator`.
         method: with ``generator``, the name of the method to call as ``method(index, rng)``;

@@ -18,7 +18,7 @@ from .sample_rng import Repeat
 
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 14  # indices made at a time: soon, then in bulk
 _VERSION = 1
-_STATE = ("version", "n", "name_id", "shuffle", "master_seed", "task", "epoch", "position")
+_STATE = ("version", "n", "name", "shuffle", "master_seed", "task", "epoch", "position")
 
 
 class _Plan(NamedTuple):
@@ -108,7 +108,7 @@ class ShuffleSampler(Sampler[int]):
         self.task: int | None = None
         self.epoch: int | None = None
         self._seek: int | None = None
-        self._loaded: dict[str, int] | None = None
+        self._loaded: dict[str, Any] | None = None
         self._latest: tuple[int, int, int, _Progress] | None = None  # master, task, epoch
 
     def __repr__(self) -> str:
@@ -261,8 +261,8 @@ class ShuffleSampler(Sampler[int]):
 
     # ------------------------------------------------------------------ state
 
-    def state_dict(self) -> dict[str, int]:
-        """Where the latest iteration is, in a few ints, the same on all ranks.
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest iteration is, in a few ints and the name, the same on all ranks.
 
         It counts indices that were *taken*. Worker processes take some ahead: a
         ``ResumableLoader`` counts those that were delivered.
@@ -281,12 +281,12 @@ class ShuffleSampler(Sampler[int]):
             master, task, epoch, progress = self._latest
             position = progress.position()
         values = (
-            _VERSION, self.n, streams.name_id(self.name), int(self.shuffle),
+            _VERSION, self.n, self.name, int(self.shuffle),
             master, task, epoch, position,
         )  # fmt: skip
         return dict(zip(_STATE, values, strict=True))
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Begin the next iteration where ``state`` was taken, on any number of ranks.
 
         It has to be an iteration of the same epoch: ``iter()`` raises RuntimeError otherwise, as
@@ -299,14 +299,14 @@ class ShuffleSampler(Sampler[int]):
         function = "data.ShuffleSampler.load_state_dict"
         if not isinstance(state, dict) or set(state) != set(_STATE):
             raise _refuse(f"state must be a dict of {', '.join(_STATE)}", state)
-        here = (_VERSION, self.n, streams.name_id(self.name), int(self.shuffle))
+        here = (_VERSION, self.n, self.name, int(self.shuffle))
         for field, value in zip(_STATE, here, strict=False):
-            if type(state[field]) is not int or state[field] != value:
-                raise _refuse(f"state[{field!r}] must be {value}, this sampler's", state[field])
+            if type(state[field]) is not type(value) or state[field] != value:
+                raise _refuse(f"state[{field!r}] must be {value!r}, this sampler's", state[field])
         most = (streams.MAX_MASTER, streams.MAX_TASK, streams.MAX_EPOCH, self.n)
         for field, limit in zip(_STATE[len(here) :], most, strict=True):
             validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
-        self._loaded = {field: int(state[field]) for field in _STATE}
+        self._loaded = {**state, **{f: int(state[f]) for f in _STATE if f != "name"}}
         self._seek = None
 
 
@@ -334,11 +334,11 @@ def _chunk(plan: _Plan, at: int, size: int) -> list[int]:
     return found
 
 
-def _resumed(loaded: dict[str, int], master: int, task: int, epoch: int) -> int:
+def _resumed(loaded: dict[str, Any], master: int, task: int, epoch: int) -> int:
     """The position at which an iteration of (task, epoch) begins after a state was loaded."""
     there = loaded["master_seed"], loaded["task"], loaded["epoch"]
     if (master, task, epoch) == there:
-        return loaded["position"]
+        return int(loaded["position"])
     if loaded["position"] in (0, loaded["n"]):  # between epochs
         return 0
     raise RuntimeError(

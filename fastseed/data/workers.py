@@ -9,6 +9,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from .._backend.compile import eager
 from .._utils import validation
+from ..derivation import streams
 from ..seeder import api
 from . import shared_scope, worker_seeding
 from .discovery import found_in
@@ -186,9 +187,8 @@ class _WorkerInit:
 
     def __call__(self, worker_id: int) -> None:
         """In a worker that was forked, of a process where ``reseed`` was called."""
-        _plain_setup()(
-            validation.check_int("data.worker_init_fn", "worker_id", worker_id, 0, 2**24 - 2)
-        )
+        most = streams.MAX_WORKER - 1
+        _plain_setup()(validation.check_int("data.worker_init_fn", "worker_id", worker_id, 0, most))
 
     def __reduce__(self) -> Any:
         return (_sent, (_plain_setup(),)) if worker_seeding.spawning() else "worker_init_fn"

@@ -2,7 +2,7 @@
 
 A *scope* is a point in time of the job (task, epoch, step) under a master seed; a *stream* is a
 named generator on a rank. Everything here checks its arguments and then asks :mod:`fastseed._backend.derive_ops`. The only state is a
-cache of name ids.
+cache of names.
 """
 
 from __future__ import annotations
@@ -29,9 +29,15 @@ SHARED = _Shared(derive_ops.SHARED_RANK)
 
 MAX_MASTER = MAX_STEP = 2**64 - 1
 MAX_EPOCH = 2**32 - 1
-MAX_TASK = MAX_WORKER = 2**24 - 1
+MAX_TASK = 2**24 - 1
 MAX_RANK = 2**24 - 2
-MAX_INDEX = 2**40 - 1
+MAX_WORKER = 2**32 - 1
+MAX_INDEX = 2**64 - 1
+MAX_MEMBERS = 2**40
+"""The largest number of members that one call derives, or that a pool or bank has."""
+
+NARROW_BITS = (31, 32)
+"""The sizes of seeds that two ranks never have in common at one point of the job."""
 
 OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
 """The built-in streams."""
@@ -52,18 +58,35 @@ class Coordinates(NamedTuple):
 class Stream(NamedTuple):
     """A named generator on a rank, at one point in time; its members have keys."""
 
-    scope: derive_ops.Scope
-    name_id: int
+    name_key: derive_ops.NameKey
     rank: int
+    worker: int = 0
+    """0: the main process; k + 1: DataLoader worker k."""
     domain: int = derive_ops.DOMAIN_STREAM
+
+    @property
+    def rank_word(self) -> int:
+        """Rank and domain, as native code takes them."""
+        return self.rank | self.domain << 24
 
     def key(self, index: int = 0) -> int:
         """Return the 128-bit key of member ``index``."""
-        return derive_ops.stream_key(self.scope, self.name_id, self.rank, 0, index, self.domain)
+        return derive_ops.stream_key(self.name_key, self.rank, self.worker, index, self.domain)
 
-    def seed(self, bits: int) -> int:
-        """Return a seed of ``bits`` bits for a generator without members."""
-        return self.key() & (1 << bits) - 1
+    def seed(self, bits: int, index: int = 0) -> int:
+        """Return the seed of ``bits`` bits of member ``index``.
+
+        With 31 or 32 bits, two ranks never have the same at one point in time. With more, it is the
+        lowest bits of the key; of samples, which have no rank, always.
+        """
+        if bits in NARROW_BITS and self.domain == derive_ops.DOMAIN_STREAM:
+            return derive_ops.narrow_seed(self.name_key, self.rank, self.worker, index, bits)
+        return self.key(index) & (1 << bits) - 1
+
+    def numbered(self, number: int) -> Stream:
+        """Return the stream whose member i is member ``number ^ i`` of this one."""
+        key, tweak = self.name_key
+        return self._replace(name_key=(key, tweak ^ number))
 
 
 def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordinates:
@@ -101,15 +124,15 @@ def check_rank(function: str, rank: Any) -> int:
     return number
 
 
-@functools.lru_cache(maxsize=4096)
-def name_id(name: str) -> int:
-    """Return the 32-bit id of a stream name."""
-    return derive_ops.name_id(name)
+@functools.lru_cache(maxsize=16384)
+def name_words(name: str) -> derive_ops.Name:
+    """Return what the derivation takes of a name: 128 bits of its SHA-256."""
+    return derive_ops.name_words(name)
 
 
 def stream_in(scope: derive_ops.Scope, name: str, rank: int, worker: int = 0) -> Stream:
     """Return the stream ``name`` of ``rank`` in a scope. Arguments are trusted."""
-    return Stream((scope[0], scope[1] ^ worker << 40), name_id(name), rank)
+    return Stream(derive_ops.name_key(scope, name_words(name)), rank, worker)
 
 
 def stream(master_seed: int, at: Coordinates, name: str, rank: int, worker: int = 0) -> Stream:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .._backend import derive_ops, draw_ops, native
+from .._backend import draw_ops, native
 from ..derivation.streams import Stream
 from .adapter import LOW64
 from .pool import GeneratorPool
@@ -138,9 +138,8 @@ class AcceleratorGenerators:
 
     def _apply(self, stream: Stream) -> None:
         if self.in_one_call:
-            rank_word = stream.rank | derive_ops.DOMAIN_STREAM << 24
             native.generators.reseed_defaults(
-                self.kind, self._current_device(), *stream.scope, stream.name_id, rank_word
+                self.kind, self._current_device(), *stream.name_key, stream.rank_word, stream.worker
             )
             return
         generators = self._default_generators()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 import torch
 
 from .._backend import native
-from ..derivation import streams
 from ..derivation.streams import Coordinates, Stream
 from .adapter import GeneratorAdapter
 from .numpy_rng import NumpyRandomState
@@ -25,7 +24,6 @@ class DefaultGenerators:
         self.adapters: dict[str, GeneratorAdapter] = dict(
             zip(NAMES, (self._python, self._numpy, TorchGenerator()), strict=True)
         )
-        self._ids = [streams.name_id(name) for name in NAMES]
 
     def reseed_in_place(self, master_seed: int, at: Coordinates, rank: int) -> bool:
         """Reseed all three; False, with nothing changed, where that needs :meth:`reseed`."""
@@ -34,9 +32,7 @@ class DefaultGenerators:
         if address is None:
             return False
         with numpy.lock:
-            lo, hi = native.generators.reseed_defaults_of_cpu(
-                master_seed, *at, rank, *self._ids, address
-            )
+            lo, hi = native.generators.reseed_defaults_of_cpu(master_seed, *at, rank, address)
             numpy.clear_gauss()
         self._python.seed(lo | hi << 64)
         return True

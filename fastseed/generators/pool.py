@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .._backend import derive_ops, draw_ops, native
+from .._backend import draw_ops, native
 from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import context, streams
@@ -111,8 +111,7 @@ class GeneratorPool:
     def reseed_members(self, stream: Stream) -> None:
         """Give member i the key of index i of ``stream``."""
         if self._native is not None:
-            rank_word = stream.rank | derive_ops.DOMAIN_STREAM << 24
-            self._native.reseed(*stream.scope, stream.name_id, rank_word)
+            self._native.reseed(*stream.name_key, stream.rank_word, stream.worker)
             return
         for i, generator in enumerate(self._generators):
             TorchGenerator(generator).seed(stream.key(i))

@@ -64,9 +64,10 @@ class StreamBank:
     def __init__(
         self, n: int, device: torch.device | str | int | None = None, name: str = "bank"
     ) -> None:
-        n = validation.check_int("StreamBank", "n", n, 0, streams.MAX_INDEX + 1)
+        n = validation.check_int("StreamBank", "n", n, 0, streams.MAX_MEMBERS)
         self._name = streams.check_name("StreamBank", name)
-        self._name_id = streams.name_id(name)
+        # As an operator takes it; kept, because compiled code cannot hash.
+        self._words = tuple(map(bank_validation.signed, streams.name_words(name)))
         if name in streams.OWN_NAMES:
             raise ValueError(
                 f"fastseed.StreamBank: name must be none of {streams.OWN_NAMES}, got {name!r}"
@@ -138,9 +139,9 @@ class StreamBank:
         draw_ops.refuse_capture(
             "StreamBank.reseed", self.device, "use reseed_from_scope, or call it between replays"
         )
-        key, tweak = (bank_validation.signed(word) for word in stream.scope)
-        place = stream.rank | _STREAM
-        _RESEED(self._keys, self._positions, key, tweak, stream.name_id, place, 0)
+        key, tweak = (bank_validation.signed(word) for word in stream.name_key)
+        rank_word = stream.rank | _STREAM
+        _RESEED(self._keys, self._positions, key, tweak, rank_word, stream.worker, 0)
         self._seeded = True
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
@@ -160,8 +161,9 @@ class StreamBank:
         origin = _origin(function)
         functional.check_tensor(function, "scope", scope, torch.uint64)
         functional.check_place(function, "scope", scope, (2,), self.device)
-        place = origin.rank | _STREAM
-        _RESEED_AT(self._keys, self._positions, scope.contiguous(), self._name_id, place, 0)
+        rank_word = origin.rank | _STREAM
+        words = self._words
+        _RESEED_AT(self._keys, self._positions, scope.contiguous(), *words, rank_word, 0, 0)
         self._seeded = True
 
     def reseed_from_seeds(
@@ -178,7 +180,7 @@ class StreamBank:
         Args:
             seeds: n integers: a tensor of an integer dtype, (n,), or a sequence of ints in
                 [-2**63, 2**64); a negative one stands for itself plus 2**64.
-            indices: n integers of [0, 2**40); zeros unless given. The values of a CUDA tensor, and
+            indices: n integers of [0, 2**63); zeros unless given. The values of a CUDA tensor, and
                 those in compiled code, are not checked.
 
         Raises:
@@ -189,12 +191,12 @@ class StreamBank:
         n, device = len(self), self.device
         seeds = bank_validation.integers(function, "seeds", seeds, n, device, -(2**63), 2**64 - 1)
         if indices is not None:
-            top = streams.MAX_INDEX
+            top = 2**63 - 1  # of int64
             indices = bank_validation.integers(function, "indices", indices, n, device, 0, top)
             bank_validation.check_values(function, "indices", indices, top)
             indices = indices.to(device)
         seeds = seeds.view(torch.uint64).to(device)
-        _RESEED_FROM(self._keys, self._positions, seeds, indices, self._name_id)
+        _RESEED_FROM(self._keys, self._positions, seeds, indices, *self._words)
         self._seeded = True
 
     # ------------------------------------------------------------------ draws

@@ -228,46 +228,38 @@ def unregister_generator(gen: Any) -> None:
 
 
 def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) -> ForkBlock:
-    """Run a block on a named stream of torch's default generators, of the CPU and all devices.
+    """Put torch's default generators on a named stream inside a ``with`` block.
 
-    However the block is left, the generators are then exactly as they were before it. Blocks nest.
-    Python's and NumPy's generators do not change. No accelerator is initialised; one that is
-    initialised inside the block is on the stream too.
+    Those of the CPU and of all devices. After the block they are exactly as before it. Blocks may
+    be nested. Python's and NumPy's generators are not affected.
 
     Args:
-        name: the name of the stream.
-        index: in [0, 2**32 - 2], the number of a layer for example: the block starts at the
-            beginning of that numbered stream of this scope whenever it is entered, so that a
-            recomputation (``torch.utils.checkpoint``) repeats its random numbers. None: it
-            continues where the last block of this name ended, from the beginning after each
-            ``reseed``; for recomputation see :func:`fork_rng_contexts`.
-        distinct_over: the dimensions of the mesh that the stream is distinct over: all of them
-            unless this, or ``distinct_over`` of ``init``, says otherwise. With a preset, a name
-            that the preset does not know needs it.
+        name: the stream's name.
+        index: [0, 2**32 - 2], the number of a layer for example: the block starts at the beginning
+            of that numbered stream of the scope, so that a recomputation repeats it. None: it
+            continues where the last block of this name ended, and restarts after each ``reseed``.
+        distinct_over: the dimensions of the mesh over which the stream is distinct. None: all of
+            them, unless ``init`` says otherwise.
 
     Returns:
-        A context manager that can be entered again, and a decorator.
+        A context manager, which is also a decorator.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, a generator of the name is registered, the
-            dimensions are not those of earlier blocks, or the scheme is ``"fwr13y"``.
-        RuntimeError: the block is entered before the first ``reseed``, while a CUDA graph is
-            captured, in a DataLoader worker, or while another thread is in a block; or it is left
-            before a block inside it. Inside a block, ``reseed`` and ``load_state_dict`` raise it.
+        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``.
+        RuntimeError: on entering: before ``init`` or the first ``reseed``, while a CUDA graph is
+            captured, or in a DataLoader worker.
 
     Example:
         >>> import fastseed, torch
         >>> fastseed.init(42)
-        >>> fastseed.reseed(1)
+        >>> fastseed.reseed(task=1)
         >>> before = torch.get_rng_state()
         >>> with fastseed.fork_rng("dropout", index=3):
-        ...     a = torch.rand(2)
-        >>> with fastseed.fork_rng("dropout", index=3):
-        ...     b = torch.rand(2)
-        >>> a.equal(b), before.equal(torch.get_rng_state())
-        (True, True)
+        ...     mask = torch.rand(4) < 0.5
+        >>> torch.equal(torch.get_rng_state(), before)
+        True
     """
-    # A decorator may be made before there is a seeder.
+    # The seeder is looked up when the block is entered: decorators are made before init.
     return ForkBlock(lambda: current("fork_rng").forks, name, index, distinct_over)
 
 

@@ -144,9 +144,9 @@ class ForkRng:
 
     def _on(self, stream: NamedStream, kind: str, number: int) -> streams.Stream:
         """Return the stream on one kind of device; the number is above the device in each index."""
-        key, tweak = self._scope_of(stream.rank_field)
-        name_id = streams.name_id(f"{stream.name}/{kind}")
-        return streams.Stream((key, tweak ^ number << 8), name_id, stream.rank_field)
+        scope = self._scope_of(stream.rank_field)
+        found = streams.stream_in(scope, f"{stream.name}/{kind}", stream.rank_field)
+        return found.numbered(number << 8)
 
     def restart(self) -> None:
         """Begin every stream again, after a reseed."""

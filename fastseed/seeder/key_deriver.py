@@ -87,7 +87,8 @@ class KeyDeriver:
     ) -> torch.Tensor:
         self.require_keys(function)
         address = address.checked(function, "start")
-        n = validation.check_int(function, "n", n, 0, streams.MAX_INDEX + 1 - address.index)
+        most = min(streams.MAX_MEMBERS, streams.MAX_INDEX + 1 - address.index)
+        n = validation.check_int(function, "n", n, 0, most)
         shape = (n, *tail)
         stream = self._stream(address)
         place = _device_of(function, out, shape, device)
@@ -98,7 +99,7 @@ class KeyDeriver:
             target = torch.empty(shape, dtype=torch.uint64, device=place)
         else:
             target = derive_ops.empty_like_keys(*shape)
-        fill(target, stream.scope, stream.name_id, stream.rank, address.index)
+        fill(target, stream.name_key, stream.rank, stream.worker, address.index)
         if out is None:
             return target.to(place)
         return out if target is out else out.copy_(target)

@@ -16,15 +16,15 @@ from fastseed._backend import derive_ops, native
 from fastseed._backend.reference import philox
 
 SCOPE = philox.scope_key(42, 1, 7, 0)
-NAME = philox.name_id("numpy")
-PLACE = 3 | philox.DOMAIN_STREAM << 24
-TOP = 2**40 - 1
+NAME = philox.name_key(SCOPE, philox.name_words("numpy"))
+RANK_WORD = 3 | philox.DOMAIN_STREAM << 24
+TOP = 2**64 - 1
 OPS = {"derive_keys": (2,), "derive_seeds": ()}
 
 
 def reference(function, n, start=0, worker=0, rank=3):
     """The answer, as a tensor."""
-    found = getattr(philox, function)(SCOPE, NAME, rank, worker << 40 | start, n)
+    found = getattr(philox, function)(NAME, rank, worker, start, n)
     return torch.from_numpy(found)
 
 
@@ -55,9 +55,10 @@ def test_derive_equals_the_reference(function, n):
         (5, 0, 100),
         (2**31 - 50, 0, 100),  # across 32-bit boundaries of the index
         (2**32 - 50, 0, 100),
-        (2**40 - 100, 0, 100),  # the last that there are
-        (TOP, 2**24 - 1, 1),
-        (2**40 - 33, 2**24 - 1, 33),
+        (2**40 - 50, 0, 100),
+        (2**64 - 100, 0, 100),  # the last that there are
+        (TOP, 2**32 - 1, 1),
+        (2**64 - 33, 2**32 - 1, 33),
         (0, 1, 17),
         (2**40, 0, 0),
     ],
@@ -79,7 +80,7 @@ def test_derive_row_is_the_key_of_its_index():
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
-@given(st.integers(0, 3000), st.integers(0, 3000), st.integers(0, 2**40 - 6000), st.booleans())
+@given(st.integers(0, 3000), st.integers(0, 3000), st.integers(0, 2**64 - 6000), st.booleans())
 def test_derive_of_a_split_range_is_the_whole(a, b, start, keys):
     function = "derive_keys" if keys else "derive_seeds"
     whole = public(function, a + b, start=start)
@@ -109,7 +110,7 @@ def test_derive_on_any_number_of_threads(threads):
 def test_derive_on_every_simd_path(simd):
     derive_ops.set_simd(simd)
     for n in (1, 5, 16, 33, 1001):
-        for start in (0, 3, 2**32 - 7, 2**40 - 2000):
+        for start in (0, 3, 2**32 - 7, 2**64 - 2000):
             for function in OPS:
                 found = public(function, n, start=start, worker=1)
                 assert torch.equal(found, reference(function, n, start, 1)), (n, start)
@@ -155,9 +156,9 @@ def test_derive_into_out_writes_nothing_else(function):
         (-1, {}, ValueError, "n must be in [0, 1099511627776], got -1"),
         (2.0, {}, TypeError, "n must be an integer, got 2.0 of type float"),
         (True, {}, TypeError, "n must be an integer, got True of type bool"),
-        (1, {"start": -1}, ValueError, "start must be in [0, 1099511627776], got -1"),
-        (1, {"start": 2**40}, ValueError, "n must be in [0, 0], got 1"),
-        (101, {"start": 2**40 - 100}, ValueError, "n must be in [0, 100], got 101"),
+        (1, {"start": -1}, ValueError, "start must be in [0, 18446744073709551616], got -1"),
+        (1, {"start": 2**64}, ValueError, "n must be in [0, 0], got 1"),
+        (101, {"start": 2**64 - 100}, ValueError, "n must be in [0, 100], got 101"),
         (2**40 + 1, {}, ValueError, "n must be in [0, 1099511627776], got 1099511627777"),
         (4, {"out": [1, 2, 3, 4]}, TypeError, "out must be a tensor, got [1, 2, 3, 4]"),
         (4, {"out": torch.zeros(4)}, TypeError, "out must be of dtype torch.uint64, got torch.fl"),
@@ -212,12 +213,12 @@ def signed(value):
 def arguments(n, tail, start=0, worker=0):
     """Sample inputs of the operators."""
     out = torch.zeros(n, *tail, dtype=torch.uint64)
-    return out, signed(SCOPE[0]), signed(SCOPE[1]), NAME, PLACE, signed(worker << 40 | start)
+    return out, signed(NAME[0]), signed(NAME[1]), RANK_WORD, worker, signed(start)
 
 
 SAMPLES = [
-    (0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 5, 0), (17, 2**32 - 9, 0), (1001, 2**40 - 1001, 0),
-    (33, TOP - 33, 2**24 - 1), (65, 0, 2**23),
+    (0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 5, 0), (17, 2**32 - 9, 0), (1001, 2**63 - 500, 0),
+    (33, TOP - 33, 2**32 - 1), (65, 0, 2**31),
 ]  # fmt: skip
 
 
@@ -252,11 +253,11 @@ def test_opcheck_advise_huge_pages():
 @needs_native
 @pytest.mark.parametrize("op", OPS)
 def test_op_index_wraps_at_64_bits(op):
-    """The last worker's last indices lie just below 2**64."""
-    inputs = arguments(4, OPS[op], TOP - 3, 2**24 - 1)
+    inputs = arguments(8, OPS[op], TOP - 3, 2**32 - 1)
     assert inputs[-1] == -4
     getattr(torch.ops.fastseed, op)(*inputs)
-    assert torch.equal(inputs[0], reference(op, 4, TOP - 3, 2**24 - 1))
+    assert torch.equal(inputs[0], reference(op, 8, TOP - 3, 2**32 - 1))
+    assert torch.equal(inputs[0][4:], reference(op, 4, 0, 2**32 - 1))
 
 
 @needs_native

@@ -174,8 +174,6 @@ WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
     "numpy-gauss": (reseed.against_by_hand, "reseed", then(np.random.standard_normal)),
     "torch": (reseed.against_by_hand, "reseed", then(lambda: torch.rand(1))),
     "seed": (seeds.one_seed, "seed", one_bit_off),
-    "stream_key": (seeds.one_key_raw, "stream_key", one_bit_off),
-    "seed_native": (seeds.one_seed_native, "seed", one_bit_off),
     "numpy-sfc64": (lambda: seeds.against_numpy("SFC64", 999), "derive_seeds", one_bit_off),
     "fresh": (lambda: seeds.fresh_against_numpy("SFC64", 1), "derive_seeds", one_bit_off),
     "random123": (lambda: seeds.against_random123(999), "derive_seeds", one_bit_off),

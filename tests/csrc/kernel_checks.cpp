@@ -16,10 +16,10 @@ using namespace fastseed;
 namespace {
 
 const Stream kStream{
-    {0x75c4f7b9da5a41a6u, 0xbb1b0b05a584a51eu}, 0x670678fd, with_domain(3, Domain::kStream)};
+    {0x75c4f7b9da5a41a6u, 0xbb1b0b05a584a51eu}, with_domain(3, Domain::kStream), 0x670678fdu};
 
 BlockRange range_from(uint64_t start) {
-  return BlockRange{kStream.scope.key, kStream.scope.tweak, kStream.name_id, kStream.place, start};
+  return BlockRange{kStream.name.key, kStream.name.tweak, kStream.rank_word, kStream.worker, start};
 }
 
 Key core_key(const BlockRange& range, int64_t i) {
@@ -58,7 +58,7 @@ void check_range(const CpuPath& path, const BlockRange& range, int64_t n, int sh
 }
 
 // Every size that has all kinds of tails, each way to be misaligned, over every boundary: of 32
-// bits, of a worker's indices, of 64 bits (the index wraps around), and of none.
+// bits, of 64 bits (the index wraps around), and of none.
 void check_sizes(const CpuPath& path) {
   const uint64_t starts[] = {0,
                              12345,

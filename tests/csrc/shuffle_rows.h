@@ -8,20 +8,11 @@
 #include "../../csrc/core/shuffle.h"
 #include "../../csrc/cpu/shuffle.h"
 #include "check.h"
+#include "names.h"
 #include "sha256.h"
 
 using fastseed::Positions;
 using fastseed::Shuffle;
-
-inline uint32_t id_of(const std::string& name) {
-  Sha256 sha;
-  for (const char c : name) {
-    sha.add(static_cast<uint8_t>(c));
-  }
-  const auto digest = sha.finish();
-  return digest[0] | static_cast<uint32_t>(digest[1]) << 8 |
-         static_cast<uint32_t>(digest[2]) << 16 | static_cast<uint32_t>(digest[3]) << 24;
-}
 
 inline std::string digest_of(const std::vector<int64_t>& numbers) {
   Sha256 sha;
@@ -57,8 +48,9 @@ int check_rows(const char* path, const F& numbers) {
     row >> kind >> master >> task >> epoch >> name >> n >> at.start >> at.stride >> at.count;
     check(kind == "order" || kind == "digest", "the kind of a row");
     check(!row.fail() && n >= 1 && at.count >= 1 && at[at.count - 1] < n, "the columns of a row");
-    const fastseed::Stream stream{fastseed::scope_key(master, task, epoch, 0), id_of(name),
-                                  fastseed::with_domain(0, fastseed::Domain::kShuffle)};
+    const fastseed::NameKey at_name =
+        fastseed::name_key(fastseed::scope_key(master, task, epoch, 0), name_of(name));
+    const fastseed::Stream stream{at_name, fastseed::with_domain(0, fastseed::Domain::kShuffle), 0};
     const fastseed::Key key = fastseed::stream_key(stream, static_cast<uint64_t>(n));
     const std::vector<int64_t> got = numbers(fastseed::shuffle_of(key, n), at);
     if (kind == "digest") {

@@ -13,9 +13,11 @@
 #include "../../csrc/core/derive.h"
 #include "../../csrc/core/mt19937.h"
 #include "../../csrc/core/philox.h"
+#include "../../csrc/core/shuffle.h"
 #include "../../csrc/cpu/derive.h"
 #include "check.h"
 #include "kernel_checks.h"
+#include "names.h"
 #include "sha256.h"
 
 namespace {
@@ -79,16 +81,6 @@ class Columns {
   size_t next_ = 0;
 };
 
-uint32_t id_of(const std::string& name) {
-  Sha256 sha;
-  for (const char c : name) {
-    sha.add(static_cast<uint8_t>(c));
-  }
-  const auto digest = sha.finish();
-  return digest[0] | static_cast<uint32_t>(digest[1]) << 8 |
-         static_cast<uint32_t>(digest[2]) << 16 | static_cast<uint32_t>(digest[3]) << 24;
-}
-
 Scope scope_of(Columns& row) {
   const uint64_t master = row.decimal();
   const uint32_t task = static_cast<uint32_t>(row.decimal());
@@ -119,35 +111,59 @@ void check_scope(Columns& row) {
 }
 
 void check_name(Columns& row) {
-  const std::string& name = row.text();
-  check(id_of(name) == row.word(), "the id of the name");
+  const Name name = name_of(row.text());
+  for (const uint64_t half : {name.lo, name.hi}) {
+    check(static_cast<uint32_t>(half) == row.word(), "the name: a low word");
+    check(static_cast<uint32_t>(half >> 32) == row.word(), "the name: a high word");
+  }
+}
+
+NameKey name_key_of(Columns& row) {
+  const Scope scope = scope_of(row);
+  return name_key(scope, name_of(row.text()));
+}
+
+void check_level2(Columns& row) {
+  const NameKey name = name_key_of(row);
+  check(name.key == row.bits64(), "name_key: key");
+  check(name.tweak == row.bits64(), "name_key: tweak");
 }
 
 void check_key(Columns& row, const Stream& stream, uint64_t index) {
   const Key key = stream_key(stream, index);
   check(key.lo == row.bits64(), "stream_key: lo");
   check(key.hi == row.bits64(), "stream_key: hi");
-  check_paths_agree(
-      BlockRange{stream.scope.key, stream.scope.tweak, stream.name_id, stream.place, index}, key);
+  const BlockRange range{stream.name.key, stream.name.tweak, stream.rank_word, stream.worker,
+                         index};
+  check_paths_agree(range, key);
 }
 
 Stream stream_of(Columns& row) {
-  const Scope scope = scope_of(row);
-  const uint32_t name = id_of(row.text());
+  const NameKey name = name_key_of(row);
   const uint32_t rank = static_cast<uint32_t>(row.decimal());
-  return Stream{scope, name, with_domain(rank, Domain::kStream)};
+  const uint32_t worker = static_cast<uint32_t>(row.decimal());
+  return Stream{name, with_domain(rank, Domain::kStream), worker};
 }
 
 void check_stream(Columns& row) {
   const Stream stream = stream_of(row);
-  const uint32_t worker = static_cast<uint32_t>(row.decimal());
-  check_key(row, stream, member_index(worker, row.decimal()));
+  check_key(row, stream, row.decimal());
 }
 
 void check_sample(Columns& row) {
-  const Scope scope = scope_of(row);
-  const uint32_t name = id_of(row.text());
-  check_key(row, Stream{scope, name, with_domain(0, Domain::kSample)}, row.decimal());
+  const NameKey name = name_key_of(row);
+  const uint64_t index = row.decimal();
+  const uint32_t occurrence = static_cast<uint32_t>(row.decimal());
+  check_key(row, Stream{name, with_domain(0, Domain::kSample), occurrence}, index);
+}
+
+void check_narrow(Columns& row) {
+  const NameKey name = name_key_of(row);
+  const int bits = static_cast<int>(row.decimal());
+  const uint32_t rank = static_cast<uint32_t>(row.decimal());
+  const uint32_t worker = static_cast<uint32_t>(row.decimal());
+  const uint64_t index = row.decimal();
+  check(narrow_seed(name, rank, worker, index, bits) == row.decimal(), "narrow_seed");
 }
 
 void check_state(Columns& row) {
@@ -186,8 +202,7 @@ std::string hex_digest(const uint64_t* seeds, int64_t n) {
 
 void check_seeds(Columns& row) {
   const Stream stream = stream_of(row);
-  const uint32_t worker = static_cast<uint32_t>(row.decimal());
-  const uint64_t start = member_index(worker, row.decimal());
+  const uint64_t start = row.decimal();
   const int64_t n = static_cast<int64_t>(row.decimal());
   std::vector<uint64_t> seeds(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
@@ -205,8 +220,8 @@ void check_seeds(Columns& row) {
 
 const std::map<std::string, void (*)(Columns&)> kKinds = {
     {"block", check_block},   {"scope", check_scope},   {"name", check_name},
-    {"stream", check_stream}, {"sample", check_sample}, {"mt19937", check_state},
-    {"seeds", check_seeds},
+    {"level2", check_level2}, {"stream", check_stream}, {"sample", check_sample},
+    {"mt19937", check_state}, {"seeds", check_seeds},   {"narrow", check_narrow},
 };
 
 int check_file(const char* path) {

@@ -72,7 +72,10 @@ def test_core_is_clean_under_sanitizers(tmp_path):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("kind", ["block", "scope", "name", "stream", "sample", "mt19937", "seeds"])
+KINDS = ("block", "scope", "name", "level2", "stream", "sample", "mt19937", "seeds", "narrow")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_core_fails_on_a_wrong_answer(program, tmp_path, kind):
     row = next(line for line in rows_of_the_file() if line.startswith(kind + " "))
     wrong = row[:-1] + ("0" if row[-1] != "0" else "1")

@@ -13,7 +13,7 @@
 #include "cuda_checks.h"
 #include "cuda_draw_checks.cuh"
 #include "cuda_draw_rows.cuh"
-#include "sha256.h"
+#include "names.h"
 
 namespace {
 
@@ -21,10 +21,14 @@ using namespace fastseed;
 
 // ------------------------------------------------------------------------------- derivation
 
-// Everything that makes keys of `stream`, against stream_key.
-void check_keys(const Stream& stream, uint64_t start, int64_t n, int shift) {
-  DeviceArray<uint64_t> scope(std::vector<uint64_t>{stream.scope.key, stream.scope.tweak});
-  const StreamAt at{scope.data(), stream.name_id, stream.place};
+const Scope kScope{0x0123456789abcdefu, 0xfedcba9876543210u};
+const Name kName{0xf2860cc6670678fdu, 0xd91a4120d8c6505cu};
+
+// Everything that makes keys of kName in kScope, against stream_key.
+void check_keys(uint32_t rank_word, uint32_t worker, uint64_t start, int64_t n, int shift) {
+  const Stream stream{name_key(kScope, kName), rank_word, worker};
+  DeviceArray<uint64_t> scope(std::vector<uint64_t>{kScope.key, kScope.tweak});
+  const StreamAt at{scope.data(), kName, rank_word, worker};
   std::vector<uint64_t> keys, seeds;
   for (int64_t i = 0; i < n; ++i) {
     const Key key = stream_key(stream, start + static_cast<uint64_t>(i));
@@ -52,7 +56,6 @@ void check_keys(const Stream& stream, uint64_t start, int64_t n, int shift) {
 }
 
 void check_derivation() {
-  const Stream stream{{0x0123456789abcdefu, 0xfedcba9876543210u}, 0x670678fdu, 3u | 2u << 24};
   const uint64_t starts[] = {0, (uint64_t{1} << 32) - 700, ~uint64_t{0} - 5};
   for (const int multiprocessors : {1, 3}) {
     set_multiprocessors(multiprocessors);
@@ -61,7 +64,7 @@ void check_derivation() {
         for (const uint64_t start : starts) {
           where = "keys: " + std::to_string(n) + " from " + std::to_string(start) + ", shift " +
                   std::to_string(shift);
-          check_keys(stream, start, n, shift);
+          check_keys(3u | 2u << 24, 0xfffffffeu, start, n, shift);
         }
       }
     }
@@ -76,20 +79,20 @@ void check_reseed_from() {
       std::vector<int64_t> indices;
       for (int64_t i = 0; i < n; ++i) {
         seeds.push_back(static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15u);
-        indices.push_back((i % 7) << 40 | i);
+        indices.push_back((i % 7) << 60 | i);
       }
       DeviceArray<uint64_t> from(seeds, shift);
       DeviceArray<int64_t> at(indices, shift);
       for (const bool indexed : {false, true}) {
         DeviceArray<uint64_t> keys(2 * n, shift);
         DeviceArray<int64_t> positions(n, shift);
-        launch_reseed_from_cuda(from.data(), indexed ? at.data() : nullptr, 99, n, keys.data(),
+        launch_reseed_from_cuda(from.data(), indexed ? at.data() : nullptr, kName, n, keys.data(),
                                 positions.data(), nullptr);
         const uint64_t* k = keys.read();
         const int64_t* p = positions.read();
         for (size_t i = 0; i < seeds.size(); ++i) {
           const Key key =
-              key_of_seed(seeds[i], 99, indexed ? static_cast<uint64_t>(indices[i]) : 0);
+              key_of_seed(seeds[i], kName, indexed ? static_cast<uint64_t>(indices[i]) : 0);
           check(k[2 * i] == key.lo && k[2 * i + 1] == key.hi && p[i] == 0, "reseed_from");
         }
       }
@@ -118,63 +121,73 @@ void check_failure() {
 
 // ------------------------------------------------------------------------------- known answers
 
-uint32_t id_of(const std::string& name) {
-  Sha256 sha;
-  for (const char c : name) {
-    sha.add(static_cast<uint8_t>(c));
-  }
-  const auto digest = sha.finish();
-  return digest[0] | static_cast<uint32_t>(digest[1]) << 8 |
-         static_cast<uint32_t>(digest[2]) << 16 | static_cast<uint32_t>(digest[3]) << 24;
-}
+// The coordinates that a row begins with.
+struct RowName {
+  Scope scope;
+  Name name;
+};
 
-Stream stream_of(std::istringstream& row, Domain domain) {
-  uint64_t master, task, epoch, step, rank = 0;
+RowName name_of_row(std::istringstream& row) {
+  uint64_t master, task, epoch, step;
   std::string name;
   row >> master >> task >> epoch >> step >> name;
-  if (domain == Domain::kStream) {
-    row >> rank;
-  }
   const Scope scope =
       scope_key(master, static_cast<uint32_t>(task), static_cast<uint32_t>(epoch), step);
-  return Stream{scope, id_of(name), with_domain(static_cast<uint32_t>(rank), domain)};
+  return RowName{scope, name_of(name)};
 }
 
 void check_key_row(std::istringstream& row, Domain domain) {
-  const Stream stream = stream_of(row, domain);
-  uint64_t worker = 0, i = 0, lo = 0, hi = 0;
+  const RowName at = name_of_row(row);
+  uint64_t rank = 0, worker = 0, index = 0, lo = 0, hi = 0;
   if (domain == Domain::kStream) {
-    row >> worker;
+    row >> rank >> worker >> index;
+  } else {
+    row >> index >> worker;  // the occurrence
   }
-  row >> i >> std::hex >> lo >> hi;
-  DeviceArray<uint64_t> out(2);
-  launch_derive_keys_cuda(stream, member_index(static_cast<uint32_t>(worker), i), 1, out.data(),
-                          nullptr);
-  const uint64_t* key = out.read();
-  check(!row.fail() && key[0] == lo && key[1] == hi, "the key of a row");
+  row >> std::hex >> lo >> hi;
+  const uint32_t rank_word = with_domain(static_cast<uint32_t>(rank), domain);
+  const uint32_t word = static_cast<uint32_t>(worker);
+  DeviceArray<uint64_t> scope(std::vector<uint64_t>{at.scope.key, at.scope.tweak});
+  for (const bool memory : {false, true}) {
+    DeviceArray<uint64_t> out(2);
+    if (memory) {
+      launch_derive_keys_cuda(StreamAt{scope.data(), at.name, rank_word, word}, index, 1,
+                              out.data(), nullptr);
+    } else {
+      launch_derive_keys_cuda(Stream{name_key(at.scope, at.name), rank_word, word}, index, 1,
+                              out.data(), nullptr);
+    }
+    const uint64_t* key = out.read();
+    check(!row.fail() && key[0] == lo && key[1] == hi, "the key of a row");
+  }
 }
 
-void check_seeds_row(std::istringstream& row) {
-  const Stream stream = stream_of(row, Domain::kStream);
-  uint64_t worker = 0, start = 0;
-  int64_t n = 0;
-  std::string digest, got;
-  row >> worker >> start >> n >> digest;
-  DeviceArray<uint64_t> out(n, 1);
-  launch_derive_seeds_cuda(stream, member_index(static_cast<uint32_t>(worker), start), n,
-                           out.data(), nullptr);
+std::string digest_of(const uint64_t* seeds, int64_t n) {
   Sha256 sha;
-  const uint64_t* seeds = out.read();
   for (int64_t i = 0; i < n; ++i) {
     for (int k = 0; k < 8; ++k) {
       sha.add(static_cast<uint8_t>(seeds[i] >> (8 * k)));
     }
   }
+  std::string text;
   for (const uint8_t byte : sha.finish()) {
-    got += "0123456789abcdef"[byte >> 4];
-    got += "0123456789abcdef"[byte & 15];
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
   }
-  check(!row.fail() && got == digest, "the digest of the seeds");
+  return text;
+}
+
+void check_seeds_row(std::istringstream& row) {
+  const RowName at = name_of_row(row);
+  uint64_t rank = 0, worker = 0, start = 0;
+  int64_t n = 0;
+  std::string digest;
+  row >> rank >> worker >> start >> n >> digest;
+  const uint32_t rank_word = with_domain(static_cast<uint32_t>(rank), Domain::kStream);
+  const Stream stream{name_key(at.scope, at.name), rank_word, static_cast<uint32_t>(worker)};
+  DeviceArray<uint64_t> out(n, 1);
+  launch_derive_seeds_cuda(stream, start, n, out.data(), nullptr);
+  check(!row.fail() && digest_of(out.read(), n) == digest, "the digest of the seeds");
 }
 
 int check_file(const char* path) {
@@ -195,7 +208,8 @@ int check_file(const char* path) {
       check_real_row(row);
     } else {
       const bool other = text.empty() || kind[0] == '#' || kind == "block" || kind == "scope" ||
-                         kind == "name" || kind == "mt19937";
+                         kind == "name" || kind == "level2" || kind == "mt19937" ||
+                         kind == "narrow";
       check(other, "the kind of a row");
       continue;
     }

@@ -123,10 +123,8 @@ def test_registered_generators_have_their_streams_under_fork():
         assert singles == [first_of(key(name, worker), name) for name in made]
         assert of_pool == first_of(key("pool", worker, index=1), "torch.Generator")
         bank.reseed_members(
-            fastseed.derivation.streams.Stream(
-                fastseed._backend.derive_ops.scope_key(42, 1, 5, 0),
-                fastseed.derivation.streams.name_id("bank"),
-                3,
+            fastseed.derivation.streams.stream(
+                42, fastseed.derivation.streams.Coordinates(1, 5, 0), "bank", 3
             )
         )
         whole = key("bank", worker, index=1)

@@ -1,4 +1,4 @@
-"""Every backend gives the known answers of ``data/vectors.txt``, and these never change."""
+"""Every backend gives the known answers of ``vectors/vectors.txt``, and these never change."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from helpers.vectors import Row, parse_row, read_rows, rows_of
 
 import fastseed
 from fastseed._backend import derive_ops, native
-from fastseed._backend.reference import philox
+from fastseed._backend.reference import philox, shuffle
 
-TOP24, TOP32, TOP40, TOP64 = ((1 << bits) - 1 for bits in (24, 32, 40, 64))
+TOP24, TOP32, TOP64 = ((1 << bits) - 1 for bits in (24, 32, 64))
 SIMD = ("portable", "avx2", "avx512")
 
 # Written out once more, so that no change to the file or to its program goes unnoticed.
@@ -31,18 +31,32 @@ scope 0 0 0 0 29946dd3910223a1 de653caf621adeee
 scope 42 1 7 0 75c4f7b9da5a41a6 bb1b0b05a584a51e
 scope 42 1 7 1000 4c3ab3658c14eed0 ea1a96dcad7e1175
 scope 18446744073709551615 16777215 4294967295 18446744073709551615 de8cd3bed6646f0e 473ef6fe7685b899
-name python 0ba6a411
-name numpy af0bdd73
-name torch.cpu 6dee4cd7
-name torch.cuda 670678fd
-stream 42 1 7 0 torch.cuda 0 0 0 ab95933ea2a5fea9 a084c2fab2fc495e
-stream 42 1 7 0 torch.cuda 3 0 0 2d37b41d5160aacf 382d35c0365183cf
-stream 42 1 7 0 torch.cuda 16777215 0 0 2443efee72c89339 aa6b2a3f584051ce
-stream 42 1 7 0 numpy 3 1 5 ba0f30fd3232495f 77d47147eaec33a5
-sample 42 1 7 0 sample 123456789012 7dd7163f9428daae 06168ac52ec7bdd3
-""".splitlines()  # noqa: E501
-GOLDEN_STATE_KEY = 0xA000D856357E4DFD_2CCB564119C109D1  # torch.cpu, rank 3
-FIRST_RELEASE = (1618, "dbff4eef644eb222b68909f81cd1b54041e0b97a6aa7b2e3e278528e34c2b5dc")
+name python 0ba6a411 49f28b51 4681d489 d5e57680
+name numpy af0bdd73 da38548e 4a251688 3be43e07
+name torch.cpu 6dee4cd7 8680f72c fb7a629b 97037b7b
+name torch.cuda 670678fd f2860cc6 d8c6505c d91a4120
+level2 42 1 7 0 python 7448312e6d302e39 9b6fdd5c36cd06e6
+level2 42 1 7 0 numpy 0915e959005fd9e2 fe2f2856ae4477ee
+level2 42 1 7 0 torch.cpu ab7d8a07c9b0ed84 3341dcc247f54a24
+level2 42 1 7 0 torch.cuda 5f755d1ef4f3e71e 4134e19609d59469
+stream 42 1 7 0 torch.cuda 0 0 0 2c2caa393bc5fd70 0f36145158aa3c04
+stream 42 1 7 0 torch.cuda 3 0 0 272f96a925b03f44 9d357de770f33f19
+stream 42 1 7 0 torch.cuda 16777215 0 0 4fcc0b77ebd8d1f5 7ccd36f7201a81ae
+stream 42 1 7 0 torch.cuda 3 0 1099511627781 fbc44a72989ca7db fa61474328ca4aa6
+stream 42 1 7 0 numpy 3 1 5 f810968ff5bfc049 1349fd8e6623705e
+stream 18446744073709551615 16777215 4294967295 18446744073709551615 α/β 16777214 4294967295 18446744073709551615 ece6b62b321f8eaf 0a2484f8091e9d7c
+sample 42 1 7 0 sample 123456789012 0 b95f093993e1ad6e 179de6bb77bfd6aa
+narrow 42 1 7 0 generator/0 31 0 0 0 1314112241
+narrow 42 1 7 0 generator/0 31 1 0 0 1319320594
+narrow 42 1 7 0 generator/0 31 2 0 0 277224343
+narrow 42 1 7 0 generator/0 31 16777215 0 0 750116112
+narrow 42 1 7 0 generator/0 32 0 0 0 833770116
+narrow 42 1 7 0 generator/0 32 1 0 0 1531875414
+narrow 42 1 7 0 generator/0 32 2 0 0 380192622
+narrow 42 1 7 0 generator/0 32 16777215 0 0 2252187533
+""".splitlines()  # noqa: RUF001
+GOLDEN_ORDER = [5, 0, 7, 2, 6, 9, 3, 8, 1, 4]  # of "shuffle", n = 10, at task 1, epoch 7
+FIRST_RELEASE = (2893, "a4fc7ec63e990222e9166e328a7e04b57094934f25cf8c222d41b62c81e19448")
 
 
 # ---------------------------------------------------------------- the file
@@ -54,14 +68,27 @@ def texts() -> list[str]:
 
 def test_vectors_hold_the_golden_values():
     assert texts()[: len(GOLDEN)] == GOLDEN
-    scope = philox.scope_key(42, 1, 7, 0)
-    key = philox.stream_key(scope, philox.name_id("torch.cpu"), 3, 0, 0)
-    assert key == GOLDEN_STATE_KEY
     state = rows_of("mt19937")[0]
-    assert state.inputs == (key & TOP64, key >> 64)
     words = [f"{w:08x}" for w in state.outputs]
-    assert words[:4] == ["db729721", "22a69a16", "13caaaf9", "917d64db"]
-    assert words[-2:] == ["47aa7450", "d8b37b45"]
+    assert words[:4] == ["c0ec2edb", "47c322e0", "40c9c1e1", "bce374c4"]
+    assert words[-2:] == ["96687d1b", "f56a8663"]
+    key = _name(philox, 42, 1, 7, 0, "torch.cpu")
+    key = philox.stream_key(key, 3, 0, 0)
+    assert state.inputs == (key & TOP64, key >> 64)
+
+
+def golden_order(m, index) -> list[int]:
+    """By the derivation of module ``m`` and the shuffle ``index``."""
+    key = m.stream_key(_name(m, 42, 1, 7, 0, "shuffle"), 0, 0, 10, philox.DOMAIN_SHUFFLE)
+    return [index(key, 10, i) for i in range(10)]
+
+
+def test_vectors_golden_order():
+    assert golden_order(philox, shuffle.index) == GOLDEN_ORDER
+    assert golden_order(derive_ops, derive_ops.shuffle_index) == GOLDEN_ORDER
+    assert fastseed.data.shuffled_indices(0, 10, 10, task=1, epoch=7, master_seed=42).tolist() == (
+        GOLDEN_ORDER
+    )
 
 
 def test_vectors_are_frozen():
@@ -79,10 +106,10 @@ def test_vectors_freeze_notices_a_change(where):
     for damaged in (
         [*rows[:where], rows[where][:-1] + last, *rows[where + 1 :]],
         rows[:where] + rows[where + 1 :],
-        [*rows[:where], "name new 11507a0e", *rows[where:]],
+        [*rows[:where], "name new 11507a0e 00000000 00000000 00000000", *rows[where:]],
     ):
         assert vectors.changed(damaged, releases)
-    assert not vectors.changed([*rows, "name new 11507a0e"], releases)
+    assert not vectors.changed([*rows, "name new 11507a0e 00000000 00000000 00000000"], releases)
 
 
 def test_vectors_are_what_their_program_makes():
@@ -110,8 +137,10 @@ def test_vectors_cover_every_pair_of_extremes():
     designs = {
         "block": [edges(TOP64), *[edges(TOP32)] * 4],
         "scope": where,
-        "stream": [*where, names, ranks, edges(TOP24), edges(TOP40)],
-        "sample": [*where, names, edges(TOP64)],
+        "level2": [*where, names],
+        "stream": [*where, names, ranks, edges(TOP32), edges(TOP64)],
+        "sample": [*where, names, edges(TOP64), edges(TOP32)],
+        "narrow": [*where, names, (31, 32), ranks, edges(TOP32), edges(TOP64)],
     }
     for kind, levels in designs.items():
         inputs = [row.inputs for row in rows_of(kind)]
@@ -128,7 +157,8 @@ def test_vectors_cover_every_pair_of_extremes():
         "scope 0 0 0 0 29946dd3910223a1 de653caf621adeee 0",
         "scope 0 0 0 00 29946dd3910223a1 de653caf621adeee",
         "scope 0 0 0 0 29946dd3910223a1 DE653CAF621ADEEE",
-        "name python ba6a411",
+        "name python ba6a411 49f28b51 4681d489 d5e57680",
+        "name python 0ba6a411",
     ],
 )
 def test_vectors_parser_refuses_what_it_does_not_know(line):
@@ -139,23 +169,27 @@ def test_vectors_parser_refuses_what_it_does_not_know(line):
 # ---------------------------------------------------------------- the derivation, on a module
 
 
+def _name(m, master: int, task: int, epoch: int, step: int, name: str) -> tuple[int, int]:
+    """Levels 1 and 2."""
+    return m.name_key(m.scope_key(master, task, epoch, step), m.name_words(name))
+
+
 def _stream(m, row: Row) -> tuple[tuple[int, int], int, int, int, int]:
-    """(scope, name id, rank, index, domain) of a stream or sample row."""
-    *at, name = row.inputs[:5]
-    scope = m.scope_key(*at)
+    """(key of the name, rank, worker, index, domain) of a stream or sample row."""
+    name = _name(m, *row.inputs[:5])
     if row.kind == "sample":
-        return scope, m.name_id(name), 0, row.inputs[5], philox.DOMAIN_SAMPLE
-    rank, worker, i = row.inputs[5:8]
-    return scope, m.name_id(name), rank, worker << 40 | i, philox.DOMAIN_STREAM
+        index, occurrence = row.inputs[5:]
+        return name, 0, occurrence, index, philox.DOMAIN_SAMPLE
+    return name, *row.inputs[5:8], philox.DOMAIN_STREAM
 
 
 def _key(m, row: Row) -> tuple[int, ...]:
     """The key of one stream, one by one and as a member of a range that lies around it."""
-    scope, name, rank, index, domain = _stream(m, row)
-    key = m.stream_key(scope, name, rank, index >> 40, index & TOP40, domain)
+    *stream, index, domain = _stream(m, row)
+    key = m.stream_key(*stream, index, domain)
     before = index % 61  # which lane, which group, or the tail: by accident of the index
-    keys = m.derive_keys(scope, name, rank, (index - before) % 2**64, 127, domain)
-    seeds = m.derive_seeds(scope, name, rank, (index - before) % 2**64, 127, domain)
+    keys = m.derive_keys(*stream, (index - before) % 2**64, 127, domain)
+    seeds = m.derive_seeds(*stream, (index - before) % 2**64, 127, domain)
     assert (keys.dtype, keys.shape, seeds.shape) == (np.uint64, (127, 2), (127,))
     pair = key & TOP64, key >> 64
     assert tuple(keys[before].tolist()) == pair, row.text
@@ -166,27 +200,45 @@ def _key(m, row: Row) -> tuple[int, ...]:
 def _block(m, row: Row) -> tuple[int, ...]:
     """A block is what a stream is made of: these coordinates give any counter at all."""
     key, w0, w1, w2, w3 = row.inputs
-    index = w0 | w1 << 32
-    r = m.stream_key((key, 0), w2, w3 & TOP24, index >> 40, index & TOP40, w3 >> 24)
+    r = m.stream_key((key, 0), w2 & TOP24, w3, w0 | w1 << 32, w2 >> 24)
     return tuple(r >> 32 * i & TOP32 for i in range(4))
+
+
+def _block_as_name(m, row: Row) -> tuple[int, ...]:
+    """And what a name is made of."""
+    key, w0, w1, w2, w3 = row.inputs
+    r = m.name_key((key, 0), (w0 | w1 << 32, w2 | w3 << 32))
+    return tuple(word >> by & TOP32 for word in r for by in (0, 32))
+
+
+def _words(m, row: Row) -> tuple[int, ...]:
+    return tuple(word >> by & TOP32 for word in m.name_words(*row.inputs) for by in (0, 32))
 
 
 def _seeds(m, row: Row) -> tuple[str]:
     *at, name, rank, worker, start, n = row.inputs
-    seeds = m.derive_seeds(m.scope_key(*at), m.name_id(name), rank, worker << 40 | start, n)
+    seeds = m.derive_seeds(_name(m, *at, name), rank, worker, start, n)
     return (hashlib.sha256(seeds.astype("<u8").tobytes()).hexdigest(),)
+
+
+def _narrow(m, row: Row) -> tuple[int]:
+    *at, name, bits, rank, worker, index = row.inputs
+    narrow_seed = getattr(m, "narrow_seed", shuffle.narrow_seed)
+    return (narrow_seed(_name(m, *at, name), rank, worker, index, bits),)
 
 
 DERIVE = {
     "block": _block,
     "scope": lambda m, row: m.scope_key(*row.inputs),
-    "name": lambda m, row: (m.name_id(*row.inputs),),
+    "name": _words,
+    "level2": lambda m, row: _name(m, *row.inputs),
     "stream": _key,
     "sample": _key,
     "mt19937": lambda m, row: tuple(
         m.mt19937_state(row.inputs[0] | row.inputs[1] << 64).tolist()
     ),
     "seeds": _seeds,
+    "narrow": _narrow,
 }  # fmt: skip
 
 
@@ -194,6 +246,8 @@ def check_all(m) -> None:
     """Every row of the file through the module ``m``; a kind without an entry is an error."""
     for row in read_rows():
         assert tuple(DERIVE[row.kind](m, row)) == row.outputs, row.text[:200]
+        if row.kind == "block":
+            assert _block_as_name(m, row) == row.outputs, row.text
 
 
 def test_vectors_reference():
@@ -283,7 +337,21 @@ def test_vectors_seeder_ranges():
 def test_vectors_module_functions():
     fastseed.init(42, 8, 3)
     keys = fastseed.derive_keys("numpy", 8, task=1, epoch=7, worker=1, start=5)
-    assert keys[0].tolist() == [0xBA0F30FD3232495F, 0x77D47147EAEC33A5]
-    assert fastseed.derive_key("torch.cuda", task=1, epoch=7) == 0x382D35C0365183CF_2D37B41D5160AACF
+    assert keys[0].tolist() == [0xF810968FF5BFC049, 0x1349FD8E6623705E]
+    assert fastseed.derive_key("torch.cuda", task=1, epoch=7) == 0x9D357DE770F33F19_272F96A925B03F44
     shared = fastseed.derive_seed("torch.cuda", task=1, epoch=7, rank=fastseed.SHARED)
-    assert shared == 0x2443EFEE72C89339
+    assert shared == 0x4FCC0B77EBD8D1F5
+
+
+def test_vectors_registered_callables():
+    """The golden narrow seeds, through ``reseed``."""
+    golden = {31: (1314112241, 1319320594, 277224343), 32: (833770116, 1531875414, 380192622)}
+    shared = {31: 750116112, 32: 2252187533}
+    for bits in (31, 32):
+        for rank in range(3):
+            for everyone in (False, True):
+                found = []
+                job = seeder(42, rank=rank, world_size=3)
+                job.register_generator(found.append, everyone, bits=bits)
+                job.reseed(1, 7)
+                assert found == [shared[bits] if everyone else golden[bits][rank]]

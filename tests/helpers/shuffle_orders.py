@@ -14,7 +14,7 @@ import torch
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import shuffle
 
-NAME = derive_ops.name_id("shuffle")
+NAME = derive_ops.name_words("shuffle")
 
 
 def orders(n: int, count: int, positions: int | None = None, master: int = 42) -> np.ndarray:

@@ -11,7 +11,7 @@ import torch
 
 import fastseed
 from fastseed._backend import derive_ops
-from fastseed._backend.reference import philox
+from fastseed._backend.reference import philox, shuffle
 from helpers.paths import SCRIPTS
 from helpers.processes import (
     LAUNCHER_VARIABLES,
@@ -23,7 +23,8 @@ from helpers.processes import (
 
 __all__ = [
     "LAUNCHER_VARIABLES", "LOW64", "SCRIPTS", "clean_environment", "free_port", "holds_key",
-    "needs_native", "repr_state", "run_python", "run_script", "scramble", "seeder", "snapshot",
+    "needs_native", "reference_key", "reference_narrow_seed", "reference_sample_key", "repr_state",
+    "run_python", "run_script", "scramble", "seeder", "snapshot",
     "torch_words",
 ]  # fmt: skip
 
@@ -75,6 +76,39 @@ def holds_key(generator: torch.Generator, key: int) -> bool:
         and np.array_equal(torch_words(generator), philox.mt19937_state(key))
         and not state[24 + 8 * 624 :].any()  # cached normals
     )
+
+
+def reference_key(
+    name: str,
+    master: int = 42,
+    task: int = 1,
+    epoch: int = 7,
+    step: int = 0,
+    rank: int = 3,
+    worker: int = 0,
+    index: int = 0,
+    domain: int = philox.DOMAIN_STREAM,
+) -> int:
+    """The 128-bit key at these coordinates, by the reference alone."""
+    scope = philox.scope_key(master, task, epoch, step)
+    name_key = philox.name_key(scope, philox.name_words(name))
+    return philox.stream_key(name_key, rank, worker, index, domain)
+
+
+def reference_sample_key(
+    name: str, index: int, occurrence: int = 0, *, task: int = 1, epoch: int = 5, master: int = 42
+) -> int:
+    """The 128-bit key of a sample, by the reference alone."""
+    where = {"rank": 0, "worker": occurrence, "index": index, "domain": philox.DOMAIN_SAMPLE}
+    return reference_key(name, master, task, epoch, **where)
+
+
+def reference_narrow_seed(
+    name: str, bits: int = 31, *, epoch: int = 0, rank: int = 0, **where: Any
+) -> int:
+    """The seed that a callable of 31 or 32 bits gets, by the reference alone."""
+    key = reference_key(name, epoch=epoch, rank=0, domain=philox.DOMAIN_NARROW, **where)
+    return shuffle.index(key, 1 << bits, rank)
 
 
 def scramble() -> None:

@@ -14,9 +14,11 @@ DATA = Path(__file__).resolve().parents[1] / "vectors"
 KINDS = {
     "block": ("qwwww", "wwww"),
     "scope": ("dddd", "qq"),
-    "name": ("s", "w"),
+    "name": ("s", "wwww"),
+    "level2": ("dddds", "qq"),
     "stream": ("ddddsddd", "qq"),
-    "sample": ("ddddsd", "qq"),
+    "sample": ("ddddsdd", "qq"),
+    "narrow": ("ddddsdddd", "d"),
     "mt19937": ("qq", "w" * 624),
     "seeds": ("ddddsdddd", "s"),
 }

@@ -126,15 +126,9 @@ def test_draws_refuse_and_nothing_moves(arguments, more, error, says):
             r"seeds must be of shape \(3,\), got \(3, 1\)",
         ),
         ([1, 2, 3], [1, 2], ValueError, r"indices must be of shape \(3,\), got \(2,\)"),
-        ([1, 2, 3], [1, 2, 2**40], ValueError, r"indices\[2\] must be in \[0, 1099511627775\]"),
+        ([1, 2, 3], [1, 2, 2**63], ValueError, r"indices\[2\] must be in \[0, 92233720368547758"),
         ([1, 2, 3], [1, 2, -1], ValueError, r"indices\[2\] must be in"),
-        ([1, 2, 3], torch.tensor([0, -1, 2]), ValueError, r"indices must be in \[0, 1.*\), got -1"),
-        (
-            [1, 2, 3],
-            torch.tensor([0, 2**40, 2]),
-            ValueError,
-            "indices must be in .*, got 1099511627",
-        ),
+        ([1, 2, 3], torch.tensor([0, -1, 2]), ValueError, r"indices must be in \[0, 9.*\), got -1"),
         ([1, 2, 3], torch.zeros(3), TypeError, "indices must be integers, got dtype"),
     ],
 )

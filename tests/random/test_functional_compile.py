@@ -11,8 +11,9 @@ from fastseed._backend.reference import philox
 from fastseed.random import distributions
 
 SCOPE = philox.scope_key(42, 1, 7, 0)
-NAME = philox.name_id("bank")
-PLACE = 3 | philox.DOMAIN_STREAM << 24
+WORDS = philox.name_words("bank")
+NAME = philox.name_key(SCOPE, WORDS)
+RANK_WORD = 3 | philox.DOMAIN_STREAM << 24
 REALS = distributions.REALS
 DTYPES = {
     "draw_bits": (torch.uint32, torch.uint64),
@@ -37,7 +38,7 @@ def signed(value):
 
 
 def some_keys(n):
-    return torch.from_numpy(philox.derive_keys(SCOPE, NAME, 3, 0, n))
+    return torch.from_numpy(philox.derive_keys(NAME, 3, 0, 0, n))
 
 
 def draw_inputs(op, dtype, n, layout, positions):
@@ -52,13 +53,14 @@ def key_inputs(op, n):
     keys, positions = torch.zeros(n, 2, dtype=torch.uint64), torch.ones(n, dtype=torch.int64)
     scope = torch.tensor(SCOPE, dtype=torch.uint64)
     seeds = torch.arange(n).view(torch.uint64)
-    placed = (NAME, PLACE, 2**40 - 7)
+    words = tuple(map(signed, WORDS))
+    stream = (RANK_WORD, 5, 2**40 - 7)
     return {
-        "derive_keys_at": (keys, scope, *placed),
-        "derive_seeds_at": (positions.view(torch.uint64), scope, *placed),
-        "reseed_streams": (keys, positions, signed(SCOPE[0]), signed(SCOPE[1]), *placed),
-        "reseed_streams_at": (keys, positions, scope, *placed),
-        "reseed_streams_from": (keys, positions, seeds, torch.arange(n) + 5, NAME),
+        "derive_keys_at": (keys, scope, *words, *stream),
+        "derive_seeds_at": (positions.view(torch.uint64), scope, *words, *stream),
+        "reseed_streams": (keys, positions, *map(signed, NAME), *stream),
+        "reseed_streams_at": (keys, positions, scope, *words, *stream),
+        "reseed_streams_from": (keys, positions, seeds, torch.arange(n) + 5, *words),
         "shuffle": (positions, signed(SCOPE[0]), signed(SCOPE[1]), 1000, 3, 7),
     }[op]
 
@@ -102,8 +104,8 @@ def test_opcheck_keys(op, n):
 
 
 def test_opcheck_reseed_streams_from_without_indices():
-    *most, _, name = key_inputs("reseed_streams_from", 5)
-    check("reseed_streams_from", (*most, None, name))
+    *most, _, name_lo, name_hi = key_inputs("reseed_streams_from", 5)
+    check("reseed_streams_from", (*most, None, name_lo, name_hi))
 
 
 @needs_native

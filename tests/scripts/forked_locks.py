@@ -25,7 +25,7 @@ def draw():
     torch.rand(3, generator=own), torch.rand(3, generator=member), numpy.random(3)
 
 
-def in_child(work, seconds=10.0):
+def in_child(work, seconds=30.0):
     """Return the result of ``work`` in a child; None if it hung, and was killed."""
     reader, writer = os.pipe()
     pid = os.fork()

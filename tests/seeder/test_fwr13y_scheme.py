@@ -198,21 +198,20 @@ def keys_here(s, name="torch.cpu", *, ranks=200, epochs=10, tasks=2, first_epoch
 
 def seeds_here(master, name="torch.cpu"):
     """Our 64-bit seeds of the whole job of the figures, 1-D, by the library's own derivation."""
-    name_id = derive_ops.name_id(name)
+    words = derive_ops.name_words(name)
     found = np.empty((EPOCHS, TASKS, RANKS), np.uint64)
     for epoch in range(EPOCHS):
         for task in range(TASKS):
             scope = derive_ops.scope_key(master, task, epoch, 0)
-            key, tweak = scope
-            found[epoch, task] = _vector_seeds(key, tweak, name_id)
+            found[epoch, task] = _vector_seeds(*derive_ops.name_key(scope, words))
     return found.ravel()
 
 
-def _vector_seeds(key, tweak, name_id):
+def _vector_seeds(key, tweak):
     """The seeds of index 0 on every rank: the reference's block function over a vector of ranks."""
-    words = (np.uint64(tweak & 0xFFFFFFFF), np.uint64(tweak >> 32), np.uint64(name_id))
-    place = np.arange(RANKS, dtype=np.uint64) | np.uint64(derive_ops.DOMAIN_STREAM << 24)
-    r = philox._blocks(key, *words, place)
+    low, high = np.uint64(tweak & 0xFFFFFFFF), np.uint64(tweak >> 32)
+    rank_words = np.arange(RANKS, dtype=np.uint64) | np.uint64(derive_ops.DOMAIN_STREAM << 24)
+    r = philox._blocks(key, low, high, rank_words, np.uint64(0))
     return r[0] | r[1] << np.uint64(32)
 
 

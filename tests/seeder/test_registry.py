@@ -10,12 +10,15 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from helpers.support import holds_key, repr_state, seeder
+from helpers.support import holds_key, reference_narrow_seed, repr_state, seeder
 
 import fastseed
 from fastseed import SHARED, GeneratorPool
 
 LIBRARY_NAMES = ["python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps"]
+
+# Two names whose SHA-256 begin with the same four bytes, found by trying 50,000.
+SAME_32_BITS = "layers.5917.weight", "layers.47510.weight"
 
 
 class Recorder:
@@ -40,9 +43,9 @@ def test_unnamed_generators_are_numbered_in_registration_order():
     s.unregister_generator(recorders[0])
     s.register_generator(recorders[3])
     s.reseed(1, 2)
-    names = ("mine", "generator/1", "generator/2")
-    for recorder, name in zip(recorders[1:], names, strict=True):
-        assert recorder.seeds == [s.derive_seed(name, task=1, epoch=2) % 2**31], name
+    expected = (("mine", 0), ("generator/1", SHARED), ("generator/2", 0))
+    for recorder, (name, rank) in zip(recorders[1:], expected, strict=True):
+        assert recorder.seeds == [reference_narrow_seed(name, epoch=2, rank=rank)], name
     assert recorders[0].seeds == []
 
 
@@ -56,6 +59,32 @@ def test_names_are_what_streams_depend_on_not_order():
     second.register_generator(a, name="a")
     second.reseed(1)
     assert a.seeds[0] == a.seeds[1] and b.seeds[0] == b.seeds[1] and a.seeds != b.seeds
+
+
+def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys():
+    """Of SHA-256; a model of 10,000 parameters has two such with probability 1 %."""
+    a, b = SAME_32_BITS
+    first, second = fastseed._backend.derive_ops.name_words(a), fastseed._backend.derive_ops.name_words(b)
+    assert first[0] % 2**32 == second[0] % 2**32 and first != second
+    s, (of_a, of_b) = seeder(), (Recorder(), Recorder())
+    s.register_generator(of_a, name=a, bits=128)
+    s.register_generator(of_b, name=b, bits=128)
+    s.reseed(1, 7)
+    assert of_a.seeds == [s.derive_key(a, task=1, epoch=7)] and of_b.seeds == [s.derive_key(b, task=1, epoch=7)]
+    for rank in (0, fastseed.SHARED):
+        keys = [s.derive_key(name, task=1, epoch=7, rank=rank) for name in SAME_32_BITS]
+        assert keys[0] % 2**64 != keys[1] % 2**64 and keys[0] >> 64 != keys[1] >> 64
+
+
+def test_an_equal_name_is_refused():
+    s = seeder()
+    s.register_generator(Recorder(), name="a")
+    with pytest.raises(ValueError) as caught:
+        s.register_generator(Recorder(), name="a")
+    assert str(caught.value) == (
+        "fastseed.register_generator: name must be one that is not in use already, got 'a'"
+    )
+    assert len(s.registry) == 1
 
 
 @pytest.mark.parametrize("name", LIBRARY_NAMES)
@@ -85,7 +114,7 @@ def test_a_pool_is_called_by_its_own_name_unless_given_another():
     s.reseed(1)
     assert holds_key(a, s.derive_key("mine", task=1))
     assert holds_key(b, s.derive_key("other", task=1))
-    assert recorder.seeds == [s.derive_seed("generator/0", task=1) % 2**31]
+    assert recorder.seeds == [reference_narrow_seed("generator/0")]
 
 
 def test_refused_registrations_change_nothing():
@@ -108,29 +137,45 @@ def test_refused_registrations_change_nothing():
             s.register_generator(**arguments)
     s.register_generator(recorder := Recorder())
     s.reseed(1)
-    assert recorder.seeds == [s.derive_seed("generator/0", task=1) % 2**31]
+    assert recorder.seeds == [reference_narrow_seed("generator/0")]
 
 
 # ---------------------------------------------------------------- kinds
 
 
 @pytest.mark.parametrize("bits", [31, 32, 63, 64, 128])
-def test_callables_get_the_lowest_bits(bits):
+def test_callables_get_so_many_bits(bits):
     s = seeder()
     s.register_generator(recorder := Recorder(), name="f", bits=bits)
     for epoch in range(20):
         s.reseed(1, epoch)
-    keys = [s.derive_key("f", task=1, epoch=epoch) for epoch in range(20)]
-    assert recorder.seeds == [key % 2**bits for key in keys]
+    if bits in (31, 32):
+        expected = [reference_narrow_seed("f", bits, epoch=epoch) for epoch in range(20)]
+    else:
+        expected = [s.derive_key("f", task=1, epoch=epoch) % 2**bits for epoch in range(20)]
+    assert recorder.seeds == expected
     assert all(type(seed) is int for seed in recorder.seeds)
     assert max(recorder.seeds) >= 2 ** (bits - 2)
+
+
+@pytest.mark.parametrize("bits", [31, 32])
+def test_no_two_of_ten_thousand_ranks_have_the_same_narrow_seed(bits):
+    """At one point of a job, however few bits the seed has."""
+    ranks, seeds = 10_000, []
+    for rank in range(ranks):
+        s = seeder(rank=rank, world_size=ranks)
+        s.register_generator(seeds.append, name="generator/0", bits=bits)
+        s.reseed(1, 7, 3)
+    assert len(set(seeds)) == ranks
+    assert max(seeds) > 2 ** (bits - 1) and 0 <= min(seeds) < 2**bits / 100
+    assert seeds[9_999] == reference_narrow_seed("generator/0", bits, epoch=7, step=3, rank=9_999)
 
 
 def test_callables_get_31_bits_by_default():
     s = seeder()
     s.register_generator(recorder := Recorder(), name="f")
     s.reseed(1)
-    assert recorder.seeds == [s.derive_key("f", task=1) % 2**31]
+    assert recorder.seeds == [reference_narrow_seed("f")]
 
 
 def test_torch_generator():
@@ -178,7 +223,7 @@ def test_registered_torch_functions_and_methods():
     s.register_generator(generator.manual_seed, name="g")
     s.register_generator(functools.partial(np.random.RandomState(1).seed), name="n")
     s.reseed(1)
-    assert generator.initial_seed() == s.derive_key("g", task=1) % 2**31
+    assert generator.initial_seed() == reference_narrow_seed("g")
 
 
 # ---------------------------------------------------------------- shared
@@ -192,7 +237,7 @@ def test_shared_is_the_same_on_every_rank_and_own_is_not():
         s.register_generator(own, name="own")
         s.reseed(1, 2)
     assert len(set(shared.seeds)) == 1 and len(set(own.seeds)) == 4
-    assert shared.seeds[0] == s.derive_seed("shared", task=1, epoch=2, rank=SHARED) % 2**31
+    assert shared.seeds[0] == reference_narrow_seed("shared", epoch=2, rank=SHARED)
 
 
 def test_shared_pools_and_generators():
@@ -326,7 +371,7 @@ def test_unregister_one_registration_at_a_time():
     s.register_generator(recorder, name="second")
     s.unregister_generator(recorder)
     s.reseed(1)
-    assert recorder.seeds == [s.derive_seed("second", task=1) % 2**31]
+    assert recorder.seeds == [reference_narrow_seed("second")]
     s.unregister_generator(recorder)
     with pytest.raises(ValueError, match="registered"):
         s.unregister_generator(recorder)

@@ -1,6 +1,6 @@
 // Counts equal keys among all of a job: ranks x names x members x scopes, by the library's kernels.
 //
-//   count_keys MASTER RANKS MEMBERS SCOPES DISTINCT PASSES THREADS NAME_ID...
+//   count_keys MASTER RANKS MEMBERS SCOPES DISTINCT PASSES THREADS NAME...
 //
 // Scope s is task 1, epoch s modulo DISTINCT, step 0: DISTINCT below SCOPES repeats scopes, to show
 // that what is equal is found. Prints one line of JSON.
@@ -21,6 +21,7 @@
 
 #include "../../csrc/core/derive.h"
 #include "../../csrc/cpu/derive.h"
+#include "../csrc/names.h"
 
 namespace {
 
@@ -36,7 +37,7 @@ struct Job {
   uint32_t scopes, distinct;
   int passes, pass_bits;
   int threads;
-  std::vector<uint32_t> names;
+  std::vector<Name> names;
 
   uint64_t keys() const {
     return uint64_t{ranks} * names.size() * static_cast<uint64_t>(members) * scopes;
@@ -44,9 +45,9 @@ struct Job {
   int fingerprint_bits() const {
     return pass_bits + kBucketBits + 32;
   }
-  Stream stream(uint32_t scope, uint32_t rank, uint32_t name) const {
-    return Stream{scope_key(master, 1, scope % distinct, 0), name,
-                  with_domain(rank, Domain::kStream)};
+  Stream stream(uint32_t scope, uint32_t rank, const Name& name) const {
+    return Stream{name_key(scope_key(master, 1, scope % distinct, 0), name),
+                  with_domain(rank, Domain::kStream), 0};
   }
 };
 
@@ -68,11 +69,10 @@ void each_stream(const Job& job, int thread, const F& f) {
     return static_cast<uint32_t>(uint64_t{job.ranks} * t / job.threads);
   };
   for (uint32_t s = 0; s < job.scopes; ++s) {
-    Stream stream = job.stream(s, 0, 0);
-    for (uint32_t rank = share(thread); rank < share(thread + 1); ++rank) {
-      stream.place = with_domain(rank, Domain::kStream);
-      for (uint32_t name : job.names) {
-        stream.name_id = name;
+    for (const Name& name : job.names) {
+      Stream stream = job.stream(s, 0, name);
+      for (uint32_t rank = share(thread); rank < share(thread + 1); ++rank) {
+        stream.rank_word = with_domain(rank, Domain::kStream);
         launch_derive_seeds(stream, 0, job.members, seeds.data());
         f(s, stream, seeds);
       }
@@ -236,7 +236,7 @@ int main(int argc, char** argv) {
           static_cast<int>(number(7)),
           {}};
   for (int i = 8; i < argc; ++i) {
-    job.names.push_back(static_cast<uint32_t>(number(i)));
+    job.names.push_back(name_of(argv[i]));
   }
   while (1 << job.pass_bits < job.passes) {
     ++job.pass_bits;

@@ -2,10 +2,10 @@
 
 For an input bit, 2**14 coordinates are taken with and without it. The number of keys that differ
 in output bit j is Binomial(2**14, 1/2), so z = (count - 2**13) / 2**6 is standard normal. Over the
-304 input bits and 128 output bits (38,912 pairs) random functions reach
+432 input bits and 128 output bits (55,296 pairs) random functions reach
 
-    max |z| > 5.5   with probability 38,912 * 3.8e-8 = 0.0015
-    max |z| < 3.4   with probability exp(-38,912 * 6.7e-4) = 4e-12 (then something was not measured)
+    max |z| > 5.5   with probability 55,296 * 3.8e-8 = 0.0021
+    max |z| < 3.4   with probability exp(-55,296 * 6.7e-4) = 8e-17 (then something was not measured)
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from helpers.derivation_numpy import (
     BITS,
-    SCOPE_COORDINATES,
     arbitrary,
     coordinate_keys,
-    coordinate_scope,
+    coordinate_name,
 )
 
 from fastseed._backend import derive_ops
@@ -35,17 +34,18 @@ def random_coordinates() -> dict[str, np.ndarray]:
 def small_coordinates() -> dict[str, np.ndarray]:
     """As jobs have them: small integers, and names of the library's own."""
     at = {name: arbitrary(f"small {name}", SAMPLES, 128) for name in BITS}
-    ids = np.array([derive_ops.name_id(name) for name in NAMES], np.uint64)
-    return {**at, "name": ids[at["name"] % np.uint64(len(ids))]}
+    words = np.array([derive_ops.name_words(name) for name in NAMES], np.uint64)
+    lo, hi = words[at["name_lo"] % np.uint64(len(words))].T
+    return {**at, "name_lo": lo, "name_hi": hi}
 
 
 def flips(at: dict[str, np.ndarray], rounds: int) -> dict[tuple[str, int], np.ndarray]:
     """For each (coordinate, bit) the z of all 128 bits of the key."""
-    scope = coordinate_scope(at, rounds)
-    before = coordinate_keys(at, rounds, scope)
+    known = coordinate_name(at, rounds)
+    before = coordinate_keys(at, rounds, known)
     found = {}
     for name, bits in BITS.items():
-        same = None if name in SCOPE_COORDINATES else scope
+        same = known if name in ("rank", "worker", "index") else None
         for bit in range(bits):
             flipped = {**at, name: at[name] ^ np.uint64(1 << bit)}
             changed = before ^ coordinate_keys(flipped, rounds, same)
@@ -57,7 +57,7 @@ def flips(at: dict[str, np.ndarray], rounds: int) -> dict[tuple[str, int], np.nd
 
 def score(found: dict[tuple[str, int], np.ndarray]) -> float:
     """max |z| over every input and output bit."""
-    assert len(found) == sum(BITS.values()) == 304
+    assert len(found) == sum(BITS.values()) == 432
     return float(max(np.abs(z).max() for z in found.values()))
 
 

@@ -33,6 +33,6 @@ def test_derivation_numpy_is_the_library_at_ten_rounds():
     for k in range(n):
         c = {name: int(values[k]) for name, values in at.items()}
         scope = derive_ops.scope_key(c["master"], c["task"], c["epoch"], c["step"])
-        index = c["index"]
-        key = derive_ops.stream_key(scope, c["name"], c["rank"], index >> 40, index % 2**40)
+        name = derive_ops.name_key(scope, (c["name_lo"], c["name_hi"]))
+        key = derive_ops.stream_key(name, c["rank"], c["worker"], c["index"])
         assert found[k].tolist() == [key & 2**64 - 1, key >> 64]

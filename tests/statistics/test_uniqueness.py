@@ -7,9 +7,11 @@ import random
 
 import numpy as np
 import pytest
-from helpers.derivation_numpy import Scope, scope_keys, stream_keys
+import torch
+from helpers.derivation_numpy import NARROW_DOMAIN, Level, name_keys, scope_keys, stream_keys
 
 from fastseed._backend import derive_ops
+from fastseed.derivation import streams
 
 MASTER, RANKS, EPOCHS, TASKS = 42, 10_000, 100, 2
 N = RANKS * EPOCHS * TASKS
@@ -40,19 +42,39 @@ def collides_by_chance(values: np.ndarray, bits: int) -> bool:
     return abs(equal_pairs(values) - mean) < margin if mean > 1 else equal_pairs(values) == 0
 
 
+SOME_POINTS = ((0, 0, 0), (1, 7, 3), (TASKS - 1, EPOCHS - 1, RANKS - 1))  # task, epoch, rank
+
+
+def stream_at(name: str, task: int, epoch: int, rank: int) -> streams.Stream:
+    return streams.stream(MASTER, streams.Coordinates(task, epoch, 0), name, rank)
+
+
+def name_at_every_point(name: str) -> Level:
+    """Of every task and epoch."""
+    task, epoch = np.divmod(np.arange(TASKS * EPOCHS, dtype=np.uint64), np.uint64(EPOCHS))
+    return name_keys(scope_keys(MASTER, task, epoch, 0), *derive_ops.name_words(name))
+
+
 def job_keys(name: str) -> np.ndarray:
     """The keys of every rank, epoch and task: (N, 2)."""
-    task, epoch = np.divmod(np.arange(TASKS * EPOCHS, dtype=np.uint64), np.uint64(EPOCHS))
-    scope = scope_keys(MASTER, task, epoch, 0)
-    per_rank = Scope(scope.key[:, None], scope.tweak[:, None])
+    level = name_at_every_point(name)
     ranks = np.arange(RANKS, dtype=np.uint64)
-    found = stream_keys(per_rank, derive_ops.name_id(name), ranks, 0)
-    for t, e, r in ((0, 0, 0), (1, 7, 3), (TASKS - 1, EPOCHS - 1, RANKS - 1)):
-        key = derive_ops.stream_key(
-            derive_ops.scope_key(MASTER, t, e, 0), derive_ops.name_id(name), r, 0, 0
-        )
+    found = stream_keys(Level(level.key[:, None], level.tweak[:, None]), ranks, 0, 0)
+    for t, e, r in SOME_POINTS:
+        key = stream_at(name, t, e, r).key()
         assert found[t * EPOCHS + e, r].tolist() == [key & 2**64 - 1, key >> 64]
     return found.reshape(N, 2)
+
+
+def narrow_seeds(name: str, bits: int) -> np.ndarray:
+    """What a callable of so many bits gets: (points, RANKS)."""
+    keys = stream_keys(name_at_every_point(name), 0, 0, 0, domain=NARROW_DOMAIN)
+    found = torch.empty(len(keys), RANKS, dtype=torch.int64)
+    for (lo, hi), row in zip(keys.tolist(), found, strict=True):
+        derive_ops.fill_shuffle(row, lo | hi << 64, 1 << bits, 0, 1)
+    for t, e, r in SOME_POINTS:
+        assert int(found[t * EPOCHS + e, r]) == stream_at(name, t, e, r).seed(bits)
+    return found.numpy().astype(np.uint64)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +104,16 @@ def test_uniqueness_across_the_streams_of_a_job(keys):
     seeds = np.concatenate([keys[:, 0], *(job_keys(n)[:, 0] for n in NAMES if n != "torch.cuda")])
     assert len(seeds) == 4 * N
     assert equal_pairs(seeds) == 0
+
+
+@pytest.mark.parametrize("bits", [31, 32])
+def test_uniqueness_of_narrow_seeds(bits):
+    """Never between ranks at one point; between points as of random numbers of so many bits."""
+    seeds = narrow_seeds("generator/0", bits)
+    assert all(len(np.unique(point)) == RANKS for point in seeds)
+    pairs = (N * (N - 1) - N * (RANKS - 1)) / 2  # of different points
+    mean = pairs / 2**bits
+    assert abs(equal_pairs(seeds.ravel()) - mean) < 5 * math.sqrt(mean)
 
 
 # ---------------------------------------------------------------- what the criteria refuse

@@ -15,11 +15,10 @@ import sys
 from pathlib import Path
 
 import frozen
-from make_vectors import U24, U32, U64, block, key_at, name_id, scope_of
+from make_vectors import SHUFFLE, U24, U32, U64, Order, key_at, scope_of
 
 HERE = Path(__file__).resolve().parent
 VECTORS = HERE / "shuffle.txt"
-SHUFFLE = 5
 
 HEADER = """\
 # Known answers of the fastseed shuffle, version 1. Made by make_shuffle_vectors.py; never edited.
@@ -34,52 +33,14 @@ Where = tuple[int, int, int, str]
 # --- the shuffle ------------------------------------------------------------------------------
 
 
-def ceil_sqrt(n: int) -> int:
-    """The least s with s * s >= n, by halving an interval."""
-    low, high = 0, 1 << 25
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if middle * middle >= n else (middle + 1, high)
-    return low
-
-
-class Order:
+def order_of(where: Where, n: int) -> Order:
     """The order of n numbers at one point of a job."""
-
-    def __init__(self, where: Where, n: int) -> None:
-        master, task, epoch, name = where
-        self.n = n
-        scope = scope_of(master, task, epoch, 0)
-        self.lo, self.hi = key_at(scope, name_id(name), 0, n, SHUFFLE)
-        side = ceil_sqrt(n)
-        self.rows = max(4, side if side % 2 == 0 else side + 1)
-        self.columns = max(4, (n + self.rows - 1) // self.rows)
-        self.rounds = 24 if n <= 65536 else 12
-
-    def move(self, r: int, v: int, m: int) -> int:
-        words = block(self.lo, v, SHUFFLE << 24 | r, self.hi & U32, self.hi >> 32)
-        return ((words[0] + (words[1] << 32)) * m) >> 64
-
-    def once(self, cell: int) -> int:
-        row, column = cell // self.columns, cell % self.columns
-        for r in range(self.rounds):
-            if r % 2 == 0:
-                row = (row + self.move(r, column, self.rows)) % self.rows
-            else:
-                column = (column + self.move(r, row, self.columns)) % self.columns
-        return row * self.columns + column
-
-    def at(self, i: int) -> int:
-        if self.n == 1:
-            return 0
-        j = self.once(i)
-        while j >= self.n:
-            j = self.once(j)
-        return j
+    master, task, epoch, name = where
+    return Order(key_at(scope_of(master, task, epoch, 0), name, 0, 0, n, SHUFFLE), n)
 
 
 def numbers(where: Where, n: int, start: int, stride: int, count: int) -> list[int]:
-    order = Order(where, n)
+    order = order_of(where, n)
     found = [order.at(start + k * stride) for k in range(count)]
     if count == n and sorted(found) != list(range(n)):
         raise SystemExit(f"make_shuffle_vectors: not a bijection: {where} {n}")

@@ -31,7 +31,8 @@ def _scope(epoch: int = EPOCH) -> Any:
 
 def _keys(start: int, n: int, epoch: int = EPOCH) -> Any:
     """The reference's keys of indices ``start``, ..., (n, 2) uint64."""
-    return philox.derive_keys(_scope(epoch), philox.name_id(NAME), 0, start, n)
+    name = philox.name_key(_scope(epoch), philox.name_words(NAME))
+    return philox.derive_keys(name, 0, 0, start, n)
 
 
 def _array(tensor: torch.Tensor) -> Any:

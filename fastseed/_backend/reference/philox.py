@@ -17,14 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 Scope: TypeAlias = tuple[int, int]
-"""The 64-bit key and the 64-bit tweak of a (master seed, task, epoch, step)."""
+"""Level 1: the 64-bit key and the 64-bit tweak of a (master seed, task, epoch, step)."""
+
+Name: TypeAlias = tuple[int, int]
+"""The first 128 bits of SHA-256 of a name in UTF-8, little-endian: low and high 64 bits."""
+
+NameKey: TypeAlias = tuple[int, int]
+"""Level 2: the 64-bit key and the 64-bit tweak of a name in a scope."""
 
 U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
 
 DERIVATION_VERSION = 1
 
-DOMAIN_SCOPE, DOMAIN_STREAM, DOMAIN_SAMPLE, DOMAIN_STATE, DOMAIN_SHUFFLE = 1, 2, 3, 4, 5
+DOMAIN_SCOPE, DOMAIN_STREAM, DOMAIN_SAMPLE = 1, 2, 3
+DOMAIN_STATE, DOMAIN_SHUFFLE, DOMAIN_NARROW = 4, 5, 6
 SHARED_RANK = 2**24 - 1
 MT_WORDS = 624
 
@@ -58,9 +65,10 @@ def _blocks(key: int, w0: Any, w1: Any, w2: Any, w3: Any) -> tuple[Any, Any, Any
     return w0, w1, w2, w3
 
 
-def name_id(name: str) -> int:
-    """The 32-bit id of a stream name: the first four bytes of its SHA-256, little-endian."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
+def name_words(name: str) -> Name:
+    """What level 2 takes of a name: :data:`Name`."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")
 
 
 def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
@@ -69,39 +77,45 @@ def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
     return r[0] | r[1] << 32, r[2] | r[3] << 32
 
 
+def name_key(scope: Scope, name: Name) -> NameKey:
+    """(key, tweak) of a name at that point."""
+    x = name[0] ^ scope[1]
+    r = block(scope[0], x & _LOW32, x >> 32, name[1] & _LOW32, name[1] >> 32)
+    return r[0] | r[1] << 32, r[2] | r[3] << 32
+
+
 def stream_key(
-    scope: Scope, name: int, rank: int, worker: int, i: int, domain: int = DOMAIN_STREAM
+    name: NameKey, rank: int, worker: int, index: int, domain: int = DOMAIN_STREAM
 ) -> int:
     """The 128-bit key of one stream: low 64 bits ``lo``, high 64 bits ``hi``."""
-    x = (worker << 40 | i) ^ scope[1]
-    r = block(scope[0], x & _LOW32, x >> 32, name, rank | domain << 24)
+    x = index ^ name[1]
+    r = block(name[0], x & _LOW32, x >> 32, rank | domain << 24, worker)
     return r[0] | r[1] << 32 | r[2] << 64 | r[3] << 96
 
 
 def derive_keys(
-    scope: Scope, name: int, rank: int, start: int, n: int, domain: int = DOMAIN_STREAM
+    name: NameKey, rank: int, worker: int, start: int, n: int, domain: int = DOMAIN_STREAM
 ) -> U64:
     """Keys of the indices ``start`` to ``start + n - 1`` (mod 2**64): ``(n, 2)``, ``[lo, hi]``."""
     out = np.empty((n, 2), np.uint64)
     shift, low = np.uint64(32), np.uint64(_LOW32)
+    w2, w3 = np.uint64(rank | domain << 24), np.uint64(worker)
     for at in range(0, n, _CHUNK):
         count = min(_CHUNK, n - at)
         first = np.uint64((start + at) % 2**64)
         with np.errstate(over="ignore"):
-            x = (np.arange(count, dtype=np.uint64) + first) ^ np.uint64(scope[1])
-            r = _blocks(
-                scope[0], x & low, x >> shift, np.uint64(name), np.uint64(rank | domain << 24)
-            )
+            x = (np.arange(count, dtype=np.uint64) + first) ^ np.uint64(name[1])
+            r = _blocks(name[0], x & low, x >> shift, w2, w3)
         out[at : at + count, 0] = r[0] | r[1] << shift
         out[at : at + count, 1] = r[2] | r[3] << shift
     return out
 
 
 def derive_seeds(
-    scope: Scope, name: int, rank: int, start: int, n: int, domain: int = DOMAIN_STREAM
+    name: NameKey, rank: int, worker: int, start: int, n: int, domain: int = DOMAIN_STREAM
 ) -> U64:
     """The low halves of :func:`derive_keys`: ``(n,)``."""
-    return np.ascontiguousarray(derive_keys(scope, name, rank, start, n, domain)[:, 0])
+    return np.ascontiguousarray(derive_keys(name, rank, worker, start, n, domain)[:, 0])
 
 
 def mt19937_state(key: int) -> U32:

@@ -84,6 +84,12 @@ def position(key: int, n: int, j: int) -> int:
             return left * b + right
 
 
+def narrow_seed(name: philox.NameKey, rank: int, worker: int, i: int, bits: int) -> int:
+    """The seed of ``bits`` bits of a rank: no two ranks have the same of a name, worker and i."""
+    key = philox.stream_key(name, 0, worker, i, philox.DOMAIN_NARROW)
+    return index(key, 1 << bits, rank)
+
+
 def indices(key: int, n: int, start: int, stride: int, count: int) -> I64:
     """The numbers at positions start, start + stride, ...: ``(count,)``."""
     out = np.zeros(count, np.int64)

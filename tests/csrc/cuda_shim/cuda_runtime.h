@@ -13,6 +13,10 @@
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
+// What a block of threads has in common. Blocks run one after another, and the threads of a block
+// in order: what the first one writes before a barrier is there for the others.
+#define __shared__ static
+inline void __syncthreads() {}
 
 struct uint2 {
   unsigned x, y;

@@ -71,4 +71,8 @@ def _plain(value: Any) -> Any:
         return value.tolist() if np.isfinite(value).all() else [_plain(v) for v in value.tolist()]
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else str(value)
+    if not isinstance(value, (list, tuple)):
+        return str(value)
+    if all(type(one) is str for one in value):  # the names of millions of steps
+        return value
+    return [_plain(one) for one in value]
