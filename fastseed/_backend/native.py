@@ -27,16 +27,6 @@ generators: Any = None
 missing: str | None = None
 
 
-def _register_fakes() -> None:
-    """What the operators do to tensors without data: nothing, they write into ``out``."""
-
-    def writes_out(*_: Any) -> None:
-        return None
-
-    for op in ("derive_keys", "derive_seeds", "advise_huge_pages", "digest"):
-        torch.library.register_fake(f"fastseed::{op}", writes_out)
-
-
 def _load() -> tuple[Any, Any]:
     found = sorted(Path(__file__).parents[1].glob("_kernels*.so"))
     if not found:
@@ -48,7 +38,6 @@ def _load() -> tuple[Any, Any]:
     if getattr(module, "INTERFACE", 0) != INTERFACE:
         raise ImportError("the native code is not of this version of fastseed; build it again")
     torch.ops.load_library(str(found[0]))  # type: ignore[no-untyped-call]
-    _register_fakes()
     module.simd_path()  # ValueError for a FASTSEED_SIMD that this CPU does not have
     return torch.ops.fastseed, module
 

@@ -369,7 +369,7 @@ def _on_cpu(keys: list[int], rows: list[Rows]) -> list[int]:
         ]
     sums = torch.zeros((len(rows), 2), dtype=torch.uint64)
     plan = torch.from_numpy(_plan(keys, rows, 7).view(np.int64))
-    native.kernels.digest(sums, plan)
+    native.kernels.digest(sums, [r.memory for r in rows], plan)
     return _as_integers(sums)
 
 

@@ -87,5 +87,5 @@ def unpack_mt19937(state: torch.Tensor) -> tuple[np.ndarray[Any, Any], int, floa
 
 def check_words(words: np.ndarray[Any, Any]) -> None:
     """Refuse the one state of MT19937 from which every random number is zero."""
-    if not (words[1:].any() or int(words[0]) & 0x80000000):  # of word 0, only the top bit is used
+    if not (words[-1] or words[1:].any() or int(words[0]) & 0x80000000):  # its other bits are unused
         raise ValueError("its MT19937 words must not all be zero")

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .._backend import derive_ops, draw_ops
+from .._backend import derive_ops, draw_ops, tensors
 from .._utils import validation
 from ..derivation import streams
 from ..derivation.streams import Coordinates, Stream
 from ..generators.adapter import LOW64
-from ..random import functional
 from .registry import Registry
 
 
@@ -125,15 +124,8 @@ def _device_of(
     function: str, out: Any, shape: tuple[int, ...], device: torch.device | str | None
 ) -> torch.device:
     """Return the device of the result; TypeError or ValueError if ``out`` does not fit."""
+    where = tensors.check_device(function, device)
     if out is None:
-        return torch.device("cpu" if device is None else device)
-    validation.check_instance(function, "out", out, torch.Tensor, "a tensor")
-    if out.dtype != torch.uint64:
-        raise validation.type_error(function, "out", "of dtype torch.uint64", out.dtype)
-    if tuple(out.shape) != shape:
-        raise validation.value_error(function, "out", f"of shape {shape}", tuple(out.shape))
-    functional.check_memory(function, "out", out)
-    if device is not None and torch.device(device).type != out.device.type:
-        raise validation.value_error(function, "out", f"on device {device}", out.device)
-    found: torch.device = out.device
-    return found
+        return where
+    wanted = None if device is None else where
+    return tensors.check_out(function, "out", out, shape, torch.uint64, wanted).device

@@ -32,7 +32,7 @@ COUNT = 24
 
 
 def own_words(lo: int, hi: int, position: int, count: int) -> list[int]:
-    """Words of a stream from any position, as ``fastseed.random.bits`` has them from whole blocks."""
+    """Return words of a stream from any position; ``fastseed.random.bits`` has whole blocks."""
     keys = torch.tensor([lo, hi], dtype=torch.uint64)
     start = torch.tensor(position - position % 4)
     words = fastseed.random.bits(keys, (count + position % 4,), positions=start)

@@ -39,7 +39,7 @@ draws = {
     "bits 64": ("bits", {"dtype": torch.uint64}),
 }
 for what, (name, parameters) in draws.items():
-    note(what, getattr(fastseed, name)(keys, shape=(3, 11), **parameters))
+    note(what, getattr(fastseed.random, name)(keys, shape=(3, 11), **parameters))
 for how, reseed in reseeds.items():
     reseed()
     for what, (name, parameters) in draws.items():
