@@ -13,13 +13,13 @@ import torch
 
 import fastseed
 from fastseed._backend.reference import philox
-from fastseed.data import per_sample, shared_scope
-from fastseed.data.shared_scope import Place
+from fastseed.data import iteration_scope, per_sample
+from fastseed.data.iteration_scope import IterationScope
 
 from ..case import Case, Contest, Side, expect
 
 MASTER, BATCH = 42, 64
-AT = Place(1, 7, 0, 1)
+AT = IterationScope(1, 7, 0, 1)
 INDICES = list(range(1000, 1000 + BATCH))
 
 BY_HAND = """\
@@ -63,7 +63,7 @@ def _in_a_worker() -> Iterator[None]:
     before = info._worker_info
     info._worker_info = info.WorkerInfo(id=0, num_workers=1, seed=0, dataset=None)
     try:
-        with shared_scope.at(AT):
+        with iteration_scope.fetching_in(AT):
             yield
     finally:
         info._worker_info = before
@@ -71,7 +71,7 @@ def _in_a_worker() -> Iterator[None]:
 
 @contextmanager
 def _in_the_main_process() -> Iterator[None]:
-    with shared_scope.at(AT):
+    with iteration_scope.fetching_in(AT):
         yield
 
 

@@ -1,12 +1,19 @@
-"""Randomness in data loading: an order, workers and samples that do not depend on how many."""
+"""Load data in an order, and with random numbers, that depend on neither workers nor ranks.
 
-from .iterable import Seekable
+- The order: :class:`ShuffleSampler`, ``shuffled_*``.
+- Loaders that follow ``reseed``: :func:`loader`, :func:`prepare`, :class:`ResumableLoader` (stops
+  and resumes mid-epoch), :class:`Seekable` (iterable datasets).
+- Random numbers: :func:`per_sample` (by sample), :data:`worker_init_fn` (by worker).
+"""
+
+from .occurrences import Repeat, count_occurrences
 from .permutation import shuffled_index, shuffled_indices, shuffled_position
 from .plain_loader import Loader, loader, prepare
 from .resumable_loader import ResumableLoader
-from .sample_rng import Repeat, count_occurrences, per_sample
+from .sample_rng import per_sample
 from .sampler import ShuffleSampler
-from .workers import worker_init_fn
+from .seekable import Seekable
+from .worker_seeding import worker_init_fn
 
 __all__ = [
     "Loader",

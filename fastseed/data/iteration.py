@@ -1,202 +1,173 @@
-"""One iteration of a loader: which scope it has, and which indices torch is to fetch in it."""
+"""One iteration of a loader: its scope, and the indices that torch fetches in it."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+import torch
+from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from .._backend import derive_ops
 from ..derivation import streams
+from ..generators.torch_rng import TorchGenerator
 from ..seeder.seeder import Seeder
-from . import sampler_rng
-from .sampler_rng import Borrowed
+from .worker_seeding import default_generators
 
+RANDOM_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+
+_NAME = "loader"
+_KNOWN_MODULES = ("torch.utils.data.", "fastseed.data.")
+_EPOCH_SET = "_fastseed_epoch"  # on a sampler: the epoch that a loader set; None: the user sets it
 _END = object()
 
 
-class Plan(NamedTuple):
-    """What an iteration is told when it begins."""
-
-    task: int
-    epoch: int
-    start: int  # the global position of its first sample
-
-
-def chain(sampler: Any) -> list[Any]:
-    """A sampler and those that it wraps, the outermost first."""
-    found: list[Any] = []
-    while sampler is not None and not any(sampler is seen for seen in found):
-        found.append(sampler)
-        sampler = getattr(sampler, "sampler", None)
-    return found
-
-
-_MARK = "_fastseed_told"
-
-
-class Listener:
-    """A sampler that wants to know the epoch.
-
-    One that has another epoch than it was told got it from the user, and is the user's from then
-    on: jobs that count epochs with ``set_epoch`` alone keep doing so. What it was told is marked on
-    the sampler itself, where other loaders that have it find it, and copies take it along.
-    """
-
-    def __init__(self, sampler: Any) -> None:
-        self.sampler = sampler
-        self._mark = 0, False  # where none can be put on it
-
-    def _epoch(self) -> int:
-        """Its epoch; 0 where it has none yet."""
-        epoch = getattr(self.sampler, "epoch", None)
-        return epoch if type(epoch) is int else 0
-
-    def chosen(self) -> int | None:
-        """The epoch that the user set, if any."""
-        told, is_users = getattr(self.sampler, _MARK, self._mark)
-        epoch = self._epoch()
-        return epoch if is_users or epoch != told else None
-
-    def tell(self, plan: Plan, chosen: int | None) -> None:
-        """Tell it where the iteration is; not the epoch, where that is the user's."""
-        if hasattr(self.sampler, "set_scope"):
-            self.sampler.set_scope(plan.task, plan.epoch if chosen is None else chosen)
-        elif chosen is None:
-            self.sampler.set_epoch(plan.epoch)
-
-    def remember(self, is_users: bool) -> None:
-        """This is what it was told."""
-        self._mark = self._epoch(), is_users
-        with contextlib.suppress(AttributeError):
-            setattr(self.sampler, _MARK, self._mark)
-
-
-class Listeners:
-    """The samplers of a loader that listen."""
-
-    def __init__(self, samplers: list[Any]) -> None:
-        told: list[Any] = []
-        for sampler in samplers:
-            speaker = _listener(sampler)
-            if speaker is not None and not any(speaker is other for other in told):
-                told.append(speaker)
-        self._all = [Listener(sampler) for sampler in told]
-
-    def chosen(self) -> int | None:
-        """The epoch that the user set on one of them, if any."""
-        chosen = [listener.chosen() for listener in self._all]
-        return next((epoch for epoch in chosen if epoch is not None), None)
-
-    def tell(self, plan: Plan) -> None:
-        """Tell all of them where the iteration is."""
-        chosen = [listener.chosen() for listener in self._all]
-        for listener, epoch in zip(self._all, chosen, strict=True):  # one may tell another
-            listener.tell(plan, epoch)
-        for listener, epoch in zip(self._all, chosen, strict=True):
-            listener.remember(epoch is not None)
-
-
-def _listener(sampler: Any) -> Any:
-    """Who it is that hears what is said to a sampler, which may pass it on; None for nobody."""
-    method = getattr(sampler, "set_scope", None) or getattr(sampler, "set_epoch", None)
-    return None if method is None else getattr(method, "__self__", sampler)
-
-
-class Run:
-    """One iteration: its plan, and the indices that torch is to fetch."""
+class Iteration:
+    """One iteration of a loader: task, epoch, global position of its first sample, and indices."""
 
     def __init__(
-        self, index_sampler: Any, listeners: Listeners, plan: Plan, seeder: Seeder
+        self, index_sampler: Any, seeder: Seeder, task: int, epoch: int, start: int = 0
     ) -> None:
-        self.index_sampler, self.plan = index_sampler, plan
-        self._listeners = listeners
-        self._seeder = seeder
-        here = streams.Coordinates(plan.task, plan.epoch, plan.start)
-        self.generator = sampler_rng.generator(seeder.master_seed, here, seeder.data_rank, 1)
-        """For what torch draws besides the order, on behalf of workers and DataPipes."""
+        self.index_sampler = index_sampler
+        self.task, self.epoch, self.start = task, epoch, start
+        self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
+        set_epochs(samplers_in(index_sampler), task, epoch)
+
+    def generator(self) -> torch.Generator:
+        """Return the generator that torch may draw from for workers."""
+        return self._generator(self.start, self._rank, 1)
+
+    def _generator(self, step: int, rank: int, index: int) -> torch.Generator:
+        generator, at = torch.Generator(), streams.Coordinates(self.task, self.epoch, step)
+        stream = streams.stream(self._master_seed, at, _NAME, rank)
+        TorchGenerator(generator).seed(stream.key(index))
+        return generator
 
     def open(self) -> Any:
-        """What yields the indices of this iteration; called when the first is asked for."""
+        """Return what yields the indices of this iteration."""
         return self.index_sampler
 
     def note(self, batch: Any) -> None:
-        """These indices are handed out now."""
+        """Take note of indices that are handed out now."""
 
     def batches(self) -> Iterator[Any]:
-        """The indices, batch by batch. Nothing happens before the first is asked for.
-
-        (torch calls ``iter`` twice for a worker pool, and begins only one of the two.)
-        """
-        self._listeners.tell(self.plan)
-        samplers = chain(self.index_sampler)
-        # What cuts an order into replicas needs one that all ranks agree on.
-        shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
-        rank = streams.SHARED if shared else self._seeder.data_rank
-        at = streams.Coordinates(self.plan.task, self.plan.epoch, 0)
-        globals_: Any = contextlib.nullcontext
-        if any(map(sampler_rng.is_foreign, samplers)):
-            globals_ = Borrowed(self._seeder.master_seed, at, rank).here
-        with globals_(), self._lent(samplers, at, rank):
+        """Yield the indices, batch by batch; nothing happens before the first is asked for."""
+        samplers = samplers_in(self.index_sampler)
+        set_epochs(samplers, self.task, self.epoch)
+        # What divides an order into replicas needs one that is the same on all ranks.
+        is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
+        rank = streams.SHARED if is_shared else self._rank
+        borrowing: Any = contextlib.nullcontext
+        if not all(type(s).__module__.startswith(_KNOWN_MODULES) for s in samplers):
+            scope = derive_ops.scope_key(self._master_seed, self.task, self.epoch, 0)
+            borrowing = _BorrowedGlobals(scope, rank).borrowing
+        with borrowing(), _lent_generators(samplers, lambda: self._generator(0, rank, 0)):
             iterator = iter(self.open())
             batch = next(iterator, _END)
         while batch is not _END:
             self.note(batch)
             yield batch
-            with globals_():
+            with borrowing():
                 batch = next(iterator, _END)
 
-    @contextlib.contextmanager
-    def _lent(self, samplers: list[Any], at: streams.Coordinates, rank: int) -> Iterator[None]:
-        """torch's own samplers draw their order from a generator of ours.
 
-        They look at their generator once, when they begin: it is theirs for that long only. torch
-        draws from another one (how often depends on workers and their persistence).
-        """
-        lent = [s for s in samplers if isinstance(s, sampler_rng.DRAWING) and s.generator is None]
-        for sampler in lent:
-            sampler.generator = sampler_rng.generator(self._seeder.master_seed, at, rank, 0)
-        try:
-            yield
-        finally:
-            for sampler in lent:
-                sampler.generator = None
+def samplers_in(sampler: Any) -> list[Any]:
+    """Return a sampler and those that it wraps, the outermost first."""
+    found: list[Any] = []
+    while sampler is not None and not any(sampler is other for other in found):
+        found.append(sampler)
+        sampler = getattr(sampler, "sampler", None)
+    return found
 
 
-class Indices:
-    """Stands where torch's iterator has its sampler, also when workers outlive an epoch."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.run.batches()
-
-    def __len__(self) -> int:
-        return len(self.run.index_sampler)
+# ------------------------------------------------------------------ epochs of samplers
 
 
-class View:
-    """A loader as torch's iterator is to see it; everything that is not here is the loader's."""
+def users_epoch(samplers: list[Any]) -> int | None:
+    """Return the epoch that the user set on one of ``samplers`` with ``set_epoch``; None if none.
 
-    def __init__(self, loader: Any, **instead: Any) -> None:
-        self.__dict__.update(instead, _loader=loader)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-
-def let_go(iterator: Any) -> None:
-    """Wait for what a worker pool was asked in an iteration that was left early.
-
-    Its workers must not see the next scope before they are done with the last one. (An iterable
-    data set is told by its ``__iter__``, which comes after all that; and how many answers it still
-    owes is not known.)
+    A sampler whose epoch is another than a loader set last is the user's from then on, so scripts
+    that count epochs with ``set_epoch`` alone keep working. The mark is on the sampler itself, for
+    other loaders of the same sampler.
     """
-    while iterator._dataset_kind == 0 and iterator._tasks_outstanding > 0:
-        iterator._get_data()
-        iterator._tasks_outstanding -= 1
+    chosen = map(_users_epoch, _epoch_setters(samplers))
+    return next((epoch for epoch in chosen if epoch is not None), None)
 
 
-def lives(iterator: Any) -> bool:
-    """Whether all workers of a pool do. torch would wait for ever for what a dead one was asked."""
-    return all(worker.is_alive() for worker in iterator._workers)
+def set_epochs(samplers: list[Any], task: int, epoch: int) -> None:
+    """Set task and epoch of ``samplers``, but not the epoch where the user sets it."""
+    setters = [(sampler, _users_epoch(sampler)) for sampler in _epoch_setters(samplers)]
+    for sampler, chosen in setters:
+        if hasattr(sampler, "set_scope"):
+            sampler.set_scope(task, epoch if chosen is None else chosen)
+        elif chosen is None:
+            sampler.set_epoch(epoch)
+    for sampler, chosen in setters:  # afterwards, since one may set another
+        setattr(sampler, _EPOCH_SET, _epoch_of(sampler) if chosen is None else None)
+
+
+def _users_epoch(sampler: Any) -> int | None:
+    epoch, ours = _epoch_of(sampler), getattr(sampler, _EPOCH_SET, 0)
+    return None if epoch == ours else epoch
+
+
+def _epoch_of(sampler: Any) -> int:
+    epoch = getattr(sampler, "epoch", None)
+    return epoch if type(epoch) is int else 0
+
+
+def _epoch_setters(samplers: list[Any]) -> list[Any]:
+    """Return the samplers that implement ``set_scope`` or ``set_epoch``."""
+    found: list[Any] = []
+    for sampler in samplers:
+        method = getattr(sampler, "set_scope", None) or getattr(sampler, "set_epoch", None)
+        owner = getattr(method, "__self__", sampler)
+        if method is not None and not any(owner is other for other in found):
+            found.append(owner)
+    return found
+
+
+# ------------------------------------------------------------------ generators of samplers
+
+
+@contextlib.contextmanager
+def _lent_generators(samplers: list[Any], make: Any) -> Iterator[None]:
+    """Let torch's own samplers, which use their generator once, draw their order from ours."""
+    lent = [s for s in samplers if isinstance(s, RANDOM_SAMPLERS) and s.generator is None]
+    for sampler in lent:
+        sampler.generator = make()
+    try:
+        yield
+    finally:
+        for sampler in lent:
+            sampler.generator = None
+
+
+class _BorrowedGlobals:
+    """The global generators while a sampler of another library yields indices.
+
+    They begin in streams of the scope, so the order is the same in every run, and the main process
+    continues afterwards as if nothing had been drawn.
+    """
+
+    def __init__(self, scope: derive_ops.Scope, rank: int) -> None:
+        self._scope, self._rank = scope, rank
+        self._states: dict[str, torch.Tensor] | None = None
+
+    @contextlib.contextmanager
+    def borrowing(self) -> Iterator[None]:
+        """Put the sampler's states in place for a block."""
+        generators = default_generators()
+        before = generators.states()
+        try:
+            if self._states is None:
+                generators.reseed(
+                    lambda name: streams.stream_in(self._scope, f"{_NAME}.{name}", self._rank)
+                )
+            else:
+                generators.load_states(self._states)
+            yield
+            self._states = generators.states()
+        finally:
+            generators.load_states(before)

@@ -1,8 +1,8 @@
-"""The order of an epoch, as a function: which sample of a data set comes when.
+"""The order of an epoch as a function: which sample of a dataset is at which position.
 
-It is a bijection of [0, n) with a key (``docs/derivation.md``, "Shuffle"), so that any part of it
-is had at once, in no memory: a list of all samples never exists. It depends on the master seed,
-task, epoch, name and n; not on the number of ranks or workers.
+It is a keyed bijection of [0, n) (``docs/derivation.md``, "Shuffle"), so any part of it can be
+computed at once and no list of indices exists. It depends on the master seed, task, epoch, name
+and n, not on the number of ranks or workers.
 """
 
 from __future__ import annotations
@@ -14,32 +14,28 @@ import torch
 from .._backend import derive_ops, draw_ops, tensors
 from .._utils import validation
 from ..derivation import streams
-from ..seeder import api
+from .iteration_scope import keyed_seeder
 
 NAME = "shuffle"
 MAX_N = 2**48
 
 
 def check_n(function: str, n: Any) -> int:
-    """The number of samples: [1, 2**48]."""
+    """Return the number of samples, checked."""
     return validation.check_int(function, "n", n, 1, MAX_N)
 
 
 def order_key(function: str, n: int, task: Any, epoch: Any, name: str, master_seed: Any) -> int:
-    """The 128-bit key of an order. ``n`` and ``name`` are trusted."""
+    """Return the 128-bit key of an order; ``n`` and ``name`` are not checked."""
     if master_seed is None:
-        seeder = api.current(function)
-        if seeder.scheme != "philox-v1":
-            raise ValueError(
-                f"fastseed.{function}: scheme must be 'philox-v1', got {seeder.scheme!r}"
-            )
-        master_seed = seeder.master_seed
+        master_seed = keyed_seeder(function).master_seed
     else:
         master_seed = validation.check_int(
             function, "master_seed", master_seed, 0, streams.MAX_MASTER
         )
     at = streams.check_coordinates(function, task, epoch, 0)
-    return derive_ops.shuffle_key(derive_ops.scope_key(master_seed, *at), streams.name_words(name), n)
+    scope = derive_ops.scope_key(master_seed, *at)
+    return derive_ops.shuffle_key(scope, streams.name_words(name), n)
 
 
 def shuffled_index(
@@ -51,19 +47,27 @@ def shuffled_index(
     name: str = NAME,
     master_seed: int | None = None,
 ) -> int:
-    """Which sample is at position ``i`` of an epoch's order: an int of [0, n), in O(1).
+    """Return the sample at position ``i`` of an epoch's order, in constant time.
 
     Args:
-        i: [0, n).
+        i: the position, [0, n).
         n: the number of samples, [1, 2**48].
-        task: [0, 2**24), as for ``reseed``.
+        task: [0, 2**24), as for :func:`fastseed.reseed`.
         epoch: [0, 2**32).
-        name: of the order; another name is another order.
-        master_seed: [0, 2**64). None: the job's.
+        name: the name of the order; another name is another order.
+        master_seed: [0, 2**64); None: the one that ``fastseed.init`` was given.
+
+    Returns:
+        An int of [0, n).
 
     Raises:
-        TypeError, ValueError: for an argument that is out of its range.
-        RuntimeError: no ``master_seed``, and none of ``init``.
+        TypeError, ValueError: an argument has the wrong type or is out of range.
+        RuntimeError: ``master_seed`` is None and ``fastseed.init`` was not called.
+
+    Example:
+        >>> from fastseed.data import shuffled_index
+        >>> [shuffled_index(i, 10, task=1, epoch=7, master_seed=42) for i in range(10)]
+        [5, 0, 7, 2, 6, 9, 3, 8, 1, 4]
     """
     function = "data.shuffled_index"
     n, name = check_n(function, n), streams.check_name(function, name)
@@ -80,9 +84,27 @@ def shuffled_position(
     name: str = NAME,
     master_seed: int | None = None,
 ) -> int:
-    """At which position of an epoch's order sample ``j`` comes: the inverse of shuffled_index.
+    """Return the position of sample ``j`` in an epoch's order: the inverse of shuffled_index.
 
-    Arguments and errors are those of :func:`shuffled_index`.
+    Args:
+        j: the sample, [0, n).
+        n: the number of samples, [1, 2**48].
+        task: [0, 2**24), as for :func:`fastseed.reseed`.
+        epoch: [0, 2**32).
+        name: the name of the order; another name is another order.
+        master_seed: [0, 2**64); None: the one that ``fastseed.init`` was given.
+
+    Returns:
+        An int of [0, n).
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type or is out of range.
+        RuntimeError: ``master_seed`` is None and ``fastseed.init`` was not called.
+
+    Example:
+        >>> from fastseed.data import shuffled_position
+        >>> shuffled_position(7, 10, task=1, epoch=7, master_seed=42)
+        2
     """
     function = "data.shuffled_position"
     n, name = check_n(function, n), streams.check_name(function, name)
@@ -102,24 +124,33 @@ def shuffled_indices(
     out: torch.Tensor | None = None,
     device: torch.device | str | None = None,
 ) -> torch.Tensor:
-    """The samples at positions ``start`` to ``stop - 1``: shape (stop - start,), torch.int64.
+    """Return the samples at positions ``start`` to ``stop - 1`` of an epoch's order.
 
     Args:
         start: [0, stop].
         stop: [0, n].
-        n: see :func:`shuffled_index`, as for ``task``, ``epoch``, ``name`` and ``master_seed``.
-        task: see there.
-        epoch: see there.
-        name: see there.
-        master_seed: see there.
-        out: write here: shape (stop - start,), torch.int64, any device and strides.
-        device: where the result shall be, the CPU unless given. It is computed there if that is a
-            CUDA device and the CUDA part was built; else on the CPU, and copied.
+        n: the number of samples, [1, 2**48].
+        task: [0, 2**24), as for :func:`fastseed.reseed`.
+        epoch: [0, 2**32).
+        name: the name of the order; another name is another order.
+        master_seed: [0, 2**64); None: the one that ``fastseed.init`` was given.
+        out: a tensor to write to: (stop - start,), torch.int64, any device and strides.
+        device: the device of the result, the CPU by default. A CUDA device computes it itself if
+            the CUDA part was built; otherwise it is computed on the CPU and copied.
+
+    Returns:
+        A tensor, (stop - start,), torch.int64; ``out`` if given.
 
     Raises:
-        TypeError, ValueError: for an argument that is out of its range, or an ``out`` of the wrong
-            dtype, shape or device; it has not changed.
-        RuntimeError: no ``master_seed``, and none of ``init``; a CUDA graph is being captured.
+        TypeError, ValueError: an argument has the wrong type, dtype, shape or device, or is out of
+            range; ``out`` is unchanged.
+        RuntimeError: ``master_seed`` is None and ``fastseed.init`` was not called; or a CUDA graph
+            is being captured.
+
+    Example:
+        >>> from fastseed.data import shuffled_indices
+        >>> shuffled_indices(4, 8, 10, task=1, epoch=7, master_seed=42)
+        tensor([6, 9, 3, 8])
     """
     function = "data.shuffled_indices"
     n, name = check_n(function, n), streams.check_name(function, name)
@@ -129,7 +160,7 @@ def shuffled_indices(
 
 
 def check_range(function: str, start: Any, stop: Any, n: int) -> tuple[int, int]:
-    """Positions from ``start`` to ``stop - 1``."""
+    """Return the bounds of a range of positions, checked."""
     stop = validation.check_int(function, "stop", stop, 0, n)
     return validation.check_int(function, "start", start, 0, stop), stop
 
@@ -143,17 +174,17 @@ def part_of_order(
     out: torch.Tensor | None,
     device: torch.device | str | None,
 ) -> torch.Tensor:
-    """What :func:`shuffled_indices` returns; without a key, positions themselves."""
+    """Return what :func:`shuffled_indices` does; without a key, the positions themselves."""
     count = stop - start
     if out is not None:
         _check_out(function, out, count, device)
-    place = out.device if out is not None else tensors.check_device(function, device)
-    draw_ops.refuse_capture(function, place, "call it before, and copy what it gives")
-    on_cuda = place.type == "cuda" and draw_ops.has_cuda
-    if out is not None and out.is_contiguous() and (on_cuda or place.type == "cpu"):
+    where = out.device if out is not None else tensors.check_device(function, device)
+    draw_ops.refuse_capture(function, where, "call it before the capture and copy the result")
+    on_cuda = where.type == "cuda" and draw_ops.has_cuda
+    if out is not None and out.is_contiguous() and (on_cuda or where.type == "cpu"):
         target = out
     elif on_cuda:
-        target = torch.empty(count, dtype=torch.int64, device=place)
+        target = torch.empty(count, dtype=torch.int64, device=where)
     else:
         target = derive_ops.empty_like_keys(count, dtype=torch.int64)
     if key is None:
@@ -161,7 +192,7 @@ def part_of_order(
     else:
         derive_ops.fill_shuffle(target, key, n, start, 1)
     if out is None:
-        return target.to(place)
+        return target.to(where)
     return out if target is out else out.copy_(target)
 
 

@@ -6,31 +6,20 @@ import inspect
 from collections.abc import Sized
 from typing import Any
 
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    IterDataPipe,
-    RandomSampler,
-)
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
 from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import streams
-from ..seeder import api
 from ..seeder.seeder import Seeder
-from .iterable import Dealt, FollowingPipe, Seekable
-from .iteration import Indices, Listeners, Plan, Run, View, chain, let_go, lives
+from .iteration import Iteration, samplers_in, users_epoch
+from .iteration_scope import keyed_seeder
 from .sampler import ShuffleSampler
-from .shared_scope import ScopeCell
-from .workers import WorkerSetup, follow
-
-_OURS = ("__iter__", "_get_iterator", "_index_sampler", "_auto_collation")  # of DataLoader
-_PARAMETERS = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
+from .torch_loader import CurrentIteration, Pool, index_sampler_of, settings_of
 
 
 class Loader(DataLoader[Any]):
-    """A :class:`torch.utils.data.DataLoader` that follows the job; see :func:`loader`."""
+    """A :class:`torch.utils.data.DataLoader` that follows ``reseed``; :func:`loader` makes it."""
 
     def __init__(
         self,
@@ -42,6 +31,9 @@ class Loader(DataLoader[Any]):
         *arguments: Any,
         **keywords: Any,
     ) -> None:
+        if isinstance(dataset, (IterDataPipe, MapDataPipe)):
+            rule = "a dataset: torch has deprecated DataPipes; wrap its samples in a Seekable"
+            raise validation.type_error("data.loader", "dataset", rule, dataset)
         if shuffle and sampler is None and batch_sampler is None and _can_shuffle(dataset):
             given = inspect.signature(DataLoader.__init__).bind_partial(
                 self, dataset, batch_size, shuffle, sampler, batch_sampler, *arguments, **keywords
@@ -52,196 +44,130 @@ class Loader(DataLoader[Any]):
             dataset, batch_size, shuffle, sampler, batch_sampler, *arguments, **keywords
         )
         self._epoch: int | None = None
-        self._listeners = Listeners(chain(self._index_sampler))
-        self._living: tuple[Indices, ScopeCell] | None = None  # of workers that outlive an epoch
-
-    @classmethod
-    def of(cls, existing: DataLoader[Any]) -> Any:
-        """A loader of this class with every setting of ``existing``: see :func:`prepare`."""
-        if isinstance(existing, cls):
-            return existing
-        if not isinstance(existing, DataLoader):
-            raise TypeError(
-                "fastseed.data.prepare: loader must be a torch.utils.data.DataLoader, "
-                f"got {validation.describe(existing)} of type {type(existing).__name__}"
-            )
-        own = [] if isinstance(existing, Loader) else _overrides(type(existing))
-        if own:
-            raise TypeError(
-                "fastseed.data.prepare: loader must iterate as DataLoader does, "
-                f"got a {type(existing).__name__}, which has its own {' and '.join(own)}"
-            )
-        made = cls(**_settings(existing))
-        for name, value in vars(existing).items():  # what users hung on it
-            if name not in vars(made):
-                setattr(made, name, value)
-        return made
+        self._pool: Pool | None = None  # of persistent workers
 
     def set_epoch(self, epoch: int) -> None:
-        """Iterations from now on are of this epoch, whatever the seeder's.
+        """Set the epoch of the next iterations, whatever the epoch of ``reseed``.
 
-        For scripts that count epochs without :func:`fastseed.reseed`; it is not needed otherwise.
+        Only scripts that count epochs without :func:`fastseed.reseed` need it.
+
+        Args:
+            epoch: [0, 2**32).
+
+        Raises:
+            TypeError, ValueError: ``epoch`` has the wrong type or is out of range.
         """
         self._epoch = validation.check_int(
             "data.Loader.set_epoch", "epoch", epoch, 0, streams.MAX_EPOCH
         )
 
-    # ------------------------------------------------------------------ an iteration
-
     @eager
     def __iter__(self) -> Any:
-        seeder = api.current("data.loader")
-        return self._start(self._run(seeder, *self._coordinates(seeder)), seeder)
+        seeder = keyed_seeder("data.loader")
+        task, epoch = self._task_and_epoch(seeder)
+        iterator, _ = self._start(Iteration(index_sampler_of(self), seeder, task, epoch), seeder)
+        return iterator
 
-    def _coordinates(self, seeder: Seeder) -> tuple[int, int]:
-        """Task and epoch: the seeder's, unless the user set an epoch here or on the sampler."""
+    def _task_and_epoch(self, seeder: Seeder) -> tuple[int, int]:
+        """Return those of the seeder, unless the user set an epoch here or on the sampler."""
         scope = seeder.scope
         if scope is None:
             raise RuntimeError("fastseed.data.loader: call fastseed.reseed(task, epoch) first")
-        if seeder.scheme != "philox-v1":
-            raise ValueError(
-                f"fastseed.data.loader: scheme must be 'philox-v1', got {seeder.scheme!r}; "
-                "the predecessor's has no streams for workers"
-            )
-        chosen = self._listeners.chosen() if self._epoch is None else self._epoch
+        chosen = self._epoch
+        if chosen is None:
+            chosen = users_epoch(samplers_in(index_sampler_of(self)))
         return scope.task, scope.epoch if chosen is None else chosen
 
-    def _run(self, seeder: Seeder, task: int, epoch: int) -> Run:
-        """The iteration that begins now."""
-        return Run(self._index_sampler, self._listeners, Plan(task, epoch, 0), seeder)
-
-    def _start(self, run: Run, seeder: Seeder) -> Any:
-        """torch's iterator, with what is ours in the place of what the user gave."""
-        self._listeners.tell(run.plan)
-        generator = run.generator if self.generator is None else self.generator
-        if self._iterator is not None and not lives(self._iterator):
-            self._iterator._shutdown_workers()  # type: ignore[attr-defined]
-            self._iterator = self._living = None
-        if self._iterator is not None and self._living is not None:
-            indices, cell = self._living
-            let_go(self._iterator)
-            cell.write(*run.plan)
-            indices.run = run
-            self._iterator._reset(View(self, generator=generator))
-            return self._iterator
-        indices, cell = Indices(run), ScopeCell()
-        cell.write(*run.plan)
-        view: Any = View(
-            self,
-            dataset=self._source(seeder, cell),
-            worker_init_fn=WorkerSetup(cell, self.worker_init_fn),
-            generator=generator,
-            _index_sampler=indices,
-        )
-        iterator = DataLoader._get_iterator(view)
-        if self.persistent_workers:
-            self._iterator, self._living = iterator, (indices, cell)
-        return iterator
-
-    def _source(self, seeder: Seeder, cell: ScopeCell) -> Any:
-        """The data set as it is fetched from."""
-        dataset: Any = self.dataset
-        if isinstance(dataset, Seekable):
-            dataset = Dealt(
-                dataset,
-                cell,
-                batch=self.batch_size or 1,
-                rank=seeder.data_rank,
-                world_size=seeder.data_world_size,
-                drop_last=self.drop_last,
-            )
-        if isinstance(dataset, IterDataPipe):
-            return FollowingPipe(dataset, cell)
-        return follow(dataset, cell)
+    def _start(self, iteration: Iteration, seeder: Seeder) -> tuple[Any, CurrentIteration]:
+        """Return torch's iterator over the batches of an iteration, and where it takes them."""
+        pool, self._pool = self._pool, None
+        if pool is None or not pool.can_continue():
+            pool = Pool(self, seeder.data_rank, seeder.data_world_size)
+        iterator = pool.start(iteration)
+        self._pool = pool if self.persistent_workers else None
+        return iterator, pool.current
 
 
 def loader(dataset: Any, *arguments: Any, **keywords: Any) -> Loader:
-    """A DataLoader whose order, workers and data set follow ``reseed``.
+    """Make a DataLoader whose order, workers and dataset follow :func:`fastseed.reseed`.
 
-        seeder.init(master_seed=42)
-        batches = fastseed.data.loader(dataset, batch_size=32, shuffle=True, num_workers=4)
-        for epoch in range(epochs):
-            seeder.reseed(1, epoch)
-            for batch in batches:
+    It differs from a :class:`torch.utils.data.DataLoader` in these points:
 
-    Arguments and their errors are those of :class:`torch.utils.data.DataLoader`. What differs:
+    - Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch from
+      :meth:`Loader.set_epoch` or the sampler's ``set_epoch`` if the script calls one of them. Two
+      iterations in one scope are the same. Samplers that have ``set_scope`` or ``set_epoch`` are
+      notified, also inside others.
+    - ``shuffle=True`` uses a :class:`ShuffleSampler`: ranks share the epoch's order. With
+      ``drop_last`` no sample is repeated. Other samplers are kept; torch's, unless they have a
+      generator, draw their order from a stream named "loader", and those of other libraries draw
+      from the global generators in streams of this scope.
+    - The main process's generators do not advance, except for what the dataset and ``collate_fn``
+      draw without workers.
+    - In each worker Python, NumPy, torch, registered generators and those that the dataset holds
+      get their own streams in each epoch, before ``worker_init_fn`` runs. Two loaders in one scope
+      have the same worker streams, so give validation a task of its own. With ``in_order=False``
+      the timing decides which worker reads which batch.
+    - A dataset that raises StopIteration is an error, not the end of the epoch.
 
-    - Each ``iter()`` takes task and epoch from the last ``reseed`` (RuntimeError before it), or the
-      epoch from :meth:`Loader.set_epoch` or the sampler's ``set_epoch`` where the script calls one
-      of them itself. Two iterations of one scope are the same. Samplers that have ``set_scope`` or
-      ``set_epoch`` are told, also inside others.
-    - ``shuffle=True`` is a :class:`ShuffleSampler`: ranks share the epoch's order. With
-      ``drop_last`` no rank repeats a sample. Any other sampler stays what it is; those of torch
-      that have no generator of their own draw their order from a stream named "loader", and
-      samplers of other makes see the global generators in streams of this scope while they draw.
-    - No number is drawn from the generators of the main process, but what the data set and
-      ``collate_fn`` draw without workers.
-    - In each worker Python, NumPy, torch, registered generators and those that the data set holds
-      get streams of their own, in each epoch, before ``worker_init_fn`` runs. Loaders of one scope
-      have the same: give validation a task of its own. With ``in_order=False`` it depends on the
-      moment which worker has which batch.
+    Args:
+        dataset: a map-style or iterable-style dataset, no DataPipe.
+        arguments: as for DataLoader.
+        keywords: as for DataLoader.
+
+    Returns:
+        A :class:`Loader`. Iterating it raises RuntimeError before ``init`` and ``reseed``, and
+        ValueError under scheme ``"fwr13y"``.
+
+    Raises:
+        TypeError, ValueError: as DataLoader raises them.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> batches = fastseed.data.loader(range(10), batch_size=4, shuffle=True)
+        >>> fastseed.reseed(1, 7)
+        >>> list(batches)
+        [tensor([5, 0, 7, 2]), tensor([6, 9, 3, 8]), tensor([1, 4])]
     """
     return Loader(dataset, *arguments, **keywords)
 
 
 def prepare(loader: DataLoader[Any]) -> Loader:
-    """A :func:`loader` with every setting of an existing DataLoader, which stays as it is.
+    """Make a :func:`loader` with the settings of an existing DataLoader, which is not changed.
 
-    The RandomSampler that ``shuffle=True`` made becomes a :class:`ShuffleSampler`; one that was
-    made any other way is kept, as is every other sampler.
+    The RandomSampler that ``shuffle=True`` made becomes a :class:`ShuffleSampler`; any other
+    sampler is kept.
+
+    Args:
+        loader: a :class:`torch.utils.data.DataLoader`; a :class:`Loader` is returned as it is.
+
+    Returns:
+        A :class:`Loader`.
 
     Raises:
-        TypeError: it is no DataLoader, or of a class that iterates in its own way.
+        TypeError: ``loader`` is not a DataLoader, or of a class with its own way to iterate.
+
+    Example:
+        >>> import fastseed, torch
+        >>> existing = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
+        >>> fastseed.data.prepare(existing).sampler
+        ShuffleSampler(10, drop_last=False, shuffle=True, name='shuffle')
     """
-    made: Loader = Loader.of(loader)
-    return made
+    if isinstance(loader, Loader):
+        return loader
+    validation.check_instance(
+        "data.prepare", "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
+    )
+    kind = type(loader)
+    for name in ("__iter__", "_get_iterator"):
+        if getattr(kind, name) is not getattr(DataLoader, name):
+            rule = f"a DataLoader without its own {name}"
+            raise validation.type_error("data.prepare", "loader", rule, loader)
+    return Loader(**settings_of(loader))
 
 
 def _can_shuffle(dataset: Any) -> bool:
-    """Whether it is of the map style and not empty; torch says what is wrong otherwise."""
+    """Return True for a map-style dataset that is not empty; torch raises for the others."""
     return (
         not isinstance(dataset, IterableDataset) and isinstance(dataset, Sized) and len(dataset) > 0
-    )
-
-
-def _overrides(kind: type[DataLoader[Any]]) -> list[str]:
-    return [name for name in _OURS if getattr(kind, name) is not getattr(DataLoader, name)]
-
-
-def _settings(existing: DataLoader[Any]) -> dict[str, Any]:
-    """The arguments that make ``existing`` again."""
-    found = {name: getattr(existing, name) for name in _PARAMETERS if hasattr(existing, name)}
-    found["dataset"] = _unwrapped(existing.dataset)
-    sampler, batches = existing.sampler, existing.batch_sampler
-    for name in ("sampler", "batch_sampler"):
-        del found[name]
-    if isinstance(existing, IterableDataset) or existing._dataset_kind == 1:
-        return found  # torch makes the samplers
-    made_by_torch = type(batches) is BatchSampler and batches.sampler is sampler
-    if batches is not None and not (made_by_torch and existing.batch_size is not None):
-        for name in ("batch_size", "drop_last"):
-            del found[name]
-        return {**found, "batch_sampler": batches}
-    if _is_shuffle(sampler, existing):
-        return {**found, "shuffle": True}
-    return {**found, "sampler": sampler}
-
-
-def _unwrapped(dataset: Any) -> Any:
-    """A DataPipe without the wrapper that DataLoader put around it, and will again."""
-    wrapper = type(dataset).__name__ in (
-        "_IterDataPipeSerializationWrapper",
-        "_MapDataPipeSerializationWrapper",
-    )
-    return dataset._datapipe if wrapper else dataset
-
-
-def _is_shuffle(sampler: Any, existing: Any) -> bool:
-    """Whether it is what DataLoader makes of ``shuffle=True``."""
-    return (
-        type(sampler) is RandomSampler
-        and sampler.data_source is existing.dataset
-        and sampler.generator is existing.generator
-        and not sampler.replacement
-        and sampler._num_samples is None
     )

@@ -1,4 +1,4 @@
-"""A loader that can be stopped anywhere in an epoch and goes on there, on other processes."""
+"""A loader that can stop anywhere in an epoch and resume there, on other processes."""
 
 from __future__ import annotations
 
@@ -8,298 +8,235 @@ from torch.utils.data import IterableDataset
 
 from .._backend.compile import eager
 from .._utils import validation
-from ..derivation import streams
-from ..seeder import api
+from ..derivation import context, streams
 from ..seeder.seeder import Seeder
-from .iterable import Seekable
-from .iteration import Plan, chain
+from .iteration import RANDOM_SAMPLERS, samplers_in
+from .iteration_scope import keyed_seeder
 from .plain_loader import Loader
-from .progress import (
+from .resumable_iteration import (
     UNKNOWN,
-    Counted,
-    Delivery,
-    Order,
-    Progress,
-    can_seek_in,
-    keeps_state,
+    CountingIterator,
+    ResumableIteration,
+    can_start_anywhere,
+    has_state,
     order_of,
-    shares_of,
-    stateful,
+    stateful_sampler,
 )
-from .sampler import ShuffleSampler
-from .sampler_rng import DRAWING
+from .seekable import MAX_POSITION, Seekable, can_seek
+from .torch_loader import index_sampler_of, is_iterable
 
 FORMAT = "fastseed.loader"
 VERSION = 1
 
+_CLASS = "data.ResumableLoader"
 _RANGES = {
     "master_seed": (0, streams.MAX_MASTER),
     "task": (0, streams.MAX_TASK),
     "epoch": (0, streams.MAX_EPOCH),
-    "position": (0, 2**63 - 1),
-    "n": (UNKNOWN, 2**63 - 1),
+    "position": (0, MAX_POSITION),
+    "n": (UNKNOWN, MAX_POSITION),
     "drop_last": (0, 1),
     "over": (0, 1),
 }
-_FIELDS = {"format", "version", "order", *_RANGES}
 
 
 class ResumableLoader(Loader):
-    """A :func:`loader` with ``state_dict`` and ``load_state_dict``: it goes on where it stopped.
+    """A :func:`loader` that can stop anywhere in an epoch and resume there.
 
-        batches = fastseed.data.ResumableLoader(dataset, batch_size=32, shuffle=True)
-        …
-        saved = {"job": fastseed.state_dict(rng=True), "batches": batches.state_dict()}
-        …                                               # in another process, on other ranks
-        fastseed.reseed(1, saved["batches"]["epoch"])
-        fastseed.load_state_dict(saved["job"])          # after any reseed of that epoch
-        batches.load_state_dict(saved["batches"])
-        for batch in batches:                           # the rest of the epoch
+    The state is the name of the order and a few integers. ``position`` counts the samples of the
+    epoch's order, over all ranks, in the batches that were *delivered*: those that the loop was
+    given, the current one included, whatever workers have fetched ahead. With batches of ``b``
+    samples on ``w`` ranks that share the order, each batch adds ``b * w``; at the end position is
+    ``n``, also if ranks repeat samples to have equally many. A batch that raised an error was not
+    delivered; the next one that is delivered counts it as passed. ``over`` is 1 after the end of
+    the loop: resumed in that epoch nothing is left, and any other epoch is a whole one. All ranks
+    stop after the same number of batches, and the state of any rank serves all.
 
-    Arguments are those of DataLoader, but ``in_order`` must be True.
+    Before it resumes, you may change the workers, prefetching, pinning, the batch size and, for a
+    :class:`ShuffleSampler` or :class:`Seekable`, the number of ranks. The new batches begin at
+    ``position``; the settings of the resuming loader decide what happens to a last, shorter batch.
+    ``len()`` is always that of a whole epoch.
 
-    **What the state is.** A few integers and the order's name. ``position`` counts the samples of
-    the epoch's order, over all ranks, that batches *delivered* have taken: those that this loop was
-    given, the one in hand included, whatever workers have fetched ahead. With ``b`` samples in a
-    rank's batch and ``w`` ranks that share the order, each batch adds ``b * w``; at the end, where
-    ranks repeat samples to have as many, position stays at ``n``. A batch that raised was not
-    delivered; the next one that is counts it as passed. ``over`` is 1 once the loop has come to its
-    end: resumed in that epoch, there is nothing left of it, and any other is whole. All ranks stop
-    after the same number of batches, and any rank's state serves all.
+    A ShuffleSampler starts at ``position`` at no cost. Samplers with ``state_dict`` and
+    ``load_state_dict`` are saved with the loader's state. Any other sampler is run from its
+    beginning, without reading data, and must yield the same again: it does if it uses no random
+    numbers, or those of the global generators, but not with a generator that continues from epoch
+    to epoch. A sampler with ``num_replicas`` resumes with another number of ranks only where
+    position is a multiple of it. Worker streams begin at step ``position`` of the scope, so no
+    random number is used twice; a dataset of :func:`per_sample` gives exactly the same samples.
 
-    **What may change** before it goes on: workers, prefetching, persistence, pinning, the batch
-    size and, for a :class:`ShuffleSampler` or :class:`Seekable`, the number of ranks. The new
-    batches begin at ``position``; how the last, short one is treated (kept; dropped; filled up with
-    repeated samples so that ranks have as many) is decided by the settings of the loader that
-    reads it, from what is left then. ``len()`` is always that of a whole epoch.
+    An iterable dataset must be a :class:`Seekable` or have ``seek(position)``, and is then read as
+    ``Seekable(dataset)``. One with ``state_dict`` and ``load_state_dict`` is resumed without
+    workers only.
 
-    **How it gets there.** A ShuffleSampler is asked for its positions from there on, at no cost.
-    Samplers with ``state_dict`` and ``load_state_dict`` are saved with the loader's state. Any
-    other sampler is run from its beginning, without touching the data, and has to yield the same
-    again. It does if it draws from nothing, as torch's do here, or from the global generators,
-    which are its own meanwhile; not if it holds a generator that goes on from epoch to epoch. A
-    sampler that is cut by ``num_replicas`` (DistributedSampler) goes on with another number of
-    ranks only where position is a multiple of it. Streams in workers begin at step ``position`` of
-    the scope, so that nothing that was drawn is drawn again; a data set of :func:`per_sample` gives
-    the very same samples.
-
-    **Iterable data sets** have to be entered anywhere: :class:`Seekable`, or one with
-    ``seek(position)``, which is then read as ``Seekable(dataset)`` describes. Those with
-    ``state_dict`` and ``load_state_dict`` are resumed without workers only.
+    Args:
+        dataset: as for :func:`loader`.
+        arguments: as for DataLoader.
+        keywords: as for DataLoader; ``in_order`` must be True.
 
     Raises:
-        TypeError: an iterable data set that cannot be resumed.
-        ValueError: ``in_order=False``; a sampler of torch with a generator of its own.
+        TypeError: an iterable dataset that cannot be resumed.
+        ValueError: ``in_order=False``; a sampler of torch with its own generator; an iterable
+            dataset without ``seek`` and with workers.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 7)
+        >>> batches = fastseed.data.ResumableLoader(range(10), batch_size=4, shuffle=True)
+        >>> next(iter(batches))
+        tensor([5, 0, 7, 2])
+        >>> state = batches.state_dict()
+        >>> resumed = fastseed.data.ResumableLoader(range(10), batch_size=3, shuffle=True)
+        >>> resumed.load_state_dict(state)  # in another process, on other ranks
+        >>> list(resumed)
+        [tensor([6, 9, 3]), tensor([8, 1, 4])]
     """
 
     def __init__(self, dataset: Any, *arguments: Any, **keywords: Any) -> None:
-        if _only_seeks(dataset):
-            dataset = Seekable(dataset)
+        is_seekable = isinstance(dataset, Seekable)
+        if isinstance(dataset, IterableDataset) and not is_seekable and can_seek(dataset):
+            dataset, is_seekable = Seekable(dataset), True
         super().__init__(dataset, *arguments, **keywords)
         if not self.in_order:
-            raise ValueError(
-                "fastseed.data.ResumableLoader: in_order must be True, got False: which batches "
-                "were delivered has to follow from how many"
+            rule = "True, so that the number of batches says which were delivered"
+            raise validation.value_error(_CLASS, "in_order", rule, False)
+        samplers = samplers_in(index_sampler_of(self))
+        if any(isinstance(s, RANDOM_SAMPLERS) and s.generator for s in samplers):
+            rule = "without a generator, whose state would be lost: it is given one of the scope"
+            raise validation.value_error(_CLASS, "sampler", rule, samplers[-1])
+        self._keeps_dataset_state = is_iterable(self) and not is_seekable
+        if self._keeps_dataset_state and not has_state(dataset):
+            rule = (
+                "map-style, a Seekable, or have seek(position), or state_dict and load_state_dict"
             )
-        if any(isinstance(s, DRAWING) and s.generator for s in chain(self._index_sampler)):
-            raise ValueError(
-                "fastseed.data.ResumableLoader: sampler must have no generator of its own, whose "
-                "state would be lost: without one it draws its order from the scope of each "
-                "iteration"
-            )
-        if self._dataset_kind == 1 and not isinstance(dataset, Seekable):
-            _check_iterable(dataset, self.num_workers)
-        self._progress: Progress | None = None
+            raise validation.type_error(_CLASS, "dataset", rule, dataset)
+        if self._keeps_dataset_state and self.num_workers:
+            rule = "0 for an iterable dataset without seek(position)"
+            raise validation.value_error(_CLASS, "num_workers", rule, self.num_workers)
+        self._latest: ResumableIteration | None = None
         self._loaded: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest iteration is: ints and strings (and a sampler's or data set's state).
+        """Return the position of the latest iteration; before it, the state that was loaded.
 
-        Before an iteration of the state that was loaded last: that state.
+        Returns:
+            A dict of strings and integers, and of the state of a sampler or dataset that has one.
 
         Raises:
-            RuntimeError: before ``init``.
+            RuntimeError: ``fastseed.init`` was not called.
         """
         if self._loaded is not None:
             return dict(self._loaded)
-        seeder = api.current("data.ResumableLoader.state_dict")
-        progress = self._progress or Progress(Plan(0, 0, 0))
-        order = order_of(self)
+        seeder, latest = context.current(f"{_CLASS}.state_dict"), self._latest
+        at = (0, 0, 0) if latest is None else (latest.task, latest.epoch, latest.position)
+        is_over = latest is not None and latest.is_over
         state: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
-            "order": order.name,
+            **self._order(),
             "master_seed": seeder.master_seed,
-            "task": progress.task,
-            "epoch": progress.epoch,
-            "position": progress.position,
-            "n": order.n,
-            "drop_last": int(order.drop_last),
-            "over": int(progress.over),
+            **dict(zip(("task", "epoch", "position"), at, strict=True)),
+            "over": int(is_over),
         }
-        middle = progress.position and not progress.over
-        if middle and progress.inner is not None:
-            state["sampler"] = progress.inner
-        if middle and self._data_set_keeps_state():
-            state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
+        if latest is not None and latest.position and not is_over:
+            if latest.inner is not None:
+                state["sampler"] = latest.inner
+            if self._keeps_dataset_state:
+                state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Begin the next iteration where ``state`` was taken.
+    def _order(self) -> dict[str, Any]:
+        order = order_of(self)
+        return {"order": order.name, "n": order.n, "drop_last": int(order.drop_last)}
 
-        It has to be one of that state's task and epoch, under its master seed: ``iter()`` raises
-        RuntimeError otherwise, as long as anything of that epoch is left. :meth:`restart` forgets
-        it.
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Start the next iteration where ``state`` was taken.
+
+        That iteration must be of the state's task and epoch, under its master seed: otherwise
+        ``iter()`` raises RuntimeError, unless nothing of that epoch is left. :meth:`restart`
+        discards the state.
+
+        Args:
+            state: what :meth:`state_dict` returned, on any rank.
 
         Raises:
-            TypeError, ValueError: it is foreign or damaged, or of another data set or order;
-                nothing has changed.
+            TypeError, ValueError: ``state`` is damaged, of another version, or of another dataset
+                or order; nothing is changed.
         """
-        self._loaded = self._checked(state)
-        self._progress = None
+        self._loaded, self._latest = self._checked(state), None
 
     def restart(self) -> None:
-        """Forget a loaded state: the next iteration is a whole one."""
-        self._loaded = self._progress = None
-
-    # ------------------------------------------------------------------ an iteration
+        """Discard a loaded state: the next iteration is a whole epoch."""
+        self._loaded = self._latest = None
 
     @eager
     def __iter__(self) -> Any:
-        seeder = api.current("data.ResumableLoader")
-        run = self._run(seeder, *self._coordinates(seeder))
-        iterator = self._start(run, seeder)
-        self._progress, self._loaded = run.progress, None
-        return Delivery(iterator, run)
+        seeder = keyed_seeder(_CLASS)
+        task, epoch = self._task_and_epoch(seeder)
+        iteration = self._resumed(seeder, task, epoch)
+        iterator, current = self._start(iteration, seeder)
+        self._latest, self._loaded = iteration, None
+        if is_iterable(self) and iteration.is_empty():
+            iterator = iter(())
+        return CountingIterator(iterator, iteration, current)
 
-    def _run(self, seeder: Seeder, task: int, epoch: int) -> Counted:
-        order, shares = order_of(self), shares_of(self, seeder)
-        start, over, inner = self._resumed(seeder, task, epoch, order, shares)
-        return Counted(
-            self._index_sampler,
-            self._listeners,
-            Plan(task, epoch, start),
-            seeder,
-            order,
-            shares,
-            inner,
-            batched=self._auto_collation,
-            over=over,
-        )
-
-    def _resumed(
-        self, seeder: Seeder, task: int, epoch: int, order: Order, shares: int
-    ) -> tuple[int, bool, Any]:
-        """Position from which to go on, whether nothing comes after it, and sampler's state."""
-        state = self._loaded
+    def _resumed(self, seeder: Seeder, task: int, epoch: int) -> ResumableIteration:
+        """Return the iteration that begins now: from the start, or as the loaded state says."""
+        state, order = self._loaded, order_of(self, seeder)
         if state is None or not (state["position"] or state["over"]):
-            return 0, False, None
+            return ResumableIteration(self, seeder, task, epoch, 0)
         position: int = state["position"]
         here = task, epoch, seeder.master_seed
         there = state["task"], state["epoch"], state["master_seed"]
         if here == there and state["over"]:
-            return position, True, None
+            return ResumableIteration(self, seeder, task, epoch, position, is_over=True)
         if here != there:
-            if state["over"] or self._is_over(position, order, shares):
-                return 0, False, None
+            least = (self.batch_size or 1) if self.drop_last else 1  # samples that make a batch
+            is_known = order.ends_at_n and order.n != UNKNOWN
+            if state["over"] or (is_known and order.left_of_rank(position) < least):
+                return ResumableIteration(self, seeder, task, epoch, 0)
             raise RuntimeError(
                 "fastseed.data.ResumableLoader: the loaded state is in the middle of task {}, "
-                "epoch {} under master seed {}, but the job is in task {}, epoch {} under {}; "
-                "go there with init and reseed, or call restart() to forget it".format(
-                    *there, *here
-                )
+                "epoch {} under master seed {}, but the job is in task {}, epoch {} under {}; call "
+                "init and reseed with the state's, or restart() to discard it".format(*there, *here)
             )
-        anywhere = order.of_data_set or can_seek_in(self._index_sampler)
-        if position % shares and not anywhere and not order.ends_at(position):
+        anywhere = order.is_datasets or can_start_anywhere(index_sampler_of(self))
+        if position % order.ranks and not anywhere and not order.ends_at(position):
             raise RuntimeError(
-                f"fastseed.data.ResumableLoader: position must be a multiple of the {shares} ranks "
-                f"that {order.name} serves, got {position}; go on with as many ranks as before, "
-                "or use a ShuffleSampler"
+                f"fastseed.data.ResumableLoader: position must be a multiple of the {order.ranks} "
+                f"ranks that share {order.name}, got {position}; resume with as many ranks as "
+                "before, or use a ShuffleSampler"
             )
         if "dataset" in state:
             self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
-        return position, False, state.get("sampler")
-
-    def _is_over(self, position: int, order: Order, shares: int) -> bool:
-        """Whether this loader has no batch for what is left of an epoch."""
-        if order.n == UNKNOWN or not order.whole:
-            return False
-        left = max(order.n - position, 0)
-        of_this_rank = left // shares if self._ranks_drop() else -(-left // shares)
-        return of_this_rank < (self.batch_size or 1 if self.drop_last else 1)
-
-    def _ranks_drop(self) -> bool:
-        """Whether ranks leave out what does not suffice for all of them."""
-        if self._dataset_kind == 1:
-            return self.drop_last
-        samplers = chain(self._index_sampler)
-        ranked = [
-            s for s in samplers if isinstance(s, ShuffleSampler) or hasattr(s, "num_replicas")
-        ]
-        return any(s.drop_last is True for s in ranked)
-
-    # ------------------------------------------------------------------ checks
-
-    def _data_set_keeps_state(self) -> bool:
-        return self._dataset_kind == 1 and not isinstance(self.dataset, Seekable)
+        inner = state.get("sampler")
+        return ResumableIteration(self, seeder, task, epoch, position, inner=inner)
 
     def _checked(self, state: Any) -> dict[str, Any]:
-        """A copy of ``state``; raises unless this loader can go on from it."""
-        if not isinstance(state, dict):
-            raise TypeError(
-                "fastseed.data.ResumableLoader.load_state_dict: state must be a dict from "
-                f"state_dict(), got {validation.describe(state)} of type {type(state).__name__}"
-            )
-        if state.get("format") != FORMAT:
-            raise _refuse(f"state['format'] must be {FORMAT!r}", state.get("format"))
-        if type(state.get("version")) is not int or state["version"] != VERSION:
-            raise _refuse(f"state['version'] must be {VERSION}", state.get("version"))
-        middle = state.get("position") != 0 and state.get("over") == 0
-        inner = {"sampler"} if middle and self._sampler_keeps_state() else set()
-        inner |= {"dataset"} if middle and self._data_set_keeps_state() else set()
-        expected = _FIELDS | inner
-        if set(state) != expected:
-            fields = ", ".join(sorted(expected))
-            raise _refuse(f"state must hold {fields}", sorted(map(str, state)))
-        kept = dict(state)
-        for field, (low, high) in _RANGES.items():
-            kept[field] = validation.check_int(
-                "data.ResumableLoader.load_state_dict", f"state[{field!r}]", state[field], low, high
-            )
-        order = order_of(self)
-        here = {"order": order.name, "n": order.n, "drop_last": int(order.drop_last)}
-        for field, value in here.items():
-            if type(kept[field]) is not type(value) or kept[field] != value:
-                raise _refuse(f"state[{field!r}] must be {value!r}, this loader's", state[field])
-        return kept
-
-    def _sampler_keeps_state(self) -> bool:
-        return self._dataset_kind == 0 and stateful(self._index_sampler) is not None
-
-
-def _refuse(rule: str, value: Any) -> ValueError:
-    return ValueError(
-        f"fastseed.data.ResumableLoader.load_state_dict: {rule}, got {validation.describe(value)}"
-    )
-
-
-def _only_seeks(dataset: Any) -> bool:
-    return (
-        isinstance(dataset, IterableDataset)
-        and not isinstance(dataset, Seekable)
-        and callable(getattr(dataset, "seek", None))
-    )
-
-
-def _check_iterable(dataset: Any, workers: int) -> None:
-    if not keeps_state(dataset):
-        raise TypeError(
-            "fastseed.data.ResumableLoader: dataset must be of the map style, a Seekable, "
-            "or have seek(position) or state_dict and load_state_dict, "
-            f"got {validation.describe(dataset)} of type {type(dataset).__name__}"
-        )
-    if workers:
-        raise ValueError(
-            "fastseed.data.ResumableLoader: num_workers must be 0 for an iterable data set without "
-            f"seek(position), got {workers}; its state is that of one process"
-        )
+        """Return a copy of ``state``; raise unless this loader can resume from it."""
+        function = f"{_CLASS}.load_state_dict"
+        validation.check_instance(function, "state", state, dict, "a dict from state_dict()")
+        for field, value in (("format", FORMAT), ("version", VERSION)):
+            if type(state.get(field)) is not type(value) or state[field] != value:
+                found = state.get(field)
+                raise validation.value_error(function, f"state[{field!r}]", repr(value), found)
+        fields = {"format", "version", "order", *_RANGES}
+        if state.get("position") != 0 and state.get("over") == 0:
+            is_map = not is_iterable(self)
+            if is_map and stateful_sampler(index_sampler_of(self)) is not None:
+                fields.add("sampler")
+            if self._keeps_dataset_state:
+                fields.add("dataset")
+        if set(state) != fields:
+            rule = f"a dict of {', '.join(sorted(fields))}"
+            raise validation.value_error(function, "state", rule, sorted(map(str, state)))
+        checked = {
+            field: validation.check_int(function, f"state[{field!r}]", state[field], low, high)
+            for field, (low, high) in _RANGES.items()
+        }
+        for field, value in self._order().items():
+            if state[field] != value:
+                rule = f"{value!r}, as for this loader"
+                raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
+        return {**state, **checked}

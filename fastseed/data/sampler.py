@@ -2,92 +2,73 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sized
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, Sampler
 
 from .._backend import derive_ops
 from .._utils import validation
-from ..derivation import streams
-from ..seeder import api
+from ..derivation import context, streams
 from . import permutation
-from .sample_rng import Repeat
+from .sampler_iteration import SamplerIteration, Share
 
-_FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 14  # indices made at a time: soon, then in bulk
+_CLASS = "data.ShuffleSampler"
 _VERSION = 1
-_STATE = ("version", "n", "name", "shuffle", "master_seed", "task", "epoch", "position")
-
-
-class _Plan(NamedTuple):
-    """One iteration: this rank's positions are start, start + stride, ..., ``taken`` of them."""
-
-    key: int | None
-    n: int
-    start: int
-    stride: int
-    taken: int
-
-
-class _Progress:
-    """How far an iteration has come."""
-
-    def __init__(self, first: int, plan: _Plan) -> None:
-        self._first, self._plan = first, plan
-        self._done = 0  # indices of the chunks before this one
-        self._size = 0
-        self._chunk: Iterator[int] = iter(())
-
-    def chunk(self, indices: list[int]) -> Iterator[int]:
-        """The next indices, counted as they are taken."""
-        self._done += self._size
-        self._size, self._chunk = len(indices), iter(indices)
-        return self._chunk
-
-    def position(self) -> int:
-        """The global position at which all ranks would go on."""
-        taken = self._done + self._size - operator.length_hint(self._chunk)
-        if taken == self._plan.taken:
-            return self._plan.n
-        return min(self._first + taken * self._plan.stride, self._plan.n)
 
 
 class ShuffleSampler(Sampler[int]):
-    """The indices of a data set in an order that has a key, for any size in O(1) memory.
+    """A sampler with a keyed order, for a dataset of any size in constant memory.
 
-    It goes where :class:`torch.utils.data.DistributedSampler` or ``RandomSampler`` goes::
+    It replaces :class:`torch.utils.data.DistributedSampler` and ``RandomSampler``. The order of an
+    epoch is a function of master seed, task, epoch, ``name`` and n. Ranks take turns in it: rank r
+    of w has positions r, r + w, r + 2 w, and so on. So every number of ranks has the same order,
+    and a job can resume with another number of ranks at any position (:meth:`seek`).
 
-        sampler = fastseed.data.ShuffleSampler(dataset)
-        batches = DataLoader(dataset, batch_size=32, sampler=sampler)
-        for epoch in range(epochs):
-            fastseed.reseed(1, epoch)  # or sampler.set_epoch(epoch)
-            for batch in batches: ...
-
-    The order of an epoch is a function of master seed, task, epoch, ``name`` and n alone. Ranks
-    take turns in it: rank r of w has positions r, r + w, r + 2 w, ... So it is one order for every
-    number of ranks, and a job may go on with another number anywhere in it (:meth:`seek`).
-
-    Without ``drop_last`` each rank yields ceil(n / w) indices: positions past the last are those
-    at the beginning of the order again, at most w - 1 of them. Such an index is a
-    :class:`Repeat`. With it, each yields floor(n / w), and the last n mod w positions nobody.
+    Without ``drop_last`` each rank yields ceil(n / w) indices: the last round is filled up with at
+    most w - 1 indices from the front of the order. These repeated samples are of type
+    :class:`Repeat`, so :func:`per_sample` draws new random numbers for them. With ``drop_last``
+    each rank yields floor(n / w) indices, and the last n mod w positions are left out.
 
     Args:
-        data: the data set, or how many samples it has: [1, 2**48].
-        rank: this process's share of the data, [0, world_size). None: that of the job.
-        world_size: how many shares there are, [1, 2**24). None: that of the job. Give both or none.
-        drop_last: see above.
-        shuffle: False: in the order of the data set, shared out in the same way.
-        name: of the order; samplers of one name and size have the same.
+        data: the dataset, or its number of samples, [1, 2**48].
+        rank: the rank of this process, [0, world_size); None: that of the job.
+        world_size: the number of ranks, [1, 2**24); None: that of the job. Give both or neither.
+        drop_last: leave out the last positions instead of repeating samples.
+        shuffle: False keeps the order of the dataset, shared out in the same way.
+        name: the name of the order; samplers of equal name and size have equal orders.
 
     Attributes:
         n: the number of samples.
-        task: what was set, or None: that of the last ``reseed``.
-        epoch: likewise.
+        task: the task that was set; None: that of the last ``reseed``.
+        epoch: the epoch that was set; None: that of the last ``reseed``.
 
     Raises:
-        TypeError, ValueError: for an argument that is out of its range.
+        TypeError, ValueError: an argument has the wrong type or is out of range.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 7)
+        >>> list(fastseed.data.ShuffleSampler(10))
+        [5, 0, 7, 2, 6, 9, 3, 8, 1, 4]
+        >>> list(fastseed.data.ShuffleSampler(10, rank=1, world_size=2))
+        [0, 2, 9, 8, 4]
+        >>> sampler = fastseed.data.ShuffleSampler(10)
+        >>> sampler.seek(6)
+        >>> list(sampler)
+        [3, 8, 1, 4]
+        >>> sampler.index(6), sampler.position(3), sampler.indices(6, 8)
+        (3, 6, tensor([3, 8]))
+        >>> list(sampler.batches(5))
+        [[5, 0, 7, 2, 6], [9, 3, 8, 1, 4]]
+        >>> sampler.load_state_dict({**sampler.state_dict(), "position": 7})
+        >>> list(sampler)
+        [8, 1, 4]
+        >>> sampler.set_epoch(8)
+        >>> list(sampler) == list(range(10))
+        False
     """
 
     def __init__(
@@ -100,16 +81,27 @@ class ShuffleSampler(Sampler[int]):
         shuffle: bool = True,
         name: str = permutation.NAME,
     ) -> None:
-        self.n = _size_of(data)
-        self.rank, self.world_size = _check_share(rank, world_size)
-        self.drop_last = _check_bool("drop_last", drop_last)
-        self.shuffle = _check_bool("shuffle", shuffle)
-        self.name = streams.check_name("data.ShuffleSampler", name)
+        size, argument = (len(data), "len(data)") if isinstance(data, Sized) else (data, "data")
+        self.n = validation.check_int(_CLASS, argument, size, 1, permutation.MAX_N)
+        if (rank is None) != (world_size is None):
+            missing = "rank" if rank is None else "world_size"
+            raise validation.value_error(
+                _CLASS, missing, "given where the other of rank and world_size is", None
+            )
+        if rank is not None:
+            world_size = validation.check_int(
+                _CLASS, "world_size", world_size, 1, streams.MAX_RANK + 1
+            )
+            rank = validation.check_int(_CLASS, "rank", rank, 0, world_size - 1)
+        self.rank, self.world_size = rank, world_size
+        self.drop_last = validation.check_bool(_CLASS, "drop_last", drop_last)
+        self.shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
+        self.name = streams.check_name(_CLASS, name)
         self.task: int | None = None
         self.epoch: int | None = None
         self._seek: int | None = None
         self._loaded: dict[str, Any] | None = None
-        self._latest: tuple[int, int, int, _Progress] | None = None  # master, task, epoch
+        self._latest: SamplerIteration | None = None
 
     def __repr__(self) -> str:
         share = "" if self.rank is None else f", rank={self.rank}, world_size={self.world_size}"
@@ -119,35 +111,54 @@ class ShuffleSampler(Sampler[int]):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_latest": None}
 
-    # ------------------------------------------------------------------ where the job is
+    # ------------------------------------------------------------------ the scope
 
     def set_epoch(self, epoch: int) -> None:
-        """From the next iteration on this epoch, [0, 2**32), whatever ``reseed`` says."""
+        """Set the epoch of the next iterations, whatever the epoch of ``reseed``.
+
+        Args:
+            epoch: [0, 2**32).
+
+        Raises:
+            TypeError, ValueError: ``epoch`` has the wrong type or is out of range.
+        """
         self.epoch = validation.check_int(
-            "data.ShuffleSampler.set_epoch", "epoch", epoch, 0, streams.MAX_EPOCH
+            f"{_CLASS}.set_epoch", "epoch", epoch, 0, streams.MAX_EPOCH
         )
 
     def set_scope(self, task: int, epoch: int) -> None:
-        """The same of the task, [0, 2**24), too."""
-        at = streams.check_coordinates("data.ShuffleSampler.set_scope", task, epoch, 0)
+        """Set the task and epoch of the next iterations, whatever those of ``reseed``.
+
+        Args:
+            task: [0, 2**24).
+            epoch: [0, 2**32).
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type or is out of range.
+        """
+        at = streams.check_coordinates(f"{_CLASS}.set_scope", task, epoch, 0)
         self.task, self.epoch = at.task, at.epoch
 
     def seek(self, position: int) -> None:
-        """Begin the next iteration, and only that, at this global position: [0, n].
+        """Start the next iteration, and only that one, at a global position.
 
-        Position p is where p samples were taken by all ranks together. Ranks take turns from there.
+        Position p is reached when all ranks together have taken p samples.
+
+        Args:
+            position: [0, n].
+
+        Raises:
+            TypeError, ValueError: ``position`` has the wrong type or is out of range.
         """
-        self._seek = validation.check_int(
-            "data.ShuffleSampler.seek", "position", position, 0, self.n
-        )
+        self._seek = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
         self._loaded = None
 
     def _scope(self, function: str, task: int | None, epoch: int | None) -> tuple[int, int]:
-        """(task, epoch): as given, else as set, else those of the last ``reseed``."""
+        """Return (task, epoch): as given, else as set, else those of the last ``reseed``."""
         task = self.task if task is None else task
         epoch = self.epoch if epoch is None else epoch
         if task is None or epoch is None:
-            at = api.current(function).scope
+            at = context.current(function).scope
             if at is None and epoch is None:
                 raise RuntimeError(
                     f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or "
@@ -158,84 +169,107 @@ class ShuffleSampler(Sampler[int]):
         found = streams.check_coordinates(function, task, epoch, 0)
         return found.task, found.epoch
 
-    def _key(self, function: str, task: int, epoch: int) -> int | None:
+    def _key(self, function: str, task: int | None, epoch: int | None) -> int | None:
+        task, epoch = self._scope(function, task, epoch)
         if not self.shuffle:
             return None
         return permutation.order_key(function, self.n, task, epoch, self.name, None)
 
-    def _share(self, function: str) -> tuple[int, int]:
+    def _rank_and_size(self) -> tuple[int, int]:
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
-        seeder = api.current(function)
+        seeder = context.current(_CLASS)
         return seeder.data_rank, seeder.data_world_size
 
-    # ------------------------------------------------------------------ an iteration
+    # ------------------------------------------------------------------ iterations
 
     def __len__(self) -> int:
-        """How many indices this rank yields in a whole epoch."""
-        _, world_size = self._share("data.ShuffleSampler")
-        return self._count(self.n, world_size)
+        """Return how many indices this rank yields in a whole epoch."""
+        return self._count(self.n, self._rank_and_size()[1])
 
     def _count(self, left: int, world_size: int) -> int:
         return left // world_size if self.drop_last else -(-left // world_size)
 
     def __iter__(self) -> Iterator[int]:
-        """This rank's indices, as Python ints.
-
-        Task, epoch, rank and world size are those of this moment.
+        """Yield this rank's indices as Python ints, in the scope and on the ranks of this moment.
 
         Raises:
-            RuntimeError: before ``init``; neither ``reseed`` nor ``set_epoch`` was called; a state
-                was loaded that is in the middle of another epoch.
+            RuntimeError: ``fastseed.init`` was not called; neither ``reseed`` nor ``set_epoch``
+                was; or a state was loaded that belongs to another unfinished epoch.
         """
-        master = api.current("data.ShuffleSampler").master_seed
-        rank, world_size = self._share("data.ShuffleSampler")
+        seeder = context.current(_CLASS)
+        rank, world_size = self._rank_and_size()
         loaded, first = self._loaded, self._seek or 0
-        if loaded is not None and self.epoch is None and api.current("").scope is None:
+        if loaded is not None and self.epoch is None and seeder.scope is None:
             task, epoch = loaded["task"], loaded["epoch"]
         else:
-            task, epoch = self._scope("data.ShuffleSampler", None, None)
+            task, epoch = self._scope(_CLASS, None, None)
         if loaded is not None:
-            first = _resumed(loaded, master, task, epoch)
-        taken = self._count(self.n - first, world_size)
-        key = self._key("data.ShuffleSampler", task, epoch)
-        plan = _Plan(key, self.n, first + rank, world_size, taken)
-        progress = _Progress(first, plan)
+            first = _resumed_position(loaded, seeder.master_seed, task, epoch)
+        count = self._count(self.n - first, world_size)
+        key = self._key(_CLASS, task, epoch)
+        share = Share(key, self.n, first + rank, world_size, count)
         self._seek, self._loaded = None, None
-        self._latest = master, task, epoch, progress
-        return _yield(plan, progress)
+        self._latest = SamplerIteration(seeder.master_seed, task, epoch, first, share)
+        return iter(self._latest)
 
     def batches(self, batch_size: int, drop_last: bool = False) -> BatchSampler:
-        """Lists of ``batch_size`` indices, the last one shorter unless ``drop_last``.
+        """Return a sampler of batches, for ``DataLoader(dataset, batch_sampler=...)``.
 
-        For ``DataLoader(dataset, batch_sampler=sampler.batches(32))``; epoch and position are
-        those of this sampler.
+        Args:
+            batch_size: the number of indices in a batch, at least 1.
+            drop_last: leave out a last batch that is shorter.
+
+        Returns:
+            A :class:`torch.utils.data.BatchSampler`; its epoch and position are this sampler's.
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type or is out of range.
         """
-        batch_size = validation.check_int(
-            "data.ShuffleSampler.batches", "batch_size", batch_size, 1, streams.MAX_STEP
-        )
-        return BatchSampler(self, batch_size, _check_bool("drop_last", drop_last))
+        function = f"{_CLASS}.batches"
+        size = validation.check_int(function, "batch_size", batch_size, 1, streams.MAX_STEP)
+        return BatchSampler(self, size, validation.check_bool(function, "drop_last", drop_last))
 
     # ------------------------------------------------------------------ the order as a function
 
     def index(self, i: int, *, task: int | None = None, epoch: int | None = None) -> int:
-        """Which sample is at global position ``i``, [0, n), of an epoch: in O(1).
+        """Return the sample at a global position, in constant time.
 
         Args:
-            i: the position.
-            task: that of the next iteration unless given, as ``epoch``.
-            epoch: see above.
+            i: the position, [0, n).
+            task: None: that of the next iteration.
+            epoch: None: that of the next iteration.
+
+        Returns:
+            An int of [0, n).
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type or is out of range.
+            RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
         """
-        function = "data.ShuffleSampler.index"
+        function = f"{_CLASS}.index"
         i = validation.check_int(function, "i", i, 0, self.n - 1)
-        key = self._key(function, *self._scope(function, task, epoch))
+        key = self._key(function, task, epoch)
         return i if key is None else derive_ops.shuffle_index(key, self.n, i)
 
     def position(self, j: int, *, task: int | None = None, epoch: int | None = None) -> int:
-        """At which global position sample ``j`` comes: the inverse of :meth:`index`."""
-        function = "data.ShuffleSampler.position"
+        """Return the global position of a sample: the inverse of :meth:`index`.
+
+        Args:
+            j: the sample, [0, n).
+            task: None: that of the next iteration.
+            epoch: None: that of the next iteration.
+
+        Returns:
+            An int of [0, n).
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type or is out of range.
+            RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
+        """
+        function = f"{_CLASS}.position"
         j = validation.check_int(function, "j", j, 0, self.n - 1)
-        key = self._key(function, *self._scope(function, task, epoch))
+        key = self._key(function, task, epoch)
         return j if key is None else derive_ops.shuffle_position(key, self.n, j)
 
     def indices(
@@ -248,141 +282,103 @@ class ShuffleSampler(Sampler[int]):
         out: torch.Tensor | None = None,
         device: torch.device | str | None = None,
     ) -> torch.Tensor:
-        """The samples at global positions ``start`` to ``stop - 1`` (n unless given).
+        """Return the samples at global positions ``start`` to ``stop - 1``.
 
-        See :func:`shuffled_indices` for ``out`` and ``device``, and what it returns and raises.
+        Args:
+            start: [0, stop].
+            stop: [0, n]; None: n.
+            task: None: that of the next iteration.
+            epoch: None: that of the next iteration.
+            out: a tensor to write to: (stop - start,), torch.int64.
+            device: the device of the result, the CPU by default.
+
+        Returns:
+            A tensor, (stop - start,), torch.int64; ``out`` if given.
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type or is out of range.
+            RuntimeError: ``fastseed.init`` was not called, the epoch is not known, or a CUDA graph
+                is being captured.
         """
-        function = "data.ShuffleSampler.indices"
-        start, stop = permutation.check_range(
-            function, start, self.n if stop is None else stop, self.n
-        )
-        key = self._key(function, *self._scope(function, task, epoch))
+        function = f"{_CLASS}.indices"
+        stop = self.n if stop is None else stop
+        start, stop = permutation.check_range(function, start, stop, self.n)
+        key = self._key(function, task, epoch)
         return permutation.part_of_order(function, key, self.n, start, stop, out, device)
 
     # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest iteration is, in a few ints and the name, the same on all ranks.
+        """Return where the latest iteration is; the same on all ranks.
 
-        It counts indices that were *taken*. Worker processes take some ahead: a
-        ``ResumableLoader`` counts those that were delivered.
+        It counts indices that were taken. Worker processes take some ahead:
+        :class:`ResumableLoader` counts those that were delivered.
+
+        Returns:
+            A dict of the order's name and a few integers.
 
         Raises:
-            RuntimeError: before ``init``, or before there is an epoch to speak of.
+            RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
         """
         if self._loaded is not None:
             return dict(self._loaded)
-        function = "data.ShuffleSampler.state_dict"
+        function = f"{_CLASS}.state_dict"
         if self._latest is None or self._seek is not None:
-            master = api.current(function).master_seed
-            task, epoch = self._scope(function, None, None)
+            at = (context.current(function).master_seed, *self._scope(function, None, None))
             position = self._seek or 0
         else:
-            master, task, epoch, progress = self._latest
-            position = progress.position()
-        values = (
-            _VERSION, self.n, self.name, int(self.shuffle),
-            master, task, epoch, position,
-        )  # fmt: skip
-        return dict(zip(_STATE, values, strict=True))
+            at, position = self._latest.at, self._latest.position()
+        coordinates = dict(zip(("master_seed", "task", "epoch"), at, strict=True))
+        return {**self._order(), **coordinates, "position": position}
+
+    def _order(self) -> dict[str, Any]:
+        shuffle = int(self.shuffle)
+        return {"version": _VERSION, "n": self.n, "name": self.name, "shuffle": shuffle}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Begin the next iteration where ``state`` was taken, on any number of ranks.
+        """Start the next iteration where ``state`` was taken, on any number of ranks.
 
-        It has to be an iteration of the same epoch: ``iter()`` raises RuntimeError otherwise, as
-        long as anything of that epoch is left. :meth:`seek` forgets the state.
+        That iteration must be of the same epoch: otherwise ``iter()`` raises RuntimeError, unless
+        nothing of the state's epoch is left. :meth:`seek` discards the state.
+
+        Args:
+            state: what :meth:`state_dict` returned.
 
         Raises:
-            TypeError, ValueError: it is foreign or damaged, or of another order; nothing has
+            TypeError, ValueError: ``state`` is damaged or belongs to another order; nothing is
                 changed.
         """
-        function = "data.ShuffleSampler.load_state_dict"
-        if not isinstance(state, dict) or set(state) != set(_STATE):
-            raise _refuse(f"state must be a dict of {', '.join(_STATE)}", state)
-        here = (_VERSION, self.n, self.name, int(self.shuffle))
-        for field, value in zip(_STATE, here, strict=False):
+        function = f"{_CLASS}.load_state_dict"
+        limits = {
+            "master_seed": streams.MAX_MASTER,
+            "task": streams.MAX_TASK,
+            "epoch": streams.MAX_EPOCH,
+            "position": self.n,
+        }
+        order = self._order()
+        if not isinstance(state, dict) or set(state) != {*order, *limits}:
+            rule = f"a dict of {', '.join((*order, *limits))}"
+            raise validation.value_error(function, "state", rule, state)
+        for field, value in order.items():
             if type(state[field]) is not type(value) or state[field] != value:
-                raise _refuse(f"state[{field!r}] must be {value!r}, this sampler's", state[field])
-        most = (streams.MAX_MASTER, streams.MAX_TASK, streams.MAX_EPOCH, self.n)
-        for field, limit in zip(_STATE[len(here) :], most, strict=True):
-            validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
-        self._loaded = {**state, **{f: int(state[f]) for f in _STATE if f != "name"}}
-        self._seek = None
+                rule = f"{value!r}, as for this sampler"
+                raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
+        checked = {
+            field: validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
+            for field, limit in limits.items()
+        }
+        self._loaded, self._seek = {**order, **checked}, None
 
 
-def _yield(plan: _Plan, progress: _Progress) -> Iterator[int]:
-    """The indices of one iteration."""
-    inside = max(0, min(plan.taken, -(-(plan.n - plan.start) // plan.stride)))
-    at, size = 0, _FIRST_CHUNK
-    while at < inside:
-        size = min(size, inside - at)
-        yield from progress.chunk(_chunk(plan, at, size))
-        at, size = at + size, min(4 * size, _LARGEST_CHUNK)
-    for k in range(inside, plan.taken):  # positions past the last
-        occurrence, i = divmod(plan.start + k * plan.stride, plan.n)
-        j = i if plan.key is None else derive_ops.shuffle_index(plan.key, plan.n, i)
-        yield from progress.chunk([Repeat(j, occurrence)])
-
-
-def _chunk(plan: _Plan, at: int, size: int) -> list[int]:
-    start = plan.start + at * plan.stride
-    if plan.key is None:
-        return list(range(start, start + size * plan.stride, plan.stride))
-    out = torch.empty(size, dtype=torch.int64, device="cpu")
-    derive_ops.fill_shuffle(out, plan.key, plan.n, start, plan.stride)
-    found: list[int] = out.tolist()
-    return found
-
-
-def _resumed(loaded: dict[str, Any], master: int, task: int, epoch: int) -> int:
-    """The position at which an iteration of (task, epoch) begins after a state was loaded."""
+def _resumed_position(loaded: dict[str, Any], master_seed: int, task: int, epoch: int) -> int:
+    """Return the position at which an iteration of (task, epoch) begins with a loaded state."""
     there = loaded["master_seed"], loaded["task"], loaded["epoch"]
-    if (master, task, epoch) == there:
+    if (master_seed, task, epoch) == there:
         return int(loaded["position"])
-    if loaded["position"] in (0, loaded["n"]):  # between epochs
+    if loaded["position"] in (0, loaded["n"]):  # between two epochs
         return 0
     raise RuntimeError(
         "fastseed.data.ShuffleSampler: the loaded state is in the middle of task {1}, epoch {2} "
-        "under master seed {0}, but the job is in task {4}, epoch {5} under {3}; go there with "
-        "init and reseed, or call seek(0) to forget it".format(*there, master, task, epoch)
-    )
-
-
-# ---------------------------------------------------------------- arguments
-
-
-def _size_of(data: Any) -> int:
-    if isinstance(data, Sized):
-        return validation.check_int(
-            "data.ShuffleSampler", "len(data)", len(data), 1, permutation.MAX_N
-        )
-    return validation.check_int("data.ShuffleSampler", "data", data, 1, permutation.MAX_N)
-
-
-def _check_share(rank: Any, world_size: Any) -> tuple[int | None, int | None]:
-    if rank is None and world_size is None:
-        return None, None
-    if rank is None or world_size is None:
-        missing = "rank" if rank is None else "world_size"
-        raise ValueError(
-            f"fastseed.data.ShuffleSampler: {missing} must be given where the other of rank and "
-            "world_size is, got None"
-        )
-    most = streams.MAX_RANK + 1
-    size = validation.check_int("data.ShuffleSampler", "world_size", world_size, 1, most)
-    return validation.check_int("data.ShuffleSampler", "rank", rank, 0, size - 1), size
-
-
-def _check_bool(argument: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(
-            f"fastseed.data.ShuffleSampler: {argument} must be a bool, "
-            f"got {validation.describe(value)} of type {type(value).__name__}"
-        )
-    return value
-
-
-def _refuse(rule: str, value: Any) -> ValueError:
-    return ValueError(
-        f"fastseed.data.ShuffleSampler.load_state_dict: {rule}, got {validation.describe(value)}"
+        "under master seed {0}, but the job is in task {4}, epoch {5} under {3}; call init and "
+        "reseed with the state's, or seek(0) to discard it".format(*there, master_seed, task, epoch)
     )

@@ -1,102 +1,91 @@
-"""What of a seeder goes to a worker: its numbers, and its registered generators."""
+"""Seed DataLoader workers: their own streams for every generator, in every epoch."""
 
 from __future__ import annotations
 
-import io
+import functools
 import logging
 import multiprocessing.context
 import multiprocessing.reduction
 import operator
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.utils.data import get_worker_info
 
 from .._backend import derive_ops
+from .._utils import validation
 from .._utils.errors import reseed_error
 from ..derivation import streams
-from ..derivation.streams import SHARED
-from ..generators.accelerator import KNOWN
 from ..generators.adapter import pack
 from ..generators.default import DefaultGenerators
 from ..random.bank import StreamBank
 from ..seeder.registry import Registration, adapter_for
 from ..seeder.seeder import Seeder
-from .shared_scope import Place
+from .discovery import found_in
+from .iteration_scope import IterationScope, SharedScope, keyed_seeder, set_worker_scope
 
 logger = logging.getLogger("fastseed")
 
-RESERVED = (*streams.OWN_NAMES, *(f"torch.{kind}" for kind in KNOWN))
-"""Names that no generator of a data set gets."""
+_FUNCTION = "data.worker_init_fn"
 
 
-class Job:
-    """A seeder's master seed, share of the data and registered generators.
+class WorkerSeeder:
+    """The picklable part of a :class:`Seeder` that DataLoader workers receive.
 
-    In a forked worker the generators are that process's copies. In a spawned one they are what
-    came with the pickle; as it also holds the data set, a generator that the data set holds too is
-    one object there as it is here.
+    It holds the master seed, the share of the data and the registered generators. In a forked
+    worker the generators are that process's copies; in a spawned one they are those of the pickle.
+    The same pickle holds the dataset, so a generator that both hold is still one object.
     """
 
     def __init__(self, master_seed: int, rank: int, entries: tuple[Registration, ...]) -> None:
         self.master_seed, self.rank, self.entries = master_seed, rank, entries
 
     @classmethod
-    def of(cls, seeder: Seeder, function: str) -> Job:
-        """Of a seeder; ValueError under the predecessor's scheme, which has no keys."""
-        if seeder.scheme != "philox-v1":
-            raise ValueError(
-                f"fastseed.{function}: scheme must be 'philox-v1', got {seeder.scheme!r}"
-            )
-        return cls(seeder.master_seed, seeder.data_rank, _generators(seeder))
+    def from_seeder(cls, seeder: Seeder) -> WorkerSeeder:
+        """Return what workers need of ``seeder``."""
+        return cls(seeder.master_seed, seeder.data_rank, seeder.registry.generators)
 
-    def is_of(self, seeder: Seeder) -> bool:
-        """Whether nothing that a job holds has changed since it was made of this seeder."""
-        entries = _generators(seeder)
+    def is_current(self, seeder: Seeder) -> bool:
+        """Return True if :meth:`from_seeder` would give the same now."""
+        entries = seeder.registry.generators
         return (
-            self.master_seed == seeder.master_seed
-            and self.rank == seeder.data_rank
+            (self.master_seed, self.rank) == (seeder.master_seed, seeder.data_rank)
             and len(self.entries) == len(entries)
             and all(map(operator.is_, self.entries, entries))
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        kept, left_out = [], []
-        for entry in self.entries:
-            if _can_travel(entry.generator):
-                kept.append((entry.name, entry.generator, entry.shared, _bits(entry)))
-            else:
-                left_out.append(entry.name)
-        _warn_left_out(left_out)
-        return {"master_seed": self.master_seed, "rank": self.rank, "entries": kept}
+        kept = [entry for entry in self.entries if _can_pickle(entry.generator)]
+        _warn_left_out(tuple(entry.name for entry in self.entries if entry not in kept))
+        entries = [(e.name, e.generator, e.rank, getattr(e.adapter, "bits", 31)) for e in kept]
+        return {"master_seed": self.master_seed, "rank": self.rank, "entries": entries}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.master_seed, self.rank = state["master_seed"], state["rank"]
         self.entries = tuple(
-            Registration(
-                name, _own(generator), adapter_for(generator, bits), SHARED if shared else self.rank
-            )
-            for name, generator, shared, bits in state["entries"]
+            Registration(name, generator, adapter_for(generator, bits), rank)
+            for name, generator, rank, bits in state["entries"]
         )
 
     def reseed_worker(
-        self, place: Place, worker_id: int, found: Iterable[Registration] = ()
+        self, at: IterationScope, worker_id: int, found: Iterable[Registration] = ()
     ) -> None:
-        """Give everything in this process its stream of worker field ``worker_id + 1``.
+        """Give every generator of this process its stream of worker field ``worker_id + 1``.
 
         Raises:
             ReseedError: some generators failed; all others are reseeded.
         """
-        scope = derive_ops.scope_key(self.master_seed, place.task, place.epoch, place.start)
+        scope = derive_ops.scope_key(self.master_seed, at.task, at.epoch, at.start)
 
         def stream_of(name: str, shared: bool = False) -> streams.Stream:
-            rank = SHARED if shared else self.rank
+            rank = streams.SHARED if shared else self.rank
             return streams.stream_in(scope, name, rank, worker_id + 1)
 
-        failures = process().reseed(stream_of)
+        failures = default_generators().reseed(stream_of)
         for entry in (*self.entries, *found):
-            if out_of_reach(entry):
+            if is_on_device(entry):
                 continue
             try:
                 entry.adapter.reseed(stream_of(entry.name, entry.shared))
@@ -106,56 +95,40 @@ class Job:
             raise reseed_error(failures)
 
 
-def _generators(seeder: Seeder) -> tuple[Registration, ...]:
-    """What is registered, without samplers and data sets that are told the epoch."""
-    return tuple(seeder.registry.generators)
+@functools.cache
+def default_generators() -> DefaultGenerators:
+    """Return the adapters of the three global generators."""
+    return DefaultGenerators()
 
 
-_process: DefaultGenerators | None = None
-
-
-def process() -> DefaultGenerators:
-    """The three global generators."""
-    global _process
-    if _process is None:
-        _process = DefaultGenerators()
-    return _process
-
-
-_job: Job | None = None
-
-
-def keep(job: Job) -> None:
-    """In a worker: this is the job that it works for."""
-    global _job
-    _job = job
-
-
-def kept() -> Job | None:
-    """What :func:`keep` was told; None in the main process."""
-    return _job
-
-
-def spawning() -> bool:
-    """Whether what is pickled now starts a process."""
-    return multiprocessing.context.get_spawning_popen() is not None
-
-
-def out_of_reach(entry: Registration) -> bool:
-    """Banks on a device stay the main process's: a forked worker must not touch the device."""
+def is_on_device(entry: Registration) -> bool:
+    """Return True for a bank on a device, which a forked worker must not touch."""
     return isinstance(entry.generator, StreamBank) and entry.generator.device.type != "cpu"
 
 
-def _own(generator: Any) -> Any:
-    """A bank's tensors come in shared memory: what it draws here must not move it there."""
-    if isinstance(generator, StreamBank) and generator.device.type == "cpu":
-        generator._keys = generator._keys.clone()
-        generator._positions = generator._positions.clone()
-    return generator
+def is_spawning() -> bool:
+    """Return True while objects are pickled to start a process."""
+    return multiprocessing.context.get_spawning_popen() is not None
 
 
-def _bits(entry: Registration) -> int:
-    return getattr(entry.adapter, "bits", 31)
+def _can_pickle(generator: Any) -> bool:
+    if isinstance(generator, StreamBank) and generator.device.type != "cpu":
+        return False
+    try:
+        pickle.dumps(generator, pickle.HIGHEST_PROTOCOL)
+        return True
+    except Exception:  # anything that a __reduce__ raises
+        return False
+
+
+@functools.cache
+def _warn_left_out(names: tuple[str, ...]) -> None:
+    if names:
+        logger.warning(
+            "fastseed: workers are started without these registered generators, which cannot be "
+            "pickled: %s; with the start method 'fork' they would have them",
+            list(names),
+        )
 
 
 def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
@@ -168,42 +141,126 @@ def _rebuild_generator(device: str, state: bytes) -> torch.Generator:
     return generator
 
 
-# torch (2.10 to 2.13) sends a generator's state as a tensor in shared memory which is gone before
-# the spawned process looks for it: it dies of that.
+# torch (2.10 to 2.13) sends a generator's state as a tensor in shared memory, which is gone before
+# the spawned process opens it.
 multiprocessing.reduction.ForkingPickler.register(torch.Generator, _reduce_generator)
 
 
-class _Nowhere(io.RawIOBase):
-    def write(self, data: Any) -> int:
-        return len(data)
+# ------------------------------------------------------------------ worker_init_fn
+
+_worker: WorkerInit | None = None
 
 
-def _can_travel(generator: Any) -> bool:
-    if isinstance(generator, StreamBank) and generator.device.type != "cpu":
-        return False
-    try:
-        pickle.Pickler(_Nowhere(), pickle.HIGHEST_PROTOCOL).dump(generator)
-        return True
-    except Exception:  # whatever a __reduce__ raises
-        pass
-    if not spawning():
-        return False
-    try:
-        multiprocessing.reduction.ForkingPickler(_Nowhere()).dump(generator)
-        return True
-    except Exception:
-        return False
+def get_worker() -> WorkerInit | None:
+    """Return what seeds this process if it is a worker; None in the main process."""
+    return _worker
 
 
-_said: set[tuple[str, ...]] = set()
+class WorkerInit:
+    """A ``worker_init_fn``: reseeds a worker when it starts and when an iteration begins.
+
+    Args:
+        scope: written by the main process before each iteration; or one scope for ever.
+        user_init: the user's own ``worker_init_fn``. It runs after the reseeding, once in the life
+            of a worker.
+        seeder: None: the process-wide seeder's, in a forked worker.
+    """
+
+    def __init__(
+        self,
+        scope: SharedScope | IterationScope,
+        user_init: Callable[[int], Any] | None = None,
+        seeder: WorkerSeeder | None = None,
+    ) -> None:
+        self.scope, self.user_init = scope, user_init
+        self._seeder = seeder
+        self._worker_id = self._generation = 0
+
+    @property
+    def seeder(self) -> WorkerSeeder:
+        """Return the numbers and generators that this worker reseeds."""
+        if self._seeder is None:
+            self._seeder = WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
+        return self._seeder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        seeder = self._seeder or WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
+        return WorkerInit, (self.scope, self.user_init, seeder)
+
+    def __call__(self, worker_id: int) -> None:
+        """Seed this worker; DataLoader calls it once in each."""
+        global _worker
+        self._worker_id = worker_id
+        self.reseed()
+        _worker = self
+        if self.user_init is not None:
+            self.user_init(worker_id)
+
+    def reseed_if_new(self) -> None:
+        """Reseed this worker if an iteration began since it was last reseeded."""
+        if self.scope.generation != self._generation:
+            self.reseed()
+
+    def reseed(self) -> None:
+        """Give everything in this worker its streams of the current iteration."""
+        at = self.scope
+        if isinstance(at, SharedScope):
+            at = at.read()
+            set_worker_scope(at)
+        self._generation = at.generation
+        info = get_worker_info()
+        found = () if info is None else found_in(info.dataset, self.seeder.entries)
+        self.seeder.reseed_worker(at, self._worker_id, found)
 
 
-def _warn_left_out(names: list[str]) -> None:
-    """Once for each list of names, not for each worker of each epoch."""
-    if names and tuple(names) not in _said:
-        _said.add(tuple(names))
-        logger.warning(
-            "fastseed: workers are started without these registered generators, which cannot be "
-            "pickled: %s; with the start method 'fork' they would have them",
-            names,
+class _WorkerInitFunction:
+    """Seed a DataLoader worker: the ``worker_init_fn`` for a plain torch DataLoader.
+
+    In worker ``k`` Python's, NumPy's and torch's CPU generator, registered generators and those
+    that the dataset holds (:mod:`fastseed.data.discovery`) get their streams of worker field
+    ``k + 1``, at the task and epoch of the last ``reseed`` before the workers were started.
+
+    Under ``spawn`` and ``forkserver`` it carries master seed, rank, task, epoch and the registered
+    generators to the worker. Generators that cannot be pickled (lambdas, for example) are left out
+    with a warning. Pass this object itself: a function of yours that calls it needs ``fork``.
+
+    Persistent workers are not reseeded in later epochs. :func:`fastseed.data.loader` does that, and
+    runs a ``worker_init_fn`` of yours after it has seeded a worker.
+
+    Args:
+        worker_id: the number of the worker, from 0; DataLoader passes it.
+
+    Raises:
+        RuntimeError: ``fastseed.init`` or ``reseed`` was not called before.
+        ValueError: under scheme ``"fwr13y"``, which has no keys.
+        ReseedError: some generators failed; all others are reseeded.
+
+    Example:
+        >>> import fastseed, torch
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 0)
+        >>> batches = torch.utils.data.DataLoader(
+        ...     range(8), batch_size=4, num_workers=2, worker_init_fn=fastseed.data.worker_init_fn
+        ... )
+        >>> len(batches)
+        2
+    """
+
+    def __call__(self, worker_id: int) -> None:
+        worker_id = validation.check_int(
+            _FUNCTION, "worker_id", worker_id, 0, streams.MAX_WORKER - 1
         )
+        _init_at_current_scope()(worker_id)
+
+    def __reduce__(self) -> Any:
+        return _init_at_current_scope().__reduce__() if is_spawning() else "worker_init_fn"
+
+
+def _init_at_current_scope() -> WorkerInit:
+    scope = keyed_seeder(_FUNCTION).scope
+    if scope is None:
+        raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
+    return WorkerInit(IterationScope(scope.task, scope.epoch, 0, 1))
+
+
+worker_init_fn = _WorkerInitFunction()

@@ -127,10 +127,10 @@ def _examine(generator: Any, known: _Made | None) -> Finding | None:
 
 def _controlled() -> list[Any]:
     """Return the default generators and the registered ones."""
-    found = list(discovery._globals())
+    found = list(discovery.global_generators())
     if context.seeder is not None:
         for entry in context.seeder.registry:
-            found += discovery._held_by(entry.generator)
+            found += discovery.generators_of(entry.generator)
     return found
 
 

@@ -1,13 +1,15 @@
-"""Callbacks for training frameworks, each in a module of its own, imported only when asked for.
+"""Callbacks for training frameworks, and the tasks that their phases are.
 
     from fastseed.integrations.lightning import FastseedCallback      # extra: lightning
     from fastseed.integrations.accelerate import AcceleratedJob       # extra: accelerate
     from fastseed.integrations.transformers import FastseedCallback   # extra: transformers
 
-What they share is in :mod:`fastseed.integrations._common`: the tasks that a framework's phases are
-(:class:`Tasks`), and :func:`inside`, which runs a block in another task and comes back exactly.
+Each callback is in a module of its own, which imports its framework. Keys for JAX and the seed
+functions of TensorFlow and CuPy are here as well; they import no framework.
 """
 
+from ..generators.frameworks import jax_key
+from ..generators.frameworks import register as register_frameworks
 from ._common import Tasks, inside
 
-__all__ = ["Tasks", "inside"]
+__all__ = ["Tasks", "inside", "jax_key", "register_frameworks"]

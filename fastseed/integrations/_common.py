@@ -1,4 +1,4 @@
-"""What the callbacks have in common: which task a phase is, and how to go from one to another."""
+"""The tasks of a framework's phases, and how the callbacks move from one to another."""
 
 from __future__ import annotations
 
@@ -17,8 +17,21 @@ from ..seeder.seeder import Seeder
 
 
 class Tasks(NamedTuple):
-    """The task number of each phase of a job, [0, 2**24); different ones, so that none repeats
-    another's random numbers."""
+    """The task number of each phase of a job.
+
+    Args:
+        init: building the model, [0, 2**24), as are all of them.
+        train: training.
+        validate: validation. The numbers must differ, so that no phase repeats another's random
+            numbers.
+        test: testing.
+        predict: prediction.
+
+    Example:
+        >>> from fastseed.integrations import Tasks
+        >>> Tasks(test=7)
+        Tasks(init=0, train=1, validate=2, test=7, predict=4)
+    """
 
     init: int = 0
     train: int = 1
@@ -27,29 +40,28 @@ class Tasks(NamedTuple):
     predict: int = 4
 
 
-def check_tasks(function: str, tasks: Any) -> Tasks:
-    """``tasks``, or raises."""
-    if not isinstance(tasks, Tasks):
-        raise TypeError(
-            f"fastseed.{function}: tasks must be a fastseed.integrations.Tasks, "
-            f"got {validation.describe(tasks)} of type {type(tasks).__name__}"
+def check_arguments(function: str, master_seed: Any, tasks: Any) -> tuple[int | None, Tasks]:
+    """Return the arguments that all callbacks have, checked."""
+    if master_seed is not None:
+        master_seed = validation.check_int(
+            function, "master_seed", master_seed, 0, streams.MAX_MASTER
         )
+    rule = "a fastseed.integrations.Tasks"
+    tasks = validation.check_instance(function, "tasks", tasks, Tasks, rule)
     for name, task in zip(Tasks._fields, tasks, strict=True):
         validation.check_int(function, f"tasks.{name}", task, 0, streams.MAX_TASK)
     if len(set(tasks)) < len(tasks):
-        raise ValueError(
-            f"fastseed.{function}: tasks must be different numbers, got {tuple(tasks)}"
-        )
-    return tasks
+        raise validation.value_error(function, "tasks", "different numbers", tuple(tasks))
+    return master_seed, tasks
 
 
-def require(module: str, extra: str) -> Any:
-    """Another library's module; an ImportError that names the extra where it is not installed."""
+def import_framework(module: str, extra: str) -> Any:
+    """Import a framework; an ImportError names the extra if it is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # it is installed, and lacks something itself
+            raise  # it is installed, and one of its own imports fails
         raise ImportError(
             f"fastseed.integrations.{extra} needs the package {module.partition('.')[0]!r}: "
             f'pip install "fastseed[{extra}]"',
@@ -57,80 +69,84 @@ def require(module: str, extra: str) -> Any:
         ) from error
 
 
-def ensure(function: str, master_seed: int | None, rank: int, world_size: int) -> Seeder:
-    """The process-wide seeder, on the framework's rank; ``init`` is called where it was not.
+def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size: int) -> Seeder:
+    """Return the process-wide seeder on the framework's rank; call ``init`` if needed.
 
     Raises:
-        TypeError, ValueError: ``master_seed`` is none, or not the one that ``init`` was given.
-        RuntimeError: ``init`` was called for another rank, and what was told it since (a mesh,
-            registered generators) would be lost by calling it again.
+        ValueError: ``master_seed`` is not the one that ``init`` was given.
+        RuntimeError: ``init`` was called for another rank, and calling it again would lose a mesh
+            or registered generators.
     """
-    seeder = context.seeder
-    if master_seed is not None:
-        validation.check_int(function, "master_seed", master_seed, 0, streams.MAX_MASTER)
-        if seeder is not None and seeder.master_seed != master_seed:
-            raise ValueError(
-                f"fastseed.{function}: master_seed must be that of fastseed.init, "
-                f"{seeder.master_seed}, or left out, got {master_seed}"
-            )
+    seeder: Seeder | None = context.seeder
     if seeder is None:
         api.init(master_seed, rank=rank, world_size=world_size)
-    elif (seeder.rank, seeder.world_size) != (rank, world_size):
-        _move(function, seeder, rank, world_size)
-    found: Seeder = context.current(function)
-    return found
-
-
-def _move(function: str, seeder: Seeder, rank: int, world_size: int) -> None:
-    """A script that starts its own ranks calls ``init`` before there are any."""
-    if seeder.mesh is not None or len(list(seeder.registry)):
-        raise RuntimeError(
-            f"fastseed.{function}: fastseed.init was called for rank {seeder.rank} of "
-            f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
-            "and world_size=, or register generators (and give a mesh) after the framework has "
-            "set up its ranks"
+        made: Seeder = context.current(function)
+        return made
+    if master_seed not in (None, seeder.master_seed):
+        rule = f"that of fastseed.init, {seeder.master_seed}, or None"
+        raise validation.value_error(function, "master_seed", rule, master_seed)
+    if (seeder.rank, seeder.world_size) != (rank, world_size):  # ranks that the script starts later
+        if seeder.mesh is not None or len(list(seeder.registry)):
+            raise RuntimeError(
+                f"fastseed.{function}: fastseed.init was called for rank {seeder.rank} of "
+                f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
+                "and world_size=, or register generators (and give a mesh) after the framework has "
+                "set up its ranks"
+            )
+        api.init(
+            seeder.master_seed,
+            rank=rank,
+            world_size=world_size,
+            scheme=seeder.scheme,
+            on_os_fork=seeder.on_os_fork,
         )
-    api.init(
-        seeder.master_seed,
-        rank=rank,
-        world_size=world_size,
-        scheme=seeder.scheme,
-        on_os_fork=seeder.on_os_fork,
-    )
+    moved: Seeder = context.current(function)
+    return moved
 
 
-def go(task: int, epoch: int, step: int = 0) -> None:
-    """As ``reseed``; frameworks come back to a scope on purpose, so repetitions are no matter."""
-    api.current("reseed").restore(task, epoch, step)
+def move_to(task: int, epoch: int, step: int = 0) -> None:
+    """Reseed without the warning for a repeated scope: frameworks return to scopes on purpose."""
+    context.current("reseed").restore(task, epoch, step)
 
 
 @contextlib.contextmanager
 def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
-    """Run a block in another task; afterwards every generator is exactly as it was.
+    """Run a block in another task; afterwards every generator is exactly as it was before.
 
-        with fastseed.integrations.inside(2, epoch):
-            validate(model)
+    So nothing inside changes the random numbers outside. A registered callable has no state to
+    restore: it is called with its seed of the outer scope again.
 
-    So what is done inside changes nothing outside. Registered callables have no state to put back:
-    they are called with their seed of the outer scope again.
+    Args:
+        task: [0, 2**24).
+        epoch: [0, 2**32).
+        step: [0, 2**64).
 
     Raises:
-        TypeError, ValueError: a coordinate is none; nothing has changed.
-        RuntimeError: before ``init``.
+        TypeError, ValueError: an argument has the wrong type or is out of range; nothing is
+            changed.
+        RuntimeError: ``fastseed.init`` was not called.
+
+    Example:
+        >>> import fastseed, random
+        >>> from fastseed.integrations import inside
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 0)
+        >>> before = random.getstate()
+        >>> with inside(2):
+        ...     value = random.random()
+        >>> random.getstate() == before
+        True
     """
-    before = api.current("integrations.inside").state_dict(rng=True)
-    go(task, epoch, step)
+    before = context.current("integrations.inside").state_dict(rng=True)
+    move_to(task, epoch, step)
     try:
         yield
     finally:
         api.load_state_dict(before)
 
 
-def of_all_ranks(state: dict[str, Any]) -> dict[str, Any]:
-    """``state`` with the exact states of the other ranks: what one rank writes for all.
-
-    A collective call, where there are several ranks.
-    """
+def with_all_ranks(state: dict[str, Any]) -> dict[str, Any]:
+    """Return ``state`` with the exact states of the other ranks too (collective)."""
     if not (dist.is_available() and dist.is_initialized()) or state["world_size"] == 1:
         return state
     parts: list[Any] = [None] * dist.get_world_size()

@@ -1,4 +1,4 @@
-"""Which generators of a data set are found, under which path, and that nothing of it is run."""
+"""Which generators of a dataset are found, under which path, and that nothing of it is run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from fastseed import GeneratorPool
 from fastseed.data import discovery, per_sample
 from fastseed.data.discovery import discover, found_in
-from fastseed.data.shared_scope import ScopeCell
-from fastseed.data.workers import follow
+from fastseed.data.iteration_scope import SharedScope
+from fastseed.data.scoped_dataset import in_scope
 
 
 class Bare:
@@ -144,7 +144,7 @@ def test_what_functions_have_bound():
 
 def test_our_own_wrappers_are_looked_through():
     data = Draws(rng())
-    assert paths(follow(per_sample(data), ScopeCell())) == ["dataset.rng"]
+    assert paths(in_scope(per_sample(data), SharedScope())) == ["dataset.rng"]
     assert paths(Subset(per_sample(data), [0])) == ["dataset.dataset.rng"]
 
 
@@ -200,14 +200,14 @@ def test_registered_generators_stay_with_their_names():
     s.register_generator([listed], name="list")
     s.register_generator(by_method.seed, name="method")
     data = Bare(a=single, b=[pooled, listed], c=by_method, d=free)
-    (found,) = found_in(data, tuple(s._registry))
+    (found,) = found_in(data, s.registry.generators)
     assert found.name == "dataset.d" and found.generator is free and not found.shared
 
 
 def test_a_path_whose_id_is_taken_gets_a_prime():
     s = seeder()
     s.register_generator(rng(), name="dataset.rng")
-    (found,) = found_in(Draws(rng()), tuple(s._registry))
+    (found,) = found_in(Draws(rng()), s.registry.generators)
     assert found.name == "dataset.rng'"
 
 
@@ -218,14 +218,14 @@ class Touchy:
     """Whoever runs any of it hears of it."""
 
     def _no(self, *_):
-        raise AssertionError("code of the data set was run")
+        raise AssertionError("code of the dataset was run")
 
     rng = property(_no)
     __getattr__ = __iter__ = __len__ = __eq__ = __hash__ = __bool__ = __repr__ = _no
     __getitem__ = __contains__ = keys = values = items = _no
 
     def __getattribute__(self, name):
-        raise AssertionError("code of the data set was run")
+        raise AssertionError("code of the dataset was run")
 
 
 class TouchyList(Touchy, list):
@@ -273,28 +273,8 @@ def test_no_code_of_the_data_set_is_run():
 # ---------------------------------------------------------------- bounds
 
 
-def test_too_deep_is_cut_with_a_warning(caplog):
-    nested = [rng()]
-    for _ in range(discovery.DEEPEST + 1):
-        nested = [nested]
-    with caplog.at_level(logging.WARNING, logger="fastseed"):
-        assert paths(nested) == []
-        assert paths(nested) == []  # and it is said once
-    (record,) = caplog.records
-    assert "too large to be searched" in record.message and "dataset[0][0]" in record.message
-
-
-def test_as_deep_as_it_may_be(caplog):
-    nested = rng()
-    for _ in range(discovery.DEEPEST):
-        nested = [nested]
-    with caplog.at_level(logging.WARNING, logger="fastseed"):
-        assert len(paths(nested)) == 1
-    assert caplog.records == []
-
-
 def test_too_many_objects_are_cut_with_a_warning(caplog, monkeypatch):
-    monkeypatch.setattr(discovery, "MOST", 500)
+    monkeypatch.setattr(discovery, "MAX_OBJECTS", 500)
     data = Bare(near=rng(), many=[Transform(None) for _ in range(900)])
     with caplog.at_level(logging.WARNING, logger="fastseed"):
         assert paths(data) == ["dataset.near"]
@@ -303,7 +283,7 @@ def test_too_many_objects_are_cut_with_a_warning(caplog, monkeypatch):
 
 
 def test_long_lists_of_data_are_passed_over_without_a_warning(caplog, monkeypatch):
-    monkeypatch.setattr(discovery, "MOST", 100)
+    monkeypatch.setattr(discovery, "MAX_OBJECTS", 100)
     data = Bare(
         samples=[(f"{i}.png", i) for i in range(100_000)],
         boxes=[{"box": [1, 2, 3, 4], "label": "x"} for _ in range(5_000)],

@@ -1,4 +1,4 @@
-"""Iterable data sets that can be entered anywhere."""
+"""Iterable datasets that can be entered anywhere."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_source_that_does_not_know_its_length():
 
 
 def test_augmentation_that_belongs_to_the_sample():
-    """A data set of per_sample as the source: neither workers nor resuming change a bit."""
+    """A dataset of per_sample as the source: neither workers nor resuming change a bit."""
     start(5)
     source = Seekable(per_sample(Indexed(24)))
     whole = flat(ResumableLoader(source, batch_size=4, collate_fn=same))
@@ -301,13 +301,17 @@ def test_data_sets_that_keep_their_own_state(batch):
         fresh.load_state_dict(state)
         rest = list(fresh)
         assert (rest if batch is None else flat(rest)) == list(range(k * (batch or 1), 18))
-    with pytest.raises(ValueError, match=r"state must hold .*dataset"):
+    with pytest.raises(ValueError, match=r"state must be a dict of .*dataset"):
         fresh.load_state_dict({k: v for k, v in states[0].items() if k != "dataset"})
 
 
-def test_it_can_be_sent():
+def test_a_pickle_of_it_reads_the_same():
     dataset = pickle.loads(pickle.dumps(Seekable(Seeking(5))))
     assert list(dataset) == list(range(5))
+
+
+@pytest.mark.slow
+def test_a_spawned_worker_reads_it():
     start()
     batches = loader(
         Seekable(Seeking(9)),

@@ -20,7 +20,7 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 from torch.utils.data.datapipes.map import SequenceWrapper
 
 import fastseed
-from fastseed.data import ShuffleSampler, loader
+from fastseed.data import ResumableLoader, ShuffleSampler, loader, per_sample
 
 FORK = "fork"
 
@@ -222,8 +222,6 @@ CASES = {
     "weighted": lambda: (Plain(9), {"sampler": WeightedRandomSampler([1.0] * 9, 9)}),
     "no batches": lambda: (Plain(9), {"batch_size": None, "sampler": RandomSampler(range(9))}),
     "iterable": lambda: (Numbers(9), {}),
-    "datapipe": lambda: (IterableWrapper(range(9)).shuffle(), {"shuffle": True}),
-    "map pipe": lambda: (SequenceWrapper(range(9)), {"shuffle": True}),
     "dict": lambda: (Plain(9), {"batch_sampler": [[0, 1], [2]]}),
 }
 
@@ -248,20 +246,45 @@ def test_no_draw_of_the_main_process_is_consumed(kind):
 
 
 def test_torch_itself_does_consume_draws():
-    """What the test above would see if it were not for us."""
+    """The test above would fail with torch alone."""
     scramble()
     before = snapshot()
     list(DataLoader(Plain(9), shuffle=True))
     assert snapshot() != before
 
 
-def test_a_shuffled_datapipe_follows_the_scope():
+@pytest.mark.parametrize("pipe", [IterableWrapper([1]), SequenceWrapper([1])])
+def test_datapipes_are_refused(pipe):
+    with pytest.raises(TypeError, match="torch has deprecated DataPipes"):
+        loader(pipe)
+
+
+class Stopping(Plain):
+    """A dataset that raises StopIteration, as `next` without a default does."""
+
+    def __getitem__(self, i):
+        return next(iter([])) if i == 6 else int(i)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [loader, ResumableLoader])
+def test_stop_iteration_of_a_dataset_is_an_error(kind, workers):
     start()
-    pipe = IterableWrapper(range(60)).shuffle()
-    for workers in (0, 1):
-        batches = loader(pipe, shuffle=True, num_workers=workers, collate_fn=same)
-        first, second = epoch_of(batches, 0), epoch_of(batches, 1)
-        assert first != second and epoch_of(batches, 0) == first
+    batches = kind(Stopping(10), batch_size=2, num_workers=workers, collate_fn=same)
+    seen = []
+    with pytest.raises(RuntimeError, match="must not raise StopIteration"):
+        seen += batches
+    iterator = iter(batches)
+    assert [next(iterator) for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    with pytest.raises(RuntimeError, match="must not raise StopIteration"):
+        next(iterator)
+
+
+def test_stop_iteration_inside_per_sample_is_an_error():
+    start()
+    samples = per_sample(Stopping(10))
+    with pytest.raises(RuntimeError, match="per_sample: __getitem__ of the dataset must not"):
+        list(DataLoader(samples, batch_size=5))
 
 
 # ---------------------------------------------------------------- workers
@@ -284,14 +307,12 @@ def test_workers_draw_apart_in_every_epoch(persistent):
     assert epoch_of(batches, 1) == epochs[1]
 
 
-def test_persistence_and_start_method_make_no_difference():
+def test_persistence_and_prefetching_make_no_difference():
     start()
     common = {"batch_size": 2, "num_workers": 2, "collate_fn": same, "shuffle": True}
     plain = loader(Indexed(8), **common)
     others = [
         loader(Indexed(8), persistent_workers=True, **common),
-        # Persistent, since others take long to start: test_worker_trap.py has both.
-        loader(Indexed(8), multiprocessing_context="spawn", persistent_workers=True, **common),
         loader(Indexed(8), prefetch_factor=4, **common),
     ]
     for epoch in (0, 1):

@@ -11,8 +11,17 @@ from helpers.loaders import Indexed, Plain, draw, flat, same, start
 from torch.utils.data import IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data import Loader, ResumableLoader, loader, per_sample, workers
-from fastseed.data.shared_scope import ScopeCell
+from fastseed.data import (
+    Loader,
+    ResumableLoader,
+    iteration_scope,
+    loader,
+    per_sample,
+    worker_seeding,
+)
+from fastseed.data.iteration_scope import SharedScope
+from fastseed.data.scoped_dataset import in_scope
+from fastseed.data.worker_seeding import WorkerInit
 
 
 class Deadly(Plain):
@@ -49,31 +58,15 @@ def test_after_the_death_of_a_worker_the_next_iteration_has_new_ones(kind, persi
         assert flat(batches) == list(range(40))
 
 
-class Interrupting:
-    """Memory in whose middle Ctrl-C arrives."""
-
-    def __init__(self, words):
-        self.words = words
-
-    def __getitem__(self, i):
-        return self.words[i]
-
-    def __setitem__(self, i, value):
-        if value == 7:
-            raise KeyboardInterrupt
-        self.words[i] = value
-
-
-def test_a_cell_whose_writing_was_interrupted_is_whole_after_the_next_write():
-    cell = ScopeCell()
-    cell.write(1, 5)
-    words, cell._words = cell._words, Interrupting(cell._words)
-    with pytest.raises(KeyboardInterrupt):
-        cell.write(1, 7)
-    cell._words = words
-    cell.write(1, 8)
-    assert cell.read()[:3] == (1, 8, 0)  # it waited for ever
-    assert cell.generation == 2
+def test_shared_scope_is_whole_while_another_is_written():
+    scope = SharedScope()
+    assert scope.read() == (0, 0, 0, 0)
+    scope.write(1, 5, 7)
+    halfway = scope._words[1:4].tolist()  # the half that the next write uses
+    scope._words[1] = 9
+    assert scope.read() == (1, 5, 7, 1) and halfway == [0, 0, 0]
+    scope.write(1, 8)
+    assert scope.read() == (1, 8, 0, 2)
 
 
 class Endless(IterableDataset):
@@ -87,13 +80,12 @@ class Endless(IterableDataset):
 def test_a_worker_that_comes_late_draws_the_same(monkeypatch):
     """It begins an iteration that was abandoned meanwhile, in the scope of the next one."""
     start()
-    monkeypatch.setattr(workers, "_active", None)
-    monkeypatch.setattr(workers.job, "_job", None)
-    monkeypatch.setattr(workers.shared, "_staying", None)
-    cell = ScopeCell()
-    source = workers.follow(Endless(), cell)
+    monkeypatch.setattr(worker_seeding, "_worker", None)
+    monkeypatch.setattr(iteration_scope, "_worker_scope", None)
+    cell = SharedScope()
+    source = in_scope(Endless(), cell)
     cell.write(1, 1)
-    setup = workers.WorkerSetup(cell)
+    setup = WorkerInit(cell)
     setup(0)
     abandoned = iter(source)
     first = [next(abandoned) for _ in range(3)]

@@ -233,7 +233,7 @@ def test_bad_outputs(out, error, message):
 
 def test_out_on_another_device_than_asked():
     out = torch.empty(3, dtype=torch.int64, device="meta")
-    with pytest.raises(ValueError, match="out must be on device cpu, got meta"):
+    with pytest.raises(ValueError, match="out must be on device cpu, got 'meta'"):
         shuffled_indices(0, 3, 10, out=out, device="cpu", **WHERE)
 
 

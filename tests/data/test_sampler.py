@@ -20,7 +20,7 @@ def job():
 
 
 def shares(n: int, world_size: int, first: int = 0, **more) -> list[list[int]]:
-    """What each rank yields."""
+    """Return the indices of each rank."""
     found = []
     for rank in range(world_size):
         sampler = ShuffleSampler(n, rank=rank, world_size=world_size, **more)

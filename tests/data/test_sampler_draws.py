@@ -156,14 +156,14 @@ def test_a_sampler_with_a_generator_of_its_own_cannot_be_resumed():
         RandomSampler(range(N), generator=generator),
         WeightedRandomSampler(torch.ones(N), N, generator=generator),
     ):
-        with pytest.raises(ValueError, match="sampler must have no generator of its own"):
+        with pytest.raises(ValueError, match="sampler must be without a generator"):
             make(ResumableLoader, sampler)
         make(Loader, sampler)
     ResumableLoader(Plain(N), shuffle=True, generator=generator)
 
 
 class Seeds(Indexed):
-    """What worker_init_fn of users seed with."""
+    """The seeds that the worker_init_fn of users take."""
 
     def __getitem__(self, i):
         return get_worker_info().seed
@@ -184,7 +184,7 @@ def test_torchs_seed_of_a_worker_comes_again_only_with_its_iteration():
     assert len({seed for seeds in seen for seed in seeds}) == 3 * 2 * 2
 
 
-# ---------------------------------------------------------------- samplers that are told the epoch
+# ---------------------------------------------------------------- samplers with set_epoch
 
 
 SAMPLERS = {

@@ -128,7 +128,7 @@ def test_state_is_a_few_integers_and_the_name():
     for other in (
         ShuffleSampler(11), ShuffleSampler(10, name="b"), ShuffleSampler(10, shuffle=False),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=r"must be .*, this sampler's"):
+        with pytest.raises(ValueError, match=r"must be .*, as for this sampler"):
             other.load_state_dict(state)
     assert sampler._loaded is None  # nothing has changed
 
@@ -241,7 +241,7 @@ def test_memory_does_not_depend_on_the_size():
         ({"rank": "0", "world_size": 2}, TypeError, "rank must be an integer"),
         ({"drop_last": 1}, TypeError, "drop_last must be a bool, got 1 of type int"),
         ({"shuffle": None}, TypeError, "shuffle must be a bool"),
-        ({"name": ""}, ValueError, "name must not be empty"),
+        ({"name": ""}, ValueError, "name must be a non-empty string"),
     ],
 )
 def test_bad_arguments(arguments, error, message):

@@ -1,4 +1,4 @@
-"""What a sample draws follows from (master seed, task, epoch, index), whoever fetches it."""
+"""The random numbers of a sample depend on (master seed, task, epoch, index) alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import fastseed
 from fastseed import GeneratorPool
 from fastseed._backend.reference import philox
 from fastseed.data import Repeat, per_sample
-from fastseed.data.sample_rng import MAX_INDEX, MAX_OCCURRENCE
+from fastseed.data.occurrences import MAX_INDEX, MAX_OCCURRENCE
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")
@@ -40,7 +40,7 @@ def job():
 
 
 def everything(n=12):
-    """A data set that draws from all globals and all kinds of held generators, twice each."""
+    """A dataset that draws from all globals and all kinds of held generators, twice each."""
     held = [make() for make in KINDS.values()]
     return DrawsAll([*GLOBALS, *held, *GLOBALS, *held], n)
 
@@ -141,6 +141,7 @@ def test_workers_batches_and_prefetching_do_not_matter():
         assert epochs.run(0) == expected
 
 
+@pytest.mark.slow
 def test_spawned_workers_give_the_same():
     fastseed.reseed(1, 0)
     registered = random.Random(0)
@@ -150,7 +151,7 @@ def test_spawned_workers_give_the_same():
     data = per_sample(DrawsAll([*GLOBALS, registered], 6))
     data.set_epoch(0)
     plain = DataLoader(data, persistent_workers=True, **options("spawn", workers=1))
-    assert flat(plain) == expected  # nothing but the data set itself travels
+    assert flat(plain) == expected  # nothing but the dataset itself travels
     data.set_epoch(1)
     assert flat(plain) != expected
     data.set_scope(1, 0)
@@ -209,7 +210,7 @@ def test_registered_with_reseed_it_follows():
 def test_without_any_scope_it_refuses():
     data = per_sample(Draws("python"))
     before = snapshot()
-    with pytest.raises(RuntimeError, match=r"per_sample: it is not known which epoch this is"):
+    with pytest.raises(RuntimeError, match=r"per_sample: the epoch is not known"):
         data[0]
     fastseed.reseed(1, 0)
     assert isinstance(data[0], int)
@@ -286,7 +287,7 @@ LATE = random.Random(0)
 
 
 class DrawsFromAVariable(Dataset):
-    """Its generator is a global variable, where nobody looks."""
+    """Its generator is a global variable, which is not searched."""
 
     def __getitem__(self, index):
         return draw_from(LATE)
@@ -325,7 +326,7 @@ def test_pools_and_banks_have_members_of_their_own():
     assert (pool.states().tolist(), bank.states().tolist()) == kept
 
 
-# ---------------------------------------------------------------- a data set like any other
+# ---------------------------------------------------------------- a dataset like any other
 
 
 def test_it_passes_for_the_data_set():
@@ -357,7 +358,7 @@ def test_iterable_data_sets_are_refused_with_the_reason():
     with pytest.raises(TypeError, match=r"samples of an iterable one have no index") as caught:
         per_sample(Stream("python"))
     assert "got" in str(caught.value)
-    with pytest.raises(TypeError, match="must have __getitem__"):
+    with pytest.raises(TypeError, match="must be a map-style dataset"):
         per_sample(iter([1]))
 
 
@@ -386,7 +387,7 @@ def test_set_epoch_takes_an_epoch(epoch, error):
         data.set_epoch(epoch)
     with pytest.raises(error, match=r"PerSample\.set_scope: epoch must be"):
         data.set_scope(0, epoch)
-    assert data._cell.generation == 0
+    assert data._scope.generation == 0
 
 
 def test_the_predecessors_scheme_has_no_keys():

@@ -82,13 +82,13 @@ def test_workers_do_not_matter(kind):
 def test_a_method_must_take_index_and_generator(method):
     with pytest.raises(TypeError, match=r"per_sample: method must be the name of a method"):
         per_sample(Given(), generator="numpy", method=method)
-    with pytest.raises(TypeError, match=r"that takes \(index, rng\)"):
+    with pytest.raises(TypeError, match=r"that takes \(index, generator\)"):
         per_sample(Draws("python"), generator="numpy")
 
 
 @pytest.mark.parametrize("generator", ["jax", "", 3, np.random])
 def test_generator_must_be_known(generator):
-    with pytest.raises(ValueError, match=r"per_sample: generator must be None or one of"):
+    with pytest.raises(ValueError, match=r"per_sample: generator must be one of"):
         per_sample(Given(), generator=generator)
 
 
@@ -131,7 +131,7 @@ def test_counting():
     sampler = count_occurrences([3, 1, 3, np.int64(3), 1])
     expected = [(3, 0), (1, 0), (3, 1), (3, 2), (1, 1)]
     assert occurrences(sampler) == expected
-    assert occurrences(sampler) == expected  # each iteration anew
+    assert occurrences(sampler) == expected  # in each iteration
     assert [type(i) for i in sampler] == [int, int, Repeat, Repeat, Repeat]
     assert len(sampler) == 5
 

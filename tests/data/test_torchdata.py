@@ -19,7 +19,7 @@ N, BATCH = 40, 4
 
 
 def make(workers, persistent=False, epoch=0, **more):
-    """A loader of theirs; samples in its workers are told the epoch by their data set."""
+    """A loader of torchdata; its workers get the epoch from the dataset."""
     samples = per_sample(Indexed(N))
     samples.set_scope(1, epoch)
     return stateful.StatefulDataLoader(

@@ -4,7 +4,7 @@ Each snippet below is one that circulates. torch's own behaviour is asserted as 
 same from 2.10 to 2.13. Those versions do seed NumPy's global generator in workers (older ones did
 not, which is how the trap got its fame), so what is left of it is:
 
-- generators that a data set holds are copied with it: every worker draws the same numbers, and each
+- generators that a dataset holds are copied with it: every worker draws the same numbers, and each
   epoch starts over;
 - what the global generators draw depends on everything that the main process drew before, on how
   many workers there are, and, in persistent workers, on how far earlier epochs were read;
@@ -53,7 +53,7 @@ def distinct(epochs):
     return len({value for epoch in epochs for value in epoch})
 
 
-# ---------------------------------------------------------------- held by the data set
+# ---------------------------------------------------------------- held by the dataset
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,10 +77,11 @@ def every_kind():
 
 
 def columns(epochs):
-    """What each of the generators gave, over all epochs."""
+    """Return the numbers of each generator, over all epochs."""
     return list(zip(*(sample[1:] for epoch in epochs for sample in epoch), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 def test_all_of_them_under_spawn(persistent):
     epochs = EPOCHS if persistent else 2  # otherwise each has new workers, which take long to start
@@ -90,6 +91,7 @@ def test_all_of_them_under_spawn(persistent):
     assert epochs_of(every_kind(), "fork", epochs) == found
 
 
+@pytest.mark.slow
 def test_held_generators_are_duplicates_under_spawn_today():
     (found, *_) = plain_epochs(every_kind(), "spawn", epochs=1)
     expected = [N // WORKERS] * len(KINDS) + [N] * len(GLOBALS)
@@ -167,7 +169,7 @@ def seed_by_torch(worker_id):
 
 
 def reseed_held(worker_id):
-    """What torch's documentation leads to for held generators."""
+    """The advice of torch's documentation, with held generators."""
     info = torch.utils.data.get_worker_info()
     info.dataset.rng = np.random.default_rng(info.seed)
 
@@ -197,7 +199,7 @@ def test_reseeding_a_held_generator_by_hand_still_works_with_ours():
     assert len(set(Epochs(data, user_init=reseed_held).run(0))) == N
 
 
-# ---------------------------------------------------------------- and without a loader of ours
+# ---------------------------------------------------------------- without a fastseed loader
 
 
 def test_worker_init_fn_in_a_loader_of_torch():

@@ -1,4 +1,4 @@
-"""Data sets and runs for the tests of loaders: module level, so that spawned workers find them."""
+"""Datasets and runs for the tests of loaders: module level, so that spawned workers find them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from helpers.paths import SCRIPTS
+from helpers.paths import ROOT, SCRIPTS
 
 LAUNCHER_VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
@@ -34,9 +34,10 @@ _forking.set_forkserver_preload(["torch", "numpy"])
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Return this environment without the variables of a launcher."""
+    """Return this environment without the variables of a launcher; it imports this checkout."""
     kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
-    return {**kept, **more}
+    path = os.pathsep.join(filter(None, (str(ROOT), kept.get("PYTHONPATH"))))
+    return {**kept, "PYTHONPATH": path, **more}
 
 
 def free_port() -> int:

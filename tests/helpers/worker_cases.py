@@ -1,4 +1,4 @@
-"""Data sets that draw, and runs over them: module level, so that spawned workers find them."""
+"""Datasets that draw, and runs over them: module level, so that spawned workers find them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data.shared_scope import ScopeCell
-from fastseed.data.workers import WorkerSetup, follow
+from fastseed.data.iteration_scope import SharedScope
+from fastseed.data.scoped_dataset import in_scope
+from fastseed.data.worker_seeding import WorkerInit
 
 N, WORKERS, EPOCHS = 32, 2, 3
 TOP = 2**62
@@ -119,7 +120,7 @@ def as_list(batch: list[Any]) -> list[Any]:
 def flat(loader: Any) -> list[Any]:
     """All samples of an iteration.
 
-    After an error the workers are told to go: torch leaves that to the garbage collector, which
+    After an error the workers are shut down: torch leaves that to the garbage collector, which
     closes their queues first, and then waits for them for five seconds each.
     """
     iterator = iter(loader)
@@ -141,13 +142,13 @@ def options(method: str = "fork", workers: int = WORKERS, **more: Any) -> dict[s
 
 
 class Epochs:
-    """A loader of ours in its simplest form: a cell, a data set that follows, a set-up."""
+    """A fastseed loader in its simplest form: a scope, a dataset in it, a worker_init_fn."""
 
     def __init__(self, dataset: Any, method: str = "fork", user_init: Any = None, **more: Any):
-        self.cell = ScopeCell()
+        self.cell = SharedScope()
         self.loader = DataLoader(
-            follow(dataset, self.cell),
-            worker_init_fn=WorkerSetup(self.cell, user_init),
+            in_scope(dataset, self.cell),
+            worker_init_fn=WorkerInit(self.cell, user_init),
             **options(method, **more),
         )
 

@@ -132,7 +132,7 @@ def test_a_run_repeats_and_validation_leaves_it_alone(ours):
 
 
 def test_without_the_callback_validation_changes_training():
-    """What it is for."""
+    """The use that it is made for."""
 
     def run(validate):
         torch.manual_seed(42)

@@ -104,7 +104,7 @@ def test_programs_run(tmp_path):
 
 
 def test_the_change_of_a_script_runs_before_and_after():
-    """Before: three seeds and set_epoch. After: five lines of ours."""
+    """Before: three seeds and set_epoch. After: five lines of fastseed."""
     (change,) = re.findall(r"```diff\n(.*?)```", TEXT, re.DOTALL)
     lines = change.splitlines()
     before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
@@ -266,7 +266,7 @@ def test_megatron_offsets_collide_and_ours_do_not():
     for place in places:
         mesh = {name: (i, size) for i, (name, size) in zip(place, sizes.items(), strict=True)}
         rank = (place[0] * 11 + place[1]) * 101 + place[2]
-        distinct_over = fastseed.distributed.mesh.tensor_parallel()
+        distinct_over = fastseed.distributed.tensor_parallel()
         fastseed.init(
             42, rank=rank, world_size=2 * 11 * 101, mesh=mesh, distinct_over=distinct_over
         )

@@ -1,4 +1,4 @@
-"""What docs/migration.md says of seeding in Lightning and Accelerate, shown on the packages."""
+"""Statements of docs/migration.md on seeding in Lightning and Accelerate, run on the packages."""
 
 from __future__ import annotations
 

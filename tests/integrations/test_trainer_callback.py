@@ -109,7 +109,7 @@ def test_a_run_repeats_and_evaluation_leaves_it_alone(tmp_path):
 
 
 def test_without_the_callback_evaluation_changes_training(tmp_path):
-    """What it is for."""
+    """The use that it is made for."""
 
     def run(strategy):
         model = train(tmp_path, callback=transformers.TrainerCallback(), eval_strategy=strategy)

@@ -1,0 +1,48 @@
+"""Datasets around a dataset."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+
+class DatasetWrapper:
+    """A dataset around another one, whose attributes it passes on, also those that are set.
+
+    Paths of generators lead through it without a step of their own.
+    """
+
+    dataset: Any
+
+    def __init__(self, dataset: Any, **own: Any) -> None:
+        self.__dict__.update(own, dataset=dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "dataset" not in self.__dict__:  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.dataset, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.dataset, name)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+@contextlib.contextmanager
+def refused_stop_iteration(function: str) -> Iterator[None]:
+    """Turn a StopIteration of a map-style dataset, which torch takes for the end, into an error."""
+    try:
+        yield
+    except StopIteration:  # `from` it, contextlib would raise it again
+        raise RuntimeError(
+            f"fastseed.{function}: __getitem__ of the dataset must not raise StopIteration, which "
+            "would end the epoch early without an error; raise IndexError or another error"
+        ) from None
