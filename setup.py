@@ -7,7 +7,7 @@ Environment:
   FASTSEED_NO_EXT=1     build neither: the NumPy reference does everything
   FORCE_CUDA=1          fail where the CUDA part cannot be built (it is never required otherwise)
   TORCH_CUDA_ARCH_LIST  the architectures to compile CUDA sources for (those of the GPUs that are
-                        here; where there are none, those that this torch was built for)
+                        here; without a GPU, those that this torch was built for)
   DEBUG=1               -O0 -g
 """
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent
 DEBUG = os.environ.get("DEBUG") == "1"
 FORCE_CUDA = os.environ.get("FORCE_CUDA") == "1"
 # Reals are computed by single operations: no fused multiply-add, on host or device. The others
-# change no value: nobody asks for errno or floating-point traps, and loops become vector code.
+# change no value: nothing here uses errno or floating-point traps, and loops become vector code.
 EXACT = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 TARGET_TORCH = "0x020a000000000000"  # the oldest torch that `_kernels` runs on: 2.10
 
@@ -46,7 +46,7 @@ def compiler() -> str | None:
 
 
 def asked(*command: str | Path) -> str:
-    """What a program prints, or nothing where it cannot be run."""
+    """Return the output of a program, or nothing if it cannot run."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
@@ -71,7 +71,7 @@ def architectures(built: str, supported: str) -> str:
 
 
 def name_architectures(nvcc: Path) -> None:
-    """Where nobody has, and torch would ask for a GPU that is not here, and fail."""
+    """Set TORCH_CUDA_ARCH_LIST where it is missing: without a GPU torch would fail."""
     import torch
 
     if not os.environ.get("TORCH_CUDA_ARCH_LIST") and torch.cuda.device_count() == 0:

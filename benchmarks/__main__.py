@@ -24,7 +24,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def run(cases: list[Case], effort: runner.Effort) -> dict[str, Any]:
-    """All rows, and what they stood on."""
+    """Return all rows, with the machine and the versions."""
     described, others = machine.describe(), machine.OtherLoad()
     rows = []
     for case in cases:

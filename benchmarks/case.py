@@ -1,4 +1,4 @@
-"""What a benchmark case is."""
+"""The types of a benchmark: sides, contests, cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Unavailable(Exception):
 
 
 class WrongAnswer(Exception):
-    """What is about to be timed does not compute what it should."""
+    """The statement to be timed gives a wrong answer."""
 
 
 @contextmanager
@@ -80,7 +80,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """What ``--only`` searches: unique among all cases."""
+        """The text that ``--only`` searches, unique among all cases."""
         return f"{self.name} vs {self.baseline}"
 
 

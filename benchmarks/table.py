@@ -21,12 +21,12 @@ def times(ratio: float) -> str:
 
 
 def at_least(target: float | None) -> str:
-    """A target, or that there is none."""
+    """Return a target as text, or a dash."""
     return "-" if target is None else f"{target:g}x"
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """Whether the target is met; blank where there is none."""
+    """Return whether the target is met; blank without a target."""
     return {True: "yes", False: "no", None: ""}[row.get("met")]
 
 

@@ -1,4 +1,4 @@
-"""A Triton kernel of one's own goes on where a bank's streams are.
+"""A custom Triton kernel continues a bank's streams.
 
     python continue_stream_triton.py                        on a CUDA device
     TRITON_INTERPRET=1 python continue_stream_triton.py     anywhere, in Triton's interpreter

@@ -60,7 +60,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a run is described, the folder that it goes on from, and its launches in turn."""
+    """A run: its description, the folder that it resumes from, and its launches."""
 
     how: str
     launches: list[Launch]

@@ -125,7 +125,7 @@ def run_deterministically() -> None:
 def settle_buckets(parallel: nn.Module, images: torch.Tensor) -> None:
     """Let DistributedDataParallel see one backward pass, and forget its gradients.
 
-    After its first pass it packs the gradients anew, in the order in which they came. Three or more
+    After its first pass it packs the gradients again, in the order of arrival. Three or more
     ranks then add some of them up in another order, which shows in the last bits; and a resumed
     process has its first pass in mid-training. With this one, every real step is packed alike.
     """

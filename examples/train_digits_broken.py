@@ -3,7 +3,7 @@
     fastseed lint train_digits_broken.py
 
 It runs, trains and prints, and nothing makes two runs of it alike. A line that ends in `fault: ID`
-has the fault of that rule; docs/lint.md says how to mend it.
+has the fault of that rule; docs/lint.md has the fix.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Net(nn.Module):
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train on scikit-learn's digits, each time anew.")
+    parser = argparse.ArgumentParser(
+        description="Train on scikit-learn's digits, differently every time."
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()))  # fault: FS104
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--workers", type=int, default=0)

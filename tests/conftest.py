@@ -1,4 +1,4 @@
-"""What every test runs under: nothing ambient gets in, and nothing that a test did gets out."""
+"""Isolation of tests: no ambient state gets in, and no state of a test gets out."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PUT_BACK = (
     "saved.seek(0); three = torch.load(saved, weights_only={}); "
     "random.setstate(three[0]); np.random.set_state(three[1]); torch.set_rng_state(three[2])"
 )
-# What torch.load has to be told is harmless, before it takes NumPy's state without running code.
+# Types that torch.load must allow before it loads NumPy's state without running code.
 HARMLESS = [np.ndarray, np.dtype, np.dtypes.UInt32DType, np.random.get_state()[1].__reduce__()[0]]
 
 
@@ -115,7 +115,7 @@ def file() -> Contest:
 
 
 def open_bytes(names: dict[str, Any]) -> io.BytesIO:
-    """What the baseline wrote."""
+    """Return the bytes that the baseline wrote."""
     return io.BytesIO(names["other"].read_bytes())
 
 

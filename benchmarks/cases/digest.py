@@ -81,7 +81,7 @@ def _training() -> tuple[torch.nn.Module, Any, Any]:
 
 
 def watching() -> Contest:
-    """What ``record`` adds to a step of a model of 100 tensors: 13 MB, and 39 MB beside it."""
+    """The time that ``record`` adds to a step of a model of 100 tensors (13 MB)."""
     model, optimizer, step = _training()
     folder = tempfile.TemporaryDirectory()
     watch = fastseed.debug.Watch(model, optimizer, path=folder.name)

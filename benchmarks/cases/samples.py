@@ -1,4 +1,4 @@
-"""What it costs to give each sample a randomness of its own, in a worker's loop over a batch."""
+"""The cost of random numbers for each sample, in a worker's loop over a batch."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def globals_against_by_hand(main: bool) -> Contest:
 
 
 def generator_against_new(kind: str) -> Contest:
-    """A generator of the sample's own, against one that the data set would make for itself."""
+    """A generator of the sample's own, against one that the dataset would make for itself."""
     fastseed.init(MASTER, 1, 0)
     data = per_sample(Given(), generator=kind, method="take")
     side = Side(

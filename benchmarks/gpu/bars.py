@@ -1,4 +1,4 @@
-"""What is promised on a GPU: which case, against whom, and how many times as fast."""
+"""The targets on a GPU: case, baseline, and how many times as fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What card it is, and how it is clocked: read only, never set."""
+"""Model and clocks of the GPU: read only, never set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIBRARIES = ("torch", "triton", "jax", "jaxlib", "cupy-cuda13x", "nvidia-curand"
 
 
 def query(fields: dict[str, str]) -> dict[str, str]:
-    """What ``nvidia-smi`` says of the first card; nothing where it is not there."""
+    """Return fields of the first card from ``nvidia-smi``; empty if it is missing."""
     command = ["nvidia-smi", f"--query-gpu={','.join(fields.values())}", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)

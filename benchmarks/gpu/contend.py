@@ -28,7 +28,7 @@ def append(file: Path, record: dict[str, Any]) -> None:
 
 
 def record(entry: Entry, clocks: dict[str, Any]) -> dict[str, Any]:
-    """What is written of an entry that was timed."""
+    """Return the record of an entry that was timed."""
     return {
         "kind": "entry", "status": "ok", "case": entry.case, "contender": entry.contender,
         "form": entry.form, "method": entry.clock.method, "bytes": entry.size,

@@ -1,4 +1,4 @@
-"""Where a contender runs: on the GPU, or on the CPU with small sizes for a rehearsal."""
+"""The device of a contender: the GPU, or the CPU with small sizes for a rehearsal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Place:
 
 
 def on_gpu() -> Place:
-    """The current CUDA device; Unavailable where there is none."""
+    """The current CUDA device; Unavailable without one."""
     if not torch.cuda.is_available():
         raise Unavailable("there is no CUDA device")
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())

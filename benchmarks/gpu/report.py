@@ -49,7 +49,7 @@ def read(file: Path) -> Result:
 
 
 def judge(result: Result, bar: Bar) -> dict[str, Any]:
-    """What came of a bar: ``held`` is None without a bar, a side, or a card."""
+    """Judge a target: ``held`` is None without a target, a side, or a card."""
     ours, theirs = (result.best(bar.case, who) for who in (OURS, bar.against))
     row: dict[str, Any] = {"bar": bar, "ours": ours, "theirs": theirs, "ratio": None, "held": None}
     if ours is None or theirs is None:
@@ -61,10 +61,10 @@ def judge(result: Result, bar: Bar) -> dict[str, Any]:
 
 
 def failed(result: Result) -> bool:
-    """Whether an answer was wrong, or something of ours broke.
+    """Return whether an answer was wrong, or fastseed failed.
 
     A peer that is not there or breaks is reported, and so is a process that ran out of time; it is
-    a failure only when there is nothing at all of ours.
+    a failure only when there is no row of fastseed at all.
     """
     for entry in result.entries:
         broken = entry["status"] == "failed" and entry["process"].startswith("ours")
@@ -109,7 +109,7 @@ def stood_on(machine: dict[str, Any]) -> str:
 
 
 def remarks(result: Result) -> list[str]:
-    """What was not timed and why, what was scaled, and how the processes ended."""
+    """Return remarks: what was not timed, what was scaled, how the processes ended."""
     said = []
     for entry in result.entries:
         what = f"{entry['process']}: {entry.get('case') or 'a case'}"

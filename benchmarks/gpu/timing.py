@@ -73,7 +73,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Entry:
-    """What one contender does for one case, made ready.
+    """The calls of one contender for one case.
 
     ``calls`` do the same on different buffers, so that none finds the last one's output in the
     cache. ``unit`` is how many times a call does what the case names (a graph holds several);

@@ -33,7 +33,7 @@ int mt19937_init_width();
 std::vector<std::string> simd_paths();
 
 // The one in use: the fastest, or what FASTSEED_SIMD or set_simd_path name. Throws
-// std::invalid_argument when that is none of simd_paths().
+// std::invalid_argument for a name that is not in simd_paths().
 std::string simd_path();
 
 // "" goes back to the fastest.

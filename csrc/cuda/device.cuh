@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, Body::kMinBlocks)
 
 inline void check_cuda(cudaError_t error, const char* op) {
   if (error != cudaSuccess) {
-    (void)cudaGetLastError();  // reported here, and so not to whoever asks next
+    (void)cudaGetLastError();  // reported here, so the next query does not see it
     throw std::runtime_error(std::string("fastseed.") + op + ": " + cudaGetErrorString(error));
   }
 }

@@ -59,7 +59,7 @@ void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_wo
   });
 }
 
-// A hint, about memory that nobody has written yet; where the kernel does not take it nothing
+// Best-effort madvise on memory that is not written yet: where the kernel refuses, nothing
 // changes, so its answer is not looked at.
 void advise_huge_pages(const Tensor& out) {
 #if defined(__linux__)

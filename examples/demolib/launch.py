@@ -41,7 +41,7 @@ def with_torchrun(script: Path, arguments: list[str], ranks: int) -> list[Comman
 
 
 def by_hand(script: Path, arguments: list[str], ranks: int) -> list[Command]:
-    """One command per rank, told apart by their environment alone."""
+    """Start one command per rank; only their environments differ."""
     job = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     argv = [sys.executable, str(script), *arguments]
     return [Command(argv, {**job, "RANK": str(rank)}) for rank in range(ranks)]
@@ -117,7 +117,7 @@ def stop(processes: list[subprocess.Popen], mark: str, grace: float = 10.0) -> N
 
 
 def members(mark: str) -> list[int]:
-    """The living processes that carry the mark, whoever their parent is now (Linux only)."""
+    """Return the living processes that carry the mark (Linux only)."""
     entry = f"{MARK}={mark}".encode()
     found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):

@@ -1,4 +1,4 @@
-"""What the ranks of a run wrote to disk, and whether the runs together are what they should be."""
+"""Read what the ranks of a run wrote, and check that the runs agree as they should."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_run(name: str, how: str, folders: list[Path], seconds: float) -> Run:
 
 
 def sample_log(folders: list[Path]) -> str:
-    """What every rank logged of its samples, put in the order of the epochs, as a digest."""
+    """Return a digest of the samples that all ranks logged, in the order of the epochs."""
     lines = [
         line.split()
         for folder in folders

@@ -25,7 +25,7 @@ NATIVE_ONLY = ("derive_keys", "derive_seeds", "advise_huge_pages", "digest", "di
 IMPLEMENTATIONS: dict[str, Callable[..., None]] = {}
 """The operators in NumPy, by name."""
 SCHEMAS: dict[str, str] = {}
-"""What follows the name of each operator."""
+"""The schema of each operator, without its name."""
 
 
 def _operator(*written: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -290,7 +290,7 @@ def _register() -> None:
 _register()
 
 has_cuda: bool = torch._C._dispatch_has_kernel_for_dispatch_key("fastseed::draw_bits", "CUDA")
-"""Whether the operators were built for CUDA devices, whatever this machine has."""
+"""Return whether the operators were built for CUDA devices, whatever this machine has."""
 
 BETWEEN_REPLAYS = (
     "call it between replays, which read the seed again, or use a StreamBank, whose "

@@ -18,7 +18,7 @@ import torch
 from .._utils import environ
 
 INTERFACE = 9
-"""What the Python code expects of ``_generators``: counted up with each change of a signature."""
+"""The version of ``_generators``' interface: counted up with each change of a signature."""
 
 CHOICES = ("auto", "native", "reference")
 

@@ -1,6 +1,6 @@
 """Argument checks for tensors: dtype, layout, shape, device, and the memory behind them.
 
-Errors have the form of :mod:`fastseed._utils.validation`. Memory is not checked where there is none
+Errors have the form of :mod:`fastseed._utils.validation`. Memory is not checked without data
 to look at: in compiled code, under ``vmap``, and for fake and meta tensors.
 """
 
@@ -158,7 +158,7 @@ def as_int64(
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
-    """Whether the storage of a strided tensor holds all of its elements."""
+    """Return whether the storage of a strided tensor holds all of its elements."""
     if not _is_plain(tensor) or tensor.numel() == 0:
         return True
     if tensor._is_zerotensor():

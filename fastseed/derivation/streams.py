@@ -1,7 +1,8 @@
 """Names, coordinates and the keys that belong to them.
 
 A *scope* is a point in time of the job (task, epoch, step) under a master seed; a *stream* is a
-named generator on a rank. Everything here checks its arguments and then asks :mod:`fastseed._backend.derive_ops`. The only state is a
+named generator on a rank. Everything here checks its arguments and calls
+:mod:`fastseed._backend.derive_ops`. The only state is a
 cache of names.
 """
 

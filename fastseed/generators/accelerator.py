@@ -43,7 +43,7 @@ class AcceleratorGenerators:
 
     is_bulk = True
     in_one_call = native.generators is not None
-    """Whether native code seeds all devices through torch's hooks; else a loop in Python does."""
+    """Return whether native code seeds all devices; otherwise a loop in Python does."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

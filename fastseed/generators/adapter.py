@@ -35,7 +35,7 @@ class GeneratorAdapter(Protocol):
     """Sets, reads and restores the state of one generator, or of a group of them."""
 
     is_bulk: bool
-    """Whether it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
+    """Return whether it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
 
     def reseed(self, stream: Stream) -> None:
         """Set the whole state from the keys of ``stream``."""
@@ -87,5 +87,7 @@ def unpack_mt19937(state: torch.Tensor) -> tuple[np.ndarray[Any, Any], int, floa
 
 def check_words(words: np.ndarray[Any, Any]) -> None:
     """Refuse the one state of MT19937 from which every random number is zero."""
-    if not (words[-1] or words[1:].any() or int(words[0]) & 0x80000000):  # its other bits are unused
+    if not (
+        words[-1] or words[1:].any() or int(words[0]) & 0x80000000
+    ):  # its other bits are unused
         raise ValueError("its MT19937 words must not all be zero")

@@ -85,7 +85,7 @@ def _rebuild(bit_generator: Any, key: int) -> None:
 
 
 def _parse_json(kind: Any, data: bytes) -> dict[str, Any]:
-    """Return a state of a bit generator of this kind; ValueError if it is none that NumPy made."""
+    """Return a state of a bit generator of this kind; ValueError if NumPy did not make it."""
     scratch = kind()
     try:
         held = dict(json.loads(data))

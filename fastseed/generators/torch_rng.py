@@ -53,7 +53,7 @@ class TorchGenerator:
             self._generator.manual_seed(key & LOW64)
 
     def _is_mt19937(self) -> bool:
-        """Whether it is torch's own CPU generator; other libraries have some on the CPU too."""
+        """Return whether it is torch's own CPU generator; other libraries have others."""
         return self._generator.device.type == "cpu" and self.size() == _CPU.itemsize
 
     def size(self) -> int:

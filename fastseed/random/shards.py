@@ -62,7 +62,7 @@ class _Group(NamedTuple):
 
 
 def is_dtensor(tensor: torch.Tensor) -> bool:
-    """Whether it is a ``DTensor``; imports nothing for the answer."""
+    """Return whether it is a ``DTensor``; imports nothing for the answer."""
     if type(tensor) in (torch.Tensor, torch.nn.Parameter):
         return False
     module = sys.modules.get("torch.distributed.tensor")

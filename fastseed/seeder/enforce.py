@@ -20,7 +20,7 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
 
     Calls ``fastseed.init(seed)``, registers TensorFlow and CuPy if they are imported, and calls
     ``fastseed.reseed(0)``. Without a seed one is generated, or taken from ``FASTSEED_MASTER_SEED``,
-    and nothing gets slower. The line ``Using seed: N`` has the seed that repeats the run; it goes to
+    and nothing is slower. The line ``Using seed: N`` has the seed that repeats the run; it goes to
     the log at level INFO, or to standard error if the log does not take it.
 
     Args:

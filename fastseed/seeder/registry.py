@@ -1,4 +1,4 @@
-"""What users registered: generators with their adapters, and epoch setters."""
+"""Registered generators with their adapters, and epoch setters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Registration(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether all ranks share its stream."""
+        """Return whether all ranks share its stream."""
         return self.rank == SHARED
 
 
@@ -50,7 +50,7 @@ class EpochRegistration(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether all ranks share its stream."""
+        """Return whether all ranks share its stream."""
         return self.rank == SHARED
 
 

@@ -1,1 +1,1 @@
-"""What the command line runs: environment capture, lint, verify."""
+"""Tools of the command line: environment capture, lint, verify."""

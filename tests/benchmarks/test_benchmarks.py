@@ -127,7 +127,7 @@ def test_random123_without_headers_is_unavailable(
 
 
 def then(spoil: Callable[[], object]) -> Callable[[Any], Any]:
-    """What does its work and then spoils it."""
+    """Return a function that does its work and then spoils the result."""
 
     def wrap(right: Any) -> Any:
         def wrong(*arguments: Any, **keywords: Any) -> Any:

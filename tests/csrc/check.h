@@ -21,7 +21,7 @@ inline void check(bool holds, const char* what) {
   ++checks_passed;
 }
 
-// n words of output between two margins that nobody may write.
+// n words of output between two margins that must stay unchanged.
 template <class Word>
 class Poisoned {
  public:

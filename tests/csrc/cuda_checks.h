@@ -25,7 +25,7 @@ inline void set_multiprocessors(int count) {
 }
 
 // n values in the device's memory, `shift` values off an address of 256-byte alignment, between
-// margins that nobody may write.
+// margins that must stay unchanged.
 template <class T>
 class DeviceArray {
  public:

@@ -11,7 +11,7 @@ namespace {
 
 using namespace fastseed;
 
-// Bytes that end where their memory does, so that a sanitizer sees whoever reads on.
+// Bytes that end where their memory does, so that a sanitizer sees reads past them.
 class Exact {
  public:
   Exact(const std::vector<uint8_t>& bytes, int shift)

@@ -40,7 +40,7 @@ def test_digest_has_the_sums_of_the_core_on_every_path(tmp_path):
 
 @pytest.mark.slow
 def test_digest_is_clean_under_sanitizers(tmp_path):
-    """Rows end where their memory does: whoever reads on is seen."""
+    """Rows end where their memory does: reads past them are seen."""
     program = build(tmp_path, *SANITIZE, main=MAIN, kernels=SOURCES)
     for path in paths():
         assert assert_passes(run(program, FASTSEED_SIMD=path, ASAN_OPTIONS="detect_leaks=0"), 2000)

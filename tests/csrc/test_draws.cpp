@@ -37,7 +37,7 @@ typename D::Value value_of(const D& d, const Source& s, int64_t row, int64_t ind
   return values[index % kEach];
 }
 
-// The output in parts that end at `cuts`, into memory whose margins nobody may touch.
+// The output in parts that end at `cuts`, into memory whose margins must stay unchanged.
 template <class D>
 void check_draw(const D& d, int64_t rows, const Layout& layout, int shift,
                 const std::vector<int64_t>& cuts) {

@@ -26,7 +26,7 @@ std::vector<int64_t> by_the_kernel(const Shuffle& shuffle, const Positions& at) 
   return found;
 }
 
-// In one call and in two, at every alignment, between margins that nobody may write.
+// In one call and in two, at every alignment, between margins that must stay unchanged.
 void check_shapes() {
   each_shape([](const Shuffle& shuffle, const Positions& at) {
     const std::vector<int64_t> expected = by_the_core(shuffle, at);

@@ -48,7 +48,7 @@ ORDERS = {
 
 
 def own_seeds(**at: int) -> list[int]:
-    """Of each device, by its ordinal relative to the current one."""
+    """Return the key of each device, by its ordinal relative to the current one."""
     count, current = torch.cuda.device_count(), torch.cuda.current_device()
     s = fastseed.Seeder(42, rank=3, world_size=8)
     return [s.derive_seed("torch.cuda", **at, index=(i - current) % count) for i in range(count)]

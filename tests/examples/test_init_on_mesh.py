@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "init_on_mesh.py"
 
 
 def digest(ranks: int, *arguments: str) -> str:
-    """What the example prints last, after checking that it was on ``ranks`` ranks.
+    """Return what the example prints last, after checking that it was on ``ranks`` ranks.
 
     Its exit status is no criterion: threads of gloo that still let go of tensors while the
     interpreter ends abort the process now and then, also where nothing of fastseed is used.

@@ -20,12 +20,12 @@ from fastseed.seeder import seeder as seeder_module
 
 
 def lazy_calls() -> list:
-    """What torch would run now, if it initialised CUDA."""
+    """Return the calls that torch would run now, if it initialised CUDA."""
     return [call for call in torch.cuda._lazy_seed_tracker.get_calls() if call is not None]
 
 
 def initialise() -> None:
-    """What torch.cuda._lazy_init does with what was queued."""
+    """Run the queued calls as torch.cuda._lazy_init does."""
     for callback, _traceback in lazy_calls():
         callback()
 
@@ -217,7 +217,7 @@ def test_reseed_seeds_every_visible_device(fake_cuda, monkeypatch):
 
 
 def test_legacy_scheme_leaves_accelerators_to_torch(fake_cuda, monkeypatch):
-    """torch.manual_seed queues its own call: the predecessor's one seed for all devices."""
+    """torch.manual_seed queues its own call: fwr13y's one seed for all devices."""
     seen = []
     monkeypatch.setattr(torch, "manual_seed", seen.append)
     s = seeder(scheme="fwr13y")

@@ -194,7 +194,7 @@ def test_numpy_generator_spawns_from_the_new_key(kind):
     own.spawn(2)
     NumpyGenerator(own).reseed(Key(91))
     clean = np.random.Generator(kind(np.random.SeedSequence(91)))
-    for _ in range(2):  # the count of children starts again, and goes on
+    for _ in range(2):  # the count of children starts again, and continues
         children = zip(own.spawn(3), clean.spawn(3), strict=True)
         assert all(a.random() == b.random() for a, b in children)
 

@@ -1,4 +1,4 @@
-"""Samplers and data sets that are told where the job is."""
+"""Samplers and datasets whose epoch or scope reseed sets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fastseed import SHARED
 
 class Epochs:
     def __init__(self):
-        self.told = []
+        self.received = []
 
     def set_epoch(self, epoch):
-        self.told.append(epoch)
+        self.received.append(epoch)
 
 
 class Scopes(Epochs):
     def set_scope(self, task, epoch):
-        self.told.append((task, epoch))
+        self.received.append((task, epoch))
 
 
 def sampler(rank=0, n=2):
@@ -66,15 +66,15 @@ def test_distributed_sampler_needs_ranks_that_agree():
     s.register_generator(Epochs())  # takes no seed
 
 
-@pytest.mark.parametrize(("kind", "told"), [(Epochs, [7]), (Scopes, [(1, 7)])])
-def test_others_are_told_scope_or_epoch(kind, told):
-    s, follower = seeder(), kind()
-    s.register_generator(follower)
+@pytest.mark.parametrize(("kind", "received"), [(Epochs, [7]), (Scopes, [(1, 7)])])
+def test_others_receive_scope_or_epoch(kind, received):
+    s, setter = seeder(), kind()
+    s.register_generator(setter)
     s.reseed(1, 7, 5)
-    assert follower.told == told
-    s.unregister_generator(follower)
+    assert setter.received == received
+    s.unregister_generator(setter)
     s.reseed(1, 8)
-    assert follower.told == told
+    assert setter.received == received
 
 
 def test_shuffle_samplers_follow():
@@ -118,7 +118,7 @@ def test_a_follower_that_fails_is_named():
     s.register_generator(after)
     with pytest.raises(fastseed.ReseedError, match="broken: OSError") as caught:
         s.reseed(1, 7)
-    assert list(caught.value.failures) == ["broken"] and after.told == [7]
+    assert list(caught.value.failures) == ["broken"] and after.received == [7]
 
 
 def test_followers_are_told_no_seed_by_the_predecessors_scheme():

@@ -1,4 +1,4 @@
-"""Where cuRAND's device headers are."""
+"""The folder of cuRAND's device headers."""
 
 from __future__ import annotations
 

@@ -29,17 +29,17 @@ def words(streams: torch.Tensor, blocks: int, rounds: int = ROUNDS) -> np.ndarra
 
 
 def uniforms(w: np.ndarray) -> np.ndarray:
-    """What ``rand`` makes of words, as float64."""
+    """Return ``rand`` of words, as float64."""
     return (w >> np.uint32(8)) * 2.0**-24
 
 
 def normals(w: np.ndarray) -> np.ndarray:
-    """What ``randn`` makes of words."""
+    """Return ``randn`` of words."""
     return reference.normal_float32(w)
 
 
 def exponentials(w: np.ndarray) -> np.ndarray:
-    """What ``exponential`` makes of words."""
+    """Return ``exponential`` of words."""
     return reference.exponential_float32(w)
 
 

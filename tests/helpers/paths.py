@@ -1,4 +1,4 @@
-"""Where things are in the checkout."""
+"""Folders of the checkout."""
 
 from pathlib import Path
 

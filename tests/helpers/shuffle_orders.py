@@ -41,18 +41,18 @@ def weak_orders(n: int, count: int, rounds: int) -> np.ndarray:
 
 
 def chi_score(x: float, freedom: float) -> float:
-    """Of a chi-square value."""
+    """Return the score of a chi-square value."""
     mean, variance = 1 - 2 / (9 * freedom), 2 / (9 * freedom)
     return ((x / freedom) ** (1 / 3) - mean) / math.sqrt(variance)
 
 
 def cells_score(counts: np.ndarray, expected: np.ndarray | float) -> float:
-    """Of counts of independent trials, one of which is decided by the others."""
+    """Return the score of counts of independent trials, one of which is decided by the others."""
     return chi_score(float(((counts - expected) ** 2 / expected).sum()), counts.size - 1)
 
 
 def table_score(counts: np.ndarray) -> float:
-    """Of a table of how often each number was at each position: every line has the same sum.
+    """Return the score of a table: how often each number was at each position; equal sums.
 
     Permutation matrices span (n - 1)^2 dimensions, in each of which the sum has a variance of
     1 / (n - 1); so (n - 1) / n times the usual statistic is chi-square with so many degrees.
@@ -64,7 +64,7 @@ def table_score(counts: np.ndarray) -> float:
 
 
 def blocks_score(numbers: np.ndarray, n: int, blocks: int) -> float:
-    """Of the table (block of positions, block of numbers) of one whole order.
+    """Return the score of the table (block of positions, block of numbers) of one whole order.
 
     All margins are given: chi-square with (blocks - 1)^2 degrees, times n / (n - 1).
     """
@@ -77,12 +77,12 @@ def blocks_score(numbers: np.ndarray, n: int, blocks: int) -> float:
 
 
 def mean_score(values: np.ndarray, mean: float, variance: float) -> float:
-    """Of the mean of independent values."""
+    """Return the score of the mean of independent values."""
     return float((values.mean() - mean) / math.sqrt(variance / values.size))
 
 
 def is_even(found: np.ndarray) -> np.ndarray:
-    """Whether each row is an even permutation."""
+    """Return whether each row is an even permutation."""
     inversions = np.zeros(len(found), np.int64)
     for i in range(found.shape[1]):
         inversions += (found[:, i : i + 1] > found[:, i + 1 :]).sum(1)

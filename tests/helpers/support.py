@@ -1,4 +1,4 @@
-"""What several test modules need: snapshots of generators, expected states, subprocesses."""
+"""Helpers of test modules: snapshots of generators, expected states, subprocesses."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def torch_words(generator: torch.Generator) -> np.ndarray:
 
 
 def holds_key(generator: torch.Generator, key: int) -> bool:
-    """Whether a torch CPU generator is exactly as specified after a reseed with ``key``."""
+    """Return whether a torch CPU generator is exactly as specified after a reseed with ``key``."""
     state = generator.get_state().numpy()
     left, seeded = state[8:16].view(np.int32)
     (position,) = state[16:24].view(np.uint64)

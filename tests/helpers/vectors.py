@@ -75,7 +75,7 @@ def rows_of(kind: str) -> list[Row]:
 
 
 def digest(texts: list[str]) -> str:
-    """What ``vectors.sha256`` has for these rows."""
+    """Return the digest that ``vectors.sha256`` has for these rows."""
     return hashlib.sha256("".join(t + "\n" for t in texts).encode("utf-8")).hexdigest()
 
 

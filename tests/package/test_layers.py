@@ -1,4 +1,4 @@
-"""The architecture: folders import downwards, files are short, C++ includes what its README says."""
+"""The architecture: folders import downwards, files are short, C++ includes by its README."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.paths import ROOT
 
 PACKAGE, NATIVE = ROOT / "fastseed", ROOT / "csrc"
 
-# From the bottom to the top. A folder imports from lower lines; folders of one line are independent.
+# From the bottom to the top. A folder imports from lower lines only.
 LAYERS = (
     {"_utils"},
     {"_backend"},

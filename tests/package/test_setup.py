@@ -24,7 +24,7 @@ def script(monkeypatch):
 
 @pytest.fixture
 def toolkit(tmp_path):
-    """Where an nvcc of CUDA 12.8 is, or what says it is one."""
+    """Return the folder of a program that claims to be nvcc of CUDA 12.8."""
     nvcc = tmp_path / "bin" / "nvcc"
     nvcc.parent.mkdir()
     nvcc.write_text(
@@ -63,7 +63,7 @@ def test_setup_architectures_are_torchs_that_nvcc_has(script, built, supported, 
 def test_setup_names_architectures_where_there_is_no_gpu(
     script, toolkit, monkeypatch, named, devices, expected
 ):
-    """torch's own default are those of the GPUs here: it fails where there are none."""
+    """torch's own default are those of the GPUs here: it fails without one."""
     monkeypatch.setattr(torch.version, "cuda", "12.6")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
     monkeypatch.setattr(torch._C, "_cuda_getArchFlags", lambda: "sm_80 sm_120", raising=False)

@@ -1,4 +1,4 @@
-"""What a StreamBank refuses, by the text of the error; and that nothing has changed then."""
+"""Arguments that a StreamBank refuses, by the text of the error; nothing changes."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_position_is_rounded_up_to_a_block(dtype):
     at_block = {p: fill(torch.zeros(9, dtype=dtype), "normal_", position=p) for p in range(9)}
     for p, found in at_block.items():
         assert found.equal(at_block[(p + 3) // 4 * 4])
-    # the next block goes on where the first ends
+    # the next block starts where the first ends
     assert at_block[4][:4].equal(at_block[0][4 * 4 // (dtype.itemsize) :][:4])
 
 

@@ -21,7 +21,7 @@ from fastseed.random.shards import Shard
 
 
 def values(shape, pieces) -> torch.Tensor:
-    """What a local tensor of ``shape`` holds, as the operators read pieces; -1 where nothing."""
+    """Return what a local tensor of ``shape`` holds, as operators read pieces; -1 where nothing."""
     out = torch.full(shape, -1)
     for box, sizes, strides, offset in pieces:
         view = out[box] if box else out
@@ -103,7 +103,7 @@ def test_shards_are_checked(shape, shard, error, says):
 
 
 def dtensor(local, shape, mesh_shape, coordinate, placements, shard_order=None):
-    """What :func:`shards.of_dtensor` reads of a ``DTensor``."""
+    """A stand-in with what :func:`shards.of_dtensor` reads of a ``DTensor``."""
     return SimpleNamespace(
         device_mesh=SimpleNamespace(
             size=lambda d: mesh_shape[d], get_coordinate=lambda: coordinate, shape=mesh_shape
@@ -186,7 +186,7 @@ def test_strided_placements_left_to_right(layout):
     ),
 )
 def test_strided_placements_stand_for_an_order_of_cuts(size, mesh_and_order):
-    """What FSDP2 makes of tensors that tensor parallelism has cut, even or not."""
+    """FSDP2 on tensors that tensor parallelism has cut, evenly or not."""
     mesh, order = mesh_and_order
     placements = []
     for d in range(len(mesh)):
@@ -248,7 +248,7 @@ def test_shards_of_fsdp_over_tensor_parallelism_on_sixteen_ranks():
 
 @pytest.fixture(scope="module", params=[2, 4])
 def ranks(request, tmp_path_factory):
-    """What the ranks of ``scripts/dtensor_fill.py`` found."""
+    """Return what the ranks of ``scripts/dtensor_fill.py`` found."""
     folder = tmp_path_factory.mktemp("ranks")
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
     script = (SCRIPTS / "dtensor_fill.py", folder)
@@ -271,7 +271,7 @@ def test_gathered_sums_are_refused_and_stay(ranks):
 
 
 def test_initialisation_by_torch_itself_depends_on_the_mesh(ranks):
-    """What these fills are for: on the CPU, torch repeats the numbers of one shard on each."""
+    """The reason for these fills: on the CPU, torch repeats the numbers of one shard on each."""
     mesh, alone = (torch.tensor(ranks[0]["torch"][which]) for which in ("mesh", "alone"))
     assert not mesh.equal(alone)
     first, *others = mesh.chunk(len(ranks))

@@ -1,7 +1,7 @@
 """``accelerate_ranks.py FOLDER``: a rank of a job under Accelerate, as torchrun starts it.
 
-It saves in mid-epoch and goes on, and then loads that and goes on again. Prints, of both, what this
-rank saw and drew; what Accelerate deals out of samplers of ours and its own; and an error.
+It saves in mid-epoch and continues, then loads that and continues again. Prints, of both, what this
+rank saw and drew; what Accelerate deals out of fastseed's samplers and its own; and an error.
 """
 
 import json

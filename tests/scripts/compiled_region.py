@@ -56,7 +56,7 @@ def pooled(x, epoch):
 
 
 def observe(function, epoch):
-    """What a call returns, what the callable was given, and where all generators are after it."""
+    """Return a call's result, the callable's arguments, and the generators' states."""
     seen.clear()
     pool.manual_seed([1, 1])
     random.seed(1), np.random.seed(1), torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Whether cuBLAS was in time: deterministic() before or after the first product on a device."""
+"""Was cuBLAS configured in time: deterministic() before or after the first product."""
 
 import json
 import os

@@ -87,7 +87,7 @@ def fill_all(model):
 
 
 def check_model(parallelise):
-    """Whether all parameters of a parallel model are those of the model alone."""
+    """Return whether all parameters of a parallel model are those of the model alone."""
     alone, model = Block(), Block()
     fill_all(alone)
     parallelise(model)

@@ -36,7 +36,7 @@ pid = os.fork()
 if pid == 0:
     signal.alarm(60)
     seeder = fastseed.derivation.context.seeder
-    told = {
+    found = {
         "repr": repr(seeder),
         "scope": list(seeder.scope),
         "place": [seeder.master_seed, seeder.rank, seeder.world_size],
@@ -44,11 +44,11 @@ if pid == 0:
         "states": states(),
         "pid": os.getppid(),
     }
-    os.write(writer, json.dumps(told).encode())
+    os.write(writer, json.dumps(found).encode())
     os._exit(0)
 os.close(writer)
 with os.fdopen(reader) as pipe:
     child = json.loads(pipe.read())
 os.waitpid(pid, 0)
-told = {"pid": os.getpid(), "repr": repr(fastseed.derivation.context.seeder), "states": parent}
-print(json.dumps({"parent": told, "child": child}))
+found = {"pid": os.getpid(), "repr": repr(fastseed.derivation.context.seeder), "states": parent}
+print(json.dumps({"parent": found, "child": child}))

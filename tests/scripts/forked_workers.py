@@ -1,4 +1,4 @@
-"""What DataLoader workers draw, as JSON: ``forked_workers.py MODE START_METHOD``.
+"""Print what DataLoader workers draw, as JSON: ``forked_workers.py MODE START_METHOD``.
 
 MODE is what ``init(fork=...)`` gets: ``none`` or ``reseed``. With ``spawn``, whose processes start
 slowly, it is the first epoch alone.

@@ -1,4 +1,4 @@
-"""What ``import fastseed`` does to a process that has torch and NumPy already."""
+"""Print what ``import fastseed`` changes in a process that has torch and NumPy already."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """``lightning_ranks.py PACKAGE FOLDER MODE...``: a rank of a Lightning job under torchrun.
 
-``save`` writes a checkpoint in the middle of the second of two epochs and goes on; ``load`` goes on
+``save`` writes a checkpoint in mid-epoch of the second epoch and continues; ``load`` resumes
 from it; ``forgotten`` leaves Lightning's own sampler on. Prints of each the samples that this rank
 saw, its dropout masks' digests and its parameters', or an error.
 """

@@ -22,7 +22,7 @@ if who == "ours":
     seeder = fastseed.Seeder(42, rank=0, world_size=1)
     step = seeder.reseed
 else:
-    # The predecessor's reseed is this and three calls that keep nothing (and take 30 times longer).
+    # fwr13y's reseed is this and three calls that keep nothing (and take 30 times longer).
     generate = SeedGen(42, 1, 0)
     step = generate
 for epoch in range(1000):

@@ -129,7 +129,7 @@ def wrapped():
 
 
 def tracker():
-    """What torch's DTensor does to the generators that reseed set, on a mesh of CPUs."""
+    """Return what torch's DTensor does to the generators that reseed set, on a mesh of CPUs."""
     where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
     fastseed.init(42, mesh=where)
     fastseed.reseed(1, 7)

@@ -1,4 +1,4 @@
-"""``resume.py save FILE`` stops in the middle of an epoch, ``resume.py load FILE`` goes on there.
+"""``resume.py save FILE`` stops in the middle of an epoch, ``resume.py load FILE`` resumes there.
 
 Both print what all generators draw from that point on.
 """

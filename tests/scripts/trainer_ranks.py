@@ -1,6 +1,6 @@
 """``trainer_ranks.py FOLDER``: a rank of a Trainer's job, as torchrun starts it.
 
-It writes checkpoints in two epochs of two steps, and then goes on from the third step. Prints, of
+It writes checkpoints in two epochs of two steps, and then resumes from the third step. Prints, of
 both, the samples that this rank saw, what it drew and its parameters' digest.
 """
 

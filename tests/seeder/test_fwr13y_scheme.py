@@ -1,6 +1,6 @@
-"""Beside the real predecessor: a drop-in for it, its seeds bit for bit, and what was wrong there.
+"""fwr13y itself next to its scheme here: the same seeds bit for bit, and its defects.
 
-The predecessor is ``fwr13y.seeder.pyt`` of framework-reproducibility 0.6.0, from the test extra.
+The original is ``fwr13y.seeder.pyt`` of framework-reproducibility 0.6.0, from the test extra.
 It turns an integer key into a seed with ``random.Random(key).randint(0, 2147483647)``: equal keys
 are equal seeds, so collisions by the million are counted on keys.
 """
@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from importlib.metadata import version
 
-import fwr13y.seeder.pyt as predecessor
+import fwr13y.seeder.pyt as original
 import numpy as np
 import pytest
 import torch
@@ -35,8 +35,8 @@ RANKS, EPOCHS, TASKS = 10_000, 100, 2  # the job of the figures: 2,000,000 seeds
 
 @pytest.fixture(autouse=True)
 def old_seeder(monkeypatch):
-    """The predecessor's own process-wide seeder."""
-    monkeypatch.setattr(predecessor, "_seeder_run", None)
+    """fwr13y's own process-wide seeder."""
+    monkeypatch.setattr(original, "_seeder_run", None)
 
 
 def test_predecessor_is_the_version_that_was_measured():
@@ -48,7 +48,7 @@ def test_predecessor_is_the_version_that_was_measured():
 
 def train(tmp_path, capsys, monkeypatch, line, *arguments):
     """Run the training script with another import line; what it printed."""
-    source = (SCRIPTS / "train_with_predecessor.py").read_text()
+    source = (SCRIPTS / "train_with_fwr13y.py").read_text()
     old = "import fwr13y.seeder.pyt as seeder  # the import line"
     assert source.count(old) == 1
     script = tmp_path / "train.py"
@@ -87,7 +87,7 @@ def test_both_import_paths_give_the_same_bits(run):
 
 
 def test_legacy_scheme_trains_the_predecessors_model(run):
-    """A job that started on the predecessor goes on with its bits."""
+    """A job that started on fwr13y continues with its bits."""
     line = (
         "import functools, types, fastseed\n"
         "seeder = types.SimpleNamespace(**vars(fastseed))\n"
@@ -117,7 +117,7 @@ def test_legacy_seeds_are_those_of_the_package(master, place, task, epoch, share
 @given(st.integers(0, 2**40), places, st.integers(0, 5), st.integers(0, 2**32 - 1))
 def test_legacy_reseed_leaves_the_packages_states(master, place, task, epoch):
     theirs, mine = [], []
-    old = predecessor.Seeder(master, *place)
+    old = original.Seeder(master, *place)
     old.register_generator(theirs.append)
     old.register_generator(theirs.append, shared=True)
     scramble()
@@ -135,7 +135,7 @@ def test_legacy_reseed_leaves_the_packages_states(master, place, task, epoch):
 def test_legacy_order_of_libraries(monkeypatch):
     """torch, NumPy, Python, then rank-own callables, then shared ones, in registration order."""
     log = []
-    both = predecessor.Seeder(42, 8, 3), fastseed.Seeder(42, 8, 3, scheme="fwr13y")
+    both = original.Seeder(42, 8, 3), fastseed.Seeder(42, 8, 3, scheme="fwr13y")
     for module, name in ((torch, "manual_seed"), (np.random, "seed"), (random, "seed")):
         where = f"{module.__name__}.{name}"
         monkeypatch.setattr(module, name, lambda value, where=where: log.append((where, value)))
@@ -181,13 +181,13 @@ def test_legacy_scheme_refuses_what_the_predecessor_lacks():
 
 
 def keys_there(master, *, ngpus=RANKS, ranks=RANKS, epochs=EPOCHS, tasks=TASKS, first_epoch=0):
-    """The predecessor's keys of a whole job, 1-D int64."""
+    """fwr13y's keys of a whole job, 1-D int64."""
     epoch, rank, task = np.ogrid[first_epoch : first_epoch + epochs, 0:ranks, 0:tasks]
     return ((master + epoch * ngpus + rank) * TASKS + task).ravel()
 
 
 def keys_here(s, name="torch.cpu", *, ranks=200, epochs=10, tasks=2, first_epoch=0):
-    """The 128-bit keys of a smaller job of ours."""
+    """The 128-bit keys of a smaller job of fastseed."""
     return [
         s.derive_key(name, task=task, epoch=epoch, rank=rank)
         for epoch in range(first_epoch, first_epoch + epochs)
@@ -332,7 +332,7 @@ def test_registered_generators_get_different_seeds():
         one.reseed(1, 2)
         return seen
 
-    theirs = seeds(predecessor.Seeder(42, 1, 0))
+    theirs = seeds(original.Seeder(42, 1, 0))
     assert theirs[0] == theirs[1]
     ours = seeds(seeder(42))
     assert ours[0] != ours[1]
@@ -346,7 +346,7 @@ def words():
 
 def test_numpy_and_torch_emit_different_words():
     """There, both are an MT19937 with the same 32-bit seed, and go on word for word."""
-    predecessor.Seeder(42, 1, 0).reseed(1, 2)
+    original.Seeder(42, 1, 0).reseed(1, 2)
     numpy, torch_ = words()
     assert np.array_equal(numpy, torch_)
     seeder(42).reseed(1, 2)

@@ -115,7 +115,7 @@ def untemper(words: np.ndarray) -> np.ndarray:
 
 
 def one_stream(drawn: torch.Tensor) -> bool:
-    """Whether 64-bit draws are consecutive words of a single MT19937 stream."""
+    """Return whether 64-bit draws are consecutive words of a single MT19937 stream."""
     values = drawn.numpy().view(np.uint64)
     low32 = np.uint64(0xFFFFFFFF)
     words = np.stack([values >> np.uint64(32), values & low32], axis=1).ravel()
@@ -131,7 +131,7 @@ def draw(generator: torch.Generator, count: int) -> torch.Tensor:
 
 
 def test_one_stream_tells_torn_draws():
-    """The check of the tests below finds a single foreign word."""
+    """The check of the tests below finds a single wrong word."""
     generator = torch.Generator().manual_seed(5)
     whole = draw(generator, 1000)
     assert one_stream(whole)
@@ -222,7 +222,7 @@ def test_reseeding_while_other_threads_draw_from_python_and_numpy():
 
 @pytest.mark.timeout(120)
 def test_two_threads_that_reseed_leave_one_of_the_two_states():
-    """Whole states, never a mixture: whoever was last wins, library by library."""
+    """Whole states, never a mixture: the last one wins, library by library."""
     seeders = seeder(1), seeder(2)
     states = []
     for s in seeders:

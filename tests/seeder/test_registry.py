@@ -62,7 +62,7 @@ def test_names_are_what_streams_depend_on_not_order():
 
 
 def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys():
-    """Of SHA-256; a model of 10,000 parameters has two such with probability 1 %."""
+    """Equal leading words of SHA-256: 10,000 parameters have such a pair with probability 1 %."""
     a, b = SAME_32_BITS
     first, second = (
         fastseed._backend.derive_ops.name_words(a),
@@ -222,7 +222,7 @@ def test_lists_of_torch_generators(kind):
 
 
 def test_registered_torch_functions_and_methods():
-    """The predecessor's own way to register: the seeding function of a library."""
+    """fwr13y's way to register: the seeding function of a library."""
     s = seeder()
     generator = torch.Generator()
     s.register_generator(generator.manual_seed, name="g")
@@ -352,7 +352,7 @@ def test_unregister_bound_methods_which_are_made_anew_each_time():
 
 
 def test_unregister_takes_the_very_generator_not_an_equal_one():
-    """Generators of NumPy and torch, lists and pools are told apart by identity."""
+    """Generators of NumPy and torch, lists and pools are distinguished by identity."""
     s = seeder()
     a, b = random.Random(1), random.Random(1)
     s.register_generator(a, name="a")
@@ -369,7 +369,7 @@ def test_unregister_takes_the_very_generator_not_an_equal_one():
 
 
 def test_unregister_one_registration_at_a_time():
-    """Like the predecessor's list: a generator registered twice has to be removed twice."""
+    """Like fwr13y's list: a generator registered twice has to be removed twice."""
     s = seeder()
     recorder = Recorder()
     s.register_generator(recorder, name="first")

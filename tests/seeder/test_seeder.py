@@ -141,12 +141,12 @@ def test_seeder_attributes():
 
 def test_drop_in_signatures_start_like_the_predecessor():
     """Names, order and defaults of what a script may pass by position."""
-    import fwr13y.seeder.pyt as predecessor
+    import fwr13y.seeder.pyt as original
 
     for name in (
         "init", "reseed", "get_master_seed", "register_generator", "unregister_generator",
     ):  # fmt: skip
-        theirs = list(inspect.signature(getattr(predecessor, name)).parameters.values())
+        theirs = list(inspect.signature(getattr(original, name)).parameters.values())
         ours = list(inspect.signature(getattr(fastseed, name)).parameters.values())
         for old, new in zip(theirs, ours, strict=False):
             assert (old.name, old.kind) == (new.name, new.kind), name
@@ -242,7 +242,7 @@ def test_init_logs_one_line_on_rank_zero(caplog, rank):
         assert "42" in lines[0] and fastseed.build_info()["backend"] in lines[0]
 
 
-# ---------------------------------------------------------------- look-ups
+# ---------------------------------------------------------------- key derivation
 
 
 def test_key_is_a_pure_look_up():

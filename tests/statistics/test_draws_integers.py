@@ -115,7 +115,7 @@ def test_draws_integers_controls():
 
 
 def test_draws_bernoulli_control_a_coarse_rate():
-    """Of eight bits of the word, p = 0.1 is 25 / 256 = 0.098: not met."""
+    """With eight bits of the word, p = 0.1 is 25 / 256 = 0.098: not met."""
     w, p = words(keys(STREAMS), LENGTH // 4), 0.1
     coarse = (w >> 24) < 25
     assert abs(coarse.sum() - N * p) > HIGHEST * (N * p * (1 - p)) ** 0.5

@@ -27,7 +27,7 @@ def count_score(count: int, p: float, n: int = N) -> float:
 
 
 def scores(numbers: np.ndarray) -> dict[str, float]:
-    """Of (streams, length) standard normal numbers, those in places 2i, 2i + 1 being pairs."""
+    """Score (streams, length) standard normal numbers, those in places 2i, 2i + 1 being pairs."""
     x = numbers.astype(np.float64)
     square = x * x
     sums = (x.sum(), square.sum(), (square * x).sum(), (square * square).sum())

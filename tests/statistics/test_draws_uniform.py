@@ -28,7 +28,7 @@ def places(numbers: np.ndarray, bits: int) -> np.ndarray:
 
 
 def scores(numbers: np.ndarray, bits: int) -> dict[str, float]:
-    """Of (streams, length) numbers with so many bits."""
+    """Score (streams, length) numbers with so many bits."""
     u, whole = numbers.astype(np.float64), places(numbers, bits)
     x = (u - 0.5) * 12**0.5
     pairs = (u * 64).astype(np.int64)
@@ -49,7 +49,7 @@ def scores(numbers: np.ndarray, bits: int) -> dict[str, float]:
 
 
 def word_scores(w: np.ndarray) -> dict[str, float]:
-    """Of words of 32 bits: three windows, each bit, and whether it is the next one."""
+    """Score words of 32 bits: three windows, each bit, and whether it is the next one."""
     found = {f"bits from {at}": bins(w >> at & 0xFFF, 4096) for at in (0, 10, 20)}
     for bit in range(32):
         ones, changes = (int((v >> bit & 1).sum()) for v in (w, w ^ w >> 1))

@@ -42,7 +42,7 @@ def program(tmp_path_factory) -> Path:
 
 
 def count(program, ranks, scopes, passes=1, distinct=None, timeout=250):
-    """What the program found among the keys of master seed 42."""
+    """Return what the program found among the keys of master seed 42."""
     numbers = [42, ranks, MEMBERS, scopes, distinct or scopes, passes, THREADS]
     command = [str(program), *map(str, numbers), *NAMES]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
@@ -128,7 +128,7 @@ def allocated(world):
 
 
 def instructions(world):
-    """The bytecode lines that a reseed and a look-up run, by function."""
+    """The bytecode lines that a reseed and a key derivation run, by function."""
     s = seeder(42, rank=world - 1, world_size=world)
     s.register_generator(torch.Generator(), name="mine")
     s.reseed(1)

@@ -14,7 +14,7 @@ import pytest
 
 
 def pair_distance(a: int, b: int, rounds: int) -> float:
-    """Of two cells, from the worst start: p[row difference, column difference]."""
+    """Distances of two cells, from the worst start: p[row difference, column difference]."""
     worst = 0.0
     for start in ((0, 1), (1, 0), (1, 1)):
         p = np.zeros((a, b))
@@ -37,7 +37,7 @@ TRIPLES = (  # differences of rows, and of columns: one of each kind of triangle
 
 
 def triple_distance(side: int, rounds: int) -> float:
-    """Of three cells of a square, from the worst of starts."""
+    """Distances of three cells of a square, from the worst of starts."""
     return max(_triple_distance(side, rounds, start) for start in TRIPLES)
 
 
@@ -75,7 +75,7 @@ def _triple_distance(side: int, rounds: int, start: tuple[int, ...]) -> float:
 
 
 def whole_distance(rounds: int) -> float:
-    """Of all four cells of a 2 x 2 rectangle: the 24 orders."""
+    """Distances of all four cells of a 2 x 2 rectangle: the 24 orders."""
     states = list(itertools.permutations(range(4)))
     p = {state: float(state == states[0]) for state in states}
     for r in range(rounds):

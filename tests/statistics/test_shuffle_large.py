@@ -29,7 +29,7 @@ def part(n: int, start: int, stride: int, count: int, epoch: int = 0) -> np.ndar
 
 
 def bin_score(numbers: np.ndarray, n: int, bins: int = 1024) -> float:
-    """Of numbers of [0, n), independent as long as they are few."""
+    """Score numbers of [0, n), independent as long as they are few."""
     at = (numbers.astype(np.float64) / n * bins).astype(np.int64)
     return cells_score(np.bincount(at, minlength=bins), len(numbers) / bins)
 
@@ -43,7 +43,7 @@ def test_blocks_of_positions_hold_blocks_of_numbers(n):
 
 @pytest.mark.parametrize("n", WHOLE)
 def test_serial_correlation(n):
-    """Of neighbours in the order: -1 / (n - 1) on average, with a variance of 1 / n."""
+    """Score neighbours in the order: -1 / (n - 1) on average, with a variance of 1 / n."""
     x = orders(n, 1)[0].astype(np.float64)
     x = (x - (n - 1) / 2) / math.sqrt((n * n - 1) / 12)
     a, _ = shuffle.sides(n)

@@ -34,7 +34,7 @@ def position_score(found: np.ndarray) -> float:
 
 
 def pair_scores(found: np.ndarray) -> list[float]:
-    """Of the ordered pairs of numbers at some pairs of positions."""
+    """Score the ordered pairs of numbers at some pairs of positions."""
     n = found.shape[1]
     places = {(0, 1), (n // 2 - 1, n // 2), (n - 2, n - 1), (0, n - 1), (1, n - 1)}
     scores = []
@@ -46,7 +46,7 @@ def pair_scores(found: np.ndarray) -> list[float]:
 
 
 def succession_score(found: np.ndarray) -> float:
-    """Of how often a number is followed by the next one.
+    """Score how often a number is followed by the next one.
 
     v and v + 1 stand side by side in (n - 1)! orders, and two such pairs in (n - 2)!: the mean is
     (n - 1) / n and E[S (S - 1)] = (n - 2) / n.
@@ -57,7 +57,7 @@ def succession_score(found: np.ndarray) -> float:
 
 
 def fixed_score(found: np.ndarray) -> float:
-    """Of how many numbers are at their own position, against the exact distribution."""
+    """Score how many numbers are at their own position, against the exact distribution."""
     n, epochs = found.shape[1], len(found)
     expected = rencontres(n) * epochs
     counts = np.bincount((found == np.arange(n)).sum(1), minlength=n + 1)
@@ -73,7 +73,7 @@ def fixed_score(found: np.ndarray) -> float:
 
 
 def whole_score(found: np.ndarray) -> float:
-    """Of whole orders."""
+    """Score whole orders."""
     n = found.shape[1]
     codes = np.zeros(len(found), np.int64)  # of Lehmer: each order's place among all
     for i in range(n):
@@ -168,7 +168,7 @@ def test_odd_sides_would_be_found():
 
 
 def test_orders_that_stay_would_be_found():
-    """One epoch in forty in the order of the data set."""
+    """One epoch in forty in the order of the dataset."""
     found = orders(16, EPOCHS)
     found[: EPOCHS // 40] = np.arange(16)
     for score in (position_score, succession_score, fixed_score):

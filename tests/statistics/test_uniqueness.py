@@ -50,7 +50,7 @@ def stream_at(name: str, task: int, epoch: int, rank: int) -> streams.Stream:
 
 
 def name_at_every_point(name: str) -> Level:
-    """Of every task and epoch."""
+    """Return the scopes of every task and epoch."""
     task, epoch = np.divmod(np.arange(TASKS * EPOCHS, dtype=np.uint64), np.uint64(EPOCHS))
     return name_keys(scope_keys(MASTER, task, epoch, 0), *derive_ops.name_words(name))
 
@@ -67,7 +67,7 @@ def job_keys(name: str) -> np.ndarray:
 
 
 def narrow_seeds(name: str, bits: int) -> np.ndarray:
-    """What a callable of so many bits gets: (points, RANKS)."""
+    """Return what a callable of so many bits gets: (points, RANKS)."""
     keys = stream_keys(name_at_every_point(name), 0, 0, 0, domain=NARROW_DOMAIN)
     found = torch.empty(len(keys), RANKS, dtype=torch.int64)
     for (lo, hi), row in zip(keys.tolist(), found, strict=True):
@@ -131,7 +131,7 @@ def test_uniqueness_control_counting_is_noticed():
     assert not collides_by_chance(np.arange(N, dtype=np.uint64), 32)
 
 
-def predecessor(ranks: int, epochs: int, tasks: int) -> np.ndarray:
+def fwr13y_seeds(ranks: int, epochs: int, tasks: int) -> np.ndarray:
     """fwr13y's seeds: its formula, then one number of Python's generator."""
     draw, found = random.Random(0), []
     for epoch in range(epochs):
@@ -144,14 +144,14 @@ def predecessor(ranks: int, epochs: int, tasks: int) -> np.ndarray:
 
 def test_uniqueness_control_the_predecessor_repeats_seeds():
     """A tenth of the coordinates (1,000 ranks) have 9 equal pairs among its 31-bit seeds."""
-    seeds = predecessor(1000, EPOCHS, TASKS)
+    seeds = fwr13y_seeds(1000, EPOCHS, TASKS)
     assert not collides_by_chance(seeds, 64)
     assert collides_by_chance(seeds, 31)
 
 
 def test_uniqueness_control_the_predecessors_third_task_meets_the_next_rank():
     ranks, epochs = 100, 20
-    seeds = predecessor(ranks, epochs, 3)
+    seeds = fwr13y_seeds(ranks, epochs, 3)
     assert equal_pairs(seeds) >= ranks * epochs - 1
     assert not collides_by_chance(seeds, 64)
     assert not collides_by_chance(seeds, 31)

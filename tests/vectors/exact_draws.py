@@ -191,7 +191,7 @@ class Draw(NamedTuple):
         return block(self.lo, i & U32, i >> 32, self.hi & U32, self.hi >> 32)[p % 4]
 
     def place(self, j: int, words: int) -> int:
-        """Where value j begins."""
+        """Return the word at which value j begins."""
         return -(-self.position // 4) * 4 + j * words
 
     def value(self, j: int, words: int) -> int:

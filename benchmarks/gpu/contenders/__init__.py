@@ -1,4 +1,4 @@
-"""Who contends: each in a process of its own, ours with the ceilings of the memory in it.
+"""The contenders: each in a process of its own, fastseed's with the memory's ceilings.
 
 A contender is a function from a :class:`~benchmarks.gpu.place.Place` to groups: functions that make
 the entries of one case ready, whose answers are checked and which are then timed in turns.

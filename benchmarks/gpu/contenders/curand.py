@@ -30,7 +30,7 @@ ABOVE_ZERO = dataclasses.replace(UNIFORM, low=2.0**-33, high=1.0)
 
 
 def _candidates() -> Iterator[str]:
-    """Where the library may lie: the loader's path, pip's packages, the toolkit."""
+    """Return candidate paths of the library: the loader's, pip's packages, the toolkit."""
     yield "libcurand.so.10"
     for folder in [*site.getsitepackages(), site.getusersitepackages()]:
         yield from sorted(glob.glob(f"{folder}/nvidia/*/lib/libcurand.so.10"))

@@ -16,7 +16,7 @@ from . import Group
 
 
 def _digest(place: Place, case: str, tensors: int, n: int) -> list[Entry]:
-    """Of so many tensors of n float32; both sides end with the host holding the answer."""
+    """Digest tensors of n float32; both sides end with the answer on the host."""
     count, length = (tensors, place.size(n)) if tensors == 1 else (place.size(tensors), n)
     clock = WallClock(torch.cuda.synchronize if place.device == "cuda" else lambda: None)
     sets = [

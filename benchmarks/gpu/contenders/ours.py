@@ -154,7 +154,7 @@ def _draw_in_graph(place: Place, function: str) -> list[Entry]:
             replay()
             laws.expect_rows(law, kept[0], bank.keys, before)
             drawn.append(kept[0].clone())
-        expect(not torch.equal(*drawn), "a replay draws anew")
+        expect(not torch.equal(*drawn), "a replay draws other numbers")
 
     case, size = f"{function}_in_graph/cuda/65536x1024", n * length * 4
     ours = Entry(case, bars.OURS, "replay", [replay], check, place.clock, size)

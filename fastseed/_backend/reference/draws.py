@@ -262,7 +262,7 @@ def exponential(
 def bernoulli(
     keys: U64, positions: U64, start: int, count: int, threshold: int
 ) -> npt.NDArray[np.bool_]:
-    """Whether the word is below ``threshold`` (of 2**32)."""
+    """Return whether the word is below ``threshold`` (of 2**32)."""
     limit = np.uint64(threshold)
     return _values(keys, positions, start, count, 1, lambda raw: raw.astype(np.uint64) < limit)
 

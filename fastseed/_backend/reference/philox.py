@@ -66,7 +66,7 @@ def _blocks(key: int, w0: Any, w1: Any, w2: Any, w3: Any) -> tuple[Any, Any, Any
 
 
 def name_words(name: str) -> Name:
-    """What level 2 takes of a name: :data:`Name`."""
+    """Return the words of a name that level 2 takes: :data:`Name`."""
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")
 

@@ -35,7 +35,7 @@ class Suppressions(NamedTuple):
 
 
 def suppressions(text: str) -> Suppressions:
-    """Read the comments of a file; strings that look like comments are none."""
+    """Read the comments of a file; strings that look like comments do not count."""
     lines: dict[int, frozenset[str]] = {}
     everywhere: frozenset[str] = frozenset()
     unknown: list[tuple[int, int, str]] = []

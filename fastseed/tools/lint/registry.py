@@ -22,9 +22,9 @@ class Rule(NamedTuple):
     when: str
     """Which files it applies to."""
     message: str
-    """What is wrong, in one line."""
+    """The problem, in one line."""
     fix: str
-    """What to write instead, in one line."""
+    """The replacement, in one line."""
 
 
 class Finding(NamedTuple):
@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """What to write instead."""
+        """The replacement."""
         return RULES[self.rule].fix
 
 

@@ -38,7 +38,7 @@ class Report(NamedTuple):
     ignored: int
     """The number of findings that comments suppress."""
     notes: tuple[str, ...]
-    """What could not be checked, and why."""
+    """Rules that could not be checked, and why."""
 
 
 class _One(NamedTuple):

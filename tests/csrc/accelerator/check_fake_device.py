@@ -40,9 +40,9 @@ def hooks() -> None:
     assert not set(device.seeds()) & set(after)
 
 
-def foreign() -> None:
+def another_class() -> None:
     """A generator on the CPU that is no MT19937 takes the low 64 bits as seed, at offset 0."""
-    own = device.foreign()
+    own = device.another_class()
     assert own.device.type == "cpu"
     own.set_offset(8)
     seeder.register_generator(own, name="theirs")
@@ -61,7 +61,7 @@ def foreign() -> None:
         and own.get_offset() == 12
     )
 
-    a, b, cpu = device.foreign(), device.foreign(), torch.Generator()
+    a, b, cpu = device.another_class(), device.another_class(), torch.Generator()
     pool = fastseed.GeneratorPool([a, cpu, b, a], name="mixed")
     for generator in (a, b):
         generator.set_offset(4)
@@ -77,11 +77,11 @@ def foreign() -> None:
 
 
 def waiting() -> None:
-    """Python goes on while a reseed waits for a thread that has a generator's mutex.
+    """Python continues while a reseed waits for a thread that has a generator's mutex.
 
     With the GIL held there, the sleep below would never end.
     """
-    cpu, theirs = torch.Generator(), device.foreign()
+    cpu, theirs = torch.Generator(), device.another_class()
     pool = fastseed.GeneratorPool([cpu, theirs], name="waits")
     alone = fastseed.Seeder(42, rank=3, world_size=8)
     alone.register_generator(cpu, name="alone")
@@ -109,5 +109,5 @@ def waiting() -> None:
         assert not thread.is_alive() and generator.initial_seed() == expected
 
 
-{"hooks": hooks, "foreign": foreign, "waiting": waiting}[sys.argv[2]]()
+{"hooks": hooks, "another_class": another_class, "waiting": waiting}[sys.argv[2]]()
 print("passed:", sys.argv[2])

@@ -88,7 +88,7 @@ struct Foreign : public c10::GeneratorImpl {
   }
 };
 
-// Keeps the mutex of a generator, in a thread of its own, until it is told to let go.
+// Keeps the mutex of a generator, in a thread of its own, until it is released.
 class Held {
  public:
   explicit Held(at::Generator gen)
@@ -122,7 +122,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     return seeds;
   });
   m.def("generators", [] { return hooks->generators; });
-  m.def("foreign", [] { return at::make_generator<Foreign>(); });
+  m.def("another_class", [] { return at::make_generator<Foreign>(); });
   pybind11::class_<Held>(m, "Held")
       .def(pybind11::init<at::Generator>())
       .def("let_go", &Held::let_go, pybind11::call_guard<pybind11::gil_scoped_release>());

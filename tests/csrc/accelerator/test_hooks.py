@@ -1,6 +1,6 @@
 """Generators that are reached through torch's hooks, are not torch's own, or have to be waited for.
 
-A fake accelerator and a foreign generator, compiled here, stand for the real ones.
+A fake accelerator and a generator of another class, compiled here, replace the real ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory) -> Path:
-    """Where the first check builds, for all of them."""
+    """Return the folder in which the first check builds for all."""
     return tmp_path_factory.mktemp("fake_device")
 
 
@@ -45,7 +45,7 @@ def test_every_device_is_seeded_by_its_relative_ordinal(build):
 
 
 def test_generators_of_other_libraries_on_the_cpu_take_seed_and_offset(build):
-    run_check(build, "foreign")
+    run_check(build, "another_class")
 
 
 def test_python_goes_on_while_a_reseed_waits_for_a_generator(build):

@@ -1,4 +1,4 @@
-"""What a compiled kernel has to be like. Every rule returns what is wrong, as text."""
+"""Rules for compiled kernels. Each returns the problems it finds, as text."""
 
 from __future__ import annotations
 

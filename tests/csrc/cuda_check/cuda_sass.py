@@ -21,7 +21,7 @@ class Instruction(NamedTuple):
     operands: str
 
     def is_a(self, *names: str) -> bool:
-        """Whether the opcode is one of these, with whatever behind the name."""
+        """Return whether the opcode is one of these, with whatever behind the name."""
         return any(self.opcode == n or self.opcode.startswith(n + ".") for n in names)
 
 
@@ -88,7 +88,7 @@ def demangled(names: list[str]) -> dict[str, str]:
 
 
 def short_name(text: str) -> str:
-    """What a demangled name says beyond namespaces and the function that all kernels are."""
+    """Return a demangled name without namespaces and the common launcher."""
     text = re.sub(r"fastseed::|\(anonymous namespace\)::", "", text)
     found = re.match(r"(?:void )?body_kernel<(.*)>\(", text)
     return (found[1] if found else text).replace(" >", ">").strip()
@@ -112,7 +112,7 @@ def read_kernels(sass: str, usage: str) -> dict[str, Kernel]:
 
 
 class Ptx(NamedTuple):
-    """What the PTX of a kernel says about arithmetic on reals."""
+    """The floating-point operations in the PTX of a kernel."""
 
     fused: tuple[str, ...]  # every fma: its operands, constants as such
     operations: Counter[str]  # how often each other opcode

@@ -179,7 +179,7 @@ SEEDS = sorted((Path(__file__).resolve().parent / "cases").glob("*.py"))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_nothing_crashes_on_mutated_programs(data):
-    """Subtrees of the planted faults, exchanged at random, are programs that nobody would write."""
+    """Subtrees of the planted faults, exchanged at random, are unusual programs."""
     tree = ast.parse(data.draw(st.sampled_from(SEEDS)).read_text())
     holders = [
         (node, field, i)

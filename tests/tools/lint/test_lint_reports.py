@@ -1,4 +1,4 @@
-"""What is printed and written: text, JSON, SARIF 2.1.0, exit codes."""
+"""Reports: text, JSON, SARIF 2.1.0, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training script as users of the predecessor have it; a test changes its import line alone.
+"""A training script of a user of fwr13y; a test changes its import line only.
 
 Prints one line of JSON: the master seed, the loss of each epoch, what the registered generators
 were given, and a digest of the parameters.
