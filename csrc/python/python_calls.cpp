@@ -23,6 +23,11 @@ PyObject* to_int(Key key) {
   return all;
 }
 
+PyObject* to_pair(const NameKey& name) {
+  return Py_BuildValue("(KK)", static_cast<unsigned long long>(name.key),
+                       static_cast<unsigned long long>(name.tweak));
+}
+
 // scope_key(master, task, epoch, step) -> (key, tweak)
 PyObject* call_scope_key(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Scope scope;
@@ -51,9 +56,18 @@ PyObject* call_name_key(PyObject*, PyObject* const* args, Py_ssize_t n) {
       !read_uint(args[3], kMax64, &name.hi)) {
     return wrong_call("name_key");
   }
-  const NameKey key = name_key(scope, name);
-  return Py_BuildValue("(KK)", static_cast<unsigned long long>(key.key),
-                       static_cast<unsigned long long>(key.tweak));
+  return to_pair(name_key(scope, name));
+}
+
+// name_key_at(master, task, epoch, step, name lo, name hi) -> (key, tweak)
+PyObject* call_name_key_at(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Scope scope;
+  Name name;
+  if (n != 6 || !read_scope(args, &scope) || !read_uint(args[4], kMax64, &name.lo) ||
+      !read_uint(args[5], kMax64, &name.hi)) {
+    return wrong_call("name_key_at");
+  }
+  return to_pair(name_key(scope, name));
 }
 
 // key and tweak of level 2, a word of 32 bits, worker, index
@@ -155,6 +169,7 @@ bool add_derivation_calls(PyObject* module) {
   static PyMethodDef methods[] = {
       python_call<call_scope_key>("scope_key"),
       python_call<call_name_key>("name_key"),
+      python_call<call_name_key_at>("name_key_at"),
       python_call<call_stream_key>("stream_key"),
       python_call<call_narrow_seed>("narrow_seed"),
       python_call<call_key>("key"),

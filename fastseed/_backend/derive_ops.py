@@ -46,6 +46,7 @@ __all__ = [
     "fill_shuffle",
     "mt19937_state",
     "name_key",
+    "name_key_at",
     "name_words",
     "narrow_seed",
     "scope_key",
@@ -81,6 +82,14 @@ def name_key(scope: Scope, name: Name) -> NameKey:
     if native.generators is None:
         return philox.name_key(scope, name)
     key: NameKey = native.generators.name_key(*scope, *name)
+    return key
+
+
+def name_key_at(master: int, task: int, epoch: int, step: int, name: Name) -> NameKey:
+    """:func:`name_key` of :func:`scope_key`, in one native call."""
+    if native.generators is None:
+        return philox.name_key(philox.scope_key(master, task, epoch, step), name)
+    key: NameKey = native.generators.name_key_at(master, task, epoch, step, *name)
     return key
 
 

@@ -152,4 +152,5 @@ def stream_in(scope: derive_ops.Scope, name: str, rank: int, worker: int = 0) ->
 
 def stream(master_seed: int, at: Coordinates, name: str, rank: int, worker: int = 0) -> Stream:
     """The stream ``name`` of ``rank`` at a point in time. Arguments are trusted."""
-    return stream_in(derive_ops.scope_key(master_seed, *at), name, rank, worker)
+    name_key = derive_ops.name_key_at(master_seed, *at, name_words(name))
+    return Stream(name_key, rank, worker)
