@@ -16,7 +16,7 @@ from .cases import all_cases
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", default="", metavar="SUBSTRING", help="of 'case vs peer'")
+    parser.add_argument("--only", default="", metavar="SUBSTRING", help="of 'case vs baseline'")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="write the result here")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--quick", action="store_true", help="a rough look, in seconds")

@@ -31,7 +31,7 @@ def torch_threads(n: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Side:
-    """One of two opponents: a statement, timed as it stands.
+    """A statement, timed as it is written.
 
     The statement is compiled by :class:`torch.utils.benchmark.Timer` with ``names`` as its
     globals, so nothing stands between the timer and what is timed.
@@ -58,8 +58,8 @@ class Side:
 class Contest:
     """A case made ready on this machine."""
 
-    ours: Side
-    peers: tuple[Side, ...]  # ways to get the same from the peer: the fastest is the opponent
+    fastseed: Side
+    baselines: tuple[Side, ...]  # ways to get the same from the baseline: the fastest counts
     check: Callable[[Contest], None]  # raises WrongAnswer
     frames: int | None = None  # how deep the stack is at the statement, where that matters
     context: Callable[[], AbstractContextManager[None]] = nullcontext  # around check and timing
@@ -67,21 +67,21 @@ class Contest:
 
 @dataclass(frozen=True)
 class Case:
-    """One row: ``<operation>/<device>/<size>`` against a peer.
+    """One row: ``<operation>/<device>/<size>`` against a baseline.
 
-    ``bar`` is how many times faster than the peer ours shall be at least; None where nothing is
-    promised, because the peer does less, or is simply better.
+    ``target`` is how many times faster than the baseline fastseed should be; None where there is no
+    target, because the baseline does less, or is faster.
     """
 
     name: str
-    peer: str
-    bar: float | None
+    baseline: str
+    target: float | None
     build: Callable[[], Contest]  # may raise Unavailable
 
     @property
     def id(self) -> str:
         """What ``--only`` searches: unique among all cases."""
-        return f"{self.name} vs {self.peer}"
+        return f"{self.name} vs {self.baseline}"
 
 
 def expect(condition: object, what: str) -> None:

@@ -1,4 +1,4 @@
-"""What drawn numbers must be: ours bit for bit, a peer's by their bounds and moments.
+"""Checks of random numbers: fastseed's bit for bit, a baseline's by bounds and moments.
 
 Used by the cases of the CPU and of the GPU, before anything is timed.
 """
@@ -70,7 +70,7 @@ def expect_rows(law: Law, out: torch.Tensor, keys: torch.Tensor, positions: torc
     starts = _numpy(positions[some]).astype(np.uint64)
     right = law.values(chosen, starts, 0, length)
     expect(np.array_equal(_numpy(out[some]), right), "the values of some rows")
-    expect_plausible(law, out, "ours")
+    expect_plausible(law, out, "fastseed")
 
 
 def expect_stream(law: Law, out: torch.Tensor, key: torch.Tensor) -> None:
@@ -81,7 +81,7 @@ def expect_stream(law: Law, out: torch.Tensor, key: torch.Tensor) -> None:
     for at in (0, (n - length) // 2, n - length):
         right = law.values(one, np.zeros(1, np.uint64), at, length)[0]
         expect(np.array_equal(_numpy(out[at : at + length]), right), f"the values from {at} on")
-    expect_plausible(law, out, "ours")
+    expect_plausible(law, out, "fastseed")
 
 
 def expect_plausible(law: Law, out: torch.Tensor, whose: str) -> None:
@@ -99,7 +99,7 @@ def expect_plausible(law: Law, out: torch.Tensor, whose: str) -> None:
 
 
 def expect_peer(law: Law, made: Any, shape: tuple[int, ...], whose: str) -> None:
-    """That a peer's array (torch's, NumPy's or JAX's) is a draw of this law and shape."""
+    """That a baseline's array (torch's, NumPy's or JAX's) is a draw of this law and shape."""
     expect(tuple(made.shape) == shape, f"{whose}: of shape {tuple(made.shape)}")
     tensor = made if isinstance(made, torch.Tensor) else torch.from_numpy(np.array(made))
     real = law.dtype.is_floating_point

@@ -1,4 +1,4 @@
-"""What a run stood on: no host name, no paths."""
+"""The machine and the versions of a run: no host name, no paths."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class OtherLoad:
 
     @staticmethod
     def _now() -> tuple[float, float] | None:
-        """Seconds of all cores, and those in which they ran something that is not ours."""
+        """Seconds of all cores, and those in which they ran other processes."""
         try:
             line = Path("/proc/stat").read_text().splitlines()[0]
         except OSError:

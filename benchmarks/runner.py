@@ -30,7 +30,7 @@ QUICK = Effort(rounds=2, seconds=0.01)
 
 
 def _on_a_new_stack(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call in a thread, whose stack holds nothing of ours below ``run``."""
+    """Call in a thread, whose stack holds no frame of this module below ``run``."""
     outcome: list[Any] = []
     done = _thread.allocate_lock()
     done.acquire()
@@ -114,31 +114,31 @@ def contend(contest: Contest, effort: Effort) -> dict[str, Any]:
     """Check the answers, then time both sides in turns; WrongAnswer before anything is timed."""
     with contest.context():
         contest.check(contest)
-        peer = fastest(contest.peers, effort, contest.frames)
-        sides = (contest.ours, peer)
+        baseline = fastest(contest.baselines, effort, contest.frames)
+        sides = (contest.fastseed, baseline)
         times: tuple[list[Measurement], list[Measurement]] = ([], [])
         for number in range(effort.rounds):
             for k in (0, 1) if number % 2 == 0 else (1, 0):
                 times[k].append(measure(sides[k], effort.seconds, contest.frames))
-    ours, theirs = (_summary(side, rounds) for side, rounds in zip(sides, times, strict=True))
-    each = [b / a for a, b in zip(ours["rounds_s"], theirs["rounds_s"], strict=True)]
+    first, second = (_summary(side, rounds) for side, rounds in zip(sides, times, strict=True))
+    each = [b / a for a, b in zip(first["rounds_s"], second["rounds_s"], strict=True)]
     return {
-        "ours": ours,
-        "peer": theirs,
+        "fastseed": first,
+        "baseline": second,
         "frames": contest.frames,
-        "ratio": theirs["median_s"] / ours["median_s"],
+        "ratio": second["median_s"] / first["median_s"],
         "ratio_range": [min(each), max(each)],
     }
 
 
 def run_case(case: Case, effort: Effort) -> dict[str, Any]:
     """The row of a case: its ``status`` is ok, unavailable or wrong."""
-    row: dict[str, Any] = {"name": case.name, "against": case.peer, "bar": case.bar}
+    row: dict[str, Any] = {"name": case.name, "against": case.baseline, "target": case.target}
     try:
         row |= contend(case.build(), effort)
     except Unavailable as reason:
         return row | {"status": "unavailable", "reason": str(reason)}
     except WrongAnswer as what:
         return row | {"status": "wrong", "reason": str(what)}
-    held = None if case.bar is None else row["ratio"] >= case.bar
-    return row | {"status": "ok", "held": held}
+    met = None if case.target is None else row["ratio"] >= case.target
+    return row | {"status": "ok", "met": met}

@@ -20,18 +20,18 @@ def times(ratio: float) -> str:
     return f"{ratio:.0f}x" if ratio >= 100 else f"{ratio:.1f}x" if ratio >= 10 else f"{ratio:.2f}x"
 
 
-def at_least(bar: float | None) -> str:
-    """A bar, or that there is none."""
-    return "-" if bar is None else f"{bar:g}x"
+def at_least(target: float | None) -> str:
+    """A target, or that there is none."""
+    return "-" if target is None else f"{target:g}x"
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """Whether the bar is held; blank where there is none."""
-    return {True: "yes", False: "no", None: ""}[row.get("held")]
+    """Whether the target is met; blank where there is none."""
+    return {True: "yes", False: "no", None: ""}[row.get("met")]
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """Case, ours, against, peer, ratio, range over the rounds, bar, held."""
+    """Case, fastseed, against, baseline, ratio, range over the rounds, target, met."""
     head = (row["name"],)
     if row["status"] != "ok":
         state = row["status"].upper() if row["status"] == "wrong" else "not run"
@@ -39,12 +39,12 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     low, high = row["ratio_range"]
     return (
         *head,
-        duration(row["ours"]["median_s"]),
+        duration(row["fastseed"]["median_s"]),
         row["against"],
-        duration(row["peer"]["median_s"]),
+        duration(row["baseline"]["median_s"]),
         times(row["ratio"]),
         f"{times(low)} to {times(high)}",
-        at_least(row["bar"]),
+        at_least(row["target"]),
         verdict(row),
     )
 
@@ -62,12 +62,12 @@ def show(result: dict[str, Any]) -> None:
         title=f"{machine['cpu']}, {machine['cores']} cores, {machine['simd'] or 'no native code'}"
     )
     for heading, justify in (
-        ("case", "left"), ("ours", "right"), ("against", "left"), ("peer", "right"),
-        ("ratio", "right"), ("range", "right"), ("bar", "right"), ("held", "left"),
+        ("case", "left"), ("fastseed", "right"), ("against", "left"), ("baseline", "right"),
+        ("ratio", "right"), ("range", "right"), ("target", "right"), ("met", "left"),
     ):  # fmt: skip
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for row in result["cases"]:
-        style = "red" if row["status"] == "wrong" or row.get("held") is False else ""
+        style = "red" if row["status"] == "wrong" or row.get("met") is False else ""
         table.add_row(*cells(row), style=style)
     console.print(table)
     if (machine["other_load"] or 0) > BUSY:

@@ -1,8 +1,8 @@
-"""Run a training script, and flip one bit of one parameter on the way, as a bad memory cell does.
+"""Run a training script and flip one bit of one parameter, as a faulty memory cell does.
 
     python flip_bit.py --step 17 --parameter 2 train_digits.py --epochs 1 --watch runs/flipped
 
-Then `fastseed bisect` on its recording and on that of a run without this one says when and where.
+`fastseed bisect` then finds the step and the tensor, given its recording and that of a clean run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Flip one bit during somebody else's training.")
-    parser.add_argument("--step", type=int, default=0, help="of the optimizer, from 0")
-    parser.add_argument("--parameter", type=int, default=0, help="by its place in the optimizer")
-    parser.add_argument("--bit", type=int, default=0, help="of its first element; 0 is the least")
+    parser = argparse.ArgumentParser(description="Flip one bit during a training script.")
+    parser.add_argument("--step", type=int, default=0, help="step of the optimizer, from 0")
+    parser.add_argument("--parameter", type=int, default=0, help="its index in the optimizer")
+    parser.add_argument("--bit", type=int, default=0, help="of its first element; 0 is the lowest")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     args = parser.parse_args()

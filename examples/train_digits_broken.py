@@ -85,7 +85,7 @@ def main() -> None:
     sampler = DistributedSampler(train_set) if dist.is_initialized() else None  # fault: FS204
     order = torch.Generator()  # fault: FS103
     if sampler is None:
-        loader = DataLoader(  # fault: FS201 FS203
+        loader = DataLoader(  # fault: FS203 FS205
             train_set, batch_size=32, shuffle=True, num_workers=args.workers
         )
     else:

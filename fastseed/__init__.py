@@ -21,17 +21,12 @@ if TYPE_CHECKING:
     from . import integrations as integrations
     from . import random as random
     from ._utils.errors import ReseedError
+    from ._utils.version import __version__
     from .derivation.streams import SHARED
     from .determinism.switches import deterministic
     from .generators.pool import GeneratorPool
     from .seeder.api import (
-        __version__,
         build_info,
-        derive_key,
-        derive_keys,
-        derive_scope,
-        derive_seed,
-        derive_seeds,
         fork_rng,
         get_master_seed,
         init,
@@ -40,6 +35,13 @@ if TYPE_CHECKING:
         reseed,
         state_dict,
         unregister_generator,
+    )
+    from .seeder.derive_api import (
+        derive_key,
+        derive_keys,
+        derive_scope,
+        derive_seed,
+        derive_seeds,
     )
     from .seeder.enforce import enforce_reproducibility
     from .seeder.named_streams import fork_rng_contexts
@@ -75,6 +77,11 @@ _HOME = {
     "SHARED": "derivation.streams",
     "GeneratorPool": "generators.pool",
     "ReseedError": "_utils.errors",
+    "__version__": "_utils.version",
+    **dict.fromkeys(
+        ("derive_key", "derive_keys", "derive_scope", "derive_seed", "derive_seeds"),
+        "seeder.derive_api",
+    ),
     "Seeder": "seeder.seeder",
     "deterministic": "determinism.switches",
     "enforce_reproducibility": "seeder.enforce",

@@ -13,8 +13,7 @@ import torch
 from helpers.support import LAUNCHER_VARIABLES
 
 from fastseed._backend import derive_ops
-from fastseed.derivation import streams
-from fastseed.seeder import api
+from fastseed.derivation import context
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.
@@ -56,15 +55,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def isolated(monkeypatch):
+def isolated(monkeypatch, tmp_path_factory):
     """Global generators, the process-wide seeder and the SIMD path are as before the test.
 
     The environment says nothing of a launcher, so that ranks are what the test says.
     """
     for variable in LAUNCHER_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(api, "_seeder", None)
-    monkeypatch.setattr(streams, "_origin", None)
+    key = tmp_path_factory.getbasetemp() / "capture.key"
+    monkeypatch.setenv("FASTSEED_CAPTURE_KEY", str(key))
+    monkeypatch.setattr(context, "seeder", None)
     bit_generator = np.random.get_bit_generator()
     held = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
     simd, threads = derive_ops.simd(), torch.get_num_threads()

@@ -44,7 +44,7 @@ def _names(**more: Any) -> dict[str, Any]:
     return {"random": random, "np": np, "torch": torch, "io": io, "fastseed": fastseed, **more}
 
 
-def _goes_on(*sides: Side) -> None:
+def _resumes(*sides: Side) -> None:
     """That the draws after loading are those that came after saving."""
     _middle()
     state = fastseed.state_dict(rng=True)
@@ -66,19 +66,19 @@ def _saved() -> io.BytesIO:
 def take() -> Contest:
     """The exact state, against ``torch.save`` of the three into memory."""
     _middle()
-    ours = Side("fastseed.state_dict", "fastseed.state_dict(rng=True)", _names())
-    peer = Side("torch.save", TAKE, _names())
+    side = Side("fastseed.state_dict", "fastseed.state_dict(rng=True)", _names())
+    baseline = Side("torch.save", TAKE, _names())
 
     def check(contest: Contest) -> None:
-        state = contest.ours.run()
-        packed = sum(len(held) for key, held in state.items() if key.startswith("rng."))
+        state = contest.fastseed.run()
+        packed = sum(len(kept) for key, kept in state.items() if key.startswith("rng."))
         expect(packed <= 7576, f"{packed} bytes")
         load = Side("load_state_dict", "fastseed.load_state_dict(state)", _names(state=state))
-        _goes_on(load)
+        _resumes(load)
         torch.save(0, io.BytesIO())
-        contest.peers[0].run()
+        contest.baselines[0].run()
 
-    return Contest(ours, (peer,), check)
+    return Contest(side, (baseline,), check)
 
 
 def put_back(weights_only: bool) -> Contest:
@@ -86,9 +86,11 @@ def put_back(weights_only: bool) -> Contest:
     _middle()
     state, saved = fastseed.state_dict(rng=True), _saved()
     torch.serialization.add_safe_globals(HARMLESS)
-    ours = Side("fastseed.load_state_dict", "fastseed.load_state_dict(state)", _names(state=state))
-    peer = Side("torch.load", PUT_BACK.format(weights_only), _names(saved=saved))
-    return Contest(ours, (peer,), lambda contest: _goes_on(contest.ours, *contest.peers))
+    side = Side("fastseed.load_state_dict", "fastseed.load_state_dict(state)", _names(state=state))
+    baseline = Side("torch.load", PUT_BACK.format(weights_only), _names(saved=saved))
+    return Contest(
+        side, (baseline,), lambda contest: _resumes(contest.fastseed, *contest.baselines)
+    )
 
 
 def file() -> Contest:
@@ -98,22 +100,22 @@ def file() -> Contest:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "state"
     names = _names(path=path, other=path.with_suffix(".pt"))
-    ours = Side("fastseed.checkpoint.save", "fastseed.checkpoint.save(path)", names)
-    peer = Side("torch.save", f"torch.save(({THREE}), other)", names)
+    side = Side("fastseed.checkpoint.save", "fastseed.checkpoint.save(path)", names)
+    baseline = Side("torch.save", f"torch.save(({THREE}), other)", names)
 
     def check(contest: Contest) -> None:
         _middle()
-        contest.ours.run(), contest.peers[0].run()
-        _goes_on(
+        contest.fastseed.run(), contest.baselines[0].run()
+        _resumes(
             Side("checkpoint.load", "fastseed.checkpoint.load(path)", names),
             Side("torch.load", PUT_BACK.format(False), {**names, "saved": open_bytes(names)}),
         )
 
-    return Contest(ours, (peer,), check)
+    return Contest(side, (baseline,), check)
 
 
 def open_bytes(names: dict[str, Any]) -> io.BytesIO:
-    """What the peer wrote."""
+    """What the baseline wrote."""
     return io.BytesIO(names["other"].read_bytes())
 
 
@@ -121,8 +123,8 @@ def cases() -> list[Case]:
     """The rows of this module."""
     safe, unsafe = (functools.partial(put_back, only) for only in (True, False))
     return [
-        Case("state/cpu/3-generators", "torch.save into memory", 30, take),
-        Case("load_state/cpu/3-generators", "torch.load", 50, safe),
+        Case("state/cpu/3-generators", "torch.save into memory", 2, take),
+        Case("load_state/cpu/3-generators", "torch.load", 5, safe),
         Case("load_state/cpu/3-generators", "torch.load that runs code", None, unsafe),
         Case("save/cpu/3-generators", "torch.save, not flushed", None, file),
     ]

@@ -29,15 +29,16 @@ def _bytes() -> torch.Tensor:
 
 
 def _check(contest: Contest) -> None:
-    """That ours is what NumPy makes of a part, and that a bit in the middle changes both."""
+    """Check the digest of a part against NumPy, and that one flipped bit changes both."""
     data = _bytes()
     part = data[: 1 << 20]
     key, header = tensor_digest.header_of("uint8", tuple(part.shape))
     rows = _reference_digest.digest_rows(key, part.numpy()[None], 0, 0)
     expect(
-        contest.ours.run(x=part) == (header + rows) % tensor_digest.MODULUS, "the digest of a part"
+        contest.fastseed.run(x=part) == (header + rows) % tensor_digest.MODULUS,
+        "the digest of a part",
     )
-    for side in (contest.ours, *contest.peers):
+    for side in (contest.fastseed, *contest.baselines):
         before = str(side.run())
         data[BYTES // 2] ^= 4
         changed = str(side.run())
@@ -55,14 +56,14 @@ def against_xxhash(threads: int) -> Contest:
     except ImportError as error:
         raise Unavailable("xxhash is not installed: pip install 'fastseed[bench]'") from error
     names = {"xxhash": xxhash, "x": _bytes().numpy()}
-    peer = Side("xxh3_128", "xxhash.xxh3_128_intdigest(x)", names)
-    return Contest(_ours(threads), (peer,), _check)
+    baseline = Side("xxh3_128", "xxhash.xxh3_128_intdigest(x)", names)
+    return Contest(_ours(threads), (baseline,), _check)
 
 
 def against_sha256() -> Contest:
     names = {"hashlib": hashlib, "x": _bytes().numpy()}
-    peer = Side("hashlib.sha256", "hashlib.sha256(x).digest()", names)
-    return Contest(_ours(), (peer,), _check)
+    baseline = Side("hashlib.sha256", "hashlib.sha256(x).digest()", names)
+    return Contest(_ours(), (baseline,), _check)
 
 
 def _training() -> tuple[torch.nn.Module, Any, Any]:
@@ -87,13 +88,13 @@ def watching() -> Contest:
     names = {"watch": watch, "folder": folder}
 
     def check(contest: Contest) -> None:
-        contest.ours.run()
+        contest.fastseed.run()
         found = fastseed.debug.bisect(folder.name, folder.name)
         expect(found.equal and found.compared == 2, "what was recorded")
-        contest.peers[0].run()
+        contest.baselines[0].run()
 
-    peer = Side("the step itself", "step()", {"step": step})
-    return Contest(Side("Watch.record", "watch.record()", names), (peer,), check)
+    baseline = Side("the step itself", "step()", {"step": step})
+    return Contest(Side("Watch.record", "watch.record()", names), (baseline,), check)
 
 
 def cases() -> list[Case]:

@@ -11,9 +11,9 @@ import torch
 import fastseed
 
 from .. import laws, machine
+from ..baselines import jax_draws, one_stream, stream_each
 from ..case import Case, Contest, Side, expect
 from ..laws import NORMAL, RANDINT, UNIFORM, Law
-from ..peers import jax_draws, one_stream, stream_each
 
 MASTER, NAME, TASK = 42, "bench", 1
 LAWS: dict[str, Law] = {"uniform": UNIFORM, "normal": NORMAL, "randint": RANDINT}
@@ -44,7 +44,7 @@ def written(shape: tuple[int, ...], law: Law) -> torch.Tensor:
 
 def some_keys(n: int) -> torch.Tensor:
     """n keys, (n, 2) uint64."""
-    return fastseed.Seeder(MASTER, 1, 0).derive_keys(n, name=NAME, task=TASK)
+    return fastseed.Seeder(MASTER, 1, 0).derive_keys(NAME, n, task=TASK)
 
 
 def some_bank(n: int) -> Any:
@@ -59,85 +59,85 @@ def some_bank(n: int) -> Any:
 
 
 def _check_rows(law: Law, contest: Contest) -> None:
-    keys, out = contest.ours.names["keys"], contest.ours.names["out"]
+    keys, out = contest.fastseed.names["keys"], contest.fastseed.names["out"]
     laws.poison(out)
-    contest.ours.run()
+    contest.fastseed.run()
     laws.expect_rows(law, out, keys, torch.zeros(len(keys), dtype=torch.int64))
-    for peer in contest.peers:
+    for baseline in contest.baselines:
         laws.poison(out)
-        peer.run()
-        laws.expect_peer(law, out, tuple(out.shape), peer.label)
+        baseline.run()
+        laws.expect_peer(law, out, tuple(out.shape), baseline.label)
 
 
-Peers = Callable[[str, torch.Tensor], tuple[Side, ...]]
+Baselines = Callable[[str, torch.Tensor], tuple[Side, ...]]
 
 
-def from_keys(kind: str, n: int, length: int, peers: Peers) -> Contest:
+def from_keys(kind: str, n: int, length: int, baselines: Baselines) -> Contest:
     """n rows into memory that exists, both."""
     law = LAWS[kind]
     out, function = written((n, length), law), FROM_KEYS[kind].partition("(")[0]
     names = {function: public(function), "keys": some_keys(n), "length": length, "out": out}
-    ours = Side("fastseed", FROM_KEYS[kind], names)
-    return Contest(ours, peers(kind, out), functools.partial(_check_rows, law))
+    side = Side("fastseed", FROM_KEYS[kind], names)
+    return Contest(side, baselines(kind, out), functools.partial(_check_rows, law))
 
 
 def _check_stream(law: Law, contest: Contest) -> None:
-    out = contest.ours.names["out"]
+    out = contest.fastseed.names["out"]
     laws.poison(out)
-    contest.ours.run()
-    laws.expect_stream(law, out, contest.ours.names["key"])
-    for peer in contest.peers:
+    contest.fastseed.run()
+    laws.expect_stream(law, out, contest.fastseed.names["key"])
+    for baseline in contest.baselines:
         laws.poison(out)
-        peer.run()
-        laws.expect_peer(law, out, tuple(out.shape), peer.label)
+        baseline.run()
+        laws.expect_peer(law, out, tuple(out.shape), baseline.label)
 
 
-def in_place(kind: str, n: int, peers: Peers) -> Contest:
+def in_place(kind: str, n: int, baselines: Baselines) -> Contest:
     """One stream of n numbers, into memory that exists."""
     law = LAWS[kind]
     out, function = written((n,), law), IN_PLACE[kind].partition("(")[0]
     names = {function: public(function), "key": some_keys(1)[0], "out": out}
-    ours = Side("fastseed", IN_PLACE[kind], names)
-    return Contest(ours, peers(kind, out), functools.partial(_check_stream, law))
+    side = Side("fastseed", IN_PLACE[kind], names)
+    return Contest(side, baselines(kind, out), functools.partial(_check_stream, law))
 
 
 # ---------------------------------------------------------------------------- beside JAX
 
 
 def _check_bank(law: Law, length: int, contest: Contest) -> None:
-    bank = contest.ours.names["bank"]
+    bank = contest.fastseed.names["bank"]
     before = bank.positions.clone()
-    out = contest.ours.run()
+    out = contest.fastseed.run()
     laws.expect_rows(law, out, bank.keys, before)
     expect(bool((bank.positions > before).all()), "the positions moved on")
-    for peer in contest.peers:
-        laws.expect_peer(law, peer.run(), (len(bank.keys), length), peer.label)
+    for baseline in contest.baselines:
+        laws.expect_peer(law, baseline.run(), (len(bank.keys), length), baseline.label)
 
 
 def bank_beside_jax(kind: str, n: int, length: int) -> Contest:
     """Fresh memory and all cores for both: JAX has it no other way."""
     jax_draws.on_cpu()
     names = {"bank": some_bank(n), "length": length}
-    ours = Side("fastseed", FROM_BANK[kind], names, threads=machine.cores())
-    peers = jax_draws.draw_sides(kind, n, length)
-    return Contest(ours, peers, functools.partial(_check_bank, LAWS[kind], length))
+    side = Side("fastseed", FROM_BANK[kind], names, threads=machine.cores())
+    baselines = jax_draws.draw_sides(kind, n, length)
+    return Contest(side, baselines, functools.partial(_check_bank, LAWS[kind], length))
 
 
 def _check_reseed(contest: Contest) -> None:
-    bank = contest.ours.names["bank"]
+    bank = contest.fastseed.names["bank"]
     laws.poison(bank.keys)
     bank.positions.fill_(8)
-    contest.ours.run()
+    contest.fastseed.run()
     right = some_keys(len(bank.keys))
     expect(torch.equal(bank.keys.view(torch.int64), right.view(torch.int64)), "the keys")
     expect(not bank.positions.any(), "the positions")
-    for peer in contest.peers:
-        held = peer.names.get("held")
-        if held is not None:
-            laws.poison(held)
-        made = peer.run()
-        right = not held.any() if held is not None else len(made) == len(bank.keys)
-        expect(right, f"what {peer.label} left")
+    for baseline in contest.baselines:
+        kept = baseline.names.get("kept")
+        if kept is not None:
+            laws.poison(kept)
+        made = baseline.run()
+        right = not kept.any() if kept is not None else len(made) == len(bank.keys)
+        expect(right, f"what {baseline.label} left")
 
 
 def _reseeder(n: int, threads: int) -> Side:
@@ -148,17 +148,17 @@ def _reseeder(n: int, threads: int) -> Side:
 def reseed_beside_jax(n: int) -> Contest:
     """n keys by ``jax.random.split``."""
     jax_draws.on_cpu()
-    ours = _reseeder(n, machine.cores())
-    return Contest(ours, jax_draws.split_sides(n), _check_reseed)
+    side = _reseeder(n, machine.cores())
+    return Contest(side, jax_draws.split_sides(n), _check_reseed)
 
 
 def reseed_beside_memset(n: int) -> Contest:
     """The same bytes, all zero: what no generator can beat."""
     out = torch.zeros(3 * n, dtype=torch.int64)  # two words of key and one of position
-    peer = Side("memset", "memset(address, 0, size)", {
-        "memset": machine.memset(), "address": out.data_ptr(), "size": out.nbytes, "held": out,
+    baseline = Side("memset", "memset(address, 0, size)", {
+        "memset": machine.memset(), "address": out.data_ptr(), "size": out.nbytes, "kept": out,
     })  # fmt: skip
-    return Contest(_reseeder(n, 1), (peer,), _check_reseed)
+    return Contest(_reseeder(n, 1), (baseline,), _check_reseed)
 
 
 # ---------------------------------------------------------------------------- the rows
@@ -166,7 +166,7 @@ def reseed_beside_memset(n: int) -> Contest:
 
 def _into_memory() -> list[Case]:
     shape, size = (4096, 1024), "4096x1024"
-    peers: dict[str, Peers] = {
+    baselines: dict[str, Baselines] = {
         "loop of NumPy Philox": stream_each.numpy_philox,
         "loop of torch's, generator=g": stream_each.torch_generators,
         "NumPy Philox, one stream": one_stream.numpy_philox,
@@ -174,19 +174,19 @@ def _into_memory() -> list[Case]:
     rows = []
     for kind in LAWS:
         function = FROM_KEYS[kind].partition("(")[0]
-        for label, make in peers.items():
+        for label, make in baselines.items():
             build = functools.partial(from_keys, kind, *shape, make)
             rows.append(Case(f"{function}/cpu/{size}", label, None, build))
     return rows
 
 
 def _one_stream() -> list[Case]:
-    peers: dict[str, Peers] = {
+    baselines: dict[str, Baselines] = {
         "torch": one_stream.torch_default, "NumPy Philox": one_stream.numpy_philox,
     }  # fmt: skip
     rows = []
     for kind, statement in IN_PLACE.items():
-        for label, make in peers.items():
+        for label, make in baselines.items():
             build = functools.partial(in_place, kind, 10**7, make)
             rows.append(Case(f"{statement.partition('(')[0]}/cpu/1e7", label, None, build))
     return rows

@@ -43,14 +43,14 @@ def _need(threads: int) -> None:
 
 def _check_reseed(contest: Contest) -> None:
     """Every member's seed, and the whole state of some."""
-    pool = contest.ours.names["pool"]
-    epoch = next(contest.ours.names["epochs"])
-    contest.ours.run(epochs=iter([epoch]))
+    pool = contest.fastseed.names["pool"]
+    epoch = next(contest.fastseed.names["epochs"])
+    contest.fastseed.run(epochs=iter([epoch]))
     scope = philox.scope_key(MASTER, 1, epoch, 0)
     name = philox.name_key(scope, philox.name_words(NAME))
     keys = philox.derive_keys(name, 0, 0, 0, len(pool))
-    held = np.array([generator.initial_seed() for generator in pool], np.uint64)
-    expect(np.array_equal(held, keys[:, 0]), "the members' seeds")
+    kept = np.array([generator.initial_seed() for generator in pool], np.uint64)
+    expect(np.array_equal(kept, keys[:, 0]), "the members' seeds")
     for i in np.linspace(0, len(pool) - 1, SAMPLE).astype(int).tolist():
         state = pool[i].get_state().numpy().tobytes()
         words = np.frombuffer(state, np.uint64, 624, 24).astype(np.uint32)
@@ -60,13 +60,13 @@ def _check_reseed(contest: Contest) -> None:
 
 def _check_manual_seed(contest: Contest) -> None:
     """Bit-identical states of all members after the pool's call and after the loop."""
-    generators = contest.peers[0].names["generators"]
+    generators = contest.baselines[0].names["generators"]
     for generator in generators:
         generator.manual_seed(0)
-    contest.ours.run()
-    ours = [generator.get_state() for generator in generators]
-    contest.peers[0].run()
-    for i, (generator, state) in enumerate(zip(generators, ours, strict=True)):
+    contest.fastseed.run()
+    side = [generator.get_state() for generator in generators]
+    contest.baselines[0].run()
+    for i, (generator, state) in enumerate(zip(generators, side, strict=True)):
         expect(torch.equal(generator.get_state(), state), f"the state of member {i}")
 
 
@@ -76,8 +76,8 @@ def reseed(n: int, threads: int) -> Contest:
     fastseed.init(MASTER, 1, 0)
     generators = _generators(n)
     names = {"pool": fastseed.GeneratorPool(generators, NAME), "epochs": itertools.count()}
-    ours = Side("pool.reseed", "pool.reseed(1, next(epochs))", names, threads)
-    return Contest(ours, (_loop(generators),), _check_reseed)
+    side = Side("pool.reseed", "pool.reseed(1, next(epochs))", names, threads)
+    return Contest(side, (_loop(generators),), _check_reseed)
 
 
 def manual_seed(n: int, threads: int, convert: Callable[[list[int]], object]) -> Contest:
@@ -85,8 +85,8 @@ def manual_seed(n: int, threads: int, convert: Callable[[list[int]], object]) ->
     _need(threads)
     generators = _generators(n)
     names = {"pool": fastseed.GeneratorPool(generators, NAME), "seeds": convert(_seeds(n))}
-    ours = Side("pool.manual_seed", "pool.manual_seed(seeds)", names, threads)
-    return Contest(ours, (_loop(generators),), _check_manual_seed)
+    side = Side("pool.manual_seed", "pool.manual_seed(seeds)", names, threads)
+    return Contest(side, (_loop(generators),), _check_manual_seed)
 
 
 def _as_tensor(seeds: list[int]) -> torch.Tensor:
@@ -95,14 +95,14 @@ def _as_tensor(seeds: list[int]) -> torch.Tensor:
 
 def cases() -> list[Case]:
     """The rows of this module."""
-    peer = "loop of manual_seed"
+    baseline = "loop of manual_seed"
     rows: list[Case] = []
-    for device, threads, bar in (("cpu", 1, 5), ("cpu-2t", 2, 9)):
+    for device, threads, target in (("cpu", 1, 5), ("cpu-2t", 2, 9)):
         build = functools.partial(reseed, COUNT, threads)
-        rows.append(Case(f"pool.reseed/{device}/1e4", peer, bar, build))
-    for device, threads, bar in (("cpu", 1, 3.7), ("cpu-2t", 2, 6.5)):
+        rows.append(Case(f"pool.reseed/{device}/1e4", baseline, target, build))
+    for device, threads, target in (("cpu", 1, 3.7), ("cpu-2t", 2, 6.5)):
         build = functools.partial(manual_seed, COUNT, threads, _as_tensor)
-        rows.append(Case(f"pool.manual_seed/{device}/1e4", peer, bar, build))
+        rows.append(Case(f"pool.manual_seed/{device}/1e4", baseline, target, build))
     build = functools.partial(manual_seed, COUNT, 1, list)
-    rows.append(Case("pool.manual_seed_of_a_list/cpu/1e4", peer, None, build))
+    rows.append(Case("pool.manual_seed_of_a_list/cpu/1e4", baseline, None, build))
     return rows

@@ -13,13 +13,13 @@ import torch
 import fastseed
 from fastseed._backend.reference import philox
 
+from ..baselines import fwr13y
 from ..case import Case, Contest, Side, expect
-from ..peers import predecessor
 
 MASTER = 42
 LOW64 = 2**64 - 1
 
-# torch.manual_seed, which the predecessor calls, formats the stack it is called from while an
+# torch.manual_seed, which fwr13y calls, formats the stack it is called from while an
 # accelerator is not initialised, so its cost grows with each frame. A plain script that the timer
 # runs is 8 deep; one inside a training framework is some 30.
 SHALLOW, DEEP = 8, 30
@@ -39,25 +39,25 @@ def _expect_state_of(epoch: int) -> None:
     same = np.array_equal(words, philox.mt19937_state(keys["numpy"]))
     expect(same and position == 624 and has_gauss == 0, "NumPy's state")
     state = torch.default_generator.get_state().numpy()
-    held = np.frombuffer(state.tobytes(), np.uint64, 624, 24).astype(np.uint32)
-    same = np.array_equal(held, philox.mt19937_state(keys["torch.cpu"]))
+    kept = np.frombuffer(state.tobytes(), np.uint64, 624, 24).astype(np.uint32)
+    same = np.array_equal(kept, philox.mt19937_state(keys["torch.cpu"]))
     expect(same and torch.initial_seed() == keys["torch.cpu"] & LOW64, "torch's state")
 
 
 def _check_reseed(contest: Contest) -> None:
-    epoch = next(contest.ours.names["epochs"])
-    contest.ours.run(epochs=iter([epoch]))
+    epoch = next(contest.fastseed.names["epochs"])
+    contest.fastseed.run(epochs=iter([epoch]))
     _expect_state_of(epoch)
 
 
-def _check_predecessor(contest: Contest) -> None:
+def _check_fwr13y(contest: Contest) -> None:
     _check_reseed(contest)
-    (peer,) = contest.peers
-    epoch = next(peer.names["epochs"])
-    peer.run(epochs=iter([epoch]))
-    seed = predecessor.seed_gen(MASTER, 1, 0)(1, epoch)
-    expect(torch.initial_seed() == seed, "the predecessor's torch seed")
-    expect(random.getstate() == random.Random(seed).getstate(), "the predecessor's Python seed")
+    (baseline,) = contest.baselines
+    epoch = next(baseline.names["epochs"])
+    baseline.run(epochs=iter([epoch]))
+    seed = fwr13y.seed_gen(MASTER, 1, 0)(1, epoch)
+    expect(torch.initial_seed() == seed, "fwr13y's torch seed")
+    expect(random.getstate() == random.Random(seed).getstate(), "fwr13y's Python seed")
 
 
 def _ours() -> Side:
@@ -66,13 +66,13 @@ def _ours() -> Side:
     return Side("fastseed.reseed", "reseed(1, next(epochs))", names)
 
 
-def against_predecessor(frames: int) -> Contest:
-    """The predecessor's call of the same name, from a stack of the same depth."""
-    old = predecessor.seeder()
+def against_fwr13y(frames: int) -> Contest:
+    """fwr13y's call of the same name, from a stack of the same depth."""
+    old = fwr13y.seeder()
     old.init(MASTER, 1, 0)
     names = {"reseed": old.reseed, "epochs": itertools.count()}
-    peer = Side(predecessor.LABEL, "reseed(1, next(epochs))", names)
-    return Contest(_ours(), (peer,), _check_predecessor, frames=frames)
+    baseline = Side(fwr13y.LABEL, "reseed(1, next(epochs))", names)
+    return Contest(_ours(), (baseline,), _check_fwr13y, frames=frames)
 
 
 def against_by_hand() -> Contest:
@@ -81,29 +81,29 @@ def against_by_hand() -> Contest:
     return Contest(_ours(), (Side("by hand", BY_HAND, names),), _check_reseed)
 
 
-def init_against_predecessor() -> Contest:
-    """The predecessor's ``init`` remembers three numbers; ours finds out where the job is."""
-    old = predecessor.seeder()
+def init_against_fwr13y() -> Contest:
+    """fwr13y's ``init`` stores three numbers; fastseed's finds where the job is."""
+    old = fwr13y.seeder()
 
     def check(contest: Contest) -> None:
-        for side, module in ((contest.ours, fastseed), (contest.peers[0], old)):
+        for side, module in ((contest.fastseed, fastseed), (contest.baselines[0], old)):
             side.run()
             expect(module.get_master_seed() == MASTER, f"the master seed of {side.label}")
 
     def side(label: str, module: Any) -> Side:
         return Side(label, f"init({MASTER}, 1, 0)", {"init": module.init})
 
-    peer = side(predecessor.LABEL, old)
-    return Contest(side("fastseed.init", fastseed), (peer,), check)
+    baseline = side(fwr13y.LABEL, old)
+    return Contest(side("fastseed.init", fastseed), (baseline,), check)
 
 
 def cases() -> list[Case]:
     """The rows of this module."""
-    shallow, deep = (functools.partial(against_predecessor, frames) for frames in (SHALLOW, DEEP))
+    shallow, deep = (functools.partial(against_fwr13y, frames) for frames in (SHALLOW, DEEP))
     name = "reseed/cpu/3-generators"
     return [
-        Case(name, f"fwr13y, {SHALLOW} frames deep", 30, shallow),
+        Case(name, f"fwr13y, {SHALLOW} frames deep", 20, shallow),
         Case(name, f"fwr13y, {DEEP} frames deep", None, deep),
         Case(name, "three seed calls by hand", None, against_by_hand),
-        Case("init/cpu/1", "fwr13y", None, init_against_predecessor),
+        Case("init/cpu/1", "fwr13y", None, init_against_fwr13y),
     ]

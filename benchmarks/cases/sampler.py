@@ -36,46 +36,46 @@ def _is_order(numbers: torch.Tensor, n: int, what: str) -> None:
 
 
 def _first_of_randperm(contest: Contest) -> None:
-    sampler = contest.ours.names["sampler"]
-    expect(contest.ours.run() == sampler.index(0), "the first index")
-    for peer in contest.peers:
-        expect(0 <= peer.run() < peer.names["n"], "torch's first index")
+    sampler = contest.fastseed.names["sampler"]
+    expect(contest.fastseed.run() == sampler.index(0), "the first index")
+    for baseline in contest.baselines:
+        expect(0 <= baseline.run() < baseline.names["n"], "torch's first index")
 
 
 def first_index(n: int, by_torch: int) -> Contest:
     """Ours of n; torch's, which has to make all of them, of as many as a run has time for."""
     names = {"sampler": some_sampler(n), "next": next, "iter": iter}
-    ours = Side("ShuffleSampler", "next(iter(sampler))", names)
-    peer = Side("torch.randperm", "int(torch.randperm(n)[0])", {"torch": torch, "n": by_torch})
-    return Contest(ours, (peer,), _first_of_randperm)
+    side = Side("ShuffleSampler", "next(iter(sampler))", names)
+    baseline = Side("torch.randperm", "int(torch.randperm(n)[0])", {"torch": torch, "n": by_torch})
+    return Contest(side, (baseline,), _first_of_randperm)
 
 
 def _any_index(contest: Contest) -> None:
-    sampler, n = contest.ours.names["sampler"], contest.ours.names["sampler"].n
-    j = contest.ours.run()
-    i = contest.ours.names["i"]
+    sampler, n = contest.fastseed.names["sampler"], contest.fastseed.names["sampler"].n
+    j = contest.fastseed.run()
+    i = contest.fastseed.names["i"]
     expect(j == int(sampler.indices(i, i + 1)) and sampler.position(j) == i, "an index of many")
-    expect(0 <= contest.peers[0].run() < n, "a random number")
+    expect(0 <= contest.baselines[0].run() < n, "a random number")
 
 
 def one_index(n: int) -> Contest:
-    """Any index of an epoch; the peer draws a number, which is no part of an order."""
-    ours = Side("index", "sampler.index(i)", {"sampler": some_sampler(n), "i": n // 3})
-    peer = Side("torch.randint", "int(torch.randint(n, (1,)))", {"torch": torch, "n": n})
-    return Contest(ours, (peer,), _any_index)
+    """Any index of an epoch; the baseline draws a number, which is no part of an order."""
+    side = Side("index", "sampler.index(i)", {"sampler": some_sampler(n), "i": n // 3})
+    baseline = Side("torch.randint", "int(torch.randint(n, (1,)))", {"torch": torch, "n": n})
+    return Contest(side, (baseline,), _any_index)
 
 
 # ---------------------------------------------------------------------------- a whole epoch
 
 
 def _whole(contest: Contest) -> None:
-    out, n = contest.ours.names["out"], contest.ours.names["sampler"].n
-    for side in (contest.ours, *contest.peers):
+    out, n = contest.fastseed.names["out"], contest.fastseed.names["sampler"].n
+    for side in (contest.fastseed, *contest.baselines):
         out.fill_(0)
         side.run()
         _is_order(out, n, side.label)
-    contest.ours.run()
-    sampler = contest.ours.names["sampler"]
+    contest.fastseed.run()
+    sampler = contest.fastseed.names["sampler"]
     expect(all(int(out[i]) == sampler.index(i) for i in (0, n // 2, n - 1)), "our order")
 
 
@@ -83,17 +83,17 @@ def whole_epoch(n: int, threads: int) -> Contest:
     """Into memory that exists, both."""
     out = torch.zeros(n, dtype=torch.int64)
     names = {"sampler": some_sampler(n), "out": out}
-    ours = Side("ShuffleSampler", "sampler.indices(out=out)", names, threads)
-    theirs = {"torch": torch, "n": n, "out": out}
-    peer = Side("torch.randperm", "torch.randperm(n, out=out)", theirs, threads)
-    return Contest(ours, (peer,), _whole)
+    side = Side("ShuffleSampler", "sampler.indices(out=out)", names, threads)
+    others = {"torch": torch, "n": n, "out": out}
+    baseline = Side("torch.randperm", "torch.randperm(n, out=out)", others, threads)
+    return Contest(side, (baseline,), _whole)
 
 
 # ---------------------------------------------------------------------------- iteration
 
 
 def _sides_share(contest: Contest) -> None:
-    for side in (contest.ours, *contest.peers):
+    for side in (contest.fastseed, *contest.baselines):
         found: list[int] = list(iter(side.names["sampler"]))
         expect(len(found) == len(side.names["sampler"]), f"as many as {side.label} says")
         expect(len(set(found)) == len(found), f"{side.label} repeats none")
@@ -103,11 +103,11 @@ def _sides_share(contest: Contest) -> None:
 def iteration(n: int, world_size: int) -> Contest:
     """All indices of one rank, as ints."""
     names = {"sampler": some_sampler(n, rank=0, world_size=world_size)}
-    theirs = {"sampler": DistributedSampler(range(n), world_size, 0, seed=MASTER)}
+    others = {"sampler": DistributedSampler(range(n), world_size, 0, seed=MASTER)}
     statement = "for index in sampler: pass"
     return Contest(
         Side("ShuffleSampler", statement, names),
-        (Side("DistributedSampler", statement, theirs),),
+        (Side("DistributedSampler", statement, others),),
         _sides_share,
     )
 
@@ -118,8 +118,8 @@ def iteration(n: int, world_size: int) -> Contest:
 def cases() -> list[Case]:
     """The rows of this module.
 
-    ``torch.randperm(10**9)`` takes a minute and 8 GB: the peer of the first row makes an order of a
-    hundredth of that.
+    ``torch.randperm(10**9)`` takes a minute and 8 GB: the baseline of the first row makes an order
+    of a hundredth of that.
     """
     first = functools.partial(first_index, BILLION, BILLION // 100)
     all_cores = machine.cores()

@@ -28,9 +28,9 @@ for i in indices:
     dataset[i]
 """
 AND_BACK = f"""\
-held = random.getstate(), np.random.get_state(), torch.get_rng_state()
+kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
 {BY_HAND}
-random.setstate(held[0]); np.random.set_state(held[1]); torch.set_rng_state(held[2])
+random.setstate(kept[0]); np.random.set_state(kept[1]); torch.set_rng_state(kept[2])
 """
 NEW_TORCH = "for i in indices: torch.Generator().manual_seed(i)"
 NEW_NUMPY = "for i in indices: np.random.default_rng((42, 1, 7, i))"
@@ -87,9 +87,9 @@ class _Check(Nothing):
 
 
 def _check_globals(contest: Contest) -> None:
-    fetched = contest.ours.run(data=per_sample(_Check()))
+    fetched = contest.fastseed.run(data=per_sample(_Check()))
     expect(fetched == INDICES, "the samples")
-    for side in contest.peers:
+    for side in contest.baselines:
         side.run()
 
 
@@ -101,35 +101,35 @@ def globals_against_by_hand(main: bool) -> Contest:
     """The three global generators; in the main process they also come back after a batch."""
     fastseed.init(MASTER, 1, 0)
     names = {"data": per_sample(Nothing()), "indices": INDICES}
-    ours = Side("fastseed.data.per_sample", "data.__getitems__(indices)", names)
-    peer = Side("by hand", AND_BACK if main else BY_HAND, _names())
+    side = Side("fastseed.data.per_sample", "data.__getitems__(indices)", names)
+    baseline = Side("by hand", AND_BACK if main else BY_HAND, _names())
     context = _in_the_main_process if main else _in_a_worker
-    return Contest(ours, (peer,), _check_globals, context=context)
+    return Contest(side, (baseline,), _check_globals, context=context)
 
 
 def generator_against_new(kind: str) -> Contest:
     """A generator of the sample's own, against one that the data set would make for itself."""
     fastseed.init(MASTER, 1, 0)
     data = per_sample(Given(), generator=kind, method="take")
-    ours = Side(
+    side = Side(
         f"per_sample(generator={kind!r})",
         "data.__getitems__(indices)",
         {"data": data, "indices": INDICES},
     )
     statement = {"torch": NEW_TORCH, "numpy": NEW_NUMPY}[kind]
-    peer = Side("a new generator by hand", statement, _names())
+    baseline = Side("a new generator by hand", statement, _names())
 
     def check(contest: Contest) -> None:
-        for index, rng in zip(INDICES, contest.ours.run(), strict=True):
+        for index, rng in zip(INDICES, contest.fastseed.run(), strict=True):
             key = _key("sample", index)
             if kind == "torch":
                 expect(rng.initial_seed() == key & (2**64 - 1), "torch's seed")
             else:
                 expected = np.random.default_rng(key).bit_generator.state
                 expect(rng.bit_generator.state == expected, "NumPy's state")
-        contest.peers[0].run()
+        contest.baselines[0].run()
 
-    return Contest(ours, (peer,), check, context=_in_a_worker)
+    return Contest(side, (baseline,), check, context=_in_a_worker)
 
 
 def cases() -> list[Case]:

@@ -12,65 +12,43 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed._backend import derive_ops, native
+from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
 
 from .. import machine
+from ..baselines import fwr13y, numpy_bits, random123
 from ..case import Case, Contest, Side, Unavailable, expect
-from ..peers import numpy_bits, predecessor, random123
 
 MASTER, NAME, EPOCH = 42, "bench", 7
 
-INTO = f"derive_seeds(n, name={NAME!r}, task=1, epoch={EPOCH}, out=out)"
-FRESH = f"derive_seeds(n, name={NAME!r}, task=1, epoch={EPOCH})"
+INTO = f"derive_seeds({NAME!r}, n, task=1, epoch={EPOCH}, out=out)"
+FRESH = f"derive_seeds({NAME!r}, n, task=1, epoch={EPOCH})"
 
 
 # ---------------------------------------------------------------------------- one seed
 
 
-def _against_seed_gen(ours: Side) -> Contest:
-    names = {"seed_gen": predecessor.seed_gen(MASTER, 1, 0), "epochs": itertools.count()}
-    peer = Side(predecessor.LABEL, "seed_gen(1, next(epochs))", names)
+def _against_seed_gen(side: Side) -> Contest:
+    names = {"seed_gen": fwr13y.seed_gen(MASTER, 1, 0), "epochs": itertools.count()}
+    baseline = Side(fwr13y.LABEL, "seed_gen(1, next(epochs))", names)
 
     def check(contest: Contest) -> None:
-        epoch = next(contest.ours.names["epochs"])
+        epoch = next(contest.fastseed.names["epochs"])
         scope = philox.scope_key(MASTER, 1, epoch, 0)
         name = philox.name_key(scope, philox.name_words("torch.cpu"))
         key = philox.stream_key(name, 0, 0, 0)
-        low = contest.ours.run(epochs=iter([epoch])) & (2**64 - 1)
+        low = contest.fastseed.run(epochs=iter([epoch])) & (2**64 - 1)
         expect(low == key & (2**64 - 1), "the seed of torch.cpu")
-        expect(0 <= peer.run() < 2**31, "the predecessor's seed")
+        expect(0 <= baseline.run() < 2**31, "fwr13y's seed")
 
-    return Contest(ours, (peer,), check)
+    return Contest(side, (baseline,), check)
 
 
 def one_seed() -> Contest:
-    """The public look-up, which checks its arguments."""
+    """One call of the public function, which checks its arguments."""
     seeder = fastseed.Seeder(MASTER, 1, 0)
-    names = {"seed": seeder.seed, "epochs": itertools.count()}
+    names = {"seed": seeder.derive_seed, "epochs": itertools.count()}
     return _against_seed_gen(Side("seed", "seed('torch.cpu', task=1, epoch=next(epochs))", names))
-
-
-def one_key_raw() -> Contest:
-    """The three steps of the derivation in turn, as the library takes them, in Python."""
-    names = {
-        "stream_key": derive_ops.stream_key, "name_key": derive_ops.name_key, "scope_key": derive_ops.scope_key,
-        "master": MASTER, "name": derive_ops.name_words("torch.cpu"), "epochs": itertools.count(),
-    }  # fmt: skip
-    statement = "stream_key(name_key(scope_key(master, 1, next(epochs), 0), name), 0, 0, 0)"
-    return _against_seed_gen(Side("stream_key", statement, names))
-
-
-def one_seed_native() -> Contest:
-    """The one native call that the public look-up makes: all blocks, arguments still checked."""
-    if native.generators is None:
-        raise Unavailable(f"there is no native code here: {native.missing}")
-    names = {
-        "seed": native.generators.seed, "master": MASTER,
-        "name": derive_ops.name_words("torch.cpu"), "epochs": itertools.count(),
-    }  # fmt: skip
-    statement = "seed(master, 1, next(epochs), 0, *name, 0, 0, 0)"
-    return _against_seed_gen(Side("native seed", statement, names))
 
 
 # ---------------------------------------------------------------------------- many seeds
@@ -93,9 +71,9 @@ def _expect_seeds(side: Side) -> None:
 
 
 def _check_against_numpy(contest: Contest) -> None:
-    _expect_seeds(contest.ours)
-    for peer in contest.peers:
-        numpy_bits.check(peer)
+    _expect_seeds(contest.fastseed)
+    for baseline in contest.baselines:
+        numpy_bits.check(baseline)
 
 
 def _ours(n: int, out: torch.Tensor | None, threads: int = 1) -> Side:
@@ -111,8 +89,8 @@ def _buffer(n: int) -> torch.Tensor:
 def against_numpy(kind: str, n: int) -> Contest:
     """Into memory that exists, both."""
     out = _buffer(n)
-    peers = numpy_bits.sides(kind, n, out.numpy())
-    return Contest(_ours(n, out), peers, _check_against_numpy)
+    baselines = numpy_bits.sides(kind, n, out.numpy())
+    return Contest(_ours(n, out), baselines, _check_against_numpy)
 
 
 def fresh_against_numpy(kind: str, n: int) -> Contest:
@@ -137,15 +115,16 @@ def against_random123(n: int, simd: str | None = None) -> Contest:
     if simd is not None and simd not in derive_ops.simd_paths():
         raise Unavailable(f"this CPU, or this build, has no {simd} path")
     out = _buffer(n)
-    name = derive_ops.name_key(derive_ops.scope_key(MASTER, 1, EPOCH, 0), derive_ops.name_words(NAME))
+    scope = derive_ops.scope_key(MASTER, 1, EPOCH, 0)
+    name = derive_ops.name_key(scope, derive_ops.name_words(NAME))
     rank_word = derive_ops.DOMAIN_STREAM << 24
-    peer = random123.side(*name, rank_word, 0, n, out.data_ptr())
+    baseline = random123.side(*name, rank_word, 0, n, out.data_ptr())
 
     def check(contest: Contest) -> None:
-        _expect_seeds(contest.ours)
-        _expect_seeds(Side(peer.label, peer.statement, {**peer.names, "out": out}))
+        _expect_seeds(contest.fastseed)
+        _expect_seeds(Side(baseline.label, baseline.statement, {**baseline.names, "out": out}))
 
-    return Contest(_ours(n, out), (peer,), check, context=functools.partial(_simd, simd))
+    return Contest(_ours(n, out), (baseline,), check, context=functools.partial(_simd, simd))
 
 
 def two_threads(n: int) -> Contest:
@@ -155,7 +134,7 @@ def two_threads(n: int) -> Contest:
     out = _buffer(n)
 
     def check(contest: Contest) -> None:
-        for side in (contest.ours, *contest.peers):
+        for side in (contest.fastseed, *contest.baselines):
             _expect_seeds(side)
 
     return Contest(_ours(n, out, threads=2), (_ours(n, out),), check)
@@ -185,9 +164,7 @@ def cases() -> list[Case]:
         for simd in ("avx2", "portable")
     ]  # fmt: skip
     return [
-        Case("seed/cpu/1", "fwr13y SeedGen", 50, one_seed),
-        Case("stream_key/cpu/1", "fwr13y SeedGen", 50, one_key_raw),
-        Case("seed_native/cpu/1", "fwr13y SeedGen", 50, one_seed_native),
+        Case("derive_seed/cpu/1", "fwr13y SeedGen", None, one_seed),
         *_bulk(one, "1e6"),
         *_bulk(many, "1e7"),
         *paths,

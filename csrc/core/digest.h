@@ -12,7 +12,7 @@ constexpr int kDigestRounds = 7;
 constexpr int kGroupBytes = 16;
 
 // The sum of the blocks' four words, each in 64 bits, and for how many groups these have room.
-constexpr int64_t kMostSummed = int64_t{1} << 32;
+constexpr int64_t kMaxGroupsPerSum = int64_t{1} << 32;
 struct WordSums {
   uint64_t w[4];
 };

@@ -61,7 +61,7 @@ struct Lanes32 {
   static FS_LANES Type mul(Type a, Type b) {
     return _mm256_mullo_epi32(a, b);
   }
-  static FS_LANES Type exor(Type a, Type b) {
+  static FS_LANES Type bit_xor(Type a, Type b) {
     return _mm256_xor_si256(a, b);
   }
   static FS_LANES Type shift30(Type a) {

@@ -59,7 +59,7 @@ struct Lanes32 {
   static FS_LANES Type mul(Type a, Type b) {
     return _mm512_mullo_epi32(a, b);
   }
-  static FS_LANES Type exor(Type a, Type b) {
+  static FS_LANES Type bit_xor(Type a, Type b) {
     return _mm512_xor_si512(a, b);
   }
   static FS_LANES Type shift30(Type a) {

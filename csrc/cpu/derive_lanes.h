@@ -67,14 +67,14 @@ struct Many {
   static FS_LANES Many mul(T a, const Many& b) {
     FS_EACH_GROUP(V::mul(a, b.v[g]));
   }
-  static FS_LANES Many upper(const Many& a) {
-    FS_EACH_GROUP(V::upper(a.v[g]));
+  static FS_LANES Many shift_right_32(const Many& a) {
+    FS_EACH_GROUP(V::shift_right_32(a.v[g]));
   }
-  static FS_LANES Many exor(const Many& a, T b) {
-    FS_EACH_GROUP(V::exor(a.v[g], b));
+  static FS_LANES Many bit_xor(const Many& a, T b) {
+    FS_EACH_GROUP(V::bit_xor(a.v[g], b));
   }
-  static FS_LANES Many exor3(const Many& a, const Many& b, T c) {
-    FS_EACH_GROUP(V::exor3(a.v[g], b.v[g], c));
+  static FS_LANES Many xor3(const Many& a, const Many& b, T c) {
+    FS_EACH_GROUP(V::xor3(a.v[g], b.v[g], c));
   }
   static FS_LANES Many join(const Many& low, const Many& high) {
     FS_EACH_GROUP(V::join(low.v[g], high.v[g]));
@@ -93,32 +93,32 @@ template <bool kBoth, class V, class M>
 FS_LANES Halves<M> philox_lanes(const Rounds<V>& k, const M& x) {
   constexpr int kLast = kPhiloxRounds - 1;
   M p0 = M::mul(k.m0, x);  // round 0
-  M c2 = M::exor(M::upper(p0), k.k1[0]);
+  M c2 = M::bit_xor(M::shift_right_32(p0), k.k1[0]);
   M c3 = p0;
   M p1 = M::mul(k.m1, c2);  // round 1
-  M c0 = M::exor(M::upper(p1), k.k0[1]);
+  M c0 = M::bit_xor(M::shift_right_32(p1), k.k0[1]);
   M c1 = p1;
-  c2 = M::exor(c3, k.k1[1]);
+  c2 = M::bit_xor(c3, k.k1[1]);
   p0 = M::mul(k.m0, c0);  // round 2
   p1 = M::mul(k.m1, c2);
-  c0 = M::exor3(M::upper(p1), c1, k.k0[2]);
+  c0 = M::xor3(M::shift_right_32(p1), c1, k.k0[2]);
   c1 = p1;
-  c2 = M::exor(M::upper(p0), k.k1[2]);
+  c2 = M::bit_xor(M::shift_right_32(p0), k.k1[2]);
   c3 = p0;
   _Pragma("GCC unroll 8") for (int r = 3; r < kLast; ++r) {
     p0 = M::mul(k.m0, c0);
     p1 = M::mul(k.m1, c2);
-    c0 = M::exor3(M::upper(p1), c1, k.k0[r]);
+    c0 = M::xor3(M::shift_right_32(p1), c1, k.k0[r]);
     c1 = p1;
-    c2 = M::exor3(M::upper(p0), c3, k.k1[r]);
+    c2 = M::xor3(M::shift_right_32(p0), c3, k.k1[r]);
     c3 = p0;
   }
   p1 = M::mul(k.m1, c2);
   Halves<M> out;
-  out.lo = M::join(M::exor3(M::upper(p1), c1, k.k0[kLast]), p1);
+  out.lo = M::join(M::xor3(M::shift_right_32(p1), c1, k.k0[kLast]), p1);
   if (kBoth) {
     p0 = M::mul(k.m0, c0);
-    out.hi = M::join(M::exor3(M::upper(p0), c3, k.k1[kLast]), p0);
+    out.hi = M::join(M::xor3(M::shift_right_32(p0), c3, k.k1[kLast]), p0);
   } else {
     out.hi = out.lo;
   }
@@ -145,7 +145,7 @@ FS_LANES void groups(const Rounds<V>& k, typename V::Type tweak, typename V::Typ
                      uint64_t* out) {
   Many<V, kGroups> x;
   for (int g = 0; g < kGroups; ++g) {
-    x.v[g] = V::exor(index, tweak);
+    x.v[g] = V::bit_xor(index, tweak);
     index = V::add(index, V::set(V::kLanes));
   }
   store<V, kBoth, kStream>(out, philox_lanes<kBoth>(k, x));
@@ -283,7 +283,7 @@ FS_LANES void lanes_init(const uint32_t* seeds, uint32_t* const* states, uint32_
   for (int j = 0; j < kMtWords; j += kLanes) {
     for (int i = 0; i < kLanes; ++i) {
       if (i + j > 0) {
-        word = W::add(W::mul(multiplier, W::exor(word, W::shift30(word))),
+        word = W::add(W::mul(multiplier, W::bit_xor(word, W::shift30(word))),
                       W::set(static_cast<uint32_t>(j + i)));
       }
       square[i] = word;

@@ -11,8 +11,8 @@
 namespace fastseed {
 namespace {
 
-constexpr int64_t kStaged = 256;   // groups that are put together before they are digested
-constexpr int64_t kLongRow = 128;  // longer ones are digested where they are
+constexpr int64_t kStagedGroups = 256;  // groups that are put together before they are digested
+constexpr int64_t kLongRow = 128;       // longer ones are digested where they are
 
 DigestGroups loop() {
 #if defined(__x86_64__)
@@ -72,26 +72,26 @@ class Stage {
  public:
   Stage(uint64_t key, DigestGroups add, uint64_t* total) : key_(key), add_(add), total_(total) {}
 
-  void put(uint64_t place, const uint8_t* bytes, int64_t n) {
+  void add(uint64_t place, const uint8_t* bytes, int64_t n) {
     const int64_t groups = row_groups(n), whole = n / 16;
-    if (place != place_ + static_cast<uint64_t>(held_) || held_ + groups > kStaged) {
+    if (place != place_ + static_cast<uint64_t>(count_) || count_ + groups > kStagedGroups) {
       flush();
       place_ = place;
     }
-    uint8_t* at = buffer_ + 16 * held_;
+    uint8_t* at = buffer_ + 16 * count_;
     for (int64_t k = 0; k < whole; ++k) {
       std::memcpy(at + 16 * k, bytes + 16 * k, 16);
     }
     if (whole < groups) {
       copy_part(at + 16 * whole, bytes + 16 * whole, n - 16 * whole);
     }
-    held_ += groups;
+    count_ += groups;
   }
 
   void flush() {
-    if (held_ > 0) {
-      add_(key_, place_, buffer_, held_, total_);
-      held_ = 0;
+    if (count_ > 0) {
+      add_(key_, place_, buffer_, count_, total_);
+      count_ = 0;
     }
   }
 
@@ -100,16 +100,16 @@ class Stage {
   DigestGroups add_;
   uint64_t* total_;
   uint64_t place_ = 0;
-  int64_t held_ = 0;
-  alignas(64) uint8_t buffer_[16 * kStaged];
+  int64_t count_ = 0;
+  alignas(64) uint8_t buffer_[16 * kStagedGroups];
 };
 
 }  // namespace
 
 void digest_groups_portable(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
                             uint64_t* total) {
-  for (int64_t at = 0; at < groups; at += kMostSummed) {
-    const int64_t end = std::min(groups, at + kMostSummed);
+  for (int64_t at = 0; at < groups; at += kMaxGroupsPerSum) {
+    const int64_t end = std::min(groups, at + kMaxGroupsPerSum);
     WordSums sums = {};
     for (int64_t i = at; i < end; ++i) {
       const uint64_t here = place + static_cast<uint64_t>(i);
@@ -153,7 +153,7 @@ void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t 
       left -= 16 * whole;
     }
     if (left > 0) {
-      stage.put(place, bytes, left);
+      stage.add(place, bytes, left);
     }
     i += n;
   }

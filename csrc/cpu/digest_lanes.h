@@ -12,7 +12,7 @@
 namespace fastseed {
 namespace {
 
-constexpr unsigned kAhead = 8192;  // bytes; measured: 5% of what comes from memory
+constexpr unsigned kPrefetchDistance = 8192;  // bytes; measured: 5% of what comes from memory
 
 template <class V>
 struct Words {
@@ -33,22 +33,22 @@ FS_LANES void digest_lanes(const uint8_t* bytes, typename V::Type& k0,
   _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
     const uint8_t* from = bytes + 16 * V::kLanes * g;
     if (kSideBySide > 1) {  // a number, not a pointer: there may be nothing so far ahead
-      const uintptr_t ahead = reinterpret_cast<uintptr_t>(from) + kAhead;
+      const uintptr_t ahead = reinterpret_cast<uintptr_t>(from) + kPrefetchDistance;
       for (unsigned line = 0; line < 16 * V::kLanes; line += 64) {
         __builtin_prefetch(reinterpret_cast<const void*>(ahead + line));
       }
     }
     V::load(from, &x[g].c0, &x[g].c2);
-    x[g].c1 = V::upper(x[g].c0);
-    x[g].c3 = V::upper(x[g].c2);
+    x[g].c1 = V::shift_right_32(x[g].c0);
+    x[g].c3 = V::shift_right_32(x[g].c2);
     k[g] = k0;
     k0 = V::add(k0, step);
   }
   _Pragma("GCC unroll 16") for (int r = 0; r < kDigestRounds; ++r) {
     _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
       const T p0 = V::mul(m0, x[g].c0), p1 = V::mul(m1, x[g].c2);
-      x[g].c0 = V::exor3(V::upper(p1), x[g].c1, k[g]);
-      x[g].c2 = V::exor3(V::upper(p0), x[g].c3, k1[r]);
+      x[g].c0 = V::xor3(V::shift_right_32(p1), x[g].c1, k[g]);
+      x[g].c2 = V::xor3(V::shift_right_32(p0), x[g].c3, k1[r]);
       x[g].c1 = p1;
       x[g].c3 = p0;
       k[g] = V::add(k[g], w0);

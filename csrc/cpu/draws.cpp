@@ -40,16 +40,16 @@ struct Words {
   }
 };
 
-// What a draw is made with on this CPU.
+// The loops that this CPU runs for a distribution.
 template <class D>
-struct Tools {
+struct DrawKernels {
   const CpuPath& path;
   Convert<D> convert;
   RowWords row_words;
 };
 
 template <class D>
-Tools<D> tools() {
+DrawKernels<D> draw_kernels() {
   const CpuPath& path = cpu_path();
 #if defined(__x86_64__)
   static const bool with_server_instructions = __builtin_cpu_supports("avx512bw") &&
@@ -67,8 +67,8 @@ Tools<D> tools() {
 
 // Values first to last - 1 of the draw of `key` that begins at block `begin` of its stream.
 template <class D>
-void draw_run(const D& distribution, const Tools<D>& with, Key key, uint64_t begin, int64_t first,
-              int64_t last, typename D::Value* out) {
+void draw_run(const D& distribution, const DrawKernels<D>& kernels, Key key, uint64_t begin,
+              int64_t first, int64_t last, typename D::Value* out) {
   constexpr int64_t kEach = 4 / D::kWords;
   const int64_t end = (last + kEach - 1) / kEach;
   Words words;
@@ -86,12 +86,12 @@ void draw_run(const D& distribution, const Tools<D>& with, Key key, uint64_t beg
         std::memcpy(values + kEach * b, made, sizeof(made));
       }
     } else {
-      words.fill(with.path, key, place, blocks);
+      words.fill(kernels.path, key, place, blocks);
       if (to - from == blocks * kEach && blocks % kWide == 0) {
-        with.convert(distribution, key, place, words.w, blocks, out + (from - first));
+        kernels.convert(distribution, key, place, words.w, blocks, out + (from - first));
         continue;
       }
-      with.convert(distribution, key, place, words.w, words.widen<D>(blocks), values);
+      kernels.convert(distribution, key, place, words.w, words.widen<D>(blocks), values);
     }
     std::memcpy(out + (from - first), values + (from - block * kEach),
                 static_cast<size_t>(to - from) * sizeof(*out));
@@ -109,8 +109,8 @@ uint64_t block_of(const Streams& streams, int64_t row) {
 
 // Whole rows of few blocks, `length` values from block `skip` of each draw on.
 template <class D>
-void draw_rows(const D& distribution, const Tools<D>& with, const Streams& streams, uint64_t skip,
-               int64_t length, int64_t first, int64_t last, typename D::Value* out) {
+void draw_rows(const D& distribution, const DrawKernels<D>& kernels, const Streams& streams,
+               uint64_t skip, int64_t length, int64_t first, int64_t last, typename D::Value* out) {
   constexpr int64_t kEach = 4 / D::kWords;
   const int64_t per_row = (length + kEach - 1) / kEach;
   Words words;
@@ -121,16 +121,16 @@ void draw_rows(const D& distribution, const Tools<D>& with, const Streams& strea
     for (int64_t r = 0; r < rows; ++r) {
       firsts[r] = block_of(streams, row + r) + skip;
     }
-    with.row_words(streams.keys + 2 * row, firsts, rows, per_row, words.w);
+    kernels.row_words(streams.keys + 2 * row, firsts, rows, per_row, words.w);
     typename D::Value* to = out + (row - first) * length;
     const bool whole = per_row * kEach == length;
     typename D::Value* made = whole ? to : values;
     // As if of one stream: right unless a word was rejected, which only narrow integers say.
     constexpr bool each = kRetries<D> && D::kWords == 2;
-    if (each || !with.convert(distribution, Key{0, 0}, 0, words.w, rows * per_row, made)) {
+    if (each || !kernels.convert(distribution, Key{0, 0}, 0, words.w, rows * per_row, made)) {
       for (int64_t r = 0; r < rows; ++r) {
-        with.convert(distribution, key_of(streams, row + r), firsts[r], words.w + 4 * r * per_row,
-                     per_row, made + r * per_row * kEach);
+        kernels.convert(distribution, key_of(streams, row + r), firsts[r],
+                        words.w + 4 * r * per_row, per_row, made + r * per_row * kEach);
       }
     }
     for (int64_t r = 0; r < rows && !whole; ++r) {
@@ -147,7 +147,7 @@ template <class D>
 void launch_draw(const D& distribution, const Streams& streams, const Layout& layout, int64_t begin,
                  int64_t end, typename D::Value* out) {
   constexpr int64_t kEach = 4 / D::kWords;
-  const Tools<D> with = tools<D>();
+  const DrawKernels<D> kernels = draw_kernels<D>();
   const bool short_rows = layout.runs == 1 && layout.offset % kEach == 0 &&
                           layout.length <= kShortRow * kEach && streams.count > 1;
   for (int64_t at = begin; at < end;) {
@@ -155,7 +155,7 @@ void launch_draw(const D& distribution, const Streams& streams, const Layout& la
     const int64_t skip = at % layout.length;
     const int64_t whole_rows = (end - at) / layout.length;
     if (short_rows && skip == 0 && whole_rows > 1) {
-      draw_rows(distribution, with, streams, static_cast<uint64_t>(layout.offset / kEach),
+      draw_rows(distribution, kernels, streams, static_cast<uint64_t>(layout.offset / kEach),
                 layout.length, run, run + whole_rows, out + at);
       at += whole_rows * layout.length;
       continue;
@@ -163,8 +163,8 @@ void launch_draw(const D& distribution, const Streams& streams, const Layout& la
     const int64_t row = run / layout.runs;
     const int64_t count = end - at < layout.length - skip ? end - at : layout.length - skip;
     const int64_t first = layout.start(run % layout.runs) + skip;
-    draw_run(distribution, with, key_of(streams, row), block_of(streams, row), first, first + count,
-             out + at);
+    draw_run(distribution, kernels, key_of(streams, row), block_of(streams, row), first,
+             first + count, out + at);
     at += count;
   }
 }

@@ -26,14 +26,14 @@ struct Avx2Words {
   static FS_LANES Type mul(Type a, Type b) {
     return _mm256_mul_epu32(a, b);
   }
-  static FS_LANES Type upper(Type a) {
+  static FS_LANES Type shift_right_32(Type a) {
     return _mm256_srli_epi64(a, 32);
   }
-  static FS_LANES Type exor(Type a, Type b) {
+  static FS_LANES Type bit_xor(Type a, Type b) {
     return _mm256_xor_si256(a, b);
   }
-  static FS_LANES Type exor3(Type a, Type b, Type c) {
-    return exor(a, exor(b, c));
+  static FS_LANES Type xor3(Type a, Type b, Type c) {
+    return bit_xor(a, bit_xor(b, c));
   }
 };
 

@@ -32,13 +32,13 @@ struct Avx512Words {
   static FS_LANES Type mul(Type a, Type b) {
     return _mm512_mul_epu32(a, b);
   }
-  static FS_LANES Type upper(Type a) {
+  static FS_LANES Type shift_right_32(Type a) {
     return _mm512_srli_epi64(a, 32);
   }
-  static FS_LANES Type exor(Type a, Type b) {
+  static FS_LANES Type bit_xor(Type a, Type b) {
     return _mm512_xor_si512(a, b);
   }
-  static FS_LANES Type exor3(Type a, Type b, Type c) {
+  static FS_LANES Type xor3(Type a, Type b, Type c) {
     return _mm512_ternarylogic_epi64(a, b, c, 0x96);
   }
 };

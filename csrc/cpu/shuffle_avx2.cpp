@@ -23,7 +23,7 @@ struct Lanes256 : Avx2Words {
     return _mm256_sub_epi64(a, b);
   }
   // Of a < 2^32, and of b that is below 2^32 too, or has wrapped around from 0.
-  static FS_LANES Type least(Type a, Type b) {
+  static FS_LANES Type min(Type a, Type b) {
     return _mm256_min_epu32(a, b);
   }
   static FS_LANES bool any_from(Type a, int64_t n) {

@@ -22,7 +22,7 @@ struct Lanes512 : Avx512Words {
   static FS_LANES Type subtract(Type a, Type b) {
     return _mm512_sub_epi64(a, b);
   }
-  static FS_LANES Type least(Type a, Type b) {
+  static FS_LANES Type min(Type a, Type b) {
     return _mm512_min_epu64(a, b);
   }
   static FS_LANES bool any_from(Type a, int64_t n) {

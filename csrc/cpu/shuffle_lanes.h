@@ -52,37 +52,37 @@ FS_LANES void feistel(const LaneKeys<V>& k, int r, const Side<V, kGroups>& from,
   }
   FS_EACH_GROUP {
     const T p0 = V::mul(k.m0, from.v[g]);
-    c2[g] = V::exor(V::upper(p0), k.k1[0]);
+    c2[g] = V::bit_xor(V::shift_right_32(p0), k.k1[0]);
     c3[g] = p0;
   }
   FS_EACH_GROUP {
     const T p1 = V::mul(k.m1, c2[g]);
-    c0[g] = V::exor(V::upper(p1), k.k0[1]);
+    c0[g] = V::bit_xor(V::shift_right_32(p1), k.k0[1]);
     c1[g] = p1;
-    c2[g] = V::exor(c3[g], k.second[r]);
+    c2[g] = V::bit_xor(c3[g], k.second[r]);
   }
   FS_EACH_GROUP {
     const T p0 = V::mul(k.m0, c0[g]), p1 = V::mul(k.m1, c2[g]);
-    c0[g] = V::exor3(V::upper(p1), c1[g], k.k0[2]);
-    c2[g] = V::exor(V::upper(p0), k.third[r]);
+    c0[g] = V::xor3(V::shift_right_32(p1), c1[g], k.k0[2]);
+    c2[g] = V::bit_xor(V::shift_right_32(p0), k.third[r]);
     c1[g] = p1;
     c3[g] = p0;
   }
   _Pragma("GCC unroll 8") for (int p = 3; p < kPhiloxRounds - 1; ++p) {
     FS_EACH_GROUP {
       const T p0 = V::mul(k.m0, c0[g]), p1 = V::mul(k.m1, c2[g]);
-      c0[g] = V::exor3(V::upper(p1), c1[g], k.k0[p]);
-      c2[g] = V::exor3(V::upper(p0), c3[g], k.k1[p]);
+      c0[g] = V::xor3(V::shift_right_32(p1), c1[g], k.k0[p]);
+      c2[g] = V::xor3(V::shift_right_32(p0), c3[g], k.k1[p]);
       c1[g] = p1;
       c3[g] = p0;
     }
   }
   FS_EACH_GROUP {
     const T w1 = V::mul(k.m1, c2[g]);
-    const T w0 = V::exor3(V::upper(w1), c1[g], k.k0[kPhiloxRounds - 1]);
-    const T low = V::upper(V::mul(w0, m));
-    const T sum = V::add(to.v[g], V::upper(V::add(V::mul(w1, m), low)));
-    to.v[g] = V::least(sum, V::subtract(sum, m));  // which has wrapped around where sum < m
+    const T w0 = V::xor3(V::shift_right_32(w1), c1[g], k.k0[kPhiloxRounds - 1]);
+    const T low = V::shift_right_32(V::mul(w0, m));
+    const T sum = V::add(to.v[g], V::shift_right_32(V::add(V::mul(w1, m), low)));
+    to.v[g] = V::min(sum, V::subtract(sum, m));  // which has wrapped around where sum < m
   }
 }
 

@@ -1,5 +1,5 @@
 // The operators on CUDA devices: arguments checked, then one launch on the current stream. Nothing
-// waits for the device, so that a graph may capture them. Schemas are in ops.cpp and ops_draws.cpp.
+// waits for the device, so that a graph may capture them. Schemas are in schemas.cpp.
 #if !defined(USE_CUDA)
 #define USE_CUDA  // torch's header then declares aoti_torch_get_current_cuda_stream
 #endif
@@ -49,6 +49,7 @@ struct Cuda {
     const Layout layout =
         layout_of(out.numel(), streams.count, part.sizes, part.strides, part.offset, op);
     return [=, &out](const auto& distribution, auto* data) {
+      mark_written(out);
       const OnDevice device(out);
       launch_draw_cuda(distribution, streams, layout, data, device.stream());
     };
@@ -72,14 +73,10 @@ StreamAt stream_at(const Tensor& scope, Name name, int64_t rank_word, int64_t wo
                   static_cast<uint32_t>(worker)};
 }
 
-void check_seeds(const Tensor& out, const char* op) {
-  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.is_contiguous(),
-                  "fastseed.", op, ": out must be contiguous torch.uint64 of shape (n,)");
-}
-
 void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
                  int64_t start) {
   check_keys(out, "derive_keys");
+  mark_written(out);
   const OnDevice device(out);
   launch_derive_keys_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
                           out.size(0), words_of(out), device.stream());
@@ -89,6 +86,7 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int
                     int64_t rank_word, int64_t worker, int64_t start) {
   check_keys(out, "derive_keys_at");
   check_scope(scope, out, "derive_keys_at");
+  mark_written(out);
   const OnDevice device(out);
   launch_derive_keys_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
                           static_cast<uint64_t>(start), out.size(0), words_of(out),
@@ -98,6 +96,7 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int
 void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
                   int64_t start) {
   check_seeds(out, "derive_seeds");
+  mark_written(out);
   const OnDevice device(out);
   launch_derive_seeds_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
                            out.size(0), words_of(out), device.stream());
@@ -107,6 +106,7 @@ void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo, in
                      int64_t rank_word, int64_t worker, int64_t start) {
   check_seeds(out, "derive_seeds_at");
   check_scope(scope, out, "derive_seeds_at");
+  mark_written(out);
   const OnDevice device(out);
   launch_derive_seeds_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
                            static_cast<uint64_t>(start), out.size(0), words_of(out),
@@ -116,6 +116,8 @@ void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo, in
 void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
                     int64_t rank_word, int64_t worker, int64_t start) {
   check_reseed(keys, positions, "reseed_streams");
+  mark_written(keys);
+  mark_written(positions);
   const OnDevice device(keys);
   launch_reseed_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
                      keys.size(0), words_of(keys), longs_of(positions), device.stream());
@@ -124,8 +126,9 @@ void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, in
 void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
                        int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
                        int64_t start) {
-  check_reseed(keys, positions, "reseed_streams_at");
-  check_scope(scope, keys, "reseed_streams_at");
+  check_reseed_at(keys, positions, scope, "reseed_streams_at");
+  mark_written(keys);
+  mark_written(positions);
   const OnDevice device(keys);
   launch_reseed_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
                      static_cast<uint64_t>(start), keys.size(0), words_of(keys),
@@ -135,6 +138,8 @@ void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor
 void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
                          std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
   check_reseed_from(keys, positions, seeds, indices);
+  mark_written(keys);
+  mark_written(positions);
   const OnDevice device(keys);
   launch_reseed_from_cuda(words_of(seeds), indices.has_value() ? longs_of(*indices) : nullptr,
                           name_of(name_lo, name_hi), keys.size(0), words_of(keys),
@@ -143,11 +148,13 @@ void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tens
 
 void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start, int64_t stride) {
   const ShuffleJob job = shuffle_job(out, lo, hi, n, start, stride);
+  mark_written(out);
   const OnDevice device(out);
   launch_shuffle_cuda(job.shuffle, job.at, job.out, device.stream());
 }
 
-// The plan is in the device's memory too: see launch_digest_cuda. What it says is not checked.
+// The plan is in the device's memory too (see launch_digest_cuda), where its addresses cannot be
+// checked without waiting for the device: fastseed/debug/tensor_digest.py is its only caller.
 void digest_tiles(const Tensor& sums, const Tensor& plan, int64_t tiles) {
   STD_TORCH_CHECK(plan.scalar_type() == Dtype::Long && plan.dim() == 2 &&
                       plan.size(1) == kDigestColumns && plan.is_contiguous() &&
@@ -158,6 +165,8 @@ void digest_tiles(const Tensor& sums, const Tensor& plan, int64_t tiles) {
       sums.scalar_type() == Dtype::UInt64 && sums.dim() == 2 && sums.size(0) == plan.size(0) &&
           sums.size(1) == 2 && sums.is_contiguous(),
       "fastseed.digest: sums must be a contiguous tensor of shape (n, 2), torch.uint64");
+  check_memory(plan, "digest", "plan");
+  check_memory(sums, "digest", "sums");
   STD_TORCH_CHECK(tiles >= 0, "fastseed.digest: tiles must be 0 or more, got ", tiles);
   const OnDevice device(sums);
   launch_digest_cuda(longs_of(plan), plan.size(0), tiles, words_of(sums), device.stream());

@@ -1,9 +1,6 @@
 // The registered operators, behind LibTorch's stable ABI: this file compiles in seconds, uses no
 // CPython symbol, and one binary of it serves every torch from 2.10.
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/core/ScalarType.h>
-#include <torch/headeronly/util/Exception.h>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -11,11 +8,10 @@
 
 #include "../cpu/derive.h"
 #include "parallel.h"
+#include "tensor_checks.h"
 
 namespace fastseed {
 namespace {
-
-using torch::stable::Tensor;
 
 // Below this a second thread costs more than it brings (about 20 microseconds of work).
 constexpr int64_t kGrain = 1 << 15;
@@ -25,9 +21,9 @@ constexpr int64_t kGrain = 1 << 15;
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 void check_out(const Tensor& out, const char* op, int64_t words) {
-  STD_TORCH_CHECK(out.scalar_type() == torch::headeronly::ScalarType::UInt64, "fastseed.", op,
+  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64, "fastseed.", op,
                   ": out must be a tensor of torch.uint64");
-  STD_TORCH_CHECK(out.is_contiguous(), "fastseed.", op, ": out must be contiguous");
+  check_memory(out, op, "out");
   STD_TORCH_CHECK(words == 1 ? out.dim() == 1 : out.dim() == 2 && out.size(1) == words, "fastseed.",
                   op, ": out must be of shape ", words == 1 ? "(n,)" : "(n, 2)");
 }
@@ -43,6 +39,7 @@ void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_wor
                  int64_t start) {
   check_out(out, "derive_keys", 2);
   const Stream stream = stream_of(key, tweak, rank_word, worker);
+  mark_written(out);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_keys(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -54,6 +51,7 @@ void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_wo
                   int64_t start) {
   check_out(out, "derive_seeds", 1);
   const Stream stream = stream_of(key, tweak, rank_word, worker);
+  mark_written(out);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_seeds(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -65,8 +63,9 @@ void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_wo
 // changes, so its answer is not looked at.
 void advise_huge_pages(const Tensor& out) {
 #if defined(__linux__)
+  check_memory(out, "advise_huge_pages", "out");
   const uintptr_t begin = reinterpret_cast<uintptr_t>(out.data_ptr());
-  const uintptr_t end = begin + static_cast<uintptr_t>(out.numel()) * sizeof(uint64_t);
+  const uintptr_t end = begin + static_cast<uintptr_t>(bytes_of(out));
   const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t last = end / kHugePage * kHugePage;
   if (last > first) {

@@ -1,9 +1,6 @@
-// Digests of tensors, behind the stable ABI. Which memory is read is said by a plan, because one
-// call takes all the tensors of a model; fastseed/digest.py makes it and holds the tensors.
+// Digests of tensors, behind the stable ABI. One call takes all tensors of a model: row i of the
+// plan describes the rows of bytes to read from tensor i (see fastseed/debug/tensor_digest.py).
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/core/ScalarType.h>
-#include <torch/headeronly/util/Exception.h>
 
 #include <algorithm>
 #include <mutex>
@@ -11,14 +8,13 @@
 
 #include "../cpu/digest.h"
 #include "parallel.h"
+#include "tensor_checks.h"
 
 namespace fastseed {
 namespace {
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-
-constexpr int64_t kColumns = 7;
+constexpr int64_t kColumns = 7;  // of a plan: the key, and the six fields of DigestRows
+constexpr int64_t kMostBytes = int64_t{1} << 60;
 constexpr int64_t kGrain = 1 << 14;  // groups: 256 KiB, some ten microseconds
 
 struct Entry {
@@ -31,37 +27,57 @@ int64_t groups_of(const DigestRows& rows) {
   return rows.rows * row_groups(rows.row_bytes);
 }
 
-std::vector<Entry> read_plan(const Tensor& plan) {
-  STD_TORCH_CHECK(plan.scalar_type() == ScalarType::Long && plan.dim() == 2 &&
-                      plan.size(1) == kColumns && plan.is_contiguous(),
-                  "fastseed.digest: plan must be a contiguous tensor of shape (n, 7), torch.int64");
+// Whether rows that begin at the first element of `memory` lie within its storage.
+bool within(const DigestRows& rows, const Tensor& memory) {
+  if (rows.rows == 0 || rows.row_bytes == 0) {
+    return true;
+  }
+  const int64_t left = bytes_behind(memory) - rows.row_bytes;
+  return left >= 0 && rows.stride >= 0 && (rows.rows == 1 || rows.stride <= left / (rows.rows - 1));
+}
+
+std::vector<Entry> read_plan(const std::vector<Tensor>& memory, const Tensor& plan) {
+  STD_TORCH_CHECK(plan.scalar_type() == Dtype::Long && plan.dim() == 2 &&
+                      plan.size(1) == kColumns &&
+                      plan.size(0) == static_cast<int64_t>(memory.size()),
+                  "fastseed.digest: plan must be torch.int64 of shape (n, 7), one row for each of "
+                  "the n tensors of memory");
+  check_memory(plan, "digest", "plan");
   const int64_t* row = static_cast<const int64_t*>(plan.data_ptr());
   std::vector<Entry> entries;
+  entries.reserve(memory.size() + 1);
   int64_t groups = 0;
-  for (int64_t i = 0; i < plan.size(0); ++i, row += kColumns) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(static_cast<uintptr_t>(row[1]));
+  for (const Tensor& tensor : memory) {
+    const auto* bytes = static_cast<const uint8_t*>(tensor.data_ptr());
     const DigestRows rows{bytes,
                           row[2],
                           row[3],
                           row[4],
                           static_cast<uint64_t>(row[5]),
                           static_cast<uint64_t>(row[6])};
-    STD_TORCH_CHECK(row[2] >= 0 && row[3] >= 0, "fastseed.digest: plan must not be negative");
+    STD_TORCH_CHECK(static_cast<uintptr_t>(row[1]) == reinterpret_cast<uintptr_t>(bytes) &&
+                        rows.row_bytes >= 0 && rows.row_bytes < kMostBytes && rows.rows >= 0 &&
+                        within(rows, tensor),
+                    "fastseed.digest: plan must name rows within the memory of their tensors");
+    STD_TORCH_CHECK(
+        rows.rows == 0 || row_groups(rows.row_bytes) <= (kMostBytes - groups) / rows.rows,
+        "fastseed.digest: plan must have fewer than 2**60 groups");
     entries.push_back(Entry{static_cast<uint64_t>(row[0]), rows, groups});
     groups += groups_of(rows);
+    row += kColumns;
   }
   entries.push_back(Entry{0, DigestRows{}, groups});
   return entries;
 }
 
 // sums[i] += the groups of entry i, modulo 2^128.
-void digest(const Tensor& sums, const Tensor& plan) {
-  const std::vector<Entry> entries = read_plan(plan);
-  const int64_t n = static_cast<int64_t>(entries.size()) - 1;
-  STD_TORCH_CHECK(
-      sums.scalar_type() == ScalarType::UInt64 && sums.dim() == 2 && sums.size(0) == n &&
-          sums.size(1) == 2 && sums.is_contiguous(),
-      "fastseed.digest: sums must be a contiguous tensor of shape (n, 2), torch.uint64");
+void digest(const Tensor& sums, std::vector<Tensor> memory, const Tensor& plan) {
+  const std::vector<Entry> entries = read_plan(memory, plan);
+  STD_TORCH_CHECK(sums.scalar_type() == Dtype::UInt64 && sums.dim() == 2 &&
+                      sums.size(0) == plan.size(0) && sums.size(1) == 2,
+                  "fastseed.digest: sums must be torch.uint64 of shape (n, 2)");
+  check_memory(sums, "digest", "sums");
+  mark_written(sums);
   uint64_t* out = static_cast<uint64_t*>(sums.data_ptr());
   std::mutex mutex;
   parallel(entries.back().begin, kGrain, [&](int64_t begin, int64_t end) {
@@ -83,11 +99,6 @@ void digest(const Tensor& sums, const Tensor& plan) {
 
 }  // namespace
 }  // namespace fastseed
-
-STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
-  m.def("digest(Tensor(a!) sums, Tensor plan) -> ()");
-  m.def("digest_tiles(Tensor(a!) sums, Tensor plan, int tiles) -> ()");  // ops_cuda.cpp
-}
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
   m.impl("digest", TORCH_BOX(&fastseed::digest));

@@ -1,30 +1,20 @@
 // The arguments of the draw operators, checked once, the same for every device. Uses the stable ABI
 // alone.
 #pragma once
-#include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/core/ScalarType.h>
-#include <torch/headeronly/util/Exception.h>
-
 #include <optional>
 #include <vector>
 
 #include "../cpu/draws.h"
+#include "tensor_checks.h"
 
 namespace fastseed {
-
-using Dtype = torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-
-inline bool same_device(const Tensor& a, const Tensor& b) {
-  return a.device() == b.device();
-}
 
 inline void check_keys(const Tensor& keys, const char* op) {
   STD_TORCH_CHECK(keys.scalar_type() == Dtype::UInt64, "fastseed.", op,
                   ": keys must be of dtype torch.uint64");
   STD_TORCH_CHECK(keys.dim() == 2 && keys.size(1) == 2, "fastseed.", op,
                   ": keys must be of shape (n, 2)");
-  STD_TORCH_CHECK(keys.is_contiguous(), "fastseed.", op, ": keys must be contiguous");
+  check_memory(keys, op, "keys");
 }
 
 // `what` is an (n,) tensor of `dtype` on the device of `keys`.
@@ -34,28 +24,35 @@ inline void check_per_stream(const Tensor& t, const Tensor& keys, Dtype dtype, c
                   dtype == Dtype::UInt64 ? "torch.uint64" : "torch.int64");
   STD_TORCH_CHECK(t.dim() == 1 && t.size(0) == keys.size(0), "fastseed.", op, ": ", what,
                   " must be of shape (n,), one for each of the ", keys.size(0), " keys");
-  STD_TORCH_CHECK(t.is_contiguous() && same_device(t, keys), "fastseed.", op, ": ", what,
-                  " must be contiguous and on the device of the keys");
+  STD_TORCH_CHECK(same_device(t, keys), "fastseed.", op, ": ", what,
+                  " must be on the device of the keys");
+  check_memory(t, op, what);
 }
 
 inline void check_scope(const Tensor& scope, const Tensor& out, const char* op) {
   STD_TORCH_CHECK(scope.scalar_type() == Dtype::UInt64 && scope.dim() == 1 && scope.size(0) == 2 &&
-                      scope.is_contiguous() && same_device(scope, out),
-                  "fastseed.", op,
-                  ": scope must be two contiguous torch.uint64 on the device of the output");
+                      same_device(scope, out),
+                  "fastseed.", op, ": scope must be two torch.uint64 on the device of the output");
+  check_memory(scope, op, "scope");
+  check_disjoint(out, scope, op, "scope");
+}
+
+inline void check_seeds(const Tensor& out, const char* op) {
+  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1, "fastseed.", op,
+                  ": out must be torch.uint64 of shape (n,)");
+  check_memory(out, op, "out");
 }
 
 inline Streams streams_of(const Tensor& out, const Tensor& keys,
                           const std::optional<Tensor>& positions, const char* op) {
   check_keys(keys, op);
-  STD_TORCH_CHECK(out.is_contiguous() && same_device(out, keys), "fastseed.", op,
-                  ": out must be contiguous and on the device of the keys");
+  STD_TORCH_CHECK(same_device(out, keys), "fastseed.", op,
+                  ": out must be on the device of the keys");
+  check_memory(out, op, "out");
+  check_disjoint(out, keys, op, "keys");
   if (positions.has_value()) {
     check_per_stream(*positions, keys, Dtype::Long, op, "positions");
-  }
-  for (const Tensor* t : {&out, &keys}) {
-    STD_TORCH_CHECK(t->numel() == 0 || t->data_ptr() != nullptr, "fastseed.", op,
-                    ": out and keys must have memory");
+    check_disjoint(out, *positions, op, "positions");
   }
   return Streams{
       static_cast<const uint64_t*>(keys.data_ptr()),

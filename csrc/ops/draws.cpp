@@ -1,4 +1,4 @@
-// The operators that draw, and those that key many streams at once: schemas, and the CPU.
+// The operators that fill tensors with random numbers, and those that key many streams, on the CPU.
 #include <torch/csrc/stable/library.h>
 
 #include "../cpu/derive.h"
@@ -18,7 +18,8 @@ struct Cpu {
     const int64_t total = out.numel();
     const Layout layout =
         layout_of(total, streams.count, part.sizes, part.strides, part.offset, op);
-    return [=](const auto& distribution, auto* data) {
+    return [=, &out](const auto& distribution, auto* data) {
+      mark_written(out);
       parallel(total, kGrain, [&](int64_t begin, int64_t end) {
         launch_draw(distribution, streams, layout, begin, end, data);
       });
@@ -40,6 +41,8 @@ Stream stream_at(const Tensor& scope, Name name, int64_t rank_word, int64_t work
 
 void fill_streams(const Tensor& keys, const Tensor& positions, const Stream& stream,
                   int64_t start) {
+  mark_written(keys);
+  mark_written(positions);
   uint64_t* key_data = static_cast<uint64_t*>(keys.data_ptr());
   int64_t* position_data = static_cast<int64_t*>(positions.data_ptr());
   parallel(keys.size(0), kGrain, [&](int64_t begin, int64_t end) {
@@ -64,8 +67,7 @@ void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, in
 void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
                        int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
                        int64_t start) {
-  check_reseed(keys, positions, "reseed_streams_at");
-  check_scope(scope, keys, "reseed_streams_at");
+  check_reseed_at(keys, positions, scope, "reseed_streams_at");
   fill_streams(keys, positions, stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
                start);
 }
@@ -73,6 +75,8 @@ void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor
 void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
                          std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
   check_reseed_from(keys, positions, seeds, indices);
+  mark_written(keys);
+  mark_written(positions);
   const Name name = name_of(name_lo, name_hi);
   uint64_t* key_data = static_cast<uint64_t*>(keys.data_ptr());
   int64_t* position_data = static_cast<int64_t*>(positions.data_ptr());
@@ -93,6 +97,7 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int
   check_keys(out, "derive_keys_at");
   check_scope(scope, out, "derive_keys_at");
   const Stream stream = stream_at(scope, name_of(name_lo, name_hi), rank_word, worker);
+  mark_written(out);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_keys(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -102,10 +107,10 @@ void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int
 
 void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
                      int64_t rank_word, int64_t worker, int64_t start) {
-  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.is_contiguous(),
-                  "fastseed.derive_seeds_at: out must be contiguous torch.uint64 of shape (n,)");
+  check_seeds(out, "derive_seeds_at");
   check_scope(scope, out, "derive_seeds_at");
   const Stream stream = stream_at(scope, name_of(name_lo, name_hi), rank_word, worker);
+  mark_written(out);
   uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
   parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
     launch_derive_seeds(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
@@ -115,32 +120,6 @@ void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo, in
 
 }  // namespace
 }  // namespace fastseed
-
-#define FS_DRAW(name, parameters)                                                 \
-  "draw_" name                                                                    \
-  "(Tensor(a!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, " \
-  "int offset" parameters ") -> ()"
-
-#define FS_NAMED "int name_lo, int name_hi, int rank_word, int worker, int start"
-
-STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
-  m.def(FS_DRAW("bits", ""));
-  m.def(FS_DRAW("uniform", ", float span, float shift, float cap"));
-  m.def(FS_DRAW("normal", ", float mean, float std"));
-  m.def(FS_DRAW("exponential", ", float scale"));
-  m.def(FS_DRAW("bernoulli", ", int threshold"));
-  m.def(FS_DRAW("randint", ", int low, int range"));
-  m.def("derive_keys_at(Tensor(a!) out, Tensor scope, " FS_NAMED ") -> ()");
-  m.def("derive_seeds_at(Tensor(a!) out, Tensor scope, " FS_NAMED ") -> ()");
-  m.def(
-      "reseed_streams(Tensor(a!) keys, Tensor(b!) positions, int key, int tweak, int rank_word, "
-      "int worker, int start) -> ()");
-  m.def("reseed_streams_at(Tensor(a!) keys, Tensor(b!) positions, Tensor scope, " FS_NAMED
-        ") -> ()");
-  m.def(
-      "reseed_streams_from(Tensor(a!) keys, Tensor(b!) positions, Tensor seeds, Tensor? indices, "
-      "int name_lo, int name_hi) -> ()");
-}
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
   using namespace fastseed;

@@ -1,4 +1,4 @@
-// The operator that gives the order of an epoch: schema, and the CPU.
+// The operator that computes the order of an epoch, on the CPU.
 #include <torch/csrc/stable/library.h>
 
 #include "parallel.h"
@@ -12,6 +12,7 @@ constexpr int64_t kGrain = 1 << 12;  // positions that a second thread is worth 
 void shuffle(const torch::stable::Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start,
              int64_t stride) {
   const ShuffleJob job = shuffle_job(out, lo, hi, n, start, stride);
+  mark_written(out);
   parallel(job.at.count, kGrain, [&](int64_t begin, int64_t end) {
     launch_shuffle(job.shuffle, Positions{job.at[begin], stride, end - begin}, job.out + begin);
   });
@@ -19,10 +20,6 @@ void shuffle(const torch::stable::Tensor& out, int64_t lo, int64_t hi, int64_t n
 
 }  // namespace
 }  // namespace fastseed
-
-STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
-  m.def("shuffle(Tensor(a!) out, int lo, int hi, int n, int start, int stride) -> ()");
-}
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));

@@ -1,11 +1,8 @@
 // The arguments of the shuffle operator, checked once, the same for every device. Uses the stable
 // ABI alone.
 #pragma once
-#include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/core/ScalarType.h>
-#include <torch/headeronly/util/Exception.h>
-
 #include "../cpu/shuffle.h"
+#include "tensor_checks.h"
 
 namespace fastseed {
 
@@ -16,11 +13,11 @@ struct ShuffleJob {
 };
 
 // Integers of a schema are signed 64-bit; the key's halves are unsigned: same bits.
-inline ShuffleJob shuffle_job(const torch::stable::Tensor& out, int64_t lo, int64_t hi, int64_t n,
-                              int64_t start, int64_t stride) {
-  STD_TORCH_CHECK(out.scalar_type() == torch::headeronly::ScalarType::Long && out.dim() == 1 &&
-                      out.is_contiguous(),
-                  "fastseed.shuffle: out must be contiguous torch.int64 of shape (count,)");
+inline ShuffleJob shuffle_job(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start,
+                              int64_t stride) {
+  STD_TORCH_CHECK(out.scalar_type() == Dtype::Long && out.dim() == 1,
+                  "fastseed.shuffle: out must be torch.int64 of shape (count,)");
+  check_memory(out, "shuffle", "out");
   STD_TORCH_CHECK(n >= 1 && n <= kShuffleMost, "fastseed.shuffle: n must be in [1, 2**48], got ",
                   n);
   const int64_t count = out.size(0);

@@ -1,7 +1,6 @@
 // Giving keys to torch's generators, one or many. Needs ATen, because the stable ABI cannot set a
 // generator's state; so this module is built for one torch.
 #include <ATen/Context.h>
-#include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -9,10 +8,11 @@
 #include <stdexcept>
 #include <vector>
 
+#include "../core/shuffle.h"
 #include "../cpu/derive.h"
-#include "../ops/parallel.h"
 #include "cpu_generator.h"
-#include "python_calls.h"
+#include "../ops/parallel.h"
+#include "module.h"
 
 namespace fastseed {
 namespace {
@@ -178,12 +178,26 @@ PYBIND11_MODULE(_generators, m) {
   using namespace fastseed;
   m.doc() = "Keys for the generators of this process (see csrc/python/generators.cpp).";
 
-  if (!add_derivation_calls(m.ptr()) || !add_process_calls(m.ptr()) || !add_state_calls(m.ptr()) ||
-      !add_copy_calls(m.ptr())) {
-    throw py::error_already_set();
-  }
-  add_fork_calls(m.ptr());
+  add_default_generators(m);
+  add_fork_calls(m);
 
+  m.def("scope_key", [](uint64_t master, uint32_t task, uint32_t epoch, uint64_t step) {
+    const Scope scope = scope_key(master, task, epoch, step);
+    return std::make_pair(scope.key, scope.tweak);
+  });
+  m.def("name_key", [](uint64_t key, uint64_t tweak, uint64_t name_lo, uint64_t name_hi) {
+    const NameKey found = name_key(Scope{key, tweak}, Name{name_lo, name_hi});
+    return std::make_pair(found.key, found.tweak);
+  });
+  m.def("stream_key",
+        [](uint64_t key, uint64_t tweak, uint32_t rank_word, uint32_t worker, uint64_t index) {
+          const Key found = stream_key(Stream{{key, tweak}, rank_word, worker}, index);
+          return std::make_pair(found.lo, found.hi);
+        });
+  m.def("narrow_seed", [](uint64_t key, uint64_t tweak, uint32_t rank, uint32_t worker,
+                          uint64_t index, int bits) {
+    return narrow_seed(NameKey{key, tweak}, rank, worker, index, bits);
+  });
   m.def("reseed", [](const at::Generator& gen, uint64_t lo, uint64_t hi) {
     py::gil_scoped_release release;
     reseed_any(gen, Key{lo, hi});
@@ -218,7 +232,7 @@ PYBIND11_MODULE(_generators, m) {
       });
 
   m.attr("TORCH_VERSION") = TORCH_VERSION;
-  m.attr("INTERFACE") = 4;  // see fastseed/native.py
+  m.attr("INTERFACE") = 7;  // see fastseed/_backend/native.py
   m.def("simd_path", &simd_path);
   m.def("choose_simd_path", &set_simd_path);
 }

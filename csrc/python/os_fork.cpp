@@ -8,7 +8,6 @@
 // fork in Python (os.register_at_fork) may draw or seed as it likes, because nothing is held then.
 // The GIL is not given up in there (since 3.13 CPython holds locks of its own by then), so no
 // Python thread begins another draw; and whoever holds a generator's mutex needs no GIL to finish.
-#include <torch/csrc/utils/pybind.h>
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -25,7 +24,7 @@
 #include <vector>
 
 #include "cpu_generator.h"
-#include "python_calls.h"
+#include "module.h"
 
 namespace fastseed {
 namespace {
@@ -191,8 +190,7 @@ int64_t after_fork() {
 
 }  // namespace
 
-void add_fork_calls(PyObject* module) {
-  py::module_ m = py::reinterpret_borrow<py::module_>(module);
+void add_fork_calls(py::module_& m) {
   m.def("before_fork", &before_fork);
   m.def("after_fork", &after_fork);
 }

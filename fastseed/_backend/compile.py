@@ -11,9 +11,8 @@ import torch
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What Dynamo has set to look at each Python frame: None outside of compiled regions. A torch
-# without this query is asked through torch.compiler.disable on every call, which costs more.
-_is_tracing = torch.compiler.is_dynamo_compiling
+# What Dynamo calls for each Python frame; None outside of compiled regions. On a torch without this
+# query every call goes through torch.compiler.disable, which costs more.
 _frame_callback: Callable[[], Any] = getattr(
     torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: False
 )
@@ -22,27 +21,32 @@ _frame_callback: Callable[[], Any] = getattr(
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Run ``function`` eagerly on every call, also from inside a ``torch.compile``d region.
 
-    There it breaks the graph; under ``fullgraph=True`` torch raises its error for that. What
-    :func:`torch.compiler.disable` does, but applied only inside such regions: it imports Dynamo,
-    which takes seconds, and then costs microseconds a call.
+    There it breaks the graph; under ``fullgraph=True`` torch raises an error with the reason given
+    here. The same as :func:`torch.compiler.disable`, without importing Dynamo, which takes seconds,
+    before the first call in such a region.
     """
+    name = f"fastseed.{function.__qualname__}"
+    reason = (
+        f"{name} changes the state of random number generators, which a compiled graph would leave "
+        "out; call it outside of the compiled function, or compile without fullgraph=True"
+    )
     disabled: Callable[P, R] | None = None
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         nonlocal disabled
-        if torch.compiler.is_exporting() and not _is_tracing():
+        if torch.compiler.is_exporting():
             raise RuntimeError(
-                f"fastseed.{function.__name__}: must not be called while a model is exported, "
+                f"{name}: must not be called while a model is exported, "
                 "which would leave it out; call it outside of the model"
             )
-        # Dynamo takes the first question for True as it traces; while it runs the code between two
-        # graphs, the second one says so.
-        if not _is_tracing() and _frame_callback() is None:
+        if _frame_callback() is None:
             return function(*args, **kwargs)
-        if disabled is None:
-            reason = f"fastseed.{function.__name__} is never compiled"
+        if disabled is None:  # between two graphs of a compiled region
             disabled = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
         return disabled(*args, **kwargs)
 
+    # The marks by which Dynamo knows functions that it must not trace.
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]
+    call._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
     return call

@@ -46,7 +46,6 @@ __all__ = [
     "fill_shuffle",
     "mt19937_state",
     "name_key",
-    "name_key_at",
     "name_words",
     "narrow_seed",
     "scope_key",
@@ -85,21 +84,14 @@ def name_key(scope: Scope, name: Name) -> NameKey:
     return key
 
 
-def name_key_at(master: int, task: int, epoch: int, step: int, name: Name) -> NameKey:
-    """:func:`name_key` of :func:`scope_key`, in one native call."""
-    if native.generators is None:
-        return philox.name_key(philox.scope_key(master, task, epoch, step), name)
-    key: NameKey = native.generators.name_key_at(master, task, epoch, step, *name)
-    return key
-
-
 def stream_key(
     name: NameKey, rank: int, worker: int, index: int, domain: int = DOMAIN_STREAM
 ) -> int:
     """See :func:`fastseed._backend.reference.philox.stream_key`."""
     if native.generators is None:
         return philox.stream_key(name, rank, worker, index, domain)
-    key: int = native.generators.stream_key(*name, rank | domain << 24, worker, index)
+    lo, hi = native.generators.stream_key(*name, rank | domain << 24, worker, index)
+    key: int = lo | hi << 64
     return key
 
 

@@ -1,61 +1,71 @@
-"""The operators of the draws and the shuffle: ``torch.ops.fastseed.draw_uniform`` and the others.
+"""The registered operators: ``torch.ops.fastseed.draw_uniform`` and the others.
 
-Native code brings them with it. Without it they are defined here, with the same schemas, on the CPU
-and in NumPy. All write into their first argument(s) and return nothing; arguments are trusted.
+The native library defines them (csrc/ops/schemas.cpp). Without it they are defined here on the CPU,
+in NumPy, with the schemas that follow from the signatures below. All write into their first one or
+two arguments and return nothing.
 """
+# Annotations are read at run time: no `from __future__ import annotations` here.
 
-from __future__ import annotations
-
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from . import native
-from .reference import draws, philox, shuffle
-
-_DRAW = "Tensor(a!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, int offset"
-_RESEED = "Tensor(a!) keys, Tensor(b!) positions"
-_STREAM = "int rank_word, int worker, int start"
-_NAMED = f"Tensor scope, int name_lo, int name_hi, {_STREAM}"
-
-SCHEMAS = {
-    "draw_bits": _DRAW,
-    "draw_uniform": f"{_DRAW}, float span, float shift, float cap",
-    "draw_normal": f"{_DRAW}, float mean, float std",
-    "draw_exponential": f"{_DRAW}, float scale",
-    "draw_bernoulli": f"{_DRAW}, int threshold",
-    "draw_randint": f"{_DRAW}, int low, int range",
-    "derive_keys_at": f"Tensor(a!) out, {_NAMED}",
-    "derive_seeds_at": f"Tensor(a!) out, {_NAMED}",
-    "reseed_streams": f"{_RESEED}, int key, int tweak, {_STREAM}",
-    "reseed_streams_at": f"{_RESEED}, {_NAMED}",
-    "reseed_streams_from": f"{_RESEED}, Tensor seeds, Tensor? indices, int name_lo, int name_hi",
-    "shuffle": "Tensor(a!) out, int lo, int hi, int n, int start, int stride",
-}
-"""What follows the name of each operator, up to ``) -> ()``."""
+from . import native, tensors
+from .reference import draws, philox
+from .reference import shuffle as reference_shuffle
 
 _LOW64 = 2**64 - 1
-_KINDS = {
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-}
+NATIVE_ONLY = ("derive_keys", "derive_seeds", "advise_huge_pages", "digest", "digest_tiles")
+
+IMPLEMENTATIONS: dict[str, Callable[..., None]] = {}
+"""The operators in NumPy, by name."""
+SCHEMAS: dict[str, str] = {}
+"""What follows the name of each operator."""
+
+
+def _operator(*written: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register the NumPy implementation of the operator of that name, which writes ``written``."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        name = function.__name__
+        names = function.__code__.co_varnames
+
+        @functools.wraps(function)
+        def checked(*arguments: Any) -> None:
+            for argument, value in zip(names, arguments, strict=False):
+                if isinstance(value, Tensor):
+                    tensors.check_dense(name, argument, value)
+            function(*arguments)
+            for tensor in arguments[: len(written)]:
+                if not tensor.is_inference():
+                    torch.autograd.graph.increment_version(tensor)
+
+        schema = torch.library.infer_schema(function, mutates_args=written)
+        SCHEMAS[name] = schema.replace("SymInt", "int")
+        IMPLEMENTATIONS[name] = checked
+        return checked
+
+    return register
+
+
+# ---------------------------------------------------------------- random numbers
 
 # values `start` to `start + count - 1` of each row, (n, count)
 Values = Callable[[npt.NDArray[Any], npt.NDArray[Any], int, int], npt.NDArray[Any]]
 
 
 def _runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, Iterator[int]]:
-    """(length, where each begins) of the runs of consecutive values, row by row."""
+    """(length, first value of each) of the runs of consecutive values, row by row."""
     dims: list[list[int]] = []
     for size, stride in zip(sizes, strides, strict=True):
         if size == 1:
             continue
-        if dims and dims[-1][1] == size * stride:  # goes on where the last dimension ended
+        if dims and dims[-1][1] == size * stride:  # continues the dimension before
             dims[-1] = [dims[-1][0] * size, stride]
         else:
             dims.append([size, stride])
@@ -67,14 +77,9 @@ def _runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, Iterator[i
 
 
 def _fill(
-    values: Values,
-    out: torch.Tensor,
-    keys: torch.Tensor,
-    positions: torch.Tensor | None,
-    sizes: Sequence[int],
-    strides: Sequence[int],
-    offset: int,
-) -> None:
+    out: Tensor, keys: Tensor, positions: Tensor | None,
+    sizes: Sequence[int], strides: Sequence[int], offset: int, values: Values,
+) -> None:  # fmt: skip
     if out.numel() == 0:
         return
     n = len(keys)
@@ -88,147 +93,210 @@ def _fill(
         rows[:, run * length : (run + 1) * length] = torch.from_numpy(found)
 
 
-def _bits(*where: Any) -> None:
-    words = 2 if where[0].dtype == torch.uint64 else 1
-    _fill(lambda k, p, start, count: draws.bits(k, p, start, count, words), *where)
+def _kind(out: Tensor) -> str:
+    return str(out.dtype).removeprefix("torch.")
 
 
-def _of_reals(function: Callable[..., npt.NDArray[Any]], parameters: int) -> Callable[..., None]:
-    def fill(*arguments: Any) -> None:
-        where, given = arguments[:-parameters], arguments[-parameters:]
-        kind = _KINDS[where[0].dtype]
-        _fill(lambda k, p, start, count: function(k, p, start, count, kind, *given), *where)
-
-    return fill
-
-
-def _bernoulli(*arguments: Any) -> None:
-    *where, threshold = arguments
-    _fill(lambda k, p, start, count: draws.bernoulli(k, p, start, count, threshold), *where)
+@_operator("out")
+def draw_bits(
+    out: Tensor, keys: Tensor, positions: Tensor | None,
+    sizes: list[int], strides: list[int], offset: int,
+) -> None:  # fmt: skip
+    """Fill with words of the streams."""
+    words = 2 if out.dtype == torch.uint64 else 1
+    values = functools.partial(draws.bits, words=words)
+    _fill(out, keys, positions, sizes, strides, offset, values)
 
 
-def _randint(*arguments: Any) -> None:
-    *where, low, range_ = arguments
-    range_ &= _LOW64
-    _fill(lambda k, p, start, count: draws.randint(k, p, start, count, low, range_), *where)
+@_operator("out")
+def draw_uniform(
+    out: Tensor, keys: Tensor, positions: Tensor | None,
+    sizes: list[int], strides: list[int], offset: int, span: float, shift: float, cap: float,
+) -> None:  # fmt: skip
+    """Fill with min(u * span + shift, cap)."""
+    values = functools.partial(draws.uniform, kind=_kind(out), span=span, shift=shift, cap=cap)
+    _fill(out, keys, positions, sizes, strides, offset, values)
+
+
+@_operator("out")
+def draw_normal(
+    out: Tensor, keys: Tensor, positions: Tensor | None,
+    sizes: list[int], strides: list[int], offset: int, mean: float, std: float,
+) -> None:  # fmt: skip
+    """Fill with z * std + mean."""
+    values = functools.partial(draws.normal, kind=_kind(out), mean=mean, std=std)
+    _fill(out, keys, positions, sizes, strides, offset, values)
+
+
+@_operator("out")
+def draw_exponential(
+    out: Tensor, keys: Tensor, positions: Tensor | None,
+    sizes: list[int], strides: list[int], offset: int, scale: float,
+) -> None:  # fmt: skip
+    """Fill with -ln u * scale."""
+    values = functools.partial(draws.exponential, kind=_kind(out), scale=scale)
+    _fill(out, keys, positions, sizes, strides, offset, values)
+
+
+@_operator("out")
+def draw_bernoulli(
+    out: Tensor, keys: Tensor, positions: Tensor | None,
+    sizes: list[int], strides: list[int], offset: int, threshold: int,
+) -> None:  # fmt: skip
+    """Fill with ones where the word is below ``threshold`` (of 2**32), else zeros."""
+    values = functools.partial(draws.bernoulli, threshold=threshold)
+    _fill(out, keys, positions, sizes, strides, offset, values)
+
+
+@_operator("out")
+def draw_randint(
+    out: Tensor, keys: Tensor, positions: Tensor | None,
+    sizes: list[int], strides: list[int], offset: int, low: int, range: int,
+) -> None:  # fmt: skip
+    """Fill with unbiased integers of [low, low + range)."""
+    values = functools.partial(draws.randint, low=low, range_=range & _LOW64)
+    _fill(out, keys, positions, sizes, strides, offset, values)
+
+
+# ---------------------------------------------------------------- keys
 
 
 def _pair(low: int, high: int) -> tuple[int, int]:
-    """Two integers of a schema as the unsigned ones that have their bits."""
+    """Return two integers of a schema as the unsigned ones with the same bits."""
     return low & _LOW64, high & _LOW64
 
 
-def _name_key(scope: torch.Tensor, name_lo: int, name_hi: int) -> philox.NameKey:
+def _name_key(scope: Tensor, name_lo: int, name_hi: int) -> philox.NameKey:
     key, tweak = scope.tolist()
     return philox.name_key((key, tweak), _pair(name_lo, name_hi))
 
 
-def _derive_keys(
-    out: torch.Tensor, name: philox.NameKey, rank_word: int, worker: int, start: int
+def _derive(out: Tensor, name: philox.NameKey, rank_word: int, worker: int, start: int) -> None:
+    out.numpy()[:] = philox.derive_keys(name, rank_word, worker, start & _LOW64, len(out), domain=0)
+
+
+@_operator("out")
+def derive_keys_at(
+    out: Tensor, scope: Tensor, name_lo: int, name_hi: int, rank_word: int, worker: int, start: int
 ) -> None:
-    out.numpy()[:] = philox.derive_keys(
-        name, rank_word, worker, start & _LOW64, len(out), domain=0
-    )
+    """Write the keys of consecutive indices at a scope, (n, 2)."""
+    _derive(out, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
 
 
-def _derive_keys_at(
-    out: torch.Tensor, scope: torch.Tensor, name_lo: int, name_hi: int,
-    rank_word: int, worker: int, start: int,
-) -> None:  # fmt: skip
-    _derive_keys(out, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
-
-
-def _derive_seeds_at(out: torch.Tensor, *at: Any) -> None:
+@_operator("out")
+def derive_seeds_at(
+    out: Tensor, scope: Tensor, name_lo: int, name_hi: int, rank_word: int, worker: int, start: int
+) -> None:
+    """Write the low halves of the same keys, (n,)."""
     keys = torch.empty(len(out), 2, dtype=torch.uint64, device="cpu")
-    _derive_keys_at(keys, *at)
+    _derive(keys, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
     out.copy_(keys[:, 0])
 
 
-def _reseed(
-    keys: torch.Tensor, positions: torch.Tensor,
-    key: int, tweak: int, rank_word: int, worker: int, start: int,
-) -> None:  # fmt: skip
-    _derive_keys(keys, _pair(key, tweak), rank_word, worker, start)
+@_operator("keys", "positions")
+def reseed_streams(
+    keys: Tensor, positions: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
+) -> None:
+    """Give each stream its key under a name's key, and position 0."""
+    _derive(keys, _pair(key, tweak), rank_word, worker, start)
     positions.zero_()
 
 
-def _reseed_at(keys: torch.Tensor, positions: torch.Tensor, *at: Any) -> None:
-    _derive_keys_at(keys, *at)
+@_operator("keys", "positions")
+def reseed_streams_at(
+    keys: Tensor, positions: Tensor, scope: Tensor,
+    name_lo: int, name_hi: int, rank_word: int, worker: int, start: int,
+) -> None:  # fmt: skip
+    """Give each stream its key at a scope that is a tensor, and position 0."""
+    _derive(keys, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
     positions.zero_()
 
 
-def _reseed_from(
-    keys: torch.Tensor, positions: torch.Tensor, seeds: torch.Tensor,
-    indices: torch.Tensor | None, name_lo: int, name_hi: int,
+@_operator("keys", "positions")
+def reseed_streams_from(
+    keys: Tensor, positions: Tensor, seeds: Tensor, indices: Tensor | None,
+    name_lo: int, name_hi: int,
 ) -> None:  # fmt: skip
+    """Give each stream the key of its own master seed and index."""
+    rank_word = philox.SHARED_RANK | philox.DOMAIN_STREAM << 24
     at = [0] * len(keys) if indices is None else indices.tolist()
     for row, (seed, i) in enumerate(zip(seeds.tolist(), at, strict=True)):
         scope = philox.scope_key(seed, 0, 0, 0)
         name = philox.name_key(scope, _pair(name_lo, name_hi))
-        key = philox.stream_key(name, philox.SHARED_RANK, 0, i & _LOW64)
-        keys[row] = torch.tensor([key & _LOW64, key >> 64], dtype=torch.uint64)
+        _derive(keys[row : row + 1], name, rank_word, 0, i)
     positions.zero_()
 
 
-def _shuffle(out: torch.Tensor, lo: int, hi: int, n: int, start: int, stride: int) -> None:
+@_operator("out")
+def shuffle(out: Tensor, lo: int, hi: int, n: int, start: int, stride: int) -> None:
+    """Write the numbers at positions start, start + stride, ... of the order of [0, n)."""
     key = lo & _LOW64 | (hi & _LOW64) << 64
-    out.numpy()[:] = shuffle.indices(key, n, start, stride, len(out))
+    out.numpy()[:] = reference_shuffle.indices(key, n, start, stride, len(out))
 
 
-IMPLEMENTATIONS: dict[str, Callable[..., None]] = {
-    "draw_bits": _bits,
-    "draw_uniform": _of_reals(draws.uniform, 3),
-    "draw_normal": _of_reals(draws.normal, 2),
-    "draw_exponential": _of_reals(draws.exponential, 1),
-    "draw_bernoulli": _bernoulli,
-    "draw_randint": _randint,
-    "derive_keys_at": _derive_keys_at,
-    "derive_seeds_at": _derive_seeds_at,
-    "reseed_streams": _reseed,
-    "reseed_streams_at": _reseed_at,
-    "reseed_streams_from": _reseed_from,
-    "shuffle": _shuffle,
-}
-"""The operators in NumPy, by name."""
+# ---------------------------------------------------------------- registration
 
 
-def _writes_its_outputs(*given: Any) -> None:
-    """What the operators do to tensors without data: nothing."""
-    devices = {t.device for t in given if isinstance(t, torch.Tensor)}
+def _fake(*given: Any) -> None:
+    """Do what the operators do to tensors without data: nothing."""
+    devices = {t.device for t in given if isinstance(t, Tensor)}
     if len(devices) > 1:
         raise RuntimeError(f"fastseed: tensors must be on one device, got {devices}")
+
+
+def _batched(name: str, info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
+    """Fill a batch under :func:`torch.vmap`: its keys are those of one call with more rows."""
+    out, keys, positions, *rest = arguments
+    if in_dims[0] is None:
+        raise ValueError(
+            f"fastseed.{name}: out must be mapped over by vmap where keys or positions are, "
+            "got one tensor for all of them"
+        )
+    rows = [
+        t if t is None else (t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0))
+        for t, d in zip((keys, positions), in_dims[1:3], strict=True)
+    ]
+    # as many rows of keys for each example of the batch
+    keys, positions = (t if t is None else t.flatten(0, 1).contiguous() for t in rows)
+    target = out.movedim(in_dims[0], 0)
+    filled = (
+        target
+        if target.is_contiguous()
+        else torch.empty_like(target, memory_format=torch.contiguous_format)
+    )
+    getattr(torch.ops.fastseed, name)(filled, keys, positions, *rest)
+    if filled is not target:
+        target.copy_(filled)
+    return None, None
 
 
 _library: Any = None  # its registrations live as long as it does
 
 
-def _define() -> None:
+def _register() -> None:
     global _library
     _library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
-    for name, schema in SCHEMAS.items():
-        _library.define(f"{name}({schema}) -> ()")
-        _library.impl(name, IMPLEMENTATIONS[name], "CPU")
+    if native.kernels is None:
+        for name, schema in SCHEMAS.items():
+            _library.define(name + schema)
+            _library.impl(name, IMPLEMENTATIONS[name], "CPU")
+    for name in (*SCHEMAS, *(() if native.kernels is None else NATIVE_ONLY)):
+        torch.library.register_fake(f"fastseed::{name}", _fake, lib=_library)
+        if name.startswith("draw_"):
+            rule = functools.partial(_batched, name)
+            torch.library.register_vmap(f"fastseed::{name}", rule, lib=_library)
 
 
-if native.kernels is None:
-    _define()
-for _name in SCHEMAS:
-    torch.library.register_fake(f"fastseed::{_name}", _writes_its_outputs)
+_register()
 
 has_cuda: bool = torch._C._dispatch_has_kernel_for_dispatch_key("fastseed::draw_bits", "CUDA")
-"""Whether the operators were built for CUDA devices; says nothing of this machine."""
-
-
-def block_count(values: int, words: int) -> int:
-    """How many blocks a draw of ``values`` values of ``words`` words takes."""
-    return (values * words + 3) // 4
-
+"""Whether the operators were built for CUDA devices, whatever this machine has."""
 
 BETWEEN_REPLAYS = (
-    "call it between replays, each of which reads the seed anew, or draw from a StreamBank, whose "
+    "call it between replays, which read the seed again, or use a StreamBank, whose "
     "reseed_from_scope can be captured"
 )
-"""The way out for what seeds torch's own generators."""
+"""The way out for functions that seed torch's own generators."""
 
 
 def refuse_capture(function: str, device: torch.device, instead: str) -> None:

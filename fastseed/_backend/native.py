@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
-INTERFACE = 4
+from .._utils import environ
+
+INTERFACE = 7
 """What the Python code expects of ``_generators``: counted up with each change of a signature."""
 
 CHOICES = ("auto", "native", "reference")
@@ -23,16 +25,6 @@ CHOICES = ("auto", "native", "reference")
 kernels: Any = None
 generators: Any = None
 missing: str | None = None
-
-
-def _register_fakes() -> None:
-    """What the operators do to tensors without data: nothing, they write into ``out``."""
-
-    def writes_out(*_: Any) -> None:
-        return None
-
-    for op in ("derive_keys", "derive_seeds", "advise_huge_pages", "digest"):
-        torch.library.register_fake(f"fastseed::{op}", writes_out)
 
 
 def _load() -> tuple[Any, Any]:
@@ -46,14 +38,13 @@ def _load() -> tuple[Any, Any]:
     if getattr(module, "INTERFACE", 0) != INTERFACE:
         raise ImportError("the native code is not of this version of fastseed; build it again")
     torch.ops.load_library(str(found[0]))  # type: ignore[no-untyped-call]
-    _register_fakes()
     module.simd_path()  # ValueError for a FASTSEED_SIMD that this CPU does not have
     return torch.ops.fastseed, module
 
 
 def _choose() -> None:
     global kernels, generators, missing
-    choice = os.environ.get("FASTSEED_BACKEND", "auto")
+    choice = os.environ.get(environ.BACKEND, "auto")
     if choice not in CHOICES:
         raise ValueError(f"fastseed: FASTSEED_BACKEND must be one of {CHOICES}, got {choice!r}")
     if choice == "reference":

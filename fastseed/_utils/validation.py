@@ -7,6 +7,8 @@ type. Checks return the value in the type that the rest of the code uses.
 from __future__ import annotations
 
 import math
+import reprlib
+import sys
 from collections.abc import Collection
 from typing import Any, TypeVar
 
@@ -15,10 +17,26 @@ T = TypeVar("T")
 _LONGEST = 80  # characters of a value in a message
 
 
+class _Repr(reprlib.Repr):
+    """``repr`` that does not read the elements of tensors, whose memory may have been freed."""
+
+    def repr1(self, x: Any, level: int) -> str:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(x, torch.Tensor):
+            return f"tensor of shape {tuple(x.shape)} and dtype {x.dtype}"
+        if type(x) in (list, tuple, dict, set, frozenset):
+            return super().repr1(x, level)
+        return repr(x)
+
+
+_repr = _Repr()
+_repr.maxtuple = _repr.maxlist = _repr.maxdict = 20
+
+
 def describe(value: Any) -> str:
-    """Return ``repr(value)``, cut to 80 characters; never raises."""
+    """Return ``repr(value)``, cut to 80 characters; never raises, never reads a tensor."""
     try:
-        text = repr(value)
+        text = _repr.repr(value)
     except Exception:  # an integer with thousands of digits, for example
         text = f"a {type(value).__name__} without a repr"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

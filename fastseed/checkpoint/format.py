@@ -129,7 +129,8 @@ def merge(parts: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     first, whole = parts[0][0], dict(parts[0][1])
     for name, part in parts[1:]:
         for key in {**whole, **part}:
-            held, other = whole.get(key), part.get(key)
+            held: Any = whole.get(key)
+            other: Any = part.get(key)
             if is_bytes(held) and is_bytes(other):
                 same = torch.equal(held, other)
             elif is_bytes(held) or is_bytes(other):

@@ -1,9 +1,9 @@
-"""The command `fastseed`: one subcommand a module, nothing but arguments and printing.
+"""The command `fastseed`: one subcommand a module, with its arguments and its printing.
 
-A subcommand ``name`` is a module ``name.py`` here with two functions: ``add(subparsers)`` adds its
-parser under that name, ``run(args)`` does the work and returns one of the codes of ``exits.py``. It
-imports what it needs of the library inside ``run``, so that help stays quick, and lets the
-library's errors pass: :func:`main` prints them and ends with the right code.
+A subcommand ``name`` is a module ``name.py`` with two functions: ``add(subparsers)`` adds its
+parser, ``run(args)`` does the work and returns one of the codes of ``exit_codes.py``. Modules
+import the library inside ``run``, so that help takes no time. :func:`main` prints the errors of the
+library.
 """
 
 from __future__ import annotations
@@ -13,65 +13,88 @@ import contextlib
 import importlib
 import os
 import sys
-import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 from . import exit_codes, output
 
-COMMANDS: tuple[str, ...] = (
-    "run",
-    "verify",
-    "lint",
-    "bisect",
-    "env",
-    "doctor",
-    "completion",
-)
-"""The subcommands, in the order in which help shows them."""
+COMMANDS = {
+    "run": "run a program with seed and determinism variables set",
+    "verify": "verify that a training command repeats and resumes, to the last bit",
+    "lint": "find what keeps scripts from being reproducible, without running them",
+    "bisect": "find the first difference of two recorded runs",
+    "env": "record the environment of a run, and compare two",
+    "doctor": "report what a script seeds and what it does not",
+    "completion": "print the script that completes fastseed in a shell",
+}
+"""The subcommands with their help, in the order in which it shows them."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, but a wrong argument raises, so that ``--json`` holds for errors too."""
+    """An argument parser that raises :class:`exit_codes.Exit`, so that errors can be JSON."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # No abbreviations: a new option must not change what an old command line means.
+        # No abbreviations: a new option must not change the meaning of an old command line.
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        raise exit_codes.Exit(
-            exit_codes.USAGE, f"{self.format_usage()}{self.prog}: error: {message}"
-        )
+        usage = f"{self.format_usage()}{self.prog}: error: {message}"
+        raise exit_codes.Exit(exit_codes.USAGE, usage)
 
 
-def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of `fastseed` with these subcommands; only their modules are imported."""
-    from ..seeder.api import __version__
+class _Version(argparse.Action):
+    """Print the version; it is looked up when it is requested."""
 
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from .._utils.version import __version__
+
+        print(f"fastseed {__version__}")
+        parser.exit()
+
+
+def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """Return the parser of `fastseed`; imports the modules of ``commands`` only.
+
+    The other subcommands are there for the help, without their arguments.
+    """
     top = Parser(
         prog="fastseed",
-        description="Make a run deterministic, prove that it is, and find out why when it is not.",
+        description="Make a run reproducible, verify that it is, and find out why it is not.",
         epilog=exit_codes.describe(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"fastseed {__version__}")
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version")
     top.set_defaults(whole=parser)  # for the subcommand that completes all of them
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in commands:
-        importlib.import_module(f".{name}", __name__).add(subparsers)
+    for name, help in COMMANDS.items():
+        if name in commands:
+            importlib.import_module(f".{name}", __name__).add(subparsers)
+        else:
+            subparsers.add_parser(name, help=help)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `fastseed` with ``argv`` (of this process by default); returns the exit code.
+    """Run `fastseed` and return its exit code.
 
-    Never raises and never exits: errors are printed, a bug's with its traceback. With ``--json``
-    an error is a JSON document as well: ``{"error": {"exit_code": …, "message": …}}``.
+    Prints errors, those of a bug with their traceback; with ``--json`` also as a JSON document,
+    ``{"error": {"exit_code": …, "message": …}}``.
+
+    Args:
+        argv: the arguments; by default those of this process.
+
+    Returns:
+        The exit code (``fastseed --help`` lists them).
+
+    Example:
+        >>> main(["lint", "--nonsense"])
+        2
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _run(arguments)
-        sys.stdout.flush()  # here, where a closed pipe is still ours to handle
+        args = parser(arguments[:1]).parse_args(arguments)
+        code = int(importlib.import_module(f".{args.command}", __name__).run(args))
+        sys.stdout.flush()  # here, where a broken pipe can be handled
         return code
     except SystemExit as done:  # argparse, after --help and --version
         return done.code if isinstance(done.code, int) else exit_codes.OK
@@ -79,19 +102,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(error, arguments)
 
 
-def _run(arguments: list[str]) -> int:
-    # One module is enough where the first argument names it.
-    chosen = [name for name in COMMANDS if arguments[:1] == [name]]
-    args = parser(chosen or COMMANDS).parse_args(arguments)
-    code: Any = importlib.import_module(f".{args.command}", __name__).run(args)
-    return int(code)
-
-
 def _report(error: BaseException, arguments: list[str]) -> int:
-    """Print an error that ended the command; the exit code."""
+    """Print an error that ended the command, and return the exit code."""
     code = exit_codes.code_of(error)
     if code == exit_codes.PIPE:
-        # Or the interpreter complains about the closed pipe once more when it flushes at its end.
+        # The interpreter would report the broken pipe again when it flushes at its end.
         with contextlib.suppress(Exception):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
@@ -99,16 +114,14 @@ def _report(error: BaseException, arguments: list[str]) -> int:
         output.say("fastseed: interrupted", error=True)
         return code
     if code == exit_codes.BUG:
+        import traceback
+
         traceback.print_exception(error)
-    message = _message(error)
+    message = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.filename is not None:
+        message = f"fastseed: {error.filename!r}: {error.strerror}"
     output.say(message if isinstance(error, exit_codes.Exit) else f"error: {message}", error=True)
-    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--json" in ours:
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" in options:
         output.emit({"error": {"exit_code": code, "message": message}})
     return code
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"fastseed: {error.filename!r}: {error.strerror}"
-    return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""`fastseed bisect A B`: where two recorded runs part."""
+"""The subcommand ``fastseed bisect``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 from . import exit_codes, output
 
-SHOWN = 20  # differences of the step at which runs part
+_SHOWN = 20  # differences at the first step that differs
 
 
 def add(subparsers: Any) -> None:
+    """Add this subcommand."""
     parser = subparsers.add_parser(
         "bisect",
-        help="find the first step and tensor in which two recorded runs part",
+        help="find the first step and tensor in which two recorded runs differ",
         description="Find the first step, and in it the first tensor, in which two runs that "
-        "fastseed.Watch recorded differ by a bit.",
-        epilog="ends with 0 if all steps that both have are equal, even if one has more",
+        "fastseed.debug.Watch recorded differ by a bit.",
+        epilog="The exit code is 0 if all common steps are equal, even if one run has more.",
     )
     output.add_folder(parser, "a", "the folder of a run, or one of its files")
     output.add_folder(parser, "b", "the same of the other run")
@@ -24,9 +25,13 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Compare the runs and print."""
     from ..debug.bisection import bisect
 
-    found = bisect(args.a, args.b)
+    try:
+        found = bisect(args.a, args.b)
+    except FileNotFoundError as error:
+        raise exit_codes.Exit(exit_codes.USAGE, f"error: {error}") from None
     code = exit_codes.OK if found.equal else exit_codes.FOUND
     if args.json:
         output.emit(_document(found))
@@ -34,29 +39,29 @@ def run(args: argparse.Namespace) -> int:
     if found.first is None:
         output.say(found)
     else:
-        before = " (what was there before the first step recorded)" if found.start else ""
+        before = " (before the first recorded one)" if found.start else ""
         output.say(
-            f"the runs part at step {found.step}{before}, rank {found.rank}: "
+            f"the first difference is at step {found.step}{before}, rank {found.rank}: "
             f"{found.first.group} {found.first.name}"
         )
-        output.say(f"{found.differing} of the {found.compared} steps that both have differ")
+        output.say(f"{found.differing} of the {found.compared} common steps differ")
         rows = [
-            (p.group, p.name, *("absent" if s is None else str(s) for s in (p.a, p.b)))
-            for p in found.differences[:SHOWN]
+            (d.group, d.name, *("absent" if side is None else str(side) for side in (d.a, d.b)))
+            for d in found.differences[:_SHOWN]
         ]
-        output.table(("what", "name", "a", "b"), rows, title=f"step {found.step}")
-        if len(found.differences) > SHOWN:
-            output.say(f"and {len(found.differences) - SHOWN} more")
+        output.table(("group", "name", "a", "b"), rows, title=f"step {found.step}")
+        if len(found.differences) > _SHOWN:
+            output.say(f"and {len(found.differences) - _SHOWN} more")
     for note in found.notes:
         output.say(f"note: {note}")
     return code
 
 
 def _document(found: Any) -> dict[str, Any]:
-    def side(which: Any) -> dict[str, Any] | None:
-        if which is None:
+    def side(one: Any) -> dict[str, Any] | None:
+        if one is None:
             return None
-        return {"dtype": which.dtype, "shape": list(which.shape), "digest": f"{which.value:032x}"}
+        return {"dtype": one.dtype, "shape": list(one.shape), "digest": f"{one.value:032x}"}
 
     return {
         "equal": found.equal,
@@ -64,8 +69,8 @@ def _document(found: Any) -> dict[str, Any]:
         "start": found.start,
         "rank": found.rank,
         "differences": [
-            {"group": p.group, "name": p.name, "a": side(p.a), "b": side(p.b)}
-            for p in found.differences
+            {"group": d.group, "name": d.name, "a": side(d.a), "b": side(d.b)}
+            for d in found.differences
         ],
         "compared_steps": found.compared,
         "differing_steps": found.differing,

@@ -1,4 +1,4 @@
-"""`fastseed env capture|show|diff`: what a run stood on."""
+"""`fastseed env capture|show|diff`: the environment of a run."""
 
 from __future__ import annotations
 
@@ -16,80 +16,76 @@ def add(subparsers: Any) -> None:
     """Add the parser of `env` and of its three actions."""
     top = subparsers.add_parser(
         "env",
-        help="capture, show and compare what a run stood on",
-        description="Capture what a run stands on, show it, and find what differs between two.",
+        help="record the environment of a run, and compare two",
+        description="Record the software and hardware environment of a run, show it, and compare "
+        "two of them.",
     )
     actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     one = actions.add_parser(
         "capture",
-        help="write a capture of this environment to a folder",
+        help="write this environment to a folder",
         description="Write packages, libraries, drivers, limits, variables, switches and git state "
-        "to a folder, without secrets. Environment variables are kept by an allow-list.",
+        "to a folder. Values that may be secret are stored as keyed hashes.",
     )
     output.add_folder(one, "dir", "a new or empty folder")
-    one.add_argument("--all-env", action="store_true", help="all variables, redacted")
     one.add_argument("--clocks", action="store_true", help="also the GPUs' clocks and temperatures")
-    one.add_argument("--no-patches", action="store_true", help="do not keep uncommitted diffs")
-    one.add_argument("--overwrite", action="store_true", help="replace a capture that is there")
     one.add_argument(
-        "--timeout",
-        type=float,
-        default=10.0,
-        metavar="SECONDS",
-        help="longest time for each external program (10)",
+        "--patches",
+        action="store_true",
+        help="also uncommitted changes as text, WITH ANY SECRET that is in them",
+    )
+    one.add_argument("--overwrite", action="store_true", help="replace a capture in the folder")
+    key = one.add_argument("--key", metavar="FILE", help="the key of the hashes (your own)")
+    output.complete(key, "files")
+    one.add_argument(
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="for each program (10)"
     )
     output.add_json(one)
 
     one = actions.add_parser(
         "show", help="print a capture", description="Print a capture, or one section of it."
     )
-    output.add_folder(one, "dir", "a capture's folder")
-    one.add_argument("--section", metavar="NAME", help="this section alone")
+    output.add_folder(one, "dir", "the folder of a capture")
+    one.add_argument("--section", metavar="NAME", help="only this section")
+    one.add_argument("--patch", metavar="NAME", help="only this patch, for git apply")
     output.add_json(one)
 
     one = actions.add_parser(
         "diff",
-        help="what differs between two captures, what matters most first",
-        description="Print what differs from A to B, what matters most first. "
-        "Ends with 0 if nothing does and with 1 if something does.",
+        help="print the differences of two captures, most severe first",
+        description="Print the differences from A to B, most severe first. "
+        "Ends with 0 without differences and with 1 otherwise.",
     )
-    output.add_folder(one, "a", "a capture's folder")
-    output.add_folder(one, "b", "another's")
+    output.add_folder(one, "a", "the folder of a capture")
+    output.add_folder(one, "b", "the folder of another")
     one.add_argument("--all", action="store_true", help=f"all rows, not the first {_ROWS}")
     one.add_argument(
         "--level",
         choices=tuple(_STYLES),
         default="low",
-        help="nothing below this level, for the exit code too (low: everything)",
+        help="ignore anything less severe, also in the exit code (low: nothing)",
     )
     output.add_json(one)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what `env` was asked to; the exit code."""
-    code: int = {"capture": _capture, "show": _show, "diff": _diff}[args.action](args)
-    return code
+    """Run one of the actions."""
+    return {"capture": _capture, "show": _show, "diff": _diff}[args.action](args)
 
 
 def _capture(args: argparse.Namespace) -> int:
     from ..tools import environment
 
-    capture = environment.capture(
-        args.dir,
-        all_env=args.all_env,
-        clocks=args.clocks,
-        patches=not args.no_patches,
-        overwrite=args.overwrite,
-        timeout=args.timeout,
-    )
+    options = {n: getattr(args, n) for n in ("clocks", "patches", "overwrite", "key", "timeout")}
+    capture = environment.capture(args.dir, **options)
     if args.json:
         output.emit({"directory": args.dir, **capture.header})
         return exit_codes.OK
     sections = sum(bool(section) for section in capture.sections.values())
     output.say(f"{args.dir}: {sections} sections in {capture.header['seconds']:.2f} s")
     for problem in capture.header["problems"]:
-        output.say(f"  not captured: {problem}")
+        output.say(f"  problem: {problem}")
     return exit_codes.OK
 
 
@@ -97,15 +93,13 @@ def _show(args: argparse.Namespace) -> int:
     from ..tools import environment
 
     capture = environment.load(args.dir)
+    if args.patch is not None:
+        text = _pick("patch", capture.patches, args.patch)
+        print(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), end="")
+        return exit_codes.OK
     sections = capture.sections
     if args.section is not None:
-        if args.section not in sections:
-            raise exit_codes.Exit(
-                exit_codes.USAGE,
-                f"fastseed env show: --section must be one of {', '.join(sections)}, "
-                f"got {args.section!r}",
-            )
-        sections = {args.section: sections[args.section]}
+        sections = {args.section: _pick("section", sections, args.section)}
     if args.json:
         document = {"captured": capture.header, "sections": sections, "patches": capture.patches}
         output.emit(sections if args.section is not None else document)
@@ -113,7 +107,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.section is None:
         output.say(f"captured {capture.header.get('at')} by {capture.header.get('by')}")
         for problem in capture.header.get("problems", ()):
-            output.say(f"not captured: {problem}")
+            output.say(f"problem: {problem}")
     for name, section in sections.items():
         if section:
             output.say()
@@ -121,15 +115,21 @@ def _show(args: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
+def _pick(what: str, found: dict[str, Any], name: str) -> Any:
+    if name not in found:
+        names = ", ".join(found) or "(the capture has no others)"
+        message = f"fastseed env show: --{what} must be one of {names}, got {name!r}"
+        raise exit_codes.Exit(exit_codes.USAGE, message)
+    return found[name]
+
+
 def _fields(section: dict[str, Any]) -> list[tuple[str, str]]:
-    """A section's fields, one level of objects opened."""
+    """Return the fields of a section, with those of inner objects."""
     rows = []
     for key, value in section.items():
-        if isinstance(value, dict) and value:
-            rows += [
-                (_short(f"{key}/{inner}", 200), _short(one, 100)) for inner, one in value.items()
-            ]
-        else:
+        inner = value.items() if isinstance(value, dict) and value else ()
+        rows += [(_short(f"{key}/{name}", 200), _short(one, 100)) for name, one in inner]
+        if not inner:
             rows.append((_short(key, 200), _short(value, 100)))
     return rows
 
@@ -137,22 +137,19 @@ def _fields(section: dict[str, Any]) -> list[tuple[str, str]]:
 def _diff(args: argparse.Namespace) -> int:
     from ..tools import environment
 
+    a, b = environment.load(args.a), environment.load(args.b)
     levels = list(_STYLES)[: list(_STYLES).index(args.level) + 1]
-    found = [one for one in environment.diff(args.a, args.b) if one.level in levels]
+    found = [one for one in environment.diff(a, b) if one.level in levels]
+    same_key = a.header.get("key") == b.header.get("key")
+    counts = environment.summary(found)
     if args.json:
-        differences = [one._asdict() for one in found]
-        output.emit(
-            {
-                "a": args.a,
-                "b": args.b,
-                "equal": not found,
-                "summary": environment.summary(found),
-                "differences": differences,
-            }
-        )
-    elif not found:
-        output.say("no difference")
-    else:
+        document = {"a": args.a, "b": args.b, "equal": not found, "hashes_compared": same_key}
+        rows = [one._asdict() for one in found]
+        output.emit({**document, "summary": counts, "differences": rows})
+        return exit_codes.FOUND if found else exit_codes.OK
+    if not same_key:
+        output.say("note: the captures have different keys, so that hashes are not compared")
+    if found:
         shown = found if args.all else found[:_ROWS]
         output.table(
             ("level", "what", "A", "B", "why it matters"),
@@ -161,13 +158,13 @@ def _diff(args: argparse.Namespace) -> int:
         )
         if len(shown) < len(found):
             output.say(f"… and {len(found) - len(shown)} more (--all shows them)")
-        counts = environment.summary(found)
-        output.say(", ".join(f"{count} {level}" for level, count in counts.items() if count))
+    levels_found = [f"{count} {level}" for level, count in counts.items() if count]
+    output.say(", ".join(levels_found) or "no difference")
     return exit_codes.FOUND if found else exit_codes.OK
 
 
 def _values(difference: Any) -> tuple[str, str]:
-    """Both values; of two lists only what one has and the other has not."""
+    """Return both values; of two lists, the elements that only one has."""
     a, b = difference.before, difference.after
     if isinstance(a, list) and isinstance(b, list):
         in_a, in_b = (set(map(json.dumps, one)) for one in (a, b))
@@ -175,8 +172,8 @@ def _values(difference: Any) -> tuple[str, str]:
         only_b = [one for one in b if json.dumps(one) not in in_a]
         if only_a or only_b:
             a, b = only_a, only_b
-    empty = {"added": ("-", _short(b)), "removed": (_short(a), "-")}
-    return empty.get(difference.kind, (_short(a), _short(b)))
+    shown = {"added": ("-", _short(b)), "removed": (_short(a), "-")}
+    return shown.get(difference.kind, (_short(a), _short(b)))
 
 
 def _short(value: Any, limit: int = 48) -> str:

@@ -77,7 +77,7 @@ def _rules(args: argparse.Namespace) -> int:
     if args.json:
         output.emit([rule._asdict() for rule in lint.RULES.values()])
     else:
-        rows = [(rule.id, rule.name, rule.level, rule.says) for rule in lint.RULES.values()]
+        rows = [(rule.id, rule.name, rule.level, rule.message) for rule in lint.RULES.values()]
         output.table(("rule", "name", "level", "what is wrong"), rows)
     return exit_codes.OK
 
@@ -88,7 +88,7 @@ def _document(report: Any) -> dict[str, Any]:
     findings = []
     for one in report.findings:
         rule = lint.RULES[one.rule]
-        whole = {**one._asdict(), "name": rule.name, "level": rule.level, "mend": rule.mend}
+        whole = {**one._asdict(), "name": rule.name, "level": rule.level, "fix": rule.fix}
         findings.append(whole)
     return {
         "files": report.files,
@@ -102,7 +102,7 @@ def _print(report: Any) -> None:
     for one in report.findings:
         cell = f"cell {one.cell}:" if one.cell else ""
         output.say(f"{one.path}:{cell}{one.line}:{one.column}: {one.rule} {one.message}")
-        output.say(f"    mend: {one.mend}")
+        output.say(f"    fix: {one.fix}")
     for note in report.notes:
         output.say(f"note: {note}", error=True)
     found = f"{len(report.findings)} finding{'s' * (len(report.findings) != 1)}"

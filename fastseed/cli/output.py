@@ -1,7 +1,7 @@
-"""What the subcommands share of printing: tables, JSON, one option.
+"""Printing for the subcommands: lines, tables, JSON, and the options that they share.
 
-Text that comes from files may hold anything; what goes to a terminal from here holds no control
-characters, so that nothing but this module moves a cursor or sets a colour.
+Text from files may hold anything. Printed text holds no control characters, so that it cannot move
+the cursor or set a colour.
 """
 
 from __future__ import annotations
@@ -13,55 +13,45 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-# C0 but for newline and tab, DEL, C1, and what reorders or hides text (Unicode's bidi controls).
+# C0 except newline and tab, DEL, C1, and the characters that reorder or hide text (bidi controls).
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
+# The names of shtab's own functions (its FILE and DIRECTORY), so that it need not be installed.
+_COMPLETIONS = {
+    "files": {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"},
+    "folders": {"bash": "_shtab_compgen_dirs", "zsh": "_files -/", "tcsh": "d"},
+}
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Give a subcommand the option ``--json`` (``args.json``)."""
+    """Add the option ``--json`` (``args.json``)."""
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
 
 
 def add_folder(parser: argparse.ArgumentParser, name: str, help: str) -> None:
-    """A positional argument that shells complete with folders."""
+    """Add a positional argument that shells complete with folders."""
     complete(parser.add_argument(name, metavar=name.upper(), help=help), "folders")
 
 
 def complete(action: argparse.Action, what: str) -> None:
-    """Say what shells complete an argument with: ``"files"`` or ``"folders"``."""
-    # The names of shtab's own functions (its FILE and DIRECTORY), so that it need not be there.
-    table = {
-        "files": {
-            "bash": "_shtab_compgen_files",
-            "zsh": "_files",
-            "tcsh": "f",
-            "fish": "(__fish_complete_path (commandline -ct))",
-            "powershell": "_shtab_powershell_compgen_files",
-        },
-        "folders": {
-            "bash": "_shtab_compgen_dirs",
-            "zsh": "_files -/",
-            "tcsh": "d",
-            "fish": "(__fish_complete_directories)",
-            "powershell": "_shtab_powershell_compgen_dirs",
-        },
-    }
-    action.complete = table[what]  # type: ignore[attr-defined]
+    """Let shells complete an argument with ``"files"`` or ``"folders"``."""
+    action.complete = _COMPLETIONS[what]  # type: ignore[attr-defined]
 
 
 def clean(text: object) -> str:
-    """``text`` with control characters written out, as ``\\x1b``."""
+    """Return ``text`` with control characters written as escapes, such as ``\\x1b``."""
     return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], str(text))
 
 
 def say(text: object = "", *, error: bool = False) -> None:
-    """Print a line, cleaned, on standard output or standard error."""
+    """Print a line without control characters, on standard output or standard error."""
     stream = sys.stderr if error else sys.stdout
     line = clean(text)
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    # A terminal of another encoding gets escapes, not a UnicodeEncodeError.
+    # Escapes rather than a UnicodeEncodeError on a terminal with another encoding.
     print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
@@ -77,49 +67,41 @@ def table(
     title: str = "",
     styles: Sequence[str] = (),
 ) -> None:
-    """Print a table: with rich on a terminal where it is installed, as aligned text otherwise.
+    """Print a table: with rich on a terminal if it is installed, else as aligned text.
 
-    Piped output is always plain and never wrapped or cut, so that `grep` finds what it looks for.
+    Piped output is always aligned text and never wrapped or cut, so that `grep` works.
 
     Args:
         columns: the headings.
         rows: the cells of each row, as many as columns.
-        title: a line above it.
+        title: a line above the table.
         styles: rich's style for each row (``"bold red"``, ``""``); none by default.
     """
     cells = [[clean(cell) for cell in row] for row in rows]
-    if not _rich_table(columns, cells, title, styles):
-        _plain_table(columns, cells, title)
+    if sys.stdout.isatty() and _rich_table(columns, cells, title, styles):
+        return
+    flat = [[cell.replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in cells]
+    widths = [max(map(len, column)) for column in zip(columns, *flat, strict=True)]
+    if title:
+        say(title)
+    for line in (columns, ["-" * width for width in widths], *flat):
+        say("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
 
 
 def _rich_table(
     columns: Sequence[str], cells: list[list[str]], title: str, styles: Sequence[str]
 ) -> bool:
-    """Print with rich; False where that is not installed or nobody looks at a terminal."""
+    """Print with rich; return False if it is not installed."""
     try:
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
     except ImportError:
         return False
-    console = Console()
-    if not console.is_terminal:
-        return False
-    drawn = Table(title=Text(title) if title else None, title_justify="left")
+    table = Table(title=Text(title) if title else None, title_justify="left")
     for column in columns:
-        drawn.add_column(column, overflow="fold")
-    for i, row in enumerate(cells):  # Text, not str: "[bold]" in a cell is text, no markup
-        drawn.add_row(*map(Text, row), style=styles[i] if i < len(styles) else "")
-    console.print(drawn)
+        table.add_column(column, overflow="fold")
+    for i, row in enumerate(cells):  # Text, not str: "[bold]" in a cell is no markup
+        table.add_row(*map(Text, row), style=styles[i] if i < len(styles) else "")
+    Console().print(table)
     return True
-
-
-def _plain_table(columns: Sequence[str], cells: list[list[str]], title: str) -> None:
-    flat = [[cell.replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in cells]
-    lines = [list(columns), *flat]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    lines.insert(1, ["-" * width for width in widths])
-    if title:
-        say(title)
-    for line in lines:
-        say("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())

@@ -1,4 +1,4 @@
-"""`fastseed verify`: run a training command in four ways, and prove that it is one run."""
+"""`fastseed verify`: show that a training command repeats and resumes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import exit_codes, output
 
 _ABOUT = """\
-Run a training command whole (X epochs), half (X/2 epochs, with a checkpoint), resumed from there,
-and without a seed, some times each. The first three have to be one run, to the last bit of every
-loss; runs without a seed have to differ. What was run is kept in DIR: started again, only what is
-missing is run. Reports are written to DIR/report.
+Run a training command uninterrupted (X epochs), truncated (X/2 epochs, with a checkpoint), resumed
+from that checkpoint, and unseeded, several times each. The first three have to agree to the last
+bit of every loss; the unseeded baseline has to differ. Runs are kept in DIR: started again, only
+missing runs are run. Reports are written to DIR/report.
 """
-_PLACES = """\
-the command: words in braces are places; words between [ and ] are left out where a place in them
-has no value, and `or` between them separates alternatives, of which the first that fits is taken.
-It is started from a list of arguments, never through a shell.
+_PLACEHOLDERS = """\
+the command: names in braces are placeholders; words between [ and ] are left out if a placeholder
+in them has no value, and `or` between them separates alternatives, of which the first that has its
+values is used. The command is started without a shell.
 """
 _EXAMPLE = """\
 example:
@@ -31,59 +31,62 @@ example:
     python train.py --epochs {epochs} --metrics {run}/metrics.jsonl --checkpoint {checkpoint} \\
     [ --resume {resume} or --seed {seed} ]
 """
+# Arguments whose names are fields of fastseed.tools.verify.Options.
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--epochs": {"type": int, "required": True, "metavar": "X", "help": "epochs, at least 2"},
+    "--dir": {"dest": "directory", "required": True, "metavar": "DIR", "help": "run folder"},
+    "--runs": {"type": int, "metavar": "N", "help": "runs of each experiment (default: 8)"},
+    "--jobs": {"type": int, "metavar": "J", "help": "runs at a time (default: 1)"},
+    "--seed": {"type": int, "metavar": "N", "help": "master seed (default: 0)"},
+    "--no-baseline": {
+        "dest": "baseline", "action": "store_false", "help": "skip the unseeded baseline"
+    },
+    "--deterministic": {
+        "action": "store_true", "help": "start runs as fastseed run --deterministic does"
+    },
+    "--log": {"metavar": "PATH", "help": "the log of a run, below {run} (default: its output)"},
+    "--format": {
+        "metavar": "NAME",
+        "help": "format of the log: jsonl, dlll, csv or regex (default: auto-detect)",
+    },
+    "--value": {"metavar": "KEY", "help": "name of the loss (default: loss)"},
+    "--step": {"metavar": "KEY", "help": "name of the step, or several separated by commas"},
+    "--pattern": {
+        "metavar": "REGEX", "help": "for lines of text: a group named value, optionally step"
+    },
+    "--require": {
+        "choices": ("bit-identical", "variance"),
+        "help": "what is required to pass (default: bit-identical)",
+    },
+    "--no-audit": {
+        "dest": "audit", "action": "store_false",
+        "help": "skip the extra run that looks for unseeded RNG use",
+    },
+    "--timeout": {"type": float, "metavar": "SECONDS", "help": "time limit of each run"},
+    "--restart": {"action": "store_true", "help": "discard the runs in DIR"},
+}  # fmt: skip
 
 
 def add(subparsers: Any) -> None:
     """Add this subcommand."""
-    from ..tools.verify.command import PLACES
+    from ..tools.verify.command import PLACEHOLDERS
 
-    places = "".join(f"  {{{name}}}".ljust(15) + f"{text}\n" for name, text in PLACES.items())
+    names = "".join(f"  {{{name}}}".ljust(15) + f"{text}\n" for name, text in PLACEHOLDERS.items())
     parser = subparsers.add_parser(
         "verify",
-        help="prove that a training command repeats and resumes, to the last bit",
-        usage="fastseed verify --epochs X --dir DIR [options] -- PROGRAM …",
+        help="show that a training command repeats and resumes, to the last bit",
+        usage="fastseed verify --epochs X --dir DIR [options] -- PROGRAM ...",
         description=_ABOUT,
-        epilog=f"{_PLACES}{places}\n{_EXAMPLE}\n{exit_codes.describe()}",
+        epilog=f"{_PLACEHOLDERS}{names}\n{_EXAMPLE}\n{exit_codes.describe()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--epochs", type=int, required=True, metavar="X", help="epochs, from 2")
-    output.complete(
-        parser.add_argument("--dir", required=True, metavar="DIR", help="folder of the runs"),
-        "folders",
-    )
-    parser.add_argument("--runs", type=int, default=8, metavar="N", help="of each experiment (8)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="runs at a time (1)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the master seed (0)")
-    parser.add_argument("--no-control", action="store_true", help="no unseeded runs")
-    parser.add_argument(
-        "--deterministic", action="store_true", help="start runs as fastseed run --deterministic"
-    )
-    parser.add_argument(
-        "--log",
-        metavar="PATH",
-        help="where a run writes its losses, below {run}; its output by default",
-    )
-    parser.add_argument(
-        "--format",
-        metavar="NAME",
-        help="of the log: jsonl, dlll, csv, tensorboard or regex (found out by default)",
-    )
-    parser.add_argument("--value", default="loss", metavar="KEY", help="the loss's name (loss)")
-    parser.add_argument("--step", metavar="KEY", help="the step's name, or several with commas")
-    parser.add_argument(
-        "--pattern", metavar="REGEX", help="for lines: a group named value, perhaps one named step"
-    )
-    parser.add_argument(
-        "--require",
-        choices=("bit-identical", "variance"),
-        default="bit-identical",
-        help="what it takes to pass (bit-identical)",
-    )
-    parser.add_argument("--no-probe", action="store_true", help="do not look for draws unaccounted")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="for a run")
-    parser.add_argument("--restart", action="store_true", help="throw away the runs in DIR")
+    for name, how in _ARGUMENTS.items():
+        # Options without a value stay out, so that the defaults are those of Options.
+        added = parser.add_argument(name, default=argparse.SUPPRESS, **how)
+        if name == "--dir":
+            output.complete(added, "folders")
     output.add_json(parser)
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM …")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,68 +97,46 @@ def run(args: argparse.Namespace) -> int:
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not command:
         raise exit_codes.Exit(
-            exit_codes.USAGE, "fastseed verify: give a program: … -- python train.py …"
+            exit_codes.USAGE, "fastseed verify: a program is missing: ... -- python train.py ..."
         )
-    with _terminable(), _shown(args.json) as progress:
-        report = verify.verify(
-            command,
-            directory=args.dir,
-            epochs=args.epochs,
-            runs=args.runs,
-            jobs=args.jobs,
-            seed=args.seed,
-            control=not args.no_control,
-            deterministic=args.deterministic,
-            log=args.log,
-            format=args.format,
-            value=args.value,
-            step=args.step,
-            pattern=args.pattern,
-            require=args.require,
-            probe=not args.no_probe,
-            timeout=args.timeout,
-            restart=args.restart,
-            progress=progress,
-        )
-    written = reports.write(report, os.path.join(args.dir, "report"))
+    names = [how.get("dest", name[2:]) for name, how in _ARGUMENTS.items()]
+    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    options = verify.Options(command=command, **given)
+    with _interruptible(), _progress(args.json) as progress:
+        report = verify.verify(options, progress)
+    written = reports.write(report, os.path.join(options.directory, "report"))
     if args.json:
-        from ..tools.verify.reports import json_report
-
-        sys.stdout.write(json_report.text(report))
+        sys.stdout.write(reports.to_json(report))
     else:
         _print(report, written)
     return exit_codes.OK if report.passed else exit_codes.FOUND
 
 
 def _print(report: Any, written: Any) -> None:
-    from ..tools.verify.reports import terminal
+    from ..tools.verify.reports import tables
 
-    for made in (terminal.checks, terminal.experiments, terminal.paired, terminal.findings):
-        shown = made(report)
-        if shown.rows:
-            output.table(shown.columns, shown.rows, title=shown.title, styles=shown.styles)
-            output.say()
-    for note in report.notes:
+    for table in tables.summary(report):
+        output.table(table.columns, table.rows, title=table.title, styles=table.styles)
+        output.say()
+    for note in (*report.notes, *written.missing):
         output.say(f"note: {note}")
-    for why in written.skipped.values():
-        output.say(f"note: {why}")
-    for path in written.values():
-        output.say(f"wrote {path}")
+    for path in written.files:
+        output.say(f"wrote {os.path.relpath(path)}")
     word = "PASSED" if report.passed else "FAILED"
-    output.say(f"{word}: {report.verdict}: {report.says}")
+    output.say(f"{word}: {report.verdict}: {report.summary}")
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the runs as Ctrl-C does, rather than leave them behind."""
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the runs, as Ctrl-C does."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     before: dict[Any, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # others may not
+    if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
         for one in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-            if signal.getsignal(one) is signal.SIG_DFL:  # not where nohup has it ignored
+            if signal.getsignal(one) is signal.SIG_DFL:  # not if ignored, as under nohup
                 before[one] = signal.signal(one, interrupt)
     try:
         yield
@@ -165,8 +146,8 @@ def _terminable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shown(quiet: bool) -> Iterator[Any]:
-    """What is called with each event: a bar with the time left, or a line a run."""
+def _progress(quiet: bool) -> Iterator[Callable[[Any], object]]:
+    """Yield a function for events: a progress bar on a terminal, or a line for each run."""
     if quiet:
         yield lambda _: None
         return
@@ -176,16 +157,15 @@ def _shown(quiet: bool) -> Iterator[Any]:
     except ImportError:
         yield _Lines()
         return
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         yield _Lines()
         return
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("time left"), TimeRemainingColumn(elapsed_when_finished=True),
     )  # fmt: skip
-    # A run may take long, and the estimate has to live on what the last hour said.
-    with Progress(*columns, console=console, speed_estimate_period=3600) as bar:
+    # A run may take long: estimate from the last hour.
+    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=3600) as bar:
         task = bar.add_task("runs", total=None)
         yield lambda event: bar.update(
             task, total=event.total, completed=event.done, description=event.name
@@ -193,7 +173,7 @@ def _shown(quiet: bool) -> Iterator[Any]:
 
 
 class _Lines:
-    """A line for each run that has ended, with how long the rest may take."""
+    """Prints a line for each run that ends, with an estimate of the time left."""
 
     def __init__(self) -> None:
         self._begin: float | None = None
@@ -205,16 +185,12 @@ class _Lines:
                 self._begin, self._kept = time.monotonic(), event.done
             return
         text = f"{event.done / event.total:4.0%}  {event.name} "
-        text += "was there" if event.what == "kept" else f"took {event.seconds:.1f} s"
+        text += "kept" if event.what == "kept" else f"took {event.seconds:.1f} s"
         made = event.done - self._kept
         if self._begin is not None and made > 0 and event.done < event.total:
-            each = (time.monotonic() - self._begin) / made
-            text += f", about {_time(each * (event.total - event.done))} left"
+            left = (time.monotonic() - self._begin) / made * (event.total - event.done)
+            text += (
+                f", about {left:.0f} s left" if left < 90 else f", about {left / 60:.0f} min left"
+            )
         output.say(text, error=True)
         sys.stderr.flush()
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 from ..generators.pool import GeneratorPool
-from ..seeder.registry import Registration, sink_for
+from ..seeder.registry import Registration, adapter_for
 from .shared_scope import Wrapper, unwrap
 from .worker_seeding import RESERVED
 
@@ -118,7 +118,7 @@ def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> 
 def found_in(dataset: Any, entries: tuple[Registration, ...]) -> tuple[Registration, ...]:
     """What :func:`discover` finds, as if it were registered under its path.
 
-    What ``entries`` hold stays with them. A path that is another's name gets a prime.
+    What ``entries`` hold stays with them. A path that is a name in use gets a prime.
     """
     taken = {*RESERVED, *(entry.name for entry in entries)}
     known = itertools.chain.from_iterable(_held_by(entry.generator) for entry in entries)
@@ -127,7 +127,7 @@ def found_in(dataset: Any, entries: tuple[Registration, ...]) -> tuple[Registrat
         while name in taken:
             name += "'"
         taken.add(name)
-        made.append(Registration(name, generator, sink_for(generator), False))
+        made.append(Registration(name, generator, adapter_for(generator), 0))
     return tuple(made)
 
 

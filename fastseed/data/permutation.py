@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from .._backend import derive_ops, draw_ops
+from .._backend import derive_ops, draw_ops, tensors
 from .._utils import validation
 from ..derivation import streams
-from ..random import functional
 from ..seeder import api
 
 NAME = "shuffle"
@@ -148,7 +147,7 @@ def part_of_order(
     count = stop - start
     if out is not None:
         _check_out(function, out, count, device)
-    place = out.device if out is not None else torch.device("cpu" if device is None else device)
+    place = out.device if out is not None else tensors.check_device(function, device)
     draw_ops.refuse_capture(function, place, "call it before, and copy what it gives")
     on_cuda = place.type == "cuda" and draw_ops.has_cuda
     if out is not None and out.is_contiguous() and (on_cuda or place.type == "cpu"):
@@ -167,11 +166,5 @@ def part_of_order(
 
 
 def _check_out(function: str, out: Any, count: int, device: torch.device | str | None) -> None:
-    functional.check_tensor(function, "out", out, torch.int64)
-    if tuple(out.shape) != (count,):
-        raise ValueError(
-            f"fastseed.{function}: out must be of shape ({count},), got {tuple(out.shape)}"
-        )
-    functional.check_memory(function, "out", out)
-    if device is not None and torch.device(device).type != out.device.type:
-        raise ValueError(f"fastseed.{function}: out must be on device {device}, got {out.device}")
+    where = None if device is None else tensors.check_device(function, device)
+    tensors.check_out(function, "out", out, (count,), torch.int64, where)

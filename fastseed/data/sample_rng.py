@@ -16,10 +16,12 @@ from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
 from .._utils.errors import reseed_error
-from ..derivation import streams
-from ..generators.adapters import LOW64, Sink, TorchSink
+from ..derivation import context, streams
+from ..derivation.streams import Stream
+from ..generators.adapter import LOW64, GeneratorAdapter
+from ..generators.torch_rng import TorchGenerator
 from ..seeder import api
-from ..seeder.registry import Bulk, Registration
+from ..seeder.registry import Registration
 from . import shared_scope, worker_seeding
 from .discovery import found_in
 from .shared_scope import ScopeCell, Wrapper
@@ -113,17 +115,19 @@ class _Streams:
         self.owner, self.task, self.epoch = owner, task, epoch
         self.scope = derive_ops.scope_key(owner.master_seed, task, epoch, 0)
         self.process = worker_seeding.process()
+        self.own = list(self.process.adapters.items())
         self._names: dict[str, derive_ops.NameKey] = {}
         self.others: tuple[Registration, ...] = ()
         self.settled = False
 
-    def key(self, name: str, sample: tuple[int, int]) -> int:
-        name_key = self._names.get(name)
-        if name_key is None:
-            name_key = derive_ops.name_key(self.scope, streams.name_words(name))
-            self._names[name] = name_key
+    def stream(self, name: str, sample: tuple[int, int]) -> Stream:
+        """Return the stream of a sample, an index and an occurrence: its key is that of index 0."""
+        found = self._names.get(name)
+        if found is None:
+            found = derive_ops.name_key(self.scope, streams.name_words(name))
+            self._names[name] = found
         index, occurrence = sample
-        return derive_ops.stream_key(name_key, 0, occurrence, index, derive_ops.DOMAIN_SAMPLE)
+        return Stream(found, 0, occurrence, derive_ops.DOMAIN_SAMPLE).numbered(index)
 
     def look(self, dataset: Any) -> None:
         """Find the generators that the data set holds."""
@@ -132,37 +136,34 @@ class _Streams:
 
     def set(self, sample: tuple[int, int]) -> None:
         """Give every generator what belongs to this sample."""
-        for name, sink in self.process.sinks.items():
-            sink.reseed(self.key(name, sample))
+        for name, adapter in self.own:
+            adapter.reseed(self.stream(name, sample))
         for entry in self.others:
-            key = self.key(entry.name, sample)
+            stream = self.stream(entry.name, sample)
+            if entry.adapter.is_bulk:  # its key is the scope of the members' keys
+                key = stream.key()
+                stream = streams.stream_in((key & LOW64, key >> 64), entry.name, 0)
             try:
-                if isinstance(entry.sink, Bulk):  # members' keys follow from it as from a scope
-                    scope = key & LOW64, key >> 64
-                    entry.sink.reseed_members(streams.stream_in(scope, entry.name, 0))
-                else:
-                    entry.sink.reseed(key)
+                entry.adapter.reseed(stream)
             except Exception as error:
                 raise reseed_error({entry.name: error}) from error
 
     def save(self) -> Callable[[], None]:
         """What puts back the exact states that there are now."""
         own = self.process.states()
-        others = [_saved(entry.sink) for entry in self.others]
+        others = [_saved(entry.adapter) for entry in self.others]
 
         def restore() -> None:
-            self.process.load(own)
+            self.process.load_states(own)
             for put_back in others:
                 put_back()
 
         return restore
 
 
-def _saved(sink: Sink | Bulk) -> Callable[[], None]:
-    if isinstance(sink, Bulk):
-        return functools.partial(sink.load_states, sink.states())
-    state = sink.state()
-    return (lambda: None) if state is None else functools.partial(sink.load, state)
+def _saved(adapter: GeneratorAdapter) -> Callable[[], None]:
+    state = adapter.state()
+    return (lambda: None) if state is None else functools.partial(adapter.load_state, state)
 
 
 def _make_numpy(key: int) -> np.random.Generator:
@@ -171,7 +172,7 @@ def _make_numpy(key: int) -> np.random.Generator:
 
 def _make_torch(key: int) -> torch.Generator:
     generator = torch.Generator("cpu")
-    TorchSink(generator).reseed(key)
+    TorchGenerator(generator).seed(key)
     return generator
 
 
@@ -220,7 +221,7 @@ class PerSample(Dataset[Any], Wrapper):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_streams": None, "_job": None}
-        if worker_seeding.spawning() and (self._job is not None or api._seeder is not None):
+        if worker_seeding.spawning() and (self._job is not None or context.seeder is not None):
             state["_job"] = self._owner()
         return state
 
@@ -240,7 +241,7 @@ class PerSample(Dataset[Any], Wrapper):
         As ``DistributedSampler.set_epoch``: before each iteration, in the main process.
         """
         epoch = shared_scope.check_epoch("data.PerSample.set_epoch", epoch)
-        scope = None if api._seeder is None else api._seeder.scope
+        scope = None if context.seeder is None else context.seeder.scope
         self.set_scope(0 if scope is None else scope.task, epoch)
 
     def _place(self) -> tuple[int, int]:
@@ -316,7 +317,7 @@ class PerSample(Dataset[Any], Wrapper):
         if self.generator is not None:
             make = _MAKE[self.generator]
             method, now = getattr(self.dataset, self.method), self._now()
-            return [method(i, make(now.key(_NAME, self._sample(i)))) for i in indices]
+            return [method(i, make(now.stream(_NAME, self._sample(i)).key())) for i in indices]
         if get_worker_info() is not None:
             return [self._one(i) for i in indices]
         restore = self._now().save()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from .._backend import derive_ops
 from ..derivation import streams
-from ..generators.adapters import TorchSink
+from ..generators.torch_rng import TorchGenerator
 from . import worker_seeding
 
 DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -22,7 +21,7 @@ _KNOWN = ("torch.utils.data.", "fastseed.data.")
 def generator(master_seed: int, at: streams.Coordinates, rank: int, member: int) -> torch.Generator:
     """One of the generators that a loader needs at a point in time; member 0 is for the order."""
     made = torch.Generator()
-    TorchSink(made).reseed(streams.stream(master_seed, at, _NAME, rank).key(member))
+    TorchGenerator(made).seed(streams.stream(master_seed, at, _NAME, rank).key(member))
     return made
 
 
@@ -34,12 +33,13 @@ class Borrowed:
     """
 
     def __init__(self, master_seed: int, at: streams.Coordinates, rank: int) -> None:
-        self._scope, self._rank = derive_ops.scope_key(master_seed, *at), rank
-        self._states: Sequence[Any] | None = None
+        self._master_seed, self._at, self._rank = master_seed, at, rank
+        self._states: dict[str, torch.Tensor] | None = None
 
     def _begin(self) -> None:
-        for name, sink in worker_seeding.process().sinks.items():
-            sink.reseed(streams.stream_in(self._scope, f"{_NAME}.{name}", self._rank).key())
+        worker_seeding.process().reseed(
+            lambda name: streams.stream(self._master_seed, self._at, f"{_NAME}.{name}", self._rank)
+        )
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:
@@ -50,11 +50,11 @@ class Borrowed:
             if self._states is None:
                 self._begin()
             else:
-                process.load(self._states)
+                process.load_states(self._states)
             yield
             self._states = process.states()
         finally:
-            process.load(before)
+            process.load_states(before)
 
 
 def is_foreign(sampler: Any) -> bool:

@@ -18,11 +18,10 @@ from .._utils.errors import reseed_error
 from ..derivation import streams
 from ..derivation.streams import SHARED
 from ..generators.accelerator import KNOWN
-from ..generators.adapters import CallableSink, pack
-from ..generators.default import ProcessGenerators
-from ..generators.epoch_setters import Follower
+from ..generators.adapter import pack
+from ..generators.default import DefaultGenerators
 from ..random.bank import StreamBank
-from ..seeder.registry import Registration, sink_for
+from ..seeder.registry import Registration, adapter_for
 from ..seeder.seeder import Seeder
 from .shared_scope import Place
 
@@ -75,7 +74,9 @@ class Job:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.master_seed, self.rank = state["master_seed"], state["rank"]
         self.entries = tuple(
-            Registration(name, _own(generator), sink_for(generator, bits), shared)
+            Registration(
+                name, _own(generator), adapter_for(generator, bits), SHARED if shared else self.rank
+            )
             for name, generator, shared, bits in state["entries"]
         )
 
@@ -88,14 +89,17 @@ class Job:
             ReseedError: some generators failed; all others are reseeded.
         """
         scope = derive_ops.scope_key(self.master_seed, place.task, place.epoch, place.start)
-        worker = worker_id + 1
-        failures: dict[str, Exception] = dict(process().reseed(scope, self.rank, worker))
+
+        def stream_of(name: str, shared: bool = False) -> streams.Stream:
+            rank = SHARED if shared else self.rank
+            return streams.stream_in(scope, name, rank, worker_id + 1)
+
+        failures = process().reseed(stream_of)
         for entry in (*self.entries, *found):
             if out_of_reach(entry):
                 continue
             try:
-                rank = SHARED if entry.shared else self.rank
-                entry.reseed(streams.stream_in(scope, entry.name, rank, worker))
+                entry.adapter.reseed(stream_of(entry.name, entry.shared))
             except Exception as error:
                 failures[entry.name] = error
         if failures:
@@ -104,17 +108,17 @@ class Job:
 
 def _generators(seeder: Seeder) -> tuple[Registration, ...]:
     """What is registered, without samplers and data sets that are told the epoch."""
-    return tuple(e for e in seeder._registry if not isinstance(e.sink, Follower))
+    return tuple(seeder.registry.generators)
 
 
-_process: ProcessGenerators | None = None
+_process: DefaultGenerators | None = None
 
 
-def process() -> ProcessGenerators:
+def process() -> DefaultGenerators:
     """The three global generators."""
     global _process
     if _process is None:
-        _process = ProcessGenerators()
+        _process = DefaultGenerators()
     return _process
 
 
@@ -139,7 +143,7 @@ def spawning() -> bool:
 
 def out_of_reach(entry: Registration) -> bool:
     """Banks on a device stay the main process's: a forked worker must not touch the device."""
-    return isinstance(entry.sink, StreamBank) and entry.sink.device.type != "cpu"
+    return isinstance(entry.generator, StreamBank) and entry.generator.device.type != "cpu"
 
 
 def _own(generator: Any) -> Any:
@@ -151,7 +155,7 @@ def _own(generator: Any) -> Any:
 
 
 def _bits(entry: Registration) -> int:
-    return entry.sink.bits if isinstance(entry.sink, CallableSink) else 31
+    return getattr(entry.adapter, "bits", 31)
 
 
 def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:

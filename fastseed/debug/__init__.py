@@ -1,7 +1,7 @@
-"""Finding out why two runs differ: digests, recordings, and what draws without being seeded."""
+"""Find out why two runs differ: digests, recordings, and random numbers outside fastseed."""
 
 from .bisection import bisect
-from .checkup import examine as doctor
+from .checkup import doctor
 from .rng_audit import audit
 from .tree_digest import Digest, assert_ranks_agree, compare, digest
 from .watch import Watch

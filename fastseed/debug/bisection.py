@@ -1,4 +1,4 @@
-"""Where two recorded runs part."""
+"""Find the first difference between two recorded runs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from .watch_file import FOLDER, GROUPS, Entry, Recording, Values
+from .watch_file import FOLDER, GROUPS, Recording, Values, check_regular
+
+_SETTING = re.compile(r"(\d+\.)?group \d+\.(?!params\.)")
 
 
-class Side(NamedTuple):
-    """A tensor, or a plain value, as one of the runs had it."""
+class RecordedTensor(NamedTuple):
+    """The dtype, the shape and the digest of a tensor or a plain value in one run."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -23,14 +25,14 @@ class Side(NamedTuple):
         return f"{self.dtype}{list(self.shape)} {self.value:032x}"
 
 
-class Parting(NamedTuple):
-    """Something in which two runs differ at a step; a side is None where its run has no such."""
+class RecordedDifference(NamedTuple):
+    """A difference between two runs at one step; a side that does not exist is None."""
 
     group: str
     """``generator``, ``buffer``, ``gradient``, ``optimizer`` or ``parameter``."""
     name: str
-    a: Side | None
-    b: Side | None
+    a: RecordedTensor | None
+    b: RecordedTensor | None
 
     def __str__(self) -> str:
         sides = ("absent" if side is None else str(side) for side in (self.a, self.b))
@@ -39,102 +41,108 @@ class Parting(NamedTuple):
 
 @dataclass(frozen=True)
 class Bisection:
-    """What two recorded runs have in common, and where they part.
+    """The result of :func:`bisect`.
 
     Attributes:
-        step: the first step that differs; None where none does.
-        start: whether that is what was there before the first step that was recorded.
-        rank: the first rank that differs at it.
-        differences: all that differs at that step on that rank, in the order in which a training
-            step makes it: generators, buffers, gradients from the last layer on, the optimizer,
+        step: the first step that differs; None if all common steps are equal.
+        start: whether that step is the state before the first recorded step.
+        rank: the first rank that differs at that step.
+        differences: all differences at that step on that rank, in the order in which a training
+            step makes them: generators, buffers, gradients from the last layer on, the optimizer,
             parameters.
-        compared: how many steps both have.
-        differing: in how many of these something differs, on any rank.
-        notes: what else differs: steps, ranks, intervals that only one run has, files cut off.
+        compared: the number of common steps.
+        differing: the number of common steps with a difference on any rank.
+        notes: other differences: steps, ranks, intervals that only one run has, incomplete files.
     """
 
     step: int | None
     start: bool
     rank: int | None
-    differences: tuple[Parting, ...]
+    differences: tuple[RecordedDifference, ...]
     compared: int
     differing: int
     notes: tuple[str, ...]
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs in what both have recorded."""
+        """True if all common steps are equal."""
         return self.step is None
 
     @property
-    def first(self) -> Parting | None:
+    def first(self) -> RecordedDifference | None:
         """The first difference."""
         return self.differences[0] if self.differences else None
 
     def __str__(self) -> str:
         if self.step is None:
-            return f"equal in all {self.compared} steps that both have"
-        where = f"step {self.step}" + (" (before the first one recorded)" if self.start else "")
+            return f"all {self.compared} common steps are equal"
+        where = f"step {self.step}" + (" (before the first recorded one)" if self.start else "")
         more = len(self.differences) - 1
-        return f"the runs part at {where}, rank {self.rank}: {self.first}" + (
+        return f"the first difference is at {where}, rank {self.rank}: {self.first}" + (
             f"; and {more} more at this step" if more else ""
         )
 
 
 def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
-    """Find the first step and tensor in which two runs, recorded by :class:`fastseed.debug.Watch`, part.
+    """Find the first step and tensor in which two runs differ by a bit.
 
     Args:
-        a: the folder of a run, or one of its files.
+        a: the folder of a run that :class:`fastseed.debug.Watch` recorded, or one of its files. A
+            file whose last record is incomplete, after a crash, is read up to there.
         b: the same of the other run. Runs of several ranks are compared rank by rank.
 
     Raises:
-        OSError: a file cannot be read.
-        ValueError: a folder holds no such files, a file is none or is damaged, or the two have no
-            step or no rank in common. A file whose last record was cut off, by a crash, is read up
-            to there.
+        OSError: a path does not exist, or a file cannot be read.
+        ValueError: a folder has no such files, a file is damaged or not a regular file, or the
+            runs have no step or no rank in common.
+
+    Example:
+        >>> import tempfile, torch, fastseed
+        >>> folders = [tempfile.mkdtemp(), tempfile.mkdtemp()]
+        >>> for i, folder in enumerate(folders):
+        ...     fastseed.init(42)
+        ...     fastseed.reseed(0)
+        ...     model = torch.nn.Linear(2, 2)
+        ...     with fastseed.debug.Watch(model, path=folder) as watch:
+        ...         for step in range(3):
+        ...             if step == 2:
+        ...                 model.bias.data[0] += i
+        ...             recorded = watch.record()
+        >>> found = fastseed.debug.bisect(*folders)
+        >>> found.step, found.first.group, found.first.name
+        (2, 'parameter', 'bias')
     """
     pairs, notes = _pairs(Path(a), Path(b))
-    found: tuple[int, int, bool, tuple[Parting, ...]] | None = None
+    found: tuple[int, int, bool, tuple[RecordedDifference, ...]] | None = None
     compared: set[int] = set()
     differing: set[int] = set()
-    idle: set[str] = set()
+    unused: set[str] = set()
     for rank, left, right in pairs:
         notes += _notes(left, right, f"rank {rank}: " if len(pairs) > 1 else "")
         for step in sorted(left.steps.keys() & right.steps.keys()):
             compared.add(step)
-            one, other = left.values(step), right.values(step)
-            partings = _differences(one, other, _groups(left, right, one, other))
-            still = {p.name for p in partings if p.group == "generator"}
-            still -= _drawn(left, step, still) | _drawn(right, step, still)
-            idle |= still
-            partings = tuple(p for p in partings if p.group != "generator" or p.name not in still)
-            if one.start != other.start:  # a schedule may have its turn between two steps
-                partings = tuple(p for p in partings if not _is_setting(p))
-            if partings:
+            differences, start = _compare_step(left, right, step, unused)
+            if differences:
                 differing.add(step)
                 if found is None or step < found[0]:
-                    found = step, rank, one.start or other.start, partings
+                    found = step, rank, start, differences
     if not compared:
         raise ValueError(
-            f"fastseed.bisect: a and b must have a step in common, got {a!s} and {b!s}"
+            f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
         )
-    notes += [
-        f"generator {name} is in another state at some steps, where nothing drew from it"
-        for name in sorted(idle)
-    ]
+    notes += [f"generator {name} differs at some steps, unused there" for name in sorted(unused)]
     rest = (len(compared), len(differing), tuple(notes))
     if found is None:
         return Bisection(None, False, None, (), *rest)
-    step, rank, start, partings = found
-    return Bisection(step, start, rank, partings, *rest)
+    step, rank, start, differences = found
+    return Bisection(step, start, rank, differences, *rest)
 
 
 # ---------------------------------------------------------------- files
 
 
 def _pairs(a: Path, b: Path) -> tuple[list[tuple[int, Recording, Recording]], list[str]]:
-    """(rank, a's recording, b's) for each rank of both; what is to be said about the others."""
+    """Return (rank, recording of a, recording of b) for each common rank, and notes."""
     if a.is_file() and b.is_file():
         left, right = Recording(a), Recording(b)
         ranks = left.header["rank"], right.header["rank"]
@@ -144,57 +152,44 @@ def _pairs(a: Path, b: Path) -> tuple[list[tuple[int, Recording, Recording]], li
     common = sorted(one.keys() & other.keys())
     if not common:
         raise ValueError(
-            "fastseed.bisect: a and b must have a rank in common, got "
+            "fastseed.debug.bisect: a and b must have a rank in common, got "
             f"{_numbers(one)} of {str(a)!r} and {_numbers(other)} of {str(b)!r}"
         )
-    notes = [
-        f"only {which} has ranks {_numbers(ours - theirs)}"
-        for which, ours, theirs in (
-            ("a", one.keys(), other.keys()),
-            ("b", other.keys(), one.keys()),
-        )
-        if ours - theirs
-    ]
+    only = (("a", one.keys() - other.keys()), ("b", other.keys() - one.keys()))
+    notes = [f"only {which} has ranks {_numbers(ranks)}" for which, ranks in only if ranks]
     return [(rank, Recording(one[rank]), Recording(other[rank])) for rank in common], notes
 
 
-def _by_rank(folder: Path) -> dict[int, Path]:
-    found = {}
-    for file in sorted(folder.iterdir()):
-        match = re.fullmatch(r"rank-(\d{1,9})\.watch", file.name)
-        if match:
-            found[int(match[1])] = file
-    return found
-
-
 def _files(path: Path) -> dict[int, Path]:
-    """The files of a run by rank."""
-    if path.is_file():
+    """Return the files of a run by rank."""
+    if not path.is_dir():
+        check_regular(path)
         return {Recording(path).header["rank"]: path}
-    found = _by_rank(path)
-    if not found and (path / FOLDER).is_dir():
-        found = _by_rank(path / FOLDER)  # of a run that was given a folder
-    if not found:
-        raise ValueError(
-            f"fastseed.bisect: {str(path)!r} must hold files of fastseed.Watch, found none"
-        )
-    return found
+    for folder in (path, path / FOLDER):  # a run's folder has its recordings in the second
+        names = sorted(os.listdir(folder)) if folder.is_dir() else []
+        matches = [re.fullmatch(r"rank-(\d{1,9})\.watch", name) for name in names]
+        if any(matches):
+            return {int(match[1]): folder / match[0] for match in matches if match}
+    raise ValueError(
+        f"fastseed.debug.bisect: {str(path)!r} must hold files of fastseed.debug.Watch, found none"
+    )
 
 
 def _notes(a: Recording, b: Recording, where: str) -> list[str]:
-    """What differs between two recordings beyond the digests of common steps."""
+    """Return the differences between two recordings beyond the digests of common steps."""
     notes = []
-    for which, ours, theirs in (("a", a, b), ("b", b, a)):
-        only = ours.steps.keys() - theirs.steps.keys()
+    for which, one, other in (("a", a, b), ("b", b, a)):
+        only = one.steps.keys() - other.steps.keys()
         if only:
             notes.append(f"only {which} has steps {_numbers(only)}")
-        if ours.cut:
-            notes.append(f"{which} was cut off in its last record")
-        if ours.twice:
-            notes.append(f"{which} recorded steps {_numbers(ours.twice)} again: the last counts")
+        if one.incomplete:
+            notes.append(f"the last record of {which} is incomplete")
+        if one.repeated:
+            steps = _numbers(one.repeated)
+            notes.append(f"{which} recorded steps {steps} more than once: the last record counts")
         for group in GROUPS:
-            if group in ours.header["groups"] and group not in theirs.header["groups"]:
-                notes.append(f"only {which} watched the {group}")
+            if group in one.header["groups"] and group not in other.header["groups"]:
+                notes.append(f"only {which} recorded the {group}")
     for name in ("every", "world_size", "torch"):
         if a.header.get(name) != b.header.get(name):
             notes.append(f"{name} is {a.header.get(name)} in a and {b.header.get(name)} in b")
@@ -202,7 +197,7 @@ def _notes(a: Recording, b: Recording, where: str) -> list[str]:
 
 
 def _numbers(values: Iterable[int]) -> str:
-    """Numbers in words: ``0, 3-5``."""
+    """Return numbers in words: ``0, 3 to 5``."""
     runs: list[list[int]] = []
     for value in sorted(set(values)):
         if runs and value == runs[-1][1] + 1:
@@ -216,14 +211,27 @@ def _numbers(values: Iterable[int]) -> str:
 # ---------------------------------------------------------------- one step
 
 
-def _groups(a: Recording, b: Recording, one: Values, other: Values) -> set[str]:
-    """What both recorded; at a start there are no gradients, and generators may be reseeded yet."""
+def _compare_step(
+    a: Recording, b: Recording, step: int, unused: set[str]
+) -> tuple[tuple[RecordedDifference, ...], bool]:
+    """Return the differences at a step, and whether it is a start; add to ``unused``."""
+    one, other = a.values(step), b.values(step)
+    start = one.start or other.start
     groups = set(a.header["groups"]) & set(b.header["groups"])
-    return groups - {"gradient", "generator"} if one.start or other.start else groups
+    if start:  # there are no gradients yet, and generators may still be reseeded
+        groups -= {"gradient", "generator"}
+    found = _differences(one, other, groups)
+    names = {d.name for d in found if d.group == "generator"}
+    idle = names - _used(a, step, names) - _used(b, step, names)
+    unused |= idle
+    found = [d for d in found if d.group != "generator" or d.name not in idle]
+    if one.start != other.start:  # a schedule may have run between the two
+        found = [d for d in found if d.group != "optimizer" or not _SETTING.match(d.name)]
+    return tuple(found), start
 
 
-def _drawn(recording: Recording, step: int, names: set[str]) -> set[str]:
-    """The generators whose state is not what it was when the step before was recorded."""
+def _used(recording: Recording, step: int, names: set[str]) -> set[str]:
+    """Return the generators whose state has changed since the previous recorded step."""
     before = max((one for one in recording.steps if one < step), default=None)
     if before is None or not names:
         return names
@@ -231,30 +239,21 @@ def _drawn(recording: Recording, step: int, names: set[str]) -> set[str]:
     return {name for name in names if now.get(("generator", name)) != then.get(("generator", name))}
 
 
-_SETTING = re.compile(r"(\d+\.)?group \d+\.(?!params\.)")
-
-
-def _is_setting(parting: Parting) -> bool:
-    """Whether it is one of an optimizer's settings, as the learning rate is."""
-    return parting.group == "optimizer" and _SETTING.match(parting.name) is not None
-
-
-def _differences(a: Values, b: Values, groups: set[str]) -> tuple[Parting, ...]:
+def _differences(a: Values, b: Values, groups: set[str]) -> list[RecordedDifference]:
     if a.entries == b.entries and a.digests == b.digests:
-        return ()
+        return []
     left, right = _by_name(a), _by_name(b)
     order = {name: i for i, name in enumerate([*left, *(n for n in right if n not in left)])}
     found = [
-        Parting(*name, left.get(name), right.get(name))
+        RecordedDifference(*name, left.get(name), right.get(name))
         for name in order
         if name[0] in groups and left.get(name) != right.get(name)
     ]
-    found.sort(key=lambda p: (GROUPS.index(p.group), order[p.group, p.name]))
-    return tuple(found)
+    return sorted(found, key=lambda d: (GROUPS.index(d.group), order[d.group, d.name]))
 
 
-def _by_name(values: Values) -> dict[tuple[str, str], Side]:
-    def side(entry: Entry, value: int) -> Side:
-        return Side(entry.dtype, entry.shape, value)
-
-    return {(entry.group, entry.name): side(entry, value) for entry, value in values.items()}
+def _by_name(values: Values) -> dict[tuple[str, str], RecordedTensor]:
+    return {
+        (entry.group, entry.name): RecordedTensor(entry.dtype, entry.shape, value)
+        for entry, value in values.items()
+    }

@@ -1,4 +1,4 @@
-"""What is seeded in this process, what is not, and what came of it: looked at, never changed."""
+"""Examine what is seeded in this process, what is not, and what was drawn; nothing is changed."""
 
 from __future__ import annotations
 
@@ -12,171 +12,202 @@ import torch
 import torch.distributed as dist
 
 from .._backend import derive_ops
+from .._utils import validation
+from ..derivation import context
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
-from ..generators.adapters import MT_WORDS, PackedMT, PythonSink, TorchSink, unpack
-from ..generators.numpy_rng import NumpyLegacySink, _NumpyState
-from ..seeder import api, seeder
-from ..seeder.registry import Bulk, Registration
-from .rng_audit_defaults import generations
+from ..generators.pool import GeneratorPool
+from ..seeder import api
+from ..seeder.seeder import Seeder
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
 
-_FURTHEST = 4096  # states of 624 words that are tried: some 2.5 million draws
+_MT_WORDS = 624
+_MOST_BLOCKS = 4096  # blocks of 624 words that are compared: some 2.5 million words
 
 
 class Row(NamedTuple):
-    """One thing that was looked at."""
+    """One thing that :func:`doctor` examined."""
 
     topic: str
     """``build``, ``job``, ``streams``, ``ranks`` or ``process``."""
     item: str
     status: str
-    """``fine``; ``note``: worth knowing; ``wrong``: it is not what it should be."""
-    says: str
+    """``fine``, ``note`` (worth knowing) or ``wrong`` (to be fixed)."""
+    detail: str
 
 
-def examine(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
-    """Look at this process: build, job, every stream, and what else decides random numbers.
+def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
+    """Examine this process: build, job, every stream, and what else decides random numbers.
 
     Args:
-        ranks: also ask the other ranks whether they agree; every rank has to make the call then
-            (see :func:`fastseed.distributed.verify_agreement`). None: where this process is one of several.
-        timeout: for that, in seconds.
+        ranks: whether to check that all ranks agree, too; then every rank has to make this call
+            (see :func:`fastseed.distributed.verify_agreement`). None: if there are several ranks.
+        timeout: seconds to wait for the other ranks, (0, 86400].
+
+    Returns:
+        What was examined, by topic.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+
+    Example:
+        >>> import torch, fastseed
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(1, epoch=3)
+        >>> bits = torch.empty(700, dtype=torch.int32).random_()
+        >>> [row.detail for row in fastseed.debug.doctor() if row.item == "torch.cpu"]
+        ['700 words drawn since reseed']
     """
-    rows = [*_build()]
-    current = api._seeder
+    if ranks is not None:
+        ranks = validation.check_bool("debug.doctor", "ranks", ranks)
+    current = context.seeder
+    rows = list(_build())
     if current is None:
         rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
     else:
         rows += _job(current)
         if current.scope is not None and current.scheme == "philox-v1":
             rows += _streams(current)
-    if _among_others(current) if ranks is None else ranks:
-        rows.append(_ranks(timeout))  # without init, too: or the others would wait for this one
+    if _has_other_ranks(current) if ranks is None else ranks:
+        rows.append(_ranks(timeout))  # also before init, or the other ranks would wait
     return [*rows, *_process()]
 
 
 def _build() -> Iterator[Row]:
     info = api.build_info()
     native = info["backend"] == "native"
-    says = f"{info['simd']}, torch {info['torch']}" if native else str(info["native"])
-    yield Row("build", f"backend {info['backend']}", FINE if native else NOTE, says)
+    detail = f"{info['simd']}, torch {info['torch']}" if native else str(info["native"])
+    yield Row("build", f"backend {info['backend']}", FINE if native else NOTE, detail)
     if torch.version.cuda is not None and info["cuda"] != "built":
         yield Row("build", "CUDA part", NOTE, "not built: keys are derived on the CPU")
 
 
-def _job(current: seeder.Seeder) -> Iterator[Row]:
-    place = f"rank {current.rank} of {current.world_size}"
-    yield Row("job", f"master seed {current.master_seed}", FINE, f"{place}, {current.scheme}")
+def _job(current: Seeder) -> Iterator[Row]:
+    rank = f"rank {current.rank} of {current.world_size}"
+    yield Row("job", f"master seed {current.master_seed}", FINE, f"{rank}, {current.scheme}")
     if current.mesh is not None:
         sizes = dict(zip(current.mesh.names, current.mesh.sizes, strict=True))
         yield Row("job", "mesh", FINE, str(sizes))
     if current.scope is None:
         yield Row("job", "scope", WRONG, "fastseed.reseed was not called: nothing is seeded yet")
         return
-    says = "task {}, epoch {}, step {}".format(*current.scope)
-    repeated = current._repeats
-    yield Row(
-        "job", "scope", NOTE if repeated else FINE,
-        f"{says}; {repeated} scopes were used more than once" if repeated else says,
-    )  # fmt: skip
+    detail, repeats = "task {}, epoch {}, step {}".format(*current.scope), current.repeats
+    if repeats:
+        detail += f"; {repeats} scopes were used more than once"
+    yield Row("job", "scope", NOTE if repeats else FINE, detail)
     if current.left_out:
-        yield Row("job", "left out", WRONG, f"not registered in this process: {current.left_out}")
+        detail = f"not registered in this process: {list(current.left_out)}"
+        yield Row("job", "left out", WRONG, detail)
 
 
 # ---------------------------------------------------------------- streams
 
 
-def _streams(current: seeder.Seeder) -> Iterator[Row]:
-    """Each generator: is it where the last reseed put it, and how far has it gone since?"""
+def _streams(current: Seeder) -> Iterator[Row]:
+    """Check that each generator follows from the last reseed, and count what it has drawn."""
     assert current.scope is not None
     at = current.scope._asdict()
-    forked = os.getpid() != current._pid or current._line is not None
-    for name, sink in current._process.sinks.items():
-        words = _words(sink)
-        if forked or words is None:
-            yield Row("streams", name, NOTE, "a forked child's: not looked at")
-            continue
-        key = current.key(name, **at)
-        yield _moved(name, _steps(sink, key, words))
-    for accelerator in current._accelerators:
+    if os.getpid() != current.process_id or current.lineage.forks:
+        yield Row("streams", "default generators", NOTE, "not examined in a forked child")
+    else:
+        defaults: dict[str, Any] = {
+            "python": random._inst,
+            "numpy": np.random.mtrand._rand,
+            "torch.cpu": torch.default_generator,
+        }
+        for name, generator in defaults.items():
+            yield _generator(name, generator, current.derive_key(name, **at))
+    for accelerator in current.accelerators:
         yield from _devices(current, accelerator, at)
-    for entry in current._registry:
-        yield _registered(current, entry, at)
+    for entry in current.registry.generators:
+        key = current.derive_key(entry.name, **at)
+        yield _generator(entry.name, entry.generator, key, ", shared" if entry.shared else "")
+    for setter in current.registry.epoch_setters:
+        detail = f"a {type(setter.generator).__name__}, which takes the epoch"
+        yield Row("streams", setter.name, FINE, detail)
 
 
-def _registered(current: seeder.Seeder, entry: Registration, at: dict[str, int]) -> Row:
-    kind = type(entry.generator).__name__
-    shared = ", shared" if entry.shared else ""
-    if isinstance(entry.sink, Bulk):
-        return Row("streams", entry.name, FINE, f"{len(entry.sink)} members{shared}")
-    words = _words(entry.sink)
-    if words is None:
-        return Row("streams", entry.name, FINE, f"a {kind}, which cannot be read{shared}")
-    return _moved(entry.name, _steps(entry.sink, current.key(entry.name, **at), words))
+def _generator(name: str, generator: Any, key: int, note: str = "") -> Row:
+    """Compare one generator with the state that ``key`` gives."""
+    if isinstance(generator, GeneratorPool):
+        return Row("streams", name, FINE, f"{len(generator)} members{note}")
+    found = _mt19937(generator)
+    if found is None:
+        detail = f"a {type(generator).__name__}, whose state is not examined{note}"
+        return Row("streams", name, FINE, detail)
+    count = _count_words(generator, key, *found)
+    if count is None:
+        detail = "does not follow from the last reseed: registered or seeded by a later call"
+        return Row("streams", name, WRONG, detail)
+    detail = f"{count} words drawn since reseed" if count else "nothing drawn since reseed"
+    return Row("streams", name, FINE, detail + note)
 
 
-def _devices(current: seeder.Seeder, accelerator: Any, at: dict[str, int]) -> Iterator[Row]:
-    generators = accelerator.generators()
-    if not generators:
-        yield Row("streams", accelerator.name, FINE, "waits for torch to initialise it")
-        return
-    first, count = accelerator._current_device(), len(generators)
-    for ordinal, generator in enumerate(generators):
-        index = (ordinal - first) % count
-        ours = current.seed(accelerator.name, index=index, **at) == generator.initial_seed()
-        says = "as reseeded" if ours else "its seed is not ours: somebody seeded it since"
-        yield Row("streams", f"{accelerator.name}:{ordinal}", FINE if ours else WRONG, says)
+def _mt19937(generator: Any) -> tuple[np.ndarray[Any, Any], int] | None:
+    """Return the words of an MT19937 and how many of them are used; None for other generators."""
+    if isinstance(generator, random.Random):
+        words = generator.getstate()[1]
+        return np.array(words[:-1], np.uint32), int(words[-1])
+    if isinstance(generator, np.random.RandomState):
+        state: Any = generator.get_state(legacy=False)
+        if state["bit_generator"] == "MT19937":
+            return state["state"]["key"], int(state["state"]["pos"])
+    elif isinstance(generator, torch.Generator) and generator.device.type == "cpu":
+        data = generator.get_state().numpy()
+        if data.size == 5056:  # seed, left, seeded, next, 624 words in 64 bits each, cached normals
+            words = data[24 : 24 + 8 * _MT_WORDS].view(np.uint64).astype(np.uint32)
+            return words, int(data[16:24].view(np.uint64)[0]) or _MT_WORDS
+    return None
 
 
-def _moved(name: str, steps: int | None) -> Row:
-    if steps is None:
-        says = "does not follow from the last reseed: it was registered, or seeded again, since"
-        return Row("streams", name, WRONG, says)
-    says = "nothing drawn since reseed" if steps == 0 else f"{steps} words drawn since reseed"
-    return Row("streams", name, FINE, says)
-
-
-def _words(sink: Any) -> tuple[np.ndarray[Any, Any], int] | None:
-    """(the 624 words of an MT19937, how many of them are used up) of a generator that has them."""
-    state = sink.state() if isinstance(sink, (PythonSink, NumpyLegacySink, TorchSink)) else None
-    if state is None:
-        return None
-    data = unpack(state)
-    if isinstance(sink, NumpyLegacySink):
-        if not data.startswith(b"MT19937\0"):
-            return None
-        data = data[_NumpyState._NAME :]
-    if len(data) < PackedMT.HEAD.size:
-        return None
-    raw, position, _ = PackedMT.HEAD.unpack_from(data)
-    return np.frombuffer(raw, "<u4"), position or MT_WORDS  # torch says 0 before the first draw
-
-
-def _steps(sink: Any, key: int, held: tuple[np.ndarray[Any, Any], int]) -> int | None:
-    """How many words it has given since it took ``key``; None if it is not on that sequence."""
-    words, position = held
-    if isinstance(sink, PythonSink):
+def _count_words(
+    generator: Any, key: int, words: np.ndarray[Any, Any], position: int
+) -> int | None:
+    """Return how many words were drawn since ``key``; None if the state does not follow from it."""
+    if isinstance(generator, random.Random):
         start = np.array(random.Random(key).getstate()[1][:-1], np.uint32)
     else:
         start = derive_ops.mt19937_state(key)
-    made = generations(start, words, _FURTHEST)
-    return None if made is None else (made - 1) * MT_WORDS + position
+    scratch = np.random.MT19937()
+    scratch.state = {"bit_generator": "MT19937", "state": {"key": start, "pos": _MT_WORDS}}
+    for block in range(_MOST_BLOCKS):
+        # Of word 0 only the top bit belongs to the state.
+        if np.array_equal(scratch.state["state"]["key"][1:], words[1:]):
+            return (block - 1) * _MT_WORDS + position
+        scratch.random_raw(_MT_WORDS, output=False)
+    return None
 
 
-def _grouped() -> bool:
+def _devices(current: Seeder, accelerator: Any, at: dict[str, int]) -> Iterator[Row]:
+    generators = accelerator.generators()
+    if not generators:
+        yield Row("streams", accelerator.name, FINE, "not yet initialised by torch")
+        return
+    first, count = accelerator._current_device(), len(generators)
+    for ordinal, generator in enumerate(generators):
+        seed = current.derive_seed(accelerator.name, index=(ordinal - first) % count, **at)
+        same = seed == generator.initial_seed()
+        detail = "as reseeded" if same else "has another seed: a later call seeded it"
+        yield Row("streams", f"{accelerator.name}:{ordinal}", FINE if same else WRONG, detail)
+
+
+# ---------------------------------------------------------------- ranks and process
+
+
+def _has_process_group() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def _among_others(current: seeder.Seeder | None) -> bool:
-    size = dist.get_world_size() if _grouped() else 1 if current is None else current.world_size
-    return size > 1
+def _has_other_ranks(current: Seeder | None) -> bool:
+    if _has_process_group():
+        return dist.get_world_size() > 1
+    return current is not None and current.world_size > 1
 
 
 def _ranks(timeout: float) -> Row:
-    if not _grouped():
-        return Row("ranks", "agreement", NOTE, "there is no process group to ask")
+    if not _has_process_group():
+        return Row("ranks", "agreement", NOTE, "not checked: there is no process group")
     try:
         verify_agreement(timeout=timeout)
     except (RuntimeError, TimeoutError) as error:
@@ -186,13 +217,12 @@ def _ranks(timeout: float) -> Row:
 
 def _process() -> Iterator[Row]:
     value, seed = hash_seed.found()
-    fixed = seed is not None
-    says = f"hashes are those of seed {seed}" if fixed else "drawn: sets of strings have no order"
-    yield Row("process", f"PYTHONHASHSEED={value}", FINE if fixed else NOTE, says)
+    detail = "random: sets of strings have another order in each process"
+    if seed is not None:
+        detail = f"hashes are those of seed {seed}"
+    yield Row("process", f"PYTHONHASHSEED={value}", NOTE if seed is None else FINE, detail)
     strict = torch.are_deterministic_algorithms_enabled()
-    yield Row(
-        "process", "deterministic algorithms", FINE if strict else NOTE,
-        "on" if strict else "off: equal draws may still give unequal sums",
-    )  # fmt: skip
+    detail = "on" if strict else "off: results may differ with identical random numbers"
+    yield Row("process", "deterministic algorithms", FINE if strict else NOTE, detail)
     if torch.backends.cudnn.benchmark:
-        yield Row("process", "cuDNN benchmark", NOTE, "on: kernels are chosen by timing them")
+        yield Row("process", "cuDNN benchmark", NOTE, "on: kernels are chosen by measured time")

@@ -1,8 +1,8 @@
-"""Tensors as rows of bytes, whole or in parts, and the sums of their groups.
+"""Sums over the groups of tensors, whole or in parts (docs/digest.md).
 
-A group is 16 bytes of a row of the last dimension; its place is counted over the whole tensor. A
-part whose edges cut a group cannot digest it alone: it keeps those bytes as *fragments*, which are
-put together when parts are.
+A group is 16 bytes of a row of the last dimension; groups are numbered over the whole tensor. A
+part whose edge cuts a group keeps those bytes as *fragments*, which are joined with those of other
+parts.
 """
 
 from __future__ import annotations
@@ -19,53 +19,55 @@ import numpy.typing as npt
 import torch
 
 from .._backend import native
-from .._backend.reference import digest as _reference_digest
+from .._backend.reference import digest as reference
+from .._utils.validation import type_error
 from ..random import shards
 
 NAME = b"fastseed digest 1"
-GROUP = _reference_digest.GROUP
-MODULUS = _reference_digest.MODULUS
-BIG_ENDIAN = sys.byteorder == "big"
+GROUP = reference.GROUP
+MODULUS = reference.MODULUS
 
 TILE = 1024
-"""Groups that a block of threads takes at a time (csrc/cuda/digest.cu)."""
+"""Groups that a block of threads processes at a time (csrc/cuda/digest.cu)."""
+
+_FUNCTION = "debug.digest"
 
 
 class Rows(NamedTuple):
-    """Rows of bytes that begin at a group and end at one, or where the tensor's row ends."""
+    """Rows of bytes that begin at a group and end at a group or with the tensor's row."""
 
     memory: torch.Tensor
     """Any tensor whose first element is where the first row begins; it keeps the memory alive."""
     length: int
-    """Bytes of a row, one after another."""
+    """Bytes of a row, which are contiguous."""
     rows: int
     stride: int
     """Bytes from one row to the next."""
-    place: int
-    """Of the first group of the first row."""
-    place_stride: int
-    """From one row's first group to the next one's."""
+    first: int
+    """The number of the first group of the first row."""
+    step: int
+    """From the number of one row's first group to that of the next row."""
 
 
-def rows_of(matrix: torch.Tensor, place: int, place_stride: int) -> Rows:
-    """The rows of a uint8 matrix whose rows' bytes lie one after another."""
+def rows_of(matrix: torch.Tensor, first: int, step: int) -> Rows:
+    """Return the rows of a uint8 matrix whose rows are contiguous."""
     count, length = matrix.shape
-    return Rows(matrix, length, count, matrix.stride(0), place, place_stride)
+    return Rows(matrix, length, count, matrix.stride(0), first, step)
 
 
 class Fragment(NamedTuple):
-    """Some bytes of one group, the others zero."""
+    """Some bytes of one group; the others are zero."""
 
-    place: int
+    group: int
     mask: int
-    """Bit k: byte k is there."""
+    """Bit k is set if byte k is present."""
     bytes: bytes
-    """16 of them."""
+    """All 16."""
 
 
 @dataclass
 class Part:
-    """What a part of a tensor contributes to the whole's digest."""
+    """The sum of a part of a tensor, and the fragments at its edges."""
 
     total: int = 0
     fragments: list[Fragment] = field(default_factory=list)
@@ -73,14 +75,14 @@ class Part:
 
 @functools.lru_cache(maxsize=4096)
 def header_of(dtype: str, shape: tuple[int, ...]) -> tuple[int, int]:
-    """(key of a tensor's groups, what its sum begins with): functions of dtype and shape."""
+    """Return the key of a tensor's groups and the value that its sum begins with."""
     text = f"\0tensor\0{dtype}\0{','.join(map(str, shape))}"
     sha = hashlib.sha256(NAME + text.encode()).digest()
     return int.from_bytes(sha[16:24], "little"), int.from_bytes(sha[:16], "little")
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """A tensor's dtype as tables show it."""
+    """Return the name of a tensor's dtype, ``float32`` for example."""
     return _name_of(tensor.dtype)
 
 
@@ -90,12 +92,12 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def key_of(tensor: torch.Tensor) -> int:
-    """The key of a tensor's groups."""
+    """Return the key of a tensor's groups."""
     return header_of(dtype_name(tensor), tuple(tensor.shape))[0]
 
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
-    """What this process holds of each tensor; all that is on one device in one call."""
+    """Return the part of each tensor that this process holds, with one call for each device."""
     parts = {name: Part() for name in tensors}
     owners: list[Part] = []
     keys: list[int] = []
@@ -118,9 +120,7 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 
 
 def part_of(tensor: torch.Tensor, shape: Sequence[int], offsets: Sequence[int]) -> Part:
-    """What a box of a tensor of ``shape`` that begins at ``offsets`` contributes."""
-    _check("", tensor)
-    _check_memory("", tensor)
+    """Return the part of a tensor of ``shape`` whose box at ``offsets`` is ``tensor``."""
     boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
     rows, fragments = _cut(_plain(tensor), boxes, shape)
     key = header_of(dtype_name(tensor), tuple(shape))[0]
@@ -128,25 +128,23 @@ def part_of(tensor: torch.Tensor, shape: Sequence[int], offsets: Sequence[int]) 
 
 
 def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
-    """The sum of the groups that fragments make up, and the fragments that are left over.
+    """Return the sum of the groups that fragments complete, and the remaining fragments.
 
-    A row's last group may have fewer bytes: it is told by the mask of its fragments' last one,
-    which the part that holds the row's end has filled up with zeros.
+    The last group of a row may have fewer bytes: the part with the row's end has filled the mask.
     """
     groups: dict[int, tuple[int, int]] = {}
-    for place, mask, data in fragments:
-        had, held = groups.get(place, (0, 0))
-        groups[place] = had | mask, held | int.from_bytes(data, "little")
-    whole = [place for place, (mask, _) in groups.items() if mask == (1 << GROUP) - 1]
-    words = b"".join(groups[place][1].to_bytes(GROUP, "little") for place in whole)
+    for group, mask, data in fragments:
+        other, held = groups.get(group, (0, 0))
+        groups[group] = other | mask, held | int.from_bytes(data, "little")
+    whole = [group for group, (mask, _) in groups.items() if mask == (1 << GROUP) - 1]
     total = 0
     if whole:
+        words = b"".join(groups.pop(group)[1].to_bytes(GROUP, "little") for group in whole)
         as_words = np.frombuffer(words, "<u4").reshape(-1, 4)
-        total = _reference_digest.digest_groups(key, np.array(whole, np.uint64), as_words)
+        total = reference.digest_groups(key, np.array(whole, np.uint64), as_words)
     left = [
-        Fragment(place, mask, data.to_bytes(GROUP, "little"))
-        for place, (mask, data) in groups.items()
-        if mask != (1 << GROUP) - 1
+        Fragment(group, mask, data.to_bytes(GROUP, "little"))
+        for group, (mask, data) in groups.items()
     ]
     return total, left
 
@@ -155,35 +153,28 @@ def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise TypeError(
-            "fastseed.debug.digest: obj must hold dense tensors, "
-            f"got layout {tensor.layout} and dtype {tensor.dtype} at {name!r}"
-        )
+    """TypeError for a tensor without elements in memory."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise type_error(_FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
     if tensor.device.type == "meta":
-        raise TypeError(
-            f"fastseed.debug.digest: obj must hold tensors with data, got meta at {name!r}"
-        )
+        raise type_error(_FUNCTION, f"the tensor at {name!r}", "one with data", tensor.device)
 
 
 def _check_memory(name: str, tensor: torch.Tensor) -> None:
-    """TypeError for a tensor whose memory is not there: to read it would end the process.
+    """TypeError for a tensor whose memory does not exist: reading it would crash the process.
 
-    So it is with storage that was freed (FSDP1 between uses: ``resize_(0)``), with fake tensors,
-    and with subclasses that hold other tensors and no memory of their own.
+    Examples are freed storage (FSDP1 between uses: ``resize_(0)``), fake tensors, and subclasses
+    that hold other tensors.
     """
     if tensor.device.type in ("cpu", "cuda") and not (
         tensor._is_zerotensor() or _is_in_memory(tensor)
     ):
-        kind = type(tensor).__name__
-        raise TypeError(
-            "fastseed.debug.digest: obj must hold tensors with data, "
-            f"got a {kind} without memory of its own (freed, fake or a wrapper) at {name!r}"
-        )
+        rule = "one with memory of its own (not freed, fake or a wrapper)"
+        raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
 
 
 def _is_in_memory(tensor: torch.Tensor) -> bool:
-    """Whether all elements of a tensor lie within its storage."""
+    """Return whether all elements of a tensor lie within its storage."""
     if tensor.numel() == 0:
         return True
     try:
@@ -192,12 +183,12 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
         storage = tensor.untyped_storage()
         held = storage.device.type != "meta" and storage.nbytes() >= end
         return held and tensor.data_ptr() != 0
-    except (RuntimeError, NotImplementedError):  # no storage: vmap's, nested ones
+    except (RuntimeError, NotImplementedError):  # no storage: tensors of vmap
         return False
 
 
 def _boxes(tensor: torch.Tensor) -> tuple[torch.Tensor, list[list[shards.Run]]]:
-    """(the local tensor, the runs of indices that it holds along each dimension)."""
+    """Return the local tensor, and the runs of indices that it holds along each dimension."""
     if shards.is_dtensor(tensor):
         with torch.no_grad():
             local, runs = shards.runs_of_dtensor("digest", tensor)
@@ -206,7 +197,7 @@ def _boxes(tensor: torch.Tensor) -> tuple[torch.Tensor, list[list[shards.Run]]]:
 
 
 def _waited(tensor: torch.Tensor) -> torch.Tensor:
-    """What a collective that may be under way has brought (a wrapper, without memory itself)."""
+    """Return the result of an asynchronous collective, which is a wrapper without memory."""
     module = sys.modules.get("torch.distributed._functional_collectives")
     if module is not None and isinstance(tensor, module.AsyncCollectiveTensor):
         waited: torch.Tensor = tensor.wait()
@@ -215,38 +206,41 @@ def _waited(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Without gradients, and with the bits that arithmetic sees."""
+    """Return a tensor without gradients whose memory has the bits that arithmetic uses."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     return plain.clone() if plain._is_zerotensor() else plain  # zeros that have no memory
 
 
 def _simple(tensor: torch.Tensor) -> Rows | None:
-    """A whole tensor as it lies there; None for what needs more than a look."""
+    """Return the rows of a contiguous tensor in memory; None for every other tensor."""
     if (
         type(tensor) not in (torch.Tensor, torch.nn.Parameter)
         or tensor.device.type not in ("cpu", "cuda")
         or tensor.layout != torch.strided
+        or tensor.is_nested
         or not tensor.is_contiguous()
         or tensor.numel() == 0
         or tensor.is_conj()
         or tensor.is_neg()
         or tensor._is_zerotensor()
         or tensor.is_quantized
-        or BIG_ENDIAN
     ):
         return None
     size = tensor.element_size()
-    if tensor.untyped_storage().nbytes() < (tensor.storage_offset() + tensor.numel()) * size:
+    try:
+        held = tensor.untyped_storage().nbytes()
+    except (RuntimeError, NotImplementedError):  # no storage: tensors of vmap
+        return None
+    if held < (tensor.storage_offset() + tensor.numel()) * size:
         return None
     length = tensor.shape[-1] * size if tensor.dim() else size
-    groups = -(-length // GROUP)
-    return Rows(tensor, length, tensor.numel() * size // length, length, 0, groups)
+    return Rows(tensor, length, tensor.numel() * size // length, length, 0, -(-length // GROUP))
 
 
 def _cut(
     local: torch.Tensor, boxes: list[list[shards.Run]], shape: Sequence[int]
 ) -> tuple[list[Rows], list[Fragment]]:
-    """The rows of a local tensor that holds these indices of a tensor of ``shape``."""
+    """Return the rows of a local tensor that holds these indices of a tensor of ``shape``."""
     if local.numel() == 0:
         return [], []
     size = local.element_size()
@@ -277,20 +271,19 @@ def _cut(
 def _fragments(
     edge: np.ndarray[Any, Any], row: int, groups: int, low: int, high: int, length: int
 ) -> list[Fragment]:
-    """Bytes [low, high) of consecutive rows, all of one group of each."""
+    """Return bytes [low, high), within one group, of consecutive rows."""
     shift = low % GROUP
-    upto = GROUP if high == length else shift + high - low  # beyond a row's end there are zeros
+    upto = GROUP if high == length else shift + high - low  # zeros follow the end of a row
     mask = (1 << upto) - (1 << shift)
-    place = low // GROUP
     padded = (bytes(shift) + line.tobytes() for line in edge)
     return [
-        Fragment((row + i) * groups + place, mask, data.ljust(GROUP, b"\0"))
+        Fragment((row + i) * groups + low // GROUP, mask, data.ljust(GROUP, b"\0"))
         for i, data in enumerate(padded)
     ]
 
 
 def _row_runs(boxes: list[list[shards.Run]], shape: Sequence[int]) -> list[shards.Run]:
-    """Runs of consecutive rows, a row being an index of all dimensions but the last."""
+    """Return runs of consecutive rows; a row is an index of all dimensions but the last."""
     runs, whole = [(0, 1)], 1
     for dim in reversed(range(len(shape))):
         if runs == [(0, whole)]:
@@ -307,26 +300,17 @@ def _row_runs(boxes: list[list[shards.Run]], shape: Sequence[int]) -> list[shard
 
 
 def _bytes(rows: torch.Tensor) -> torch.Tensor:
-    """A matrix as bytes, its rows' bytes one after another; a copy only where it has to be."""
-    if rows.shape[1] == 1 and rows.stride(1) != 1:  # a stride that is never taken
+    """Return a matrix as bytes with contiguous rows; a copy only if it is needed."""
+    if rows.shape[1] == 1 and rows.stride(1) != 1:  # a stride that is never used
         rows = rows.as_strided(rows.shape, (rows.stride(0), 1))
-    if rows.stride(1) != 1:
-        rows = rows.contiguous()
-    as_bytes = rows.view(torch.uint8)
-    return _swapped(as_bytes, rows) if BIG_ENDIAN else as_bytes
-
-
-def _swapped(as_bytes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """A copy with each number's bytes in the other order."""
-    size = rows.element_size() // (2 if rows.is_complex() else 1)
-    return as_bytes.reshape(as_bytes.shape[0], -1, size).flip(2).reshape(as_bytes.shape)
+    return (rows if rows.stride(1) == 1 else rows.contiguous()).view(torch.uint8)
 
 
 # ---------------------------------------------------------------- rows to sums
 
 
 def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
-    """The sums modulo 2**128 of the groups of many rows, in one call for each device."""
+    """Return the sums modulo 2**128 of the groups of many rows, with one call for each device."""
     sums = [0] * len(rows)
     by_device: dict[torch.device, list[int]] = {}
     for i, r in enumerate(rows):
@@ -342,7 +326,7 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
 
 
 def cuda_kernel() -> Any:
-    """The operator for tensors on CUDA devices; None where it was not built."""
+    """Return the operator for tensors on CUDA devices; None if it was not built."""
     op = "fastseed::digest_tiles"
     if native.kernels is None or not hasattr(native.kernels, "digest_tiles"):
         return None
@@ -351,17 +335,17 @@ def cuda_kernel() -> Any:
 
 
 def _bytes_of(r: Rows) -> torch.Tensor:
-    """The bytes of rows as a matrix, where they are."""
-    memory = r.memory.detach()
-    flat = memory.reshape(1).view(torch.uint8) if memory.dim() == 0 else memory.view(torch.uint8)
-    return flat.as_strided((r.rows, r.length), (r.stride, 1))
+    """Return the bytes of rows as a matrix on their device, without a copy."""
+    offset = r.memory.storage_offset() * r.memory.element_size()
+    found = torch.empty(0, dtype=torch.uint8, device=r.memory.device)
+    return found.set_(r.memory.untyped_storage(), offset, (r.rows, r.length), (r.stride, 1))
 
 
 def _here(r: Rows) -> Rows:
-    """The rows in this process's own memory."""
+    """Return the rows in memory of the CPU."""
     if r.memory.device.type == "cpu":
         return r
-    return rows_of(_bytes_of(r).cpu(), r.place, r.place_stride)
+    return rows_of(_bytes_of(r).cpu(), r.first, r.step)
 
 
 def _plan(keys: list[int], rows: list[Rows], columns: int) -> npt.NDArray[np.uint64]:
@@ -369,7 +353,7 @@ def _plan(keys: list[int], rows: list[Rows], columns: int) -> npt.NDArray[np.uin
     if rows:
         plan[:, :7] = np.array(
             [
-                (key, r.memory.data_ptr(), r.length, r.rows, r.stride, r.place, r.place_stride)
+                (key, r.memory.data_ptr(), r.length, r.rows, r.stride, r.first, r.step)
                 for key, r in zip(keys, rows, strict=True)
             ],
             np.uint64,
@@ -380,12 +364,12 @@ def _plan(keys: list[int], rows: list[Rows], columns: int) -> npt.NDArray[np.uin
 def _on_cpu(keys: list[int], rows: list[Rows]) -> list[int]:
     if native.kernels is None:
         return [
-            _reference_digest.digest_rows(key, _bytes_of(r).numpy(), r.place, r.place_stride)
+            reference.digest_rows(key, _bytes_of(r).numpy(), r.first, r.step)
             for key, r in zip(keys, rows, strict=True)
         ]
     sums = torch.zeros((len(rows), 2), dtype=torch.uint64)
     plan = torch.from_numpy(_plan(keys, rows, 7).view(np.int64))
-    native.kernels.digest(sums, plan)
+    native.kernels.digest(sums, [r.memory for r in rows], plan)
     return _as_integers(sums)
 
 

@@ -1,6 +1,6 @@
-"""Digests of a training run, step by step, so that two runs can be compared bit for bit.
+"""Record digests of a training run, step by step, so that two runs can be compared bit for bit.
 
-:func:`fastseed.debug.bisect` then finds the first step and tensor in which they part.
+:func:`fastseed.debug.bisect` finds the first step and tensor in which they differ.
 """
 
 from __future__ import annotations
@@ -8,49 +8,56 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import torch
 
-from .._utils import validation
-from ..determinism import launch
+from .._utils import environ
+from .._utils.validation import check_bool, check_instance, check_int, type_error
 from ..distributed import discovery
+from .generator_states import Generators
 from .tree_digest import leaves_of, table_of
 from .watch_file import FOLDER, GROUPS, Entry, Writer
-from .watch_generators import Generators
+
+_FUNCTION = "debug.Watch"
+_MAX_STEP = 2**62 - 1
 
 
 class Watch:
-    """Records digests of generators, model, gradients and optimizer state into a small file.
+    """Record digests of generators, model, gradients and optimizer state into a small file.
 
-        with fastseed.debug.Watch(model, optimizer, path="runs/a") as watch:
-            for step, batch in enumerate(loader):
-                ...
-                optimizer.step()
-                watch.record()           # before gradients are set to zero
-
-    What is there when it is made is recorded too, as what came before the first step: so make it
-    when the model has its weights and is wrapped (DDP, FSDP2). 16 bytes a tensor and step are
-    written, one file a rank. Generators' states are read, exactly, and none is drawn from. With
-    sharded models making it and recording are collectives, as :func:`fastseed.debug.digest` is.
+    The state at creation is recorded as the state before the first step, so create it when the
+    model has its weights and is wrapped (DDP, FSDP2). Each step takes 16 bytes a tensor; each rank
+    writes one file. No generator is drawn from. With sharded models, creation and recording are
+    collectives, as :func:`fastseed.debug.digest` is.
 
     Args:
-        model: the module whose parameters, buffers and gradients are watched.
-        optimizer: the optimizer, or a list of them, whose state and settings are; none by default.
+        model: the module whose parameters, buffers and gradients are recorded.
+        optimizer: the optimizer, or a list of them, whose state and hyperparameters are recorded;
+            None for none.
         path: a folder; rank r writes ``rank-r.watch`` in it. None: ``watch`` in the folder that
-            ``FASTSEED_RUN_DIR`` names, as ``fastseed verify`` and ``fastseed run --capture`` do.
+            ``FASTSEED_RUN_DIR`` names (``fastseed verify`` and ``fastseed run --capture`` set it).
         every: record steps that are multiples of it, [1, 2**31).
-        step: the number of the first step to come, [0, 2**62); that of a resumed run is not 0.
-        append: go on in a file that is there. A step recorded again replaces the one before.
+        step: the number of the next step, [0, 2**62); not 0 for a resumed run.
+        append: whether to continue an existing file. A step that is recorded again replaces the
+            earlier record.
         generators: more generators by name, each a torch.Generator, numpy.random.Generator,
-            RandomState or random.Random, beside the global ones: Python's, NumPy's, torch's on the
-            CPU and on every accelerator that torch has initialised. False: none at all.
+            RandomState or random.Random, besides the default ones: Python's, NumPy's, torch's on
+            the CPU and on every accelerator that torch has initialised. False: record none.
 
     Raises:
-        TypeError, ValueError: an argument is wrong, or the file to append to is none of ours.
+        TypeError, ValueError: an argument is invalid, or the file to continue is not a recording.
         RuntimeError: ``path`` is None and ``FASTSEED_RUN_DIR`` is not set.
-        FileExistsError: the file is there already, and ``append`` is not set.
+        FileExistsError: the file exists, and ``append`` is false.
+
+    Example:
+        >>> import os, tempfile, torch, fastseed
+        >>> model, folder = torch.nn.Linear(2, 2), tempfile.mkdtemp()
+        >>> with fastseed.debug.Watch(model, path=folder) as watch:
+        ...     for step in range(3):
+        ...         recorded = watch.record()  # after the optimizer's step, before zero_grad
+        >>> os.listdir(folder)
+        ['rank-0.watch']
     """
 
     def __init__(
@@ -64,83 +71,86 @@ class Watch:
         append: bool = False,
         generators: Mapping[str, Any] | Literal[False] | None = None,
     ) -> None:
-        if not isinstance(model, torch.nn.Module):
-            raise TypeError(
-                "fastseed.Watch: model must be a torch.nn.Module, "
-                f"got {validation.describe(model)} of type {type(model).__name__}"
-            )
-        self._model = model
+        kind = torch.nn.Module
+        self._model = check_instance(_FUNCTION, "model", model, kind, "a torch.nn.Module")
         self._optimizers = _optimizers(optimizer)
-        self._every = validation.check_int("Watch", "every", every, 1, 2**31 - 1)
-        self._step = validation.check_int("Watch", "step", step, 0, 2**62 - 1)
+        self._every = check_int(_FUNCTION, "every", every, 1, 2**31 - 1)
+        self._step = check_int(_FUNCTION, "step", step, 0, _MAX_STEP)
+        append = check_bool(_FUNCTION, "append", append)
         self._hook: Any = None
         self._generators = None if generators is False else Generators(generators)
         folder = _folder(path)
         folder.mkdir(parents=True, exist_ok=True)
-        place = discovery.discover()
+        job = discovery.discover()
         values = self._values(start=True)
         without = {"generator"} if self._generators is None else set()
         without |= set() if self._optimizers else {"optimizer"}
         header = {
-            "rank": place.rank,
-            "world_size": place.world_size,
+            "rank": job.rank,
+            "world_size": job.world_size,
             "every": self._every,
             "groups": [group for group in GROUPS if group not in without],
             "torch": str(torch.__version__),
         }
-        file = folder / f"rank-{place.rank}.watch"
-        going_on = append and file.exists()
+        file = folder / f"rank-{job.rank}.watch"
+        is_new = not (append and file.exists())
         self._writer: Writer | None = Writer(file, header, append=append)
-        if not going_on:
-            self._write(self._step - 1, values, start=True)
+        if is_new:
+            self._writer.step(self._step - 1, *values, True)
 
     @property
     def step(self) -> int:
-        """The number of the step that :meth:`record` takes to come next."""
+        """The number of the step that :meth:`record` records next."""
         return self._step
 
     def record(self, step: int | None = None) -> bool:
-        """Record what generators, model, gradients and optimizer are after a step.
+        """Record generators, model, gradients and optimizer after a step, on every rank.
 
-        Call it after the optimizer's step and before gradients are set to zero, on every rank.
+        Call it after the optimizer's step and before gradients are set to zero.
 
         Args:
-            step: its number, [0, 2**62); one more than the last by default.
+            step: the number of the step, [0, 2**62); None for one more than the last.
 
         Returns:
-            Whether it was recorded: not where ``every`` leaves the step out.
+            Whether the step was recorded, which depends on ``every``.
 
         Raises:
+            TypeError, ValueError: ``step`` is invalid.
             RuntimeError: after :meth:`close`.
         """
         if self._writer is None:
-            raise RuntimeError("fastseed.Watch.record: this watch must be open, but was closed")
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}.record: this Watch is closed; create one with append=True"
+            )
         if step is not None:
-            self._step = validation.check_int("Watch.record", "step", step, 0, 2**62 - 1)
+            self._step = check_int(f"{_FUNCTION}.record", "step", step, 0, _MAX_STEP)
         now = self._step
         if now % self._every == 0:
-            self._write(now, self._values(start=False), start=False)
+            self._writer.step(now, *self._values(start=False), False)
         self._step = now + 1
         return now % self._every == 0
 
     def follow(self) -> Watch:
-        """Record by itself after each step of the optimizer (of the last one, with several).
+        """Record automatically after each step of the optimizer (the last one of several).
+
+        Returns:
+            This object.
 
         Raises:
-            RuntimeError: there is no optimizer, or it has no ``register_step_post_hook``.
+            RuntimeError: there is no optimizer with ``register_step_post_hook``.
         """
         last: Any = self._optimizers[-1] if self._optimizers else None
         if not hasattr(last, "register_step_post_hook"):
             raise RuntimeError(
-                "fastseed.Watch.follow: optimizer must be a torch.optim.Optimizer, got "
-                f"{type(last).__name__}: call record() after each step instead"
+                f"fastseed.{_FUNCTION}.follow: optimizer must be a torch.optim.Optimizer, got "
+                f"{type(last).__name__}; call record() after each step instead"
             )
         if self._hook is None:
             self._hook = last.register_step_post_hook(lambda *_: self.record() and None)
         return self
 
     def close(self) -> None:
-        """Stop recording; a second time does nothing."""
+        """Stop recording; a second call does nothing."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -151,22 +161,22 @@ class Watch:
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _values(self, *, start: bool) -> tuple[tuple[Entry, ...], list[int]]:
+        """Return the table and the digests of the current state."""
         model = _unwrapped(self._model)
-        held = () if self._generators is None else self._generators.rows()
-        leaves = [*(("generator", name, state) for name, state in held), *_buffers(model)]
-        if not start:
-            leaves += _gradients(model)
-        leaves += _states(model, self._optimizers)
-        leaves += (("parameter", name, p) for name, p in model.named_parameters())
+        parameters = list(model.named_parameters())
+        leaves: list[Named] = []
+        if self._generators is not None:
+            leaves += [("generator", name, state) for name, state in self._generators.rows()]
+        leaves += [("buffer", name, buffer) for name, buffer in model.named_buffers()]
+        if not start:  # from the last to the first, as a backward pass computes them
+            gradients = [("gradient", name, p.grad) for name, p in reversed(parameters)]
+            leaves += [leaf for leaf in gradients if leaf[2] is not None]
+        leaves += _states({id(p): name for name, p in parameters}, self._optimizers)
+        leaves += [("parameter", name, p) for name, p in parameters]
         flat = [
             (group, inner, leaf)
             for group, name, value in leaves
@@ -179,44 +189,33 @@ class Watch:
         )
         return entries, [found.value for found in table.values()]
 
-    def _write(
-        self, step: int, values: tuple[tuple[Entry, ...], list[int]], *, start: bool
-    ) -> None:
-        assert self._writer is not None
-        self._writer.step(step, *values, start)
 
-
-Named = tuple[str, str, Any]  # group, name, what there is
+Named = tuple[str, str, Any]  # group, name, value
 
 
 def _folder(path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
         return Path(path)
-    run = os.environ.get(launch.RUN_DIR)
+    run = os.environ.get(environ.RUN_DIR)
     if not run:
         raise RuntimeError(
-            f"fastseed.Watch: path must be given where {launch.RUN_DIR} is not set, got None"
+            f"fastseed.{_FUNCTION}: path is None and {environ.RUN_DIR} is not set; pass path="
         )
     return Path(run, FOLDER)
 
 
 def _optimizers(optimizer: Any) -> list[Any]:
-    found = (
-        [] if optimizer is None
-        else list(optimizer) if isinstance(optimizer, Sequence)
-        else [optimizer]
-    )  # fmt: skip
-    for i, one in enumerate(found):
+    if optimizer is None:
+        return []
+    found = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
+    for one in found:
         if not hasattr(one, "state_dict"):
-            raise TypeError(
-                "fastseed.Watch: optimizer must be an optimizer, a list of them or None, "
-                f"got {validation.describe(one)} of type {type(one).__name__} at {i}"
-            )
+            raise type_error(_FUNCTION, "optimizer", "an optimizer, a list of them or None", one)
     return found
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The module whose names its user gave, inside DDP and torch.compile."""
+    """Return the user's module inside DDP and torch.compile."""
     while True:
         inner = model
         if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
@@ -228,19 +227,8 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
         model = inner
 
 
-def _buffers(model: torch.nn.Module) -> Iterator[Named]:
-    for name, buffer in model.named_buffers():
-        yield "buffer", name, buffer
-
-
-def _gradients(model: torch.nn.Module) -> list[Named]:
-    """From the last to the first, as a backward pass makes them."""
-    found = [("gradient", name, p.grad) for name, p in model.named_parameters()]
-    return [named for named in reversed(found) if named[2] is not None]
-
-
-def _states(model: torch.nn.Module, optimizers: list[Any]) -> Iterator[Named]:
-    names = {id(p): name for name, p in model.named_parameters()}
+def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[Named]:
+    """Yield hyperparameters, then the state of each parameter under its name in the model."""
     for i, optimizer in enumerate(optimizers):
         before = f"{i}." if len(optimizers) > 1 else ""
         groups = getattr(optimizer, "param_groups", None)
@@ -260,7 +248,7 @@ def _states(model: torch.nn.Module, optimizers: list[Any]) -> Iterator[Named]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a setting of an optimizer is a value, and no function or object of somebody's."""
+    """Return whether a hyperparameter is a value, not a function or another object."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (bool, int, float, complex, str, torch.Tensor))

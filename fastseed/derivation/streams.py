@@ -1,8 +1,8 @@
 """Names, coordinates and the keys that belong to them.
 
 A *scope* is a point in time of the job (task, epoch, step) under a master seed; a *stream* is a
-named generator on a rank. Everything here checks its arguments and then asks :mod:`fastseed._backend.derive_ops`;
-nothing has state but the cache of names and the *origin*: what ``init`` was told.
+named generator on a rank. Everything here checks its arguments and then asks :mod:`fastseed._backend.derive_ops`. The only state is a
+cache of names.
 """
 
 from __future__ import annotations
@@ -13,8 +13,19 @@ from typing import Any, NamedTuple
 from .._backend import derive_ops
 from .._utils import validation
 
-SHARED = derive_ops.SHARED_RANK
-"""The rank of streams that all ranks share (2**24 - 1): pass it as ``rank``."""
+
+class _Shared(int):
+    """The integer that stands for all ranks, with a name in error messages."""
+
+    def __repr__(self) -> str:
+        return "fastseed.SHARED"
+
+    def __reduce__(self) -> str:
+        return "SHARED"
+
+
+SHARED = _Shared(derive_ops.SHARED_RANK)
+"""The rank of streams that all ranks share: pass it as ``rank``."""
 
 MAX_MASTER = MAX_STEP = 2**64 - 1
 MAX_EPOCH = 2**32 - 1
@@ -23,13 +34,15 @@ MAX_RANK = 2**24 - 2
 MAX_WORKER = 2**32 - 1
 MAX_INDEX = 2**64 - 1
 MAX_MEMBERS = 2**40
-"""How many members of a bulk group one call derives, or a bank holds, at most."""
+"""The largest number of members that one call derives, or that a pool or bank has."""
 
 NARROW_BITS = (31, 32)
-"""Sizes of seeds that are numbered through the ranks, so that no two of them have the same."""
+"""The sizes of seeds that two ranks never have in common at one point of the job."""
 
 OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
-"""The streams of the library's own."""
+"""The built-in streams."""
+
+_ANY = 2**1000
 
 SCHEMES = ("philox-v1", "fwr13y")
 
@@ -49,59 +62,41 @@ class Stream(NamedTuple):
     rank: int
     worker: int = 0
     """0: the main process; k + 1: DataLoader worker k."""
+    domain: int = derive_ops.DOMAIN_STREAM
+
+    @property
+    def rank_word(self) -> int:
+        """Rank and domain, as native code takes them."""
+        return self.rank | self.domain << 24
 
     def key(self, index: int = 0) -> int:
-        """The 128-bit key of member ``index``."""
-        return derive_ops.stream_key(self.name_key, self.rank, self.worker, index)
+        """Return the 128-bit key of member ``index``."""
+        return derive_ops.stream_key(self.name_key, self.rank, self.worker, index, self.domain)
 
     def seed(self, bits: int, index: int = 0) -> int:
-        """The seed of ``bits`` bits of member ``index``.
+        """Return the seed of ``bits`` bits of member ``index``.
 
-        Of 31 or 32 bits: no two ranks have the same at one point in time. Of more: the lowest bits
-        of the key.
+        With 31 or 32 bits, two ranks never have the same at one point in time. With more, it is the
+        lowest bits of the key; of samples, which have no rank, always.
         """
-        if bits in NARROW_BITS:
+        if bits in NARROW_BITS and self.domain == derive_ops.DOMAIN_STREAM:
             return derive_ops.narrow_seed(self.name_key, self.rank, self.worker, index, bits)
         return self.key(index) & (1 << bits) - 1
 
     def numbered(self, number: int) -> Stream:
-        """The stream whose member i is member ``number ^ i`` of this one."""
+        """Return the stream whose member i is member ``number ^ i`` of this one."""
         key, tweak = self.name_key
         return self._replace(name_key=(key, tweak ^ number))
 
 
-class Origin(NamedTuple):
-    """What the derivation starts from in this process."""
-
-    master_seed: int
-    rank: int
-    scheme: str
-
-
-_origin: Origin | None = None
-
-
-def set_origin(origin: Origin | None) -> None:
-    """Remember what ``init`` was told, for everything that works without a :class:`Seeder`."""
-    global _origin
-    _origin = origin
-
-
-def get_origin(function: str) -> Origin:
-    """What ``init`` was told; RuntimeError, naming ``function``, before that."""
-    if _origin is None:
-        raise RuntimeError(f"fastseed.{function}: call fastseed.init(...) first")
-    return _origin
-
-
 def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordinates:
-    """The three coordinates of a scope, checked."""
+    """Return the three coordinates of a scope; TypeError or ValueError if one is invalid."""
     if (
         type(task) is type(epoch) is type(step) is int
         and 0 <= task <= MAX_TASK
         and 0 <= epoch <= MAX_EPOCH
         and 0 <= step <= MAX_STEP
-    ):  # what nearly every call of the hot path is
+    ):  # nearly every call
         return Coordinates(task, epoch, step)
     return Coordinates(
         validation.check_int(function, "task", task, 0, MAX_TASK),
@@ -111,46 +106,35 @@ def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordi
 
 
 def check_name(function: str, name: Any) -> str:
-    """A stream name: any non-empty string."""
-    if not isinstance(name, str):
-        raise TypeError(
-            f"fastseed.{function}: name must be a string, "
-            f"got {validation.describe(name)} of type {type(name).__name__}"
-        )
-    if not name:
-        raise ValueError(f"fastseed.{function}: name must not be empty, got ''")
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"fastseed.{function}: name must have a UTF-8 encoding, got {validation.describe(name)}"
-        ) from error
-    return name
+    """Return a stream name: any non-empty string that UTF-8 can encode."""
+    return validation.check_text(function, "name", name)
 
 
 def check_scheme(function: str, scheme: Any) -> None:
-    """ValueError for anything but the name of a scheme."""
-    if scheme not in SCHEMES:
-        raise ValueError(f"fastseed.{function}: scheme must be one of {SCHEMES}, got {scheme!r}")
+    """Raise ValueError for anything but the name of a scheme."""
+    validation.check_choice(function, "scheme", scheme, SCHEMES)
 
 
 def check_rank(function: str, rank: Any) -> int:
-    """A rank, or :data:`SHARED`."""
-    return validation.check_int(function, "rank", rank, 0, SHARED)
+    """Return a rank, or :data:`SHARED`."""
+    rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
+    number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
+    if not 0 <= number <= SHARED:
+        raise validation.value_error(function, "rank", rule, rank)
+    return number
 
 
 @functools.lru_cache(maxsize=16384)
 def name_words(name: str) -> derive_ops.Name:
-    """What the derivation takes of a name: 128 bits of its SHA-256."""
+    """Return what the derivation takes of a name: 128 bits of its SHA-256."""
     return derive_ops.name_words(name)
 
 
 def stream_in(scope: derive_ops.Scope, name: str, rank: int, worker: int = 0) -> Stream:
-    """The stream ``name`` of ``rank`` in a scope. Arguments are trusted."""
+    """Return the stream ``name`` of ``rank`` in a scope. Arguments are trusted."""
     return Stream(derive_ops.name_key(scope, name_words(name)), rank, worker)
 
 
 def stream(master_seed: int, at: Coordinates, name: str, rank: int, worker: int = 0) -> Stream:
-    """The stream ``name`` of ``rank`` at a point in time. Arguments are trusted."""
-    name_key = derive_ops.name_key_at(master_seed, *at, name_words(name))
-    return Stream(name_key, rank, worker)
+    """Return the stream ``name`` of ``rank`` at a point in time. Arguments are trusted."""
+    return stream_in(derive_ops.scope_key(master_seed, *at), name, rank, worker)

@@ -1,160 +1,242 @@
-"""The section ``determinism`` of a job's configuration file, as NVIDIA Clara has it, and more.
+"""The section ``determinism`` of a job's configuration file: JSON, YAML or TOML.
 
     {"determinism": {"python_seed": "20191015", "random_seed": 123456,
                      "numpy_seed": 654321, "tf_seed": 11111}}
 
-Clara's own four keys mean what they mean there
+The four keys of NVIDIA Clara have Clara's meaning
 (https://docs.nvidia.com/clara/clara-train-archive/3.1/nvmidl/additional_features/determinism.html).
-The rest of the file is the job's, and left alone.
+The rest of the file belongs to the job and is not checked.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import logging
 import os
-from collections.abc import Mapping
+import random
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from .._utils.validation import describe
-from ..derivation.streams import MAX_MASTER
-from . import config_files, hash_seed
+from .._utils import environ, strict_json, validation
+from . import hash_seed
+from .report import INFO, SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Report, Row
+
+logger = logging.getLogger("fastseed")
 
 SECTION = "determinism"
-VARIABLE = "FASTSEED_CONFIG"
+_MAX_BYTES = 2**20  # a settings file; anything larger is another file
 
 
-class _Key(NamedTuple):
-    """What a key of the section may hold."""
-
-    low: int
-    high: int
-    digits: bool = False
-    """Whether a string of digits will do, as in Clara."""
-
-
-_INTEGERS = {
-    "python_seed": _Key(0, hash_seed.MAX_SEED, digits=True),
-    "random_seed": _Key(0, 2**64 - 1),
-    "numpy_seed": _Key(0, 2**32 - 1),
-    "torch_seed": _Key(0, 2**64 - 1),
-    "tf_seed": _Key(0, 2**63 - 1),
-    "master_seed": _Key(0, MAX_MASTER),
-    "workers": _Key(0, 2**16),
-}
-_DETERMINISTIC = "true, false or 'warn'"
+def _key(high: int) -> Any:
+    return dataclasses.field(default=None, metadata={"high": high})
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The section, checked. What it does not name is None.
+    """A checked section. Keys that it does not have are None.
 
-    ``fastseed.determinism.apply_config`` takes them in this order; each one after ``master_seed`` sets one
-    generator, once, and holds until ``reseed`` sets it again.
+    Args:
+        python_seed: ``PYTHONHASHSEED``, [0, 2**32), also as a string of digits.
+        deterministic: True: ``fastseed.deterministic()``; ``"warn"``: with ``warn_only=True``.
+        master_seed: the seed of ``fastseed.init()``, [0, 2**64).
+        random_seed: ``random.seed``, [0, 2**64).
+        numpy_seed: ``numpy.random.seed``, [0, 2**32).
+        torch_seed: ``torch.manual_seed`` (all devices), [0, 2**64).
+        tf_seed: ``tensorflow.random.set_seed``, [0, 2**63), if TensorFlow has been imported.
+        workers: the number of DataLoader workers, [0, 2**16]; for the script to read.
+
+    Raises:
+        TypeError, ValueError: a value has the wrong type or is out of range.
+
+    Example:
+        >>> Config(python_seed="20191015", numpy_seed=7).python_seed
+        20191015
     """
 
-    python_seed: int | None = None
-    """``PYTHONHASHSEED``, [0, 2**32): has to be there before Python starts (`fastseed run`)."""
+    python_seed: int | None = _key(hash_seed.MAX_SEED)
     deterministic: bool | str | None = None
-    """True: ``fastseed.deterministic()``; ``"warn"``: with ``warn_only=True``."""
-    master_seed: int | None = None
-    """``fastseed.init(master_seed)``, [0, 2**64)."""
-    random_seed: int | None = None
-    """``random.seed``, [0, 2**64)."""
-    numpy_seed: int | None = None
-    """``numpy.random.seed``, [0, 2**32)."""
-    torch_seed: int | None = None
-    """``torch.manual_seed``, all devices, [0, 2**64)."""
-    tf_seed: int | None = None
-    """``tensorflow.random.set_seed``, [0, 2**63), where TensorFlow is imported already."""
-    workers: int | None = None
-    """How many DataLoader workers the script is to make, [0, 2**16]; read, and set nowhere."""
+    master_seed: int | None = _key(2**64 - 1)
+    random_seed: int | None = _key(2**64 - 1)
+    numpy_seed: int | None = _key(2**32 - 1)
+    torch_seed: int | None = _key(2**64 - 1)
+    tf_seed: int | None = _key(2**63 - 1)
+    workers: int | None = _key(2**16)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The keys that the section has."""
-        return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
+    def __post_init__(self) -> None:
+        number = self.python_seed
+        if isinstance(number, str) and hash_seed.parse(number) is not None:
+            object.__setattr__(self, "python_seed", int(number))
+        for field in dataclasses.fields(self):
+            value, name = getattr(self, field.name), f"{SECTION}.{field.name}"
+            if field.name == "deterministic":
+                validation.check_choice("config", name, value, (True, False, "warn", None))
+            elif value is not None:
+                validation.check_int("config", name, value, 0, field.metadata["high"])
 
 
-def load(path: str | os.PathLike[str]) -> Config:
-    """Read the section from a JSON, YAML (extra ``yaml``) or TOML file.
+_NAMES = tuple(field.name for field in dataclasses.fields(Config))
+
+
+def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Config:
+    """Read and check the section.
+
+    Args:
+        source: a ``.json``, ``.yaml``, ``.yml`` or ``.toml`` file of at most 1 MiB, or the document
+            of one that has been read already.
+
+    Returns:
+        The section, without the rest of the document.
 
     Raises:
-        TypeError, ValueError: no such section, or a key of it is unknown, there twice, or has a
-            wrong type or value; the file is too large, too deep or damaged. Messages name the
-            key's path: ``fastseed.determinism.config.load: determinism.numpy_seed must be …``.
+        TypeError, ValueError: the section is missing, or has an unknown key or a wrong value (the
+            message has its path: ``determinism.numpy_seed must be …``); the file is damaged.
         OSError: the file cannot be read.
-        ImportError: YAML (TOML on Python 3.10) without the library that reads it.
+        ImportError: YAML without PyYAML (``fastseed[yaml]``), or TOML on Python 3.10 without tomli
+            (``fastseed[toml]``).
+
+    Example:
+        >>> load_config({"determinism": {"random_seed": 3}, "epochs": 10}).random_seed
+        3
     """
-    function = "fastseed.determinism.config.load"
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(
-            f"{function}: path must be a path, got {describe(path)} of type {type(path).__name__}"
-        )
-    return _parse(function, config_files.read(function, path))
-
-
-def parse(document: Mapping[str, Any]) -> Config:
-    """The section of a document that was read already: ``{"determinism": {…}, …}``.
-
-    Raises:
-        TypeError, ValueError: as for :func:`load`.
-    """
-    return _parse("fastseed.determinism.config.parse", document)
-
-
-def from_environment(function: str) -> Config:
-    """The file that ``fastseed run --config`` names to its child; RuntimeError if it does not."""
-    path = os.environ.get(VARIABLE)
-    if not path:
-        raise RuntimeError(
-            f"{function}: pass a configuration, or start with `fastseed run --config FILE`"
-        )
-    return load(Path(path))
-
-
-def _parse(function: str, document: Any) -> Config:
+    document = source if isinstance(source, Mapping) else _read(source)
     section = document.get(SECTION) if isinstance(document, Mapping) else None
     if not isinstance(section, Mapping):
-        got = document if section is None else section
-        raise ValueError(
-            f"{function}: {SECTION} must be a section of keys and values, got {describe(got)}"
-        )
-    names = [field.name for field in dataclasses.fields(Config)]
-    found: dict[str, Any] = {}
+        raise validation.value_error("config", SECTION, "a section of keys and values", section)
     for key, value in section.items():
-        if key not in names:
-            where = config_files.dotted((SECTION, key))
-            raise ValueError(
-                f"{function}: {where} must be one of {', '.join(names)}, got {describe(key)}"
+        if key not in _NAMES:
+            rule = f"one of {', '.join(_NAMES)}"
+            raise validation.value_error("config", f"a key of {SECTION}", rule, key)
+        if value is None:  # null: in a Config it would mean that there is no such key
+            raise validation.type_error("config", f"{SECTION}.{key}", "a value", value)
+    return Config(**section)
+
+
+def _read(path: Any) -> Any:
+    validation.check_instance("config", "source", path, (str, os.PathLike), "a path or a document")
+    reader = _READERS.get(Path(path).suffix.lower())
+    if reader is None or (os.path.exists(path) and not os.path.isfile(path)):
+        kinds = ", ".join(_READERS)
+        raise validation.value_error("config", "source", f"a file that ends in {kinds}", str(path))
+    if os.stat(path).st_size > _MAX_BYTES:
+        raise validation.value_error("config", "source", "a file of at most 1 MiB", str(path))
+    try:
+        return reader(Path(path).read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"fastseed.config: {str(path)!r} cannot be read: {error}") from None
+
+
+def _library(name: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        message = f'fastseed.config: {extra} needs {name}: pip install "fastseed[{extra}]"'
+        raise ImportError(message) from error
+
+
+def _yaml(text: str) -> Any:
+    yaml = _library("yaml", "yaml")
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def _toml(text: str) -> Any:
+    return _library("tomllib" if sys.version_info >= (3, 11) else "tomli", "toml").loads(text)
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    ".json": strict_json.parse,
+    ".yaml": _yaml,
+    ".yml": _yaml,
+    ".toml": _toml,
+}
+
+
+def apply_config(source: Config | str | os.PathLike[str] | None = None) -> Report:
+    """Apply a configuration to this process, before ``fastseed.init()``.
+
+    The seeds of single libraries hold until ``fastseed.reseed`` sets all generators from the master
+    seed. ``master_seed`` is left for ``fastseed.init()``, in the variable ``FASTSEED_MASTER_SEED``.
+
+    Args:
+        source: a configuration, a file, or None: the file of ``fastseed run --config FILE``.
+
+    Returns:
+        One row for each key of the section, and those of ``fastseed.deterministic()``.
+
+    Raises:
+        TypeError, ValueError, OSError, ImportError: as :func:`load_config`. Nothing
+            has changed.
+        RuntimeError: no source, and not started by ``fastseed run --config``; or as
+            ``fastseed.deterministic``.
+
+    Example:
+        >>> import random
+        >>> apply_config(Config(random_seed=9))["random_seed"].status
+        'set'
+        >>> random.random() == random.Random(9).random()
+        True
+    """
+    if source is None:
+        source = environ.get(environ.CONFIG)
+        if source is None:
+            raise RuntimeError(
+                "fastseed.apply_config: start with `fastseed run --config FILE`, or pass a file"
             )
-        found[key] = _check(function, key, value)
-    return Config(**found)
+    config = source if isinstance(source, Config) else load_config(source)
+    seeds = _library_seeds(config)
+    rows: list[Row] = []
+    if config.python_seed is not None:
+        rows.append(_python_seed(config.python_seed))
+    if config.deterministic:
+        from .switches import deterministic
+
+        rows += deterministic(warn_only=config.deterministic == "warn").rows
+    if config.master_seed is not None:
+        before, value = os.environ.get(environ.MASTER_SEED), str(config.master_seed)
+        os.environ[environ.MASTER_SEED] = value
+        rows.append(Row("master_seed", value, before, value, SET, "the seed of fastseed.init()"))
+    for row, function in seeds:
+        if function is not None:
+            function(row.wanted)
+        rows.append(row)
+    if config.workers is not None:
+        workers, why = config.workers, "DataLoader workers, for the script to use"
+        rows.append(Row("workers", workers, None, workers, INFO, why))
+    return Report(rows)
 
 
-def _check(function: str, name: str, value: Any) -> Any:
-    where = f"{function}: {SECTION}.{name}"
-    if name == "deterministic":
-        if not isinstance(value, bool) and value != "warn":
-            raise _error(where, _DETERMINISTIC, value, isinstance(value, str))
-        return value
-    rule = _INTEGERS[name]
-    shown = f"an integer in [{rule.low}, {rule.high}]"
-    if rule.digits:
-        shown += ", or a string of its digits"
-        if isinstance(value, str):
-            number = hash_seed.parse(value)
-            if number is None:
-                raise _error(where, shown, value, True)
-            return number
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _error(where, shown, value, False)
-    if not rule.low <= value <= rule.high:
-        raise _error(where, shown, value, True)
-    return value
+def _library_seeds(config: Config) -> list[tuple[Row, Callable[[Any], Any] | None]]:
+    """Return the row of each library's seed, and the function that sets it."""
+    import numpy as np
+    import torch
+
+    tensorflow: Any = sys.modules.get("tensorflow")
+    functions: Any = (
+        ("random_seed", "random.seed", random.seed),
+        ("numpy_seed", "numpy.random.seed", np.random.seed),
+        ("torch_seed", "torch.manual_seed", torch.manual_seed),
+        ("tf_seed", "tf.random.set_seed", tensorflow and tensorflow.random.set_seed),
+    )
+    found: list[tuple[Row, Callable[[Any], Any] | None]] = []
+    for name, called, function in functions:
+        value = getattr(config, name)
+        if value is not None and function is None:
+            row = Row(name, value, None, None, UNAVAILABLE, "TensorFlow is not imported")
+            found.append((row, None))
+        elif value is not None:
+            found.append((Row(name, value, None, value, SET, called), function))
+    return found
 
 
-def _error(where: str, rule: str, value: Any, right_type: bool) -> TypeError | ValueError:
-    if right_type:
-        return ValueError(f"{where} must be {rule}, got {describe(value)}")
-    kind = type(value).__name__
-    return TypeError(f"{where} must be {rule}, got {describe(value)} of type {kind}")
+def _python_seed(wanted: int) -> Row:
+    value, seed = hash_seed.found()
+    if seed == wanted:
+        return Row("python_seed", wanted, value, seed, UNCHANGED, hash_seed.VARIABLE)
+    why = "Python reads PYTHONHASHSEED before a script starts: start with `fastseed run`"
+    logger.warning("fastseed.apply_config: python_seed is too late: %s", why)
+    return Row("python_seed", wanted, value, "random" if seed is None else seed, TOO_LATE, why)

@@ -1,18 +1,24 @@
-"""What became of each setting that makes a run deterministic: rows to print and to store."""
+"""The result of a request for determinism: one row for each setting, to print or to store."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-SET, ALREADY, LATE, ABSENT, SEEN = "set", "already", "too late", "not there", "seen"
-STATUSES = (SET, ALREADY, LATE, ABSENT, SEEN)
+SET, UNCHANGED, TOO_LATE, UNAVAILABLE, INFO = "set", "unchanged", "too late", "unavailable", "info"
+STATUSES = (SET, UNCHANGED, TOO_LATE, UNAVAILABLE, INFO)
 
 
 class Row(NamedTuple):
     """One setting.
 
-    ``wanted``, ``before`` and ``now`` are bools, ints, strings or None (for a variable: not set).
+    Attributes:
+        setting: its name, as ``torch.backends.cudnn.benchmark`` or ``PYTHONHASHSEED``.
+        wanted, before, now: bools, ints, strings or None (a variable that is not set).
+        status: ``"set"``; ``"unchanged"`` (it already had the wanted value); ``"too late"`` (it is
+            read once and was read before); ``"unavailable"`` (this installation does not have it);
+            ``"info"`` (reported, and left as it is).
+        why: what the setting does, or why it has no effect.
     """
 
     setting: str
@@ -20,44 +26,43 @@ class Row(NamedTuple):
     before: Any
     now: Any
     status: str
-    """``set``, ``already`` (it was as wanted), ``too late`` (it is read once and was read before),
-    ``not there`` (this installation has none) or ``seen`` (reported, and left as it is)."""
     why: str
 
 
 class Report:
-    """Rows, for people (``print``) and for programs (:meth:`as_dict`)."""
+    """The rows of a request. ``print`` shows a table; :meth:`as_dict` is for JSON."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.rows = tuple(rows)
 
     @property
     def late(self) -> tuple[Row, ...]:
-        """What came too late to take effect."""
-        return tuple(row for row in self.rows if row.status == LATE)
+        """The rows of settings that could no longer take effect."""
+        return tuple(row for row in self.rows if row.status == TOO_LATE)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing came too late."""
+        """True if no setting was too late."""
         return not self.late
 
     def __getitem__(self, setting: str) -> Row:
-        """The row of a setting, by its name; KeyError if there is none."""
+        """Return the row of a setting; KeyError if the report has no such row."""
         for row in self.rows:
             if row.setting == setting:
                 return row
         raise KeyError(setting)
 
     def as_dict(self) -> dict[str, Any]:
-        """What :func:`json.dumps` takes: ``{"ok": …, "rows": [{"setting": …, …}, …]}``."""
+        """Return what :func:`json.dumps` takes: ``{"ok": …, "rows": [{"setting": …, …}, …]}``."""
         return {"ok": self.ok, "rows": [row._asdict() for row in self.rows]}
 
     def __str__(self) -> str:
-        head = ("setting", "wanted", "before", "now", "status", "why")
-        lines = [head, *((r[0], *map(_show, r[1:4]), *r[4:]) for r in self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
+        lines = [Row._fields] + [
+            tuple("-" if cell is None else str(cell) for cell in row) for row in self.rows
+        ]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
-            "  ".join([*(c.ljust(w) for c, w in zip(line[:-1], widths, strict=True)), line[-1]])
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
             for line in lines
         )
 
@@ -65,7 +70,3 @@ class Report:
         counts = {s: sum(row.status == s for row in self.rows) for s in STATUSES}
         shown = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
         return f"{type(self).__name__}({shown})"
-
-
-def _show(value: Any) -> str:
-    return "-" if value is None else str(value)

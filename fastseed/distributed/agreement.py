@@ -20,7 +20,8 @@ import torch.distributed as dist
 
 from .._backend import derive_ops
 from .._utils import validation
-from ..seeder import api
+from .._utils.version import __version__ as fastseed_version
+from ..derivation import context
 
 _PREFIX = "fastseed.verify_agreement"
 _GRACE = 10.0  # seconds for a verdict that another rank is about to give
@@ -69,7 +70,7 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
     seconds = _GRACE
     try:
         seconds = _check_timeout(timeout)
-        record = _describe(api.current("verify_agreement"))
+        record = _describe(context.current("verify_agreement"))
     except (TypeError, ValueError, RuntimeError) as error:
         problem = error
     if dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1:
@@ -97,19 +98,19 @@ def _check_timeout(timeout: Any) -> float:
 
 def _describe(seeder: Any) -> dict[str, Any]:
     """What has to be the same on all ranks (or, ``_OWN``, to differ), in JSON's types."""
-    mesh = getattr(seeder, "_mesh", None)
+    mesh = seeder.mesh
     return {
-        "version": api.__version__,
+        "version": fastseed_version,
         "derivation": derive_ops.DERIVATION_VERSION,
         "scheme": seeder.scheme,
         "master_seed": seeder.master_seed,
         "world_size": seeder.world_size,
         "scope": None if seeder.scope is None else seeder.scope._asdict(),
         "mesh": _mesh_sizes(mesh),
-        "distinct_over": seeder._places.told(),
-        "fork": seeder.fork_mode or "inherit",
+        "distinct_over": seeder.rank_fields.told(),
+        "fork": seeder.on_os_fork or "inherit",
         "registered": sorted(
-            f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder._registry
+            f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder.registry
         ),
         "rank": seeder.rank,
         "place": None if mesh is None else list(mesh.ranks),

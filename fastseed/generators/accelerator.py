@@ -3,8 +3,8 @@
 A device's member index is its ordinal relative to the rank's current device, modulo the number of
 devices, so that a rank's own device has the same stream whether it sees one device or eight.
 
-Nothing here initialises an accelerator. Where torch has not initialised one yet, the seeding is
-queued: torch runs what is queued when it initialises, so the generators then start as they should.
+Nothing here initialises an accelerator. If torch has not initialised it yet, the seeding is queued:
+torch runs queued calls when it initialises the accelerator.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Any
 
 import torch
 
-from .._backend import derive_ops, draw_ops, native
+from .._backend import draw_ops, native
 from ..derivation.streams import Stream
-from .adapters import LOW64
+from .adapter import LOW64
+from .pool import GeneratorPool
 
 KNOWN = ("cuda", "xpu", "mps")
-"""Types whose stream names are the library's own, whether or not this torch was built for them."""
+"""Types whose stream names are reserved, whether or not this torch was built for them."""
 
 
 def compiled_types() -> list[str]:
-    """The accelerator types that this torch was built for, and one that a plug-in registered."""
+    """Return the accelerator types that this torch was built for, and that of a plug-in."""
     built = (torch.cuda._is_compiled(), torch.xpu._is_compiled(), torch.backends.mps.is_built())
     kinds = [kind for kind, there in zip(KNOWN, built, strict=True) if there]
     current = torch.accelerator.current_accelerator()
@@ -33,46 +34,47 @@ def compiled_types() -> list[str]:
 
 
 def relative_index(ordinal: int, current: int, count: int) -> int:
-    """The member index of device ``ordinal`` of ``count``, seen from device ``current``."""
+    """Return the member index of device ``ordinal`` of ``count``, seen from device ``current``."""
     return (ordinal - current) % count
 
 
-class AcceleratorSink:
+class AcceleratorGenerators:
     """The default generators of every visible device of one type: seed ``lo``, offset 0."""
 
+    is_bulk = True
     in_one_call = native.generators is not None
-    """Whether native code seeds all devices, through torch's hooks; else a loop over them here."""
+    """Whether native code seeds all devices through torch's hooks; else a loop in Python does."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.name = f"torch.{kind}"
-        self._waiting: Stream | None = None  # what the queued call will use: the latest
+        self._waiting: Stream | None = None  # what the queued call will use
 
     @property
     def _module(self) -> Any:
         return getattr(torch, self.kind, None)
 
     def ready(self) -> bool:
-        """Whether torch has initialised the accelerator in this process."""
+        """Return whether torch has initialised the accelerator in this process."""
         if self.kind == "mps":
             return torch.backends.mps.is_available()
         asked = getattr(self._module, "is_initialized", None)
         return True if asked is None else bool(asked())
 
     def refuse_capture(self, function: str) -> None:
-        """RuntimeError while a CUDA graph is being captured on the current stream.
+        """Raise RuntimeError while a CUDA graph is being captured on the current stream.
 
-        Where another stream, or another thread's, is capturing, torch lets seeds through, and the
-        graph takes them with its next replay.
+        If another stream is capturing, torch accepts seeds, and that graph takes them with its
+        next replay.
         """
         if self.kind == "cuda" and self.ready():
             draw_ops.refuse_capture(function, torch.device("cuda"), draw_ops.BETWEEN_REPLAYS)
 
     def generators(self) -> list[torch.Generator]:
-        """The default generators by ordinal; none before the accelerator is initialised."""
+        """Return the default generators by ordinal; an empty list before initialisation."""
         return self._default_generators() if self.ready() else []
 
-    def reseed_members(self, stream: Stream) -> None:
+    def reseed(self, stream: Stream) -> None:
         """Give each device the key of its relative ordinal, now or when torch initialises."""
         if self.ready():
             self._apply(stream)
@@ -84,8 +86,21 @@ class AcceleratorSink:
                 self._waiting = stream
                 self._queue()
 
+    def state(self) -> torch.Tensor | None:
+        """Return the states of all devices; None before the accelerator is initialised."""
+        generators = self.generators()
+        return GeneratorPool(generators).states() if generators else None
+
+    def check_state(self, state: torch.Tensor) -> None:
+        """Raise ValueError unless :meth:`load_state` accepts ``state``."""
+        GeneratorPool(self.generators()).check_states(state)
+
+    def load_state(self, state: torch.Tensor) -> None:
+        """Restore what :meth:`state` returned."""
+        GeneratorPool(self.generators()).load_states(state)
+
     def _not_while_initialising(self) -> AbstractContextManager[Any]:
-        """torch's own lock: another thread may be initialising, past reading the queue."""
+        """Return torch's own lock: another thread may be initialising, and have read the queue."""
         lock = getattr(self._module, "_initialization_lock", None)
         here = getattr(getattr(self._module, "_tls", None), "is_initializing", False)
         tracked = hasattr(self._module, "_lazy_seed_tracker")  # _lazy_call takes the lock itself
@@ -107,9 +122,8 @@ class AcceleratorSink:
 
     def _apply(self, stream: Stream) -> None:
         if self.in_one_call:
-            rank_word = stream.rank | derive_ops.DOMAIN_STREAM << 24
             native.generators.reseed_defaults(
-                self.kind, self._current_device(), *stream.name_key, rank_word, stream.worker
+                self.kind, self._current_device(), *stream.name_key, stream.rank_word, stream.worker
             )
             return
         generators = self._default_generators()
@@ -123,10 +137,10 @@ class AcceleratorSink:
             self._apply(self._waiting)
 
     def _queue(self) -> None:
-        """Queue the seeding once more, in place of our last one, so that whoever seeded last wins.
+        """Queue the seeding again instead of the previous one, so that the last seeding wins.
 
         torch's tracker holds one call that seeds all devices, with a traceback for its error
-        message; formatting that would cost more than all the rest of a reseed, so it is left out.
+        message. Formatting a traceback would cost more than the rest of a reseed.
         """
         tracker = getattr(self._module, "_lazy_seed_tracker", None)
         if tracker is None:

@@ -2,110 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 
-from .._backend import derive_ops, native
-from ..derivation import streams
-from .adapters import PythonSink, Sink, TorchSink
-from .numpy_rng import NumpyLegacySink
+from .._backend import native
+from ..derivation.streams import Coordinates, Stream
+from .adapter import GeneratorAdapter
+from .numpy_rng import NumpyRandomState
+from .python_rng import PythonRandom
+from .torch_rng import TorchGenerator
 
-_get_bit_generator: Any = np.random.get_bit_generator  # type: ignore[attr-defined]
+NAMES = ("python", "numpy", "torch.cpu")
 
 
-class ProcessGenerators:
-    """Reseeds the three, in one native call where each of them can be written in place."""
+class DefaultGenerators:
+    """Reseeds the three, with native code in one call."""
 
     def __init__(self) -> None:
-        self._python, self._numpy = PythonSink(), NumpyLegacySink()
-        self.sinks: dict[str, Sink] = {
-            "python": self._python,
-            "numpy": self._numpy,
-            "torch.cpu": TorchSink(),
-        }
+        self._python, self._numpy = PythonRandom(), NumpyRandomState()
+        self.adapters: dict[str, GeneratorAdapter] = dict(
+            zip(NAMES, (self._python, self._numpy, TorchGenerator()), strict=True)
+        )
 
-    def reseed_in_place(
-        self, master_seed: int, task: int, epoch: int, step: int, rank: int
-    ) -> derive_ops.Scope | None:
-        """All three, and nothing checked before: this is the call that has to be fast.
-
-        None, with nothing changed, where it takes a closer look: a coordinate is not an int of its
-        range, or a generator is not where it can be written.
-        """
+    def reseed_in_place(self, master_seed: int, at: Coordinates, rank: int) -> bool:
+        """Reseed all three; False, with nothing changed, where that needs :meth:`reseed`."""
         numpy = self._numpy
-        if _get_bit_generator() is not numpy.seen:
-            numpy.look()
-        if self._python.address is None or numpy.address is None:
-            return None
+        address = numpy.find_address()
+        if address is None:
+            return False
         with numpy.lock:
-            done = native.generators.reseed_process(
-                master_seed,
-                task,
-                epoch,
-                step,
-                rank,
-                self._python.address,
-                numpy.address,
-                numpy.cached,
-            )
-            if done is None:
-                return None
-            if done[2]:
-                numpy.finish()
-        self._python.finish()
-        return done[0], done[1]
+            lo, hi = native.generators.reseed_defaults_of_cpu(master_seed, *at, rank, address)
+            numpy.clear_gauss()
+        self._python.seed(lo | hi << 64)
+        return True
 
-    def reseed(self, scope: derive_ops.Scope, rank: int, worker: int) -> dict[str, Exception]:
-        """One after another; what those raised that failed, by stream name."""
-        return self.reseed_each(dict.fromkeys(self.sinks, (scope, rank)), worker)
-
-    def reseed_each(
-        self, places: Mapping[str, tuple[derive_ops.Scope, int]], worker: int = 0
-    ) -> dict[str, Exception]:
-        """The same, where each has a scope and rank field of its own."""
+    def reseed(self, stream_of: Callable[[str], Stream]) -> dict[str, Exception]:
+        """Reseed one after another; return the exceptions of those that failed, by stream name."""
         failures: dict[str, Exception] = {}
-        for name, sink in self.sinks.items():
-            scope, rank = places[name]
+        for name, adapter in self.adapters.items():
             try:
-                sink.reseed(streams.stream_in(scope, name, rank, worker).key())
+                adapter.reseed(stream_of(name))
             except Exception as error:
                 failures[name] = error
         return failures
 
-    def _in_place(self) -> tuple[int, int, int, int] | None:
-        """Where the two that are not torch's can be read and written; None if not all of it can."""
-        numpy = self._numpy
-        if _get_bit_generator() is not numpy.seen:
-            numpy.look()
-        if self._python.address is None or numpy.address is None or not numpy.cached:
-            return None
-        return self._python.address, numpy.address, numpy.cached, numpy.gauss
+    def states(self) -> dict[str, torch.Tensor]:
+        """Return the exact states by stream name."""
+        states = {name: adapter.state() for name, adapter in self.adapters.items()}
+        return {name: state for name, state in states.items() if state is not None}
 
-    def states(self) -> Sequence[torch.Tensor]:
-        """The exact states of :attr:`sinks`, in their order."""
-        at = self._in_place()
-        if at is not None:
-            with self._numpy.lock:
-                packed = native.generators.pack_process(*at, self._python.gauss)
-            if packed is not None:
-                return cast(Sequence[torch.Tensor], packed)
-        return [cast(torch.Tensor, sink.state()) for sink in self.sinks.values()]
-
-    def takes(self, states: Sequence[Any]) -> bool:
-        """Whether :meth:`load` puts ``states`` back in one call; else ask each sink's ``check``."""
-        return self._in_place() is not None and bool(native.generators.check_process(*states))
-
-    def load(self, states: Sequence[Any]) -> None:
-        """Put back what :meth:`states` gave; checked before."""
-        at = self._in_place()
-        if at is not None:
-            with self._numpy.lock:
-                done = native.generators.unpack_process(*at, *states)
-            if done is not None:
-                (self._python.gauss,) = done
-                return
-        for sink, state in zip(self.sinks.values(), states, strict=True):
-            sink.load(state)
+    def load_states(self, states: Mapping[str, torch.Tensor]) -> None:
+        """Restore what :meth:`states` returned."""
+        for name, state in states.items():
+            self.adapters[name].load_state(state)

@@ -1,7 +1,7 @@
-"""TensorFlow, CuPy and JAX, where a script has imported them already. None is imported here.
+"""TensorFlow, CuPy and JAX, if the script has imported them. Nothing is imported here.
 
-TensorFlow and CuPy have global generators, which follow ``reseed`` once :func:`register` was
-called. JAX has none: its functions take a key, and :func:`jax_key` makes one of ``fastseed.derive_key``.
+TensorFlow and CuPy have global generators, which follow ``reseed`` after :func:`register`. JAX has
+none: its functions take a key, and :func:`jax_key` makes one.
 """
 
 from __future__ import annotations
@@ -11,61 +11,59 @@ from collections.abc import Callable
 from typing import Any
 
 from .._utils import validation
-from ..seeder import api
+from ..derivation import context
 
-_SEEDERS: dict[str, tuple[str, ...]] = {
-    # The first of these attributes that is there; TensorFlow 1 had none of `tf.random.set_seed`.
+# The first attribute that exists is the seed function; TensorFlow 1 lacks `tf.random.set_seed`.
+_SEED_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "tensorflow": ("random.set_seed", "compat.v1.set_random_seed", "set_random_seed"),
     "cupy": ("random.seed",),
 }
-NAMES = (*_SEEDERS, "jax")
-
-
-def imported() -> tuple[str, ...]:
-    """Which of :data:`NAMES` this process has imported."""
-    return tuple(name for name in NAMES if sys.modules.get(name) is not None)
 
 
 def seed_function(name: str) -> Callable[[int], Any] | None:
-    """What seeds the library's global generator with an int; None if it is not imported.
+    """Return the function that seeds a library's global generator; None if it is not imported.
 
-    TensorFlow: ``tf.random.set_seed``. CuPy: ``cupy.random.seed``, of the current device.
+    Args:
+        name: ``"tensorflow"`` or ``"cupy"`` (whose function seeds the current device).
 
     Raises:
         ValueError: ``name`` is another library.
-        RuntimeError: it is imported and has no such function (say, its import is under way).
+        RuntimeError: the library has no such function, because its import has not finished.
     """
-    if name not in _SEEDERS:
-        raise ValueError(
-            f"fastseed.generators.frameworks.seed_function: name must be one of {tuple(_SEEDERS)}, "
-            f"got {validation.describe(name)}"
-        )
+    function = "generators.frameworks.seed_function"
+    paths = _SEED_FUNCTIONS[validation.check_choice(function, "name", name, tuple(_SEED_FUNCTIONS))]
     module = sys.modules.get(name)
     if module is None:
         return None
-    for path in _SEEDERS[name]:
+    for path in paths:
         found: Any = module
         for part in path.split("."):
             found = getattr(found, part, None)
         if callable(found):
             return found  # type: ignore[no-any-return]
-    raise RuntimeError(
-        f"fastseed.generators.frameworks.seed_function: {name} must be imported completely, "
-        f"got a module without {_SEEDERS[name][0]}"
-    )
+    raise RuntimeError(f"fastseed.{function}: import {name} completely first: it has no {paths[0]}")
 
 
 def register() -> tuple[str, ...]:
-    """Let ``reseed`` seed TensorFlow and CuPy, where they are imported; the names it registered.
+    """Register the seed functions of TensorFlow and CuPy, if imported, under their names.
 
-    They get streams of their own names, 31 bits of the key each. Calling it again, after another
-    import, adds what is new.
+    Each gets a seed of 31 bits. A second call registers what was imported since the first one.
+
+    Returns:
+        The names that this call registered.
 
     Raises:
-        RuntimeError: ``fastseed.init`` was not called; or as :func:`seed_function`.
+        RuntimeError: before ``fastseed.init``; or as :func:`seed_function`.
+
+    Example:
+        >>> import fastseed
+        >>> from fastseed.generators import frameworks
+        >>> fastseed.init(42)
+        >>> frameworks.register()  # neither library was imported
+        ()
     """
-    seeder = api.current("libraries.register")
-    wanted = [name for name in _SEEDERS if seeder._registry.find(name) is None]
+    seeder = context.current("generators.frameworks.register")
+    wanted = [name for name in _SEED_FUNCTIONS if seeder.registry.find(name) is None]
     found = {name: seed_function(name) for name in wanted}
     new = {name: function for name, function in found.items() if function is not None}
     for name, function in new.items():
@@ -84,27 +82,35 @@ def jax_key(
     index: int = 0,
     impl: str | None = None,
 ) -> Any:
-    """A new-style JAX key (``jax.random.key``) of ``fastseed.derive_key(name, …)``.
+    """Return ``fastseed.derive_key(name, ...)`` as a new-style JAX key (``jax.random.key``).
 
-    Its words are the key's, lowest first, as many as the generator takes: 2 of 32 bits for
+    Its words are those of the key, lowest first, as many as the generator takes: 2 of 32 bits for
     threefry2x32, 4 for rbg and unsafe_rbg.
 
     Args:
-        name, task, epoch, step, rank, worker, index: as ``fastseed.derive_key`` takes them.
-        impl: the generator; None: what JAX is set to (``jax_default_prng_impl``).
+        name: the stream's name.
+        task: as :func:`fastseed.derive_key`, like the next five.
+        epoch: the epoch.
+        step: the step.
+        rank: the rank.
+        worker: the worker.
+        index: the index.
+        impl: the generator; None for JAX's default (``jax_default_prng_impl``).
 
     Raises:
         TypeError, ValueError: as ``fastseed.derive_key``; a generator that JAX does not know.
         RuntimeError: JAX is not imported, or ``fastseed.init`` was not called.
     """
+    function = "generators.frameworks.jax_key"
     jax = sys.modules.get("jax")
     if jax is None:
-        raise RuntimeError("fastseed.generators.frameworks.jax_key: import jax first")
-    key = api.key(name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index)
+        raise RuntimeError(f"fastseed.{function}: import jax first")
+    seeder = context.current(function)
+    key = seeder.derive_key(
+        name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
+    )
     (count,) = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=impl))).shape
     if count > 4:
-        raise ValueError(
-            f"fastseed.generators.frameworks.jax_key: impl must take at most 4 words, got {impl!r} with {count}"
-        )
+        raise validation.value_error(function, "impl", "a generator of at most 4 words", impl)
     words = [key >> 32 * i & 0xFFFFFFFF for i in range(count)]
     return jax.random.wrap_key_data(jax.numpy.array(words, dtype="uint32"), impl=impl)

@@ -12,50 +12,58 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .._backend import derive_ops, draw_ops, native
+from .._backend import draw_ops, native
 from .._backend.compile import eager
 from .._utils import validation
-from ..derivation import streams
-from .adapters import LOW64, TorchSink
+from ..derivation import context, streams
+from ..derivation.streams import Stream
+from .adapter import LOW64
+from .torch_rng import TorchGenerator
 
 
 class GeneratorPool:
-    """Owns ``generators`` (of any devices, n of them) and reseeds them in one native call.
+    """Reseed many torch generators of any devices in one native call.
 
     Member i takes the key of index i of the stream ``name`` on this rank. CPU generators take the
-    full MT19937 state, others their key's low 64 bits as seed, at offset 0. A generator may stand
-    in the list more than once: its last place decides, as in a loop over the list.
+    full MT19937 state; others take the key's low 64 bits as seed, at offset 0. A generator may be
+    in the list more than once: its last index decides, as in a loop over the list.
 
-    Work on CPU generators is spread over ``torch.get_num_threads()`` threads; each generator's
-    mutex is held while it is written, so other threads may go on drawing.
-
-    With CUDA members a pool refuses to seed while the current stream captures a CUDA graph, before
-    any member has changed. A capture on another stream or in another thread is not asked for, by
-    torch neither: there the graph takes the new seed with its next replay.
+    Work on CPU generators is spread over ``torch.get_num_threads()`` threads. Each generator's
+    mutex is held while it is written, so other threads may use it meanwhile. With CUDA members a
+    pool refuses to seed while the current stream captures a CUDA graph, before any member has
+    changed. A capture on another stream is not detected; that graph takes the new seed with its
+    next replay.
 
     Args:
         generators: the generators, at most 2**40; the pool holds them strongly.
-        name: the stream's name for :meth:`reseed`. Pools of one name have the same keys: give
-            each its own. A seeder that the pool is registered with uses the registered name.
+        name: the stream's name for :meth:`reseed`. Pools of one name have the same keys. A seeder
+            that the pool is registered with uses the registered name.
 
     Raises:
-        TypeError: when a member is not a :class:`torch.Generator`; its position is named.
-        ValueError: when the name is one of the library's own.
+        TypeError: a member is not a :class:`torch.Generator`.
+        ValueError: the name is that of a built-in stream.
+
+    Example:
+        >>> import fastseed, torch
+        >>> fastseed.init(42)
+        >>> pool = fastseed.GeneratorPool([torch.Generator() for _ in range(1000)], name="envs")
+        >>> pool.reseed(task=1, epoch=3)
+        >>> key = fastseed.derive_key("envs", task=1, epoch=3, index=7)
+        >>> pool[7].initial_seed() == key % 2**64
+        True
     """
 
     def __init__(self, generators: Iterable[torch.Generator], name: str = "pool") -> None:
-        self._generators: list[torch.Generator] = _listed("GeneratorPool: generators", generators)
-        self.name = streams.check_name("GeneratorPool", name)
+        function = "GeneratorPool"
+        self._generators: list[torch.Generator] = _to_list(function, "generators", generators)
+        self.name = streams.check_name(function, name)
         if name in streams.OWN_NAMES:
-            raise ValueError(
-                f"fastseed.GeneratorPool: name must be none of {streams.OWN_NAMES}, got {name!r}"
-            )
+            rule = f"a name other than {', '.join(streams.OWN_NAMES)}"
+            raise validation.value_error(function, "name", rule, name)
         for i, generator in enumerate(self._generators):
-            if not isinstance(generator, torch.Generator):
-                raise TypeError(
-                    f"fastseed.GeneratorPool: generators[{i}] must be a torch.Generator, "
-                    f"got {validation.describe(generator)} of type {type(generator).__name__}"
-                )
+            validation.check_instance(
+                function, f"generators[{i}]", generator, torch.Generator, "a torch.Generator"
+            )
         self._on_cuda = any(g.device.type == "cuda" for g in self._generators)
         self._native: Any = None
         if native.generators is not None:
@@ -75,50 +83,59 @@ class GeneratorPool:
 
     @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
-        """Give every member its key at (task, epoch, step), under the seed ``init`` was given.
+        """Give every member its key at (task, epoch, step), under the master seed of ``init``.
+
+        Args:
+            task: [0, 2**24).
+            epoch: [0, 2**32).
+            step: [0, 2**64).
 
         Raises:
             RuntimeError: before ``init``, or with CUDA members while a CUDA graph is captured.
-            TypeError, ValueError: for a coordinate that is none, or when ``init`` chose the
-                predecessor's scheme, which has no keys; no generator has changed.
+            TypeError, ValueError: a coordinate is invalid, or ``init`` chose the scheme
+                ``"fwr13y"``, which has no keys; no generator has changed.
         """
-        origin = streams.get_origin("GeneratorPool.reseed")
+        function = "GeneratorPool.reseed"
+        origin = context.origin(function)
         if origin.scheme != "philox-v1":
-            raise ValueError(
-                "fastseed.GeneratorPool.reseed: scheme must be 'philox-v1', "
-                f"got {origin.scheme!r}; use manual_seed"
-            )
-        at = streams.check_coordinates("GeneratorPool.reseed", task, epoch, step)
-        self._refuse_capture("GeneratorPool.reseed")
+            rule = "'philox-v1' (use manual_seed)"
+            raise validation.value_error(function, "scheme", rule, origin.scheme)
+        at = streams.check_coordinates(function, task, epoch, step)
+        self._refuse_capture(function)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
 
     def _refuse_capture(self, function: str) -> None:
-        """torch refuses each CUDA member; here all of them, before any other has changed."""
         if self._on_cuda:
             draw_ops.refuse_capture(function, torch.device("cuda"), draw_ops.BETWEEN_REPLAYS)
 
-    def reseed_members(self, stream: streams.Stream) -> None:
+    def reseed_members(self, stream: Stream) -> None:
         """Give member i the key of index i of ``stream``."""
         if self._native is not None:
-            rank_word = stream.rank | derive_ops.DOMAIN_STREAM << 24
-            self._native.reseed(*stream.name_key, rank_word, stream.worker)
+            self._native.reseed(*stream.name_key, stream.rank_word, stream.worker)
             return
         for i, generator in enumerate(self._generators):
-            TorchSink(generator).reseed(stream.key(i))
+            TorchGenerator(generator).seed(stream.key(i))
 
     @eager
     def manual_seed(self, seeds: torch.Tensor | npt.ArrayLike | Sequence[int]) -> None:
-        """``for g, s in zip(generators, seeds): g.manual_seed(s)``, the same bits, in one call.
+        """Call ``g.manual_seed(s)`` for each generator and seed, bit for bit, in one call.
 
         Args:
             seeds: n integers: a tensor of an integer dtype (any device, shape (n,)), an array or a
-                sequence of ints in [-2**63, 2**64); a negative one stands for itself plus 2**64,
-                as in :meth:`torch.Generator.manual_seed`.
+                sequence of ints in [-2**63, 2**64). A negative one means itself plus 2**64, as in
+                :meth:`torch.Generator.manual_seed`.
 
         Raises:
-            TypeError: when they are not integers.
-            ValueError: when there are not n of them or one is out of range. No generator has
-                changed.
+            TypeError: they are not integers.
+            ValueError: there are not n of them, or one is out of range; no generator has changed.
+            RuntimeError: with CUDA members while a CUDA graph is captured.
+
+        Example:
+            >>> import fastseed, torch
+            >>> pool = fastseed.GeneratorPool([torch.Generator() for _ in range(3)])
+            >>> pool.manual_seed([7, 8, 9])
+            >>> [generator.initial_seed() for generator in pool]
+            [7, 8, 9]
         """
         array = _seed_array(seeds, len(self))
         self._refuse_capture("GeneratorPool.manual_seed")
@@ -129,55 +146,101 @@ class GeneratorPool:
             generator.manual_seed(seed)
 
     def states(self) -> torch.Tensor:
-        """The exact states, one after another: 1-D, uint8."""
-        states = [TorchSink(g).state() for g in self._generators]
+        """Return the exact states, one after another: 1-D, uint8."""
+        states = [g.get_state() for g in self._generators]
         return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8, device="cpu")
 
-    def split_states(self, states: torch.Tensor) -> list[torch.Tensor]:
-        """The members' parts of what :meth:`states` gave; ValueError if they do not fit."""
-        sizes = [TorchSink(g).size() for g in self._generators]
-        if states.numel() != sum(sizes):
-            raise ValueError(f"it must be {sum(sizes)} bytes, got {states.numel()}")
-        parts = list(torch.split(states, sizes))
-        for i, (generator, part) in enumerate(zip(self._generators, parts, strict=True)):
-            try:
-                TorchSink(generator).check(part)
-            except ValueError as error:
-                raise ValueError(f"of member {i}, {error}") from error
-        return parts
+    def check_states(self, states: torch.Tensor) -> None:
+        """Raise ValueError unless :meth:`load_states` accepts ``states``. Changes nothing.
+
+        Args:
+            states: what :meth:`states` returned, of a pool with as many generators of these kinds.
+
+        Raises:
+            TypeError: it is not a tensor of dtype uint8.
+            ValueError: its length or the state of one member is invalid.
+        """
+        self._split(states)
 
     def load_states(self, states: torch.Tensor) -> None:
-        """Put back what :meth:`states` gave."""
-        parts = self.split_states(states)
-        for generator, part in zip(self._generators, parts, strict=True):
-            TorchSink(generator).load(part)
+        """Restore what :meth:`states` returned.
+
+        Args:
+            states: 1-D, uint8.
+
+        Raises:
+            TypeError, ValueError: as :meth:`check_states`; no generator has changed.
+        """
+        for adapter, part in self._split(states):
+            adapter.load_state(part)
+
+    def _split(self, states: torch.Tensor) -> list[tuple[TorchGenerator, torch.Tensor]]:
+        rule = "a uint8 tensor from states()"
+        function = "GeneratorPool.load_states"
+        validation.check_instance(function, "states", states, torch.Tensor, rule)
+        if states.dtype != torch.uint8 or states.dim() != 1:
+            raise validation.type_error(function, "states", rule, states)
+        adapters = [TorchGenerator(g) for g in self._generators]
+        sizes = [adapter.size() for adapter in adapters]
+        if states.numel() != sum(sizes):
+            raise ValueError(f"it must be {sum(sizes)} bytes long, got {states.numel()}")
+        parts = list(zip(adapters, torch.split(states, sizes), strict=True))
+        for i, (adapter, part) in enumerate(parts):
+            try:
+                adapter.check_state(part)
+            except ValueError as error:
+                raise ValueError(f"the state of member {i} is invalid: {error}") from error
+        return parts
 
 
-def _listed(what: str, values: Any) -> list[Any]:
+class MembersAdapter:
+    """The adapter of a :class:`GeneratorPool` or a :class:`~fastseed.random.StreamBank`."""
+
+    is_bulk = True
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def reseed(self, stream: Stream) -> None:
+        """Give member i the key of index i of ``stream``."""
+        self.target.reseed_members(stream)
+
+    def state(self) -> torch.Tensor:
+        """Return the members' states."""
+        states: torch.Tensor = self.target.states()
+        return states
+
+    def check_state(self, state: torch.Tensor) -> None:
+        """Raise ValueError unless :meth:`load_state` accepts ``state``."""
+        self.target.check_states(state)
+
+    def load_state(self, state: torch.Tensor) -> None:
+        """Restore what :meth:`state` returned."""
+        self.target.load_states(state)
+
+
+def _to_list(function: str, argument: str, values: Any) -> list[Any]:
     try:
         return list(values)
     except TypeError as error:
-        raise TypeError(
-            f"fastseed.{what} must be a sequence, "
-            f"got {validation.describe(values)} of type {type(values).__name__}"
-        ) from error
+        raise validation.type_error(function, argument, "a sequence", values) from error
 
 
 def _seed_array(seeds: Any, n: int) -> npt.NDArray[np.uint64]:
-    """Checked seeds, modulo 2**64, contiguous."""
-    what = "fastseed.GeneratorPool.manual_seed: seeds"
+    """Return checked seeds, modulo 2**64, contiguous."""
+    function = "GeneratorPool.manual_seed"
     if isinstance(seeds, torch.Tensor):
         seeds = seeds.detach().cpu().numpy()
     if isinstance(seeds, np.ndarray):
         if seeds.dtype.kind not in "iu":
-            raise TypeError(f"{what} must be integers, got dtype {seeds.dtype}")
+            raise validation.type_error(function, "seeds", "integers", seeds)
         array = seeds.astype(np.int64 if seeds.dtype.kind == "i" else np.uint64).view(np.uint64)
     else:
         checked = [
-            validation.check_int("GeneratorPool.manual_seed", f"seeds[{i}]", s, -(2**63), LOW64)
-            for i, s in enumerate(_listed("GeneratorPool.manual_seed: seeds", seeds))
+            validation.check_int(function, f"seeds[{i}]", seed, -(2**63), LOW64)
+            for i, seed in enumerate(_to_list(function, "seeds", seeds))
         ]
-        array = np.array([s & LOW64 for s in checked], dtype=np.uint64)
+        array = np.array([seed & LOW64 for seed in checked], dtype=np.uint64)
     if array.shape != (n,):
-        raise ValueError(f"{what} must be of shape ({n},), got {tuple(array.shape)}")
+        raise validation.value_error(function, "seeds", f"of shape ({n},)", tuple(array.shape))
     return np.ascontiguousarray(array)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import context, streams
 from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import Seeder
@@ -65,7 +65,7 @@ def ensure(function: str, master_seed: int | None, rank: int, world_size: int) -
         RuntimeError: ``init`` was called for another rank, and what was told it since (a mesh,
             registered generators) would be lost by calling it again.
     """
-    seeder = api._seeder
+    seeder = context.seeder
     if master_seed is not None:
         validation.check_int(function, "master_seed", master_seed, 0, streams.MAX_MASTER)
         if seeder is not None and seeder.master_seed != master_seed:
@@ -77,12 +77,13 @@ def ensure(function: str, master_seed: int | None, rank: int, world_size: int) -
         api.init(master_seed, rank=rank, world_size=world_size)
     elif (seeder.rank, seeder.world_size) != (rank, world_size):
         _move(function, seeder, rank, world_size)
-    return api.current(function)
+    found: Seeder = context.current(function)
+    return found
 
 
 def _move(function: str, seeder: Seeder, rank: int, world_size: int) -> None:
     """A script that starts its own ranks calls ``init`` before there are any."""
-    if seeder.mesh is not None or len(list(seeder._registry)):
+    if seeder.mesh is not None or len(list(seeder.registry)):
         raise RuntimeError(
             f"fastseed.{function}: fastseed.init was called for rank {seeder.rank} of "
             f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
@@ -94,7 +95,7 @@ def _move(function: str, seeder: Seeder, rank: int, world_size: int) -> None:
         rank=rank,
         world_size=world_size,
         scheme=seeder.scheme,
-        on_os_fork=seeder.fork_mode,
+        on_os_fork=seeder.on_os_fork,
     )
 
 

@@ -168,7 +168,7 @@ def _saved_file(args: Any, state: Any) -> str | None:
             path.format(rank=args.process_index)
         ):
             return path
-    if list(api.current(_NAME)._registry):
+    if list(api.current(_NAME).registry):
         logger.warning(
             "fastseed: there is no %s in %s: registered generators begin the epoch again",
             _FILE.format(rank=args.process_index),

@@ -1,4 +1,4 @@
-"""Very many streams that live on a device: keys and positions as tensors, no generator objects."""
+"""Many streams that live on a device: keys and positions as tensors, no generator objects."""
 
 from __future__ import annotations
 
@@ -7,86 +7,83 @@ from typing import Any
 
 import torch
 
-from .._backend import derive_ops, draw_ops
+from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
-from .._utils import validation
-from ..derivation import streams
-from . import bank_validation, distributions, functional
-from .distributions import Distribution
+from .._utils.validation import check_int, value_error
+from ..derivation import context, streams
+from . import bank_rows, bank_state, distributions, functional
+from .distributions import signed
 from .functional import Shape
-
-FORMAT, VERSION = "fastseed.StreamBank", 1  # of what state_dict() holds
 
 _OPS = torch.ops.fastseed
 _RESEED = _OPS.reseed_streams.default
 _RESEED_AT = _OPS.reseed_streams_at.default
 _RESEED_FROM = _OPS.reseed_streams_from.default
 _STREAM = derive_ops.DOMAIN_STREAM << 24
-# torch computes little with unsigned dtypes; these hold the same bits.
-_SIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 class StreamBank:
-    """n counter-based streams on one device, each with a key and a position of its own.
+    """n counter-based streams on one device, each with a key and a position.
 
-    Row i of every draw comes from stream i alone, and what stream i draws is that of its key: of n,
-    of the other rows and of the machine it knows nothing. A draw moves the positions on the device,
-    so a captured CUDA graph draws anew at each replay; a reseed writes keys in place, so the next
-    replay uses them. Draws, :meth:`reseed_from_scope` and :meth:`reseed_from_seeds` of tensors
-    compile with ``fullgraph=True``; the tensors never move, and the bank stays on its device.
+    Row i of every result comes from stream i alone, whatever n, the other rows and the device
+    are.
+    Each call advances the positions, on the device, so that every replay of a captured CUDA
+    graph returns new numbers; reseeding writes keys in place, for the next replay. The methods that
+    return random numbers, :meth:`reseed_from_scope` and :meth:`reseed_from_seeds` (tensors) compile
+    with ``fullgraph=True``.
 
-    Stream i takes the key of index i of the stream ``name`` on this rank. Before a bank has keys it
-    refuses to draw.
+    Stream i has the key of index i of the stream ``name`` on this rank.
+
+    ``rows`` chooses streams. Indices, (m,) torch.int64 or int32 in [0, n) (checked on the CPU
+    only): the result has m rows, and these streams advance, once each if one is repeated. A mask,
+    (n,) torch.bool: the result has n rows, zeros where the mask is False, and the others advance;
+    shapes do not depend on the mask, as CUDA graphs need.
+
+    The methods for random numbers return ``out`` or a new tensor, (rows, *shape), on the bank's
+    device. They raise RuntimeError before the bank has keys, and TypeError or ValueError for an
+    invalid argument, without advancing.
 
     Args:
-        n: how many streams, in [0, 2**40].
-        device: the CPU unless given; or a CUDA device.
-        name: the stream's name for :meth:`reseed`. Banks of one name have the same keys: give each
-            its own. A seeder that the bank is registered with uses the registered name.
-
-    The draw methods take, besides what their functions of the same name in :mod:`fastseed` do:
-
-        shape: what is drawn from each stream: the integers themselves, or one tuple of them
-            (:meth:`randint`, :meth:`bernoulli`: a tuple, or one integer). None: one value.
-        rows: which streams draw; all unless given. Indices (m,), torch.int64 or int32 on the bank's
-            device, each in [0, n) (checked on the CPU only): (m, \\*shape), and only these advance.
-            A stream that stands there twice gives the same values twice and advances once. Or a
-            mask (n,), torch.bool: (n, \\*shape), zeros where it is False; only rows where it is
-            True advance. With a mask nothing but the data depends on which rows draw: safe in CUDA
-            graphs.
-
-    and raise RuntimeError before the bank has keys; after any error no position has moved.
+        n: the number of streams, in [0, 2**40].
+        device: the CPU (default) or a CUDA device.
+        name: the name of the streams, different for each bank. A bank that is registered with
+            :func:`fastseed.register_generator` uses the registered name.
 
     Raises:
-        TypeError, ValueError: n, device or name is none of these.
+        TypeError, ValueError: n, device or name is invalid.
+
+    Example:
+        >>> bank = fastseed.random.StreamBank(3)
+        >>> bank.reseed_from_seeds([7, 8, 9])
+        >>> first, second = bank.rand(2), bank.rand(2, rows=torch.tensor([1]))
+        >>> bank.positions
+        tensor([4, 8, 4])
     """
 
     def __init__(
         self, n: int, device: torch.device | str | int | None = None, name: str = "bank"
     ) -> None:
-        n = validation.check_int("StreamBank", "n", n, 0, streams.MAX_MEMBERS)
+        n = check_int("StreamBank", "n", n, 0, streams.MAX_MEMBERS)
         self._name = streams.check_name("StreamBank", name)
         # As an operator takes it; kept, because compiled code cannot hash.
-        self._words = tuple(map(bank_validation.signed, streams.name_words(name)))
+        self._words = tuple(map(signed, streams.name_words(name)))
         if name in streams.OWN_NAMES:
-            raise ValueError(
-                f"fastseed.StreamBank: name must be none of {streams.OWN_NAMES}, got {name!r}"
-            )
-        place = torch.device("cpu" if device is None else device)
+            raise value_error("StreamBank", "name", f"another than {streams.OWN_NAMES}", name)
+        place = tensors.check_device("StreamBank", device)
         functional.check_device("StreamBank", "device", place)
-        with torch.inference_mode(False):  # so that draws within it and without may write here
+        with torch.inference_mode(False):  # tensors that can be written inside of it and outside
             self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=place)
             self._positions = torch.zeros(n, dtype=torch.int64, device=place)
         self._seeded = False
 
     @property
     def keys(self) -> torch.Tensor:
-        """The keys, (n, 2) torch.uint64, [lo, hi]; the tensor itself, at one address for ever."""
+        """The keys, (n, 2) torch.uint64, [lo, hi]: the tensor itself, never reallocated."""
         return self._keys
 
     @property
     def positions(self) -> torch.Tensor:
-        """How many words each stream has drawn, (n,) torch.int64; the tensor itself."""
+        """How many words each stream has used, (n,) torch.int64: the tensor itself."""
         return self._positions
 
     @property
@@ -96,7 +93,7 @@ class StreamBank:
 
     @property
     def device(self) -> torch.device:
-        """Where the bank is."""
+        """The device of the bank."""
         return self._keys.device
 
     def __len__(self) -> int:
@@ -119,16 +116,19 @@ class StreamBank:
         self._keys = torch.from_numpy(state["_keys"]).to(device).view(torch.uint64)
         self._positions = torch.from_numpy(state["_positions"]).to(device)
 
-    # ------------------------------------------------------------------ keys
-
     @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
-        """Give every stream its key at (task, epoch, step), under the seed ``init`` was given.
+        """Give every stream its key at (task, epoch, step) of the job, and position 0.
+
+        Args:
+            task: in [0, 2**24).
+            epoch: in [0, 2**32).
+            step: in [0, 2**64).
 
         Raises:
-            RuntimeError: before ``init``, or while a CUDA graph is captured.
-            TypeError, ValueError: for a coordinate that is none, or when ``init`` chose the
-                predecessor's scheme, which has no keys; nothing has changed.
+            RuntimeError: ``init`` was not called, or a CUDA graph is being captured.
+            TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y", which
+                has no keys; the bank is unchanged.
         """
         origin = _origin("StreamBank.reseed")
         at = streams.check_coordinates("StreamBank.reseed", task, epoch, step)
@@ -139,31 +139,30 @@ class StreamBank:
         draw_ops.refuse_capture(
             "StreamBank.reseed", self.device, "use reseed_from_scope, or call it between replays"
         )
-        key, tweak = (bank_validation.signed(word) for word in stream.name_key)
+        key, tweak = (signed(word) for word in stream.name_key)
         rank_word = stream.rank | _STREAM
         _RESEED(self._keys, self._positions, key, tweak, rank_word, stream.worker, 0)
         self._seeded = True
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
-        """:meth:`reseed` at a scope that is on the device, for CUDA graphs and compiled code.
+        """Reseed at a scope that is on the device, for CUDA graphs and compiled code.
 
         Args:
-            scope: (2,), torch.uint64, contiguous, on the bank's device: what
-                :func:`fastseed.derive_scope` gives. Written in place between replays, it moves a captured
-                graph to another point of the job.
+            scope: (2,) torch.uint64 on the bank's device, as :func:`fastseed.derive_scope` returns
+                it. Written in place between replays, it moves a captured graph to another point of
+                the job.
 
         Raises:
-            RuntimeError: before ``init``.
-            TypeError, ValueError: ``scope`` is none, or ``init`` chose the predecessor's scheme;
-                nothing has changed.
+            RuntimeError: ``init`` was not called.
+            TypeError, ValueError: ``scope`` is invalid, or ``init`` chose scheme "fwr13y"; the bank
+                is unchanged.
         """
         function = "StreamBank.reseed_from_scope"
         origin = _origin(function)
-        functional.check_tensor(function, "scope", scope, torch.uint64)
-        functional.check_place(function, "scope", scope, (2,), self.device)
-        rank_word = origin.rank | _STREAM
-        words = self._words
-        _RESEED_AT(self._keys, self._positions, scope.contiguous(), *words, rank_word, 0, 0)
+        tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
+        self._check_apart(function, "scope", scope)
+        at = (*self._words, origin.rank | _STREAM, 0, 0)
+        _RESEED_AT(self._keys, self._positions, scope.contiguous(), *at)
         self._seeded = True
 
     def reseed_from_seeds(
@@ -171,35 +170,47 @@ class StreamBank:
         seeds: torch.Tensor | Sequence[int],
         indices: torch.Tensor | Sequence[int] | None = None,
     ) -> None:
-        """Give stream i a key of its own seed: one per request, image or environment.
+        """Give stream i a key from its own seed: one per request, image or environment.
 
-        That is the key which a job with master seed ``seeds[i]`` has for the stream of the bank's
-        name at task 0, epoch 0, step 0, shared by all ranks, at index ``indices[i]``. Needs no
-        ``init``.
+        It is the key which a job with master seed ``seeds[i]`` has for the stream of the bank's
+        name at task 0, epoch 0, step 0, shared by all ranks, at index ``indices[i]``. ``init`` need
+        not be called.
 
         Args:
-            seeds: n integers: a tensor of an integer dtype, (n,), or a sequence of ints in
-                [-2**63, 2**64); a negative one stands for itself plus 2**64.
-            indices: n integers of [0, 2**63); zeros unless given. The values of a CUDA tensor, and
+            seeds: n integers: a tensor (n,) of an integer dtype, or a sequence of ints in
+                [-2**63, 2**64); a negative one means itself plus 2**64.
+            indices: n integers of [0, 2**63). Default: zeros. The values of a CUDA tensor, and
                 those in compiled code, are not checked.
 
         Raises:
-            TypeError, ValueError: for what is none of these; nothing has changed.
-            RuntimeError: a CUDA graph is captured, and they are not on the bank's device.
+            TypeError, ValueError: an argument is invalid; the bank is unchanged.
+            RuntimeError: a CUDA graph is being captured, and they are not on the bank's device.
         """
         function = "StreamBank.reseed_from_seeds"
-        n, device = len(self), self.device
-        seeds = bank_validation.integers(function, "seeds", seeds, n, device, -(2**63), 2**64 - 1)
+        seeds = self._integers(function, "seeds", seeds, -(2**63), 2**64 - 1)
         if indices is not None:
-            top = 2**63 - 1  # of int64
-            indices = bank_validation.integers(function, "indices", indices, n, device, 0, top)
-            bank_validation.check_values(function, "indices", indices, top)
-            indices = indices.to(device)
-        seeds = seeds.view(torch.uint64).to(device)
+            top = 2**63 - 1  # the largest int64
+            indices = self._integers(function, "indices", indices, 0, top)
+            tensors.check_values(function, "indices", indices, top)
+            indices = indices.to(self.device)
+        seeds = seeds.view(torch.uint64).to(self.device)
         _RESEED_FROM(self._keys, self._positions, seeds, indices, *self._words)
         self._seeded = True
 
-    # ------------------------------------------------------------------ draws
+    def _integers(
+        self, function: str, argument: str, values: Any, low: int, high: int
+    ) -> torch.Tensor:
+        """Return one integer a stream, modulo 2**64, as contiguous int64 where they were."""
+        found = tensors.as_int64(function, argument, values, len(self), low, high)
+        if found.device != self.device:
+            instead = f"give {argument} as a tensor on {self.device}"
+            draw_ops.refuse_capture(function, self.device, instead)
+        self._check_apart(function, argument, found)
+        return found
+
+    def _check_apart(self, function: str, argument: str, values: torch.Tensor) -> None:
+        tensors.check_writable(function, "the bank", self._keys, **{argument: values})
+        tensors.check_writable(function, "the bank", self._positions, **{argument: values})
 
     def rand(
         self,
@@ -210,10 +221,17 @@ class StreamBank:
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Uniform numbers of [low, high); see :func:`fastseed.random.rand` and :class:`StreamBank`."""
-        function = "StreamBank.rand"
-        what = distributions.uniform(function, low, high, functional.dtype_of(dtype, out))
-        return self._draw(function, what, _unpacked(shape), rows, out)
+        """Return uniform random numbers in [low, high), and advance.
+
+        Args:
+            shape: what to return for each stream: sizes, or one tuple of them. Default: one value.
+            low: the lower bound, finite in ``dtype``.
+            high: the upper bound, above ``low``; ``high - low`` is finite in ``dtype``.
+            dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
+            rows: which streams to use, indices or a mask. Default: all.
+            out: the tensor to write to, (rows, *shape) of any strides.
+        """
+        return self._draw("rand", _unpacked(shape), dtype, rows, out, low, high)
 
     def randn(
         self,
@@ -224,10 +242,17 @@ class StreamBank:
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Normal numbers; see :func:`fastseed.random.randn` and :class:`StreamBank`."""
-        function = "StreamBank.randn"
-        what = distributions.normal(function, mean, std, functional.dtype_of(dtype, out))
-        return self._draw(function, what, _unpacked(shape), rows, out)
+        """Return normally distributed random numbers, and advance.
+
+        Args:
+            shape: what to return for each stream: sizes, or one tuple of them. Default: one value.
+            mean: the mean, finite in ``dtype``.
+            std: the standard deviation, finite in ``dtype``, 0 or more.
+            dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
+            rows: which streams to use, indices or a mask. Default: all.
+            out: the tensor to write to, (rows, *shape) of any strides.
+        """
+        return self._draw("randn", _unpacked(shape), dtype, rows, out, mean, std)
 
     def exponential(
         self,
@@ -237,10 +262,16 @@ class StreamBank:
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Exponential numbers; see :func:`fastseed.random.exponential` and :class:`StreamBank`."""
-        function = "StreamBank.exponential"
-        what = distributions.exponential(function, rate, functional.dtype_of(dtype, out))
-        return self._draw(function, what, _unpacked(shape), rows, out)
+        """Return exponentially distributed random numbers, of mean 1 / rate, and advance.
+
+        Args:
+            shape: what to return for each stream: sizes, or one tuple of them. Default: one value.
+            rate: above 0, with 1 / rate finite and above 0 in ``dtype``.
+            dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
+            rows: which streams to use, indices or a mask. Default: all.
+            out: the tensor to write to, (rows, *shape) of any strides.
+        """
+        return self._draw("exponential", _unpacked(shape), dtype, rows, out, rate)
 
     def bernoulli(
         self,
@@ -251,10 +282,16 @@ class StreamBank:
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Ones with probability p; see :func:`fastseed.random.bernoulli` and :class:`StreamBank`."""
-        function = "StreamBank.bernoulli"
-        what = distributions.bernoulli(function, p, functional.dtype_of(dtype, out))
-        return self._draw(function, what, shape, rows, out)
+        """Return ones (True) with probability ``p``, else zeros, and advance.
+
+        Args:
+            p: the probability of a one, in [0, 1].
+            shape: what to return for each stream: a tuple of sizes, or one size.
+            dtype: torch.bool (default), uint8, float16, bfloat16, float32 or float64.
+            rows: which streams to use, indices or a mask. Default: all.
+            out: the tensor to write to, (rows, *shape) of any strides.
+        """
+        return self._draw("bernoulli", shape, dtype, rows, out, p)
 
     def randint(
         self,
@@ -266,10 +303,17 @@ class StreamBank:
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Integers of [low, high); see :func:`fastseed.random.randint` and :class:`StreamBank`."""
-        function = "StreamBank.randint"
-        what = distributions.randint(function, low, high, functional.dtype_of(dtype, out))
-        return self._draw(function, what, shape, rows, out)
+        """Return random integers of [low, high), each as likely as any other, and advance.
+
+        Args:
+            low: the smallest value, an integer of ``dtype``.
+            high: one more than the largest value, above ``low``.
+            shape: what to return for each stream: a tuple of sizes, or one size.
+            dtype: torch.uint8, int32 or int64 (default).
+            rows: which streams to use, indices or a mask. Default: all.
+            out: the tensor to write to, (rows, *shape) of any strides.
+        """
+        return self._draw("randint", shape, dtype, rows, out, low, high)
 
     def bits(
         self,
@@ -278,94 +322,70 @@ class StreamBank:
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The words themselves; see :func:`fastseed.random.bits` and :class:`StreamBank`."""
-        function = "StreamBank.bits"
-        what = distributions.bits(function, functional.dtype_of(dtype, out))
-        return self._draw(function, what, _unpacked(shape), rows, out)
+        """Return words of the streams themselves, and advance.
+
+        Args:
+            shape: what to return for each stream: sizes, or one tuple of them. Default: one value.
+            dtype: torch.uint32 (default) or uint64.
+            rows: which streams to use, indices or a mask. Default: all.
+            out: the tensor to write to, (rows, *shape) of any strides.
+        """
+        return self._draw("bits", _unpacked(shape), dtype, rows, out)
 
     def _draw(
-        self, function: str, what: Distribution, shape: Any, rows: Any, out: torch.Tensor | None
+        self,
+        method: str,
+        shape: Any,
+        dtype: torch.dtype | None,
+        rows: Any,
+        out: Any,
+        *parameters: Any,
     ) -> torch.Tensor:
+        function = f"StreamBank.{method}"
+        what = distributions.distribution(function, functional.dtype_of(dtype, out), *parameters)
         if not self._seeded:
             raise RuntimeError(
                 f"fastseed.{function}: the bank has no keys yet; call reseed, reseed_from_scope or "
                 "reseed_from_seeds first"
             )
         shape = functional.check_shape(function, shape, what.words)
-        values = 1
-        for size in shape:
-            values = values * size
-        advance = what.advance(values)
+        advance = what.advance(functional.count_of(shape))
         keys, positions = self._keys, self._positions
+        inputs = {"the bank's keys": keys, "the bank's positions": positions, "rows": rows}
         if rows is None:
-            found = functional.draw_into(function, what, keys, positions, (len(self), *shape), out)
+            whole = (len(self), *shape)
+            found = functional.draw_into(function, what, keys, positions, whole, out, inputs)
             positions.add_(advance)
             return found
-        self._check_rows(function, rows)
+        bank_rows.check_rows(function, rows, len(self), self.device)
         if rows.dtype == torch.bool:
             moves, others = rows.to(torch.int64) * advance, rows.logical_not()
-            found = functional.draw_into(function, what, keys, positions, (len(self), *shape), out)
-            _zero(found, others)
+            shape = (len(self), *shape)
+            found = functional.draw_into(function, what, keys, positions, shape, out, inputs)
+            bank_rows.zero(found, others)
             positions.add_(moves)
             return found
         rows = rows.to(torch.int64)
         own = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)
         at = positions.index_select(0, rows)
-        found = functional.draw_into(function, what, own, at, (rows.size(0), *shape), out)
+        shape = (rows.size(0), *shape)
+        found = functional.draw_into(function, what, own, at, shape, out, inputs)
         positions.index_copy_(0, rows, at + advance)
         return found
 
-    def _check_rows(self, function: str, rows: Any) -> None:
-        if not isinstance(rows, torch.Tensor):
-            raise TypeError(
-                f"fastseed.{function}: rows must be a tensor of indices or a mask, "
-                f"got {validation.describe(rows)} of type {type(rows).__name__}"
-            )
-        if rows.dtype not in (torch.bool, torch.int32, torch.int64):
-            raise TypeError(
-                f"fastseed.{function}: rows must be of dtype torch.int64, torch.int32 or "
-                f"torch.bool, got {rows.dtype}"
-            )
-        if rows.dtype == torch.bool:
-            functional.check_place(function, "rows", rows, (len(self),), self.device)
-            return
-        if rows.dim() != 1:
-            raise ValueError(
-                f"fastseed.{function}: rows must be of shape (m,), got {tuple(rows.shape)}"
-            )
-        functional.check_place(function, "rows", rows, tuple(rows.shape), self.device)
-        bank_validation.check_values(function, "rows", rows, len(self) - 1)
-
-    # ------------------------------------------------------------------ state
-
     def state_dict(self) -> dict[str, Any]:
-        """Keys and positions (copies), and what they belong to: ints, strings and tensors only."""
-        tensors = {"keys": self._keys.clone(), "positions": self._positions.clone()}
-        return {**self._facts(), "seeded": int(self._seeded), **tensors}
-
-    def _facts(self) -> dict[str, Any]:
-        """What a state has to agree with."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "derivation": derive_ops.DERIVATION_VERSION,
-            "name": self.name,
-            "n": len(self),
-        }
+        """Return copies of keys and positions, and what identifies them: ints, strings, tensors."""
+        return bank_state.state_dict(self.name, self._keys, self._positions, self._seeded)
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` gave, from a bank of the same name and size.
-
-        Args:
-            state: its tensors may be on any device; they are copied into the bank's.
+        """Load what :meth:`state_dict` returned, for a bank of the same name and size.
 
         Raises:
-            TypeError, ValueError: it is foreign, truncated, damaged or of another version; nothing
-                has changed.
+            TypeError, ValueError: ``state`` is from another tool, version or bank, truncated or
+                damaged; the bank is unchanged.
         """
-        bank_validation.check_state(self._facts(), state)
-        self._load(state["keys"], state["positions"], bool(state["seeded"]))
+        self._load(*bank_state.check_state(self.name, len(self), state))
 
     def _load(self, keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> None:
         self._keys.copy_(keys)
@@ -373,21 +393,20 @@ class StreamBank:
         self._seeded = seeded
 
     def states(self) -> torch.Tensor:
-        """The exact state for checkpoints: 1-D, uint8, on the CPU, 24 bytes a stream and one."""
-        parts = (self._keys, self._positions, torch.tensor([self._seeded], device="cpu"))
-        return torch.cat([part.cpu().view(torch.uint8).reshape(-1) for part in parts])
+        """Return the exact state for checkpoints: 1-D uint8 on the CPU, 24 bytes a stream and 1."""
+        return bank_state.pack(self._keys, self._positions, self._seeded)
 
-    def split_states(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
-        """Keys, positions and whether they are set, of :meth:`states`; ValueError if damaged."""
-        return bank_validation.split_states(states, len(self))
+    def check_states(self, states: torch.Tensor) -> None:
+        """Raise ValueError unless :meth:`load_states` accepts ``states``."""
+        bank_state.unpack(states, len(self))
 
     def load_states(self, states: torch.Tensor) -> None:
-        """Put back what :meth:`states` gave."""
-        self._load(*self.split_states(states))
+        """Load what :meth:`states` returned."""
+        self._load(*bank_state.unpack(states, len(self)))
 
 
-def _origin(function: str) -> streams.Origin:
-    origin = streams.get_origin(function)
+def _origin(function: str) -> context.Origin:
+    origin = context.origin(function)
     if origin.scheme != "philox-v1":
         raise ValueError(
             f"fastseed.{function}: scheme must be 'philox-v1', got {origin.scheme!r}; "
@@ -397,11 +416,5 @@ def _origin(function: str) -> streams.Origin:
 
 
 def _unpacked(shape: tuple[Any, ...]) -> Any:
-    """``f(2, 3)`` and ``f((2, 3))`` are the same."""
+    """Return the shape meant by ``f(2, 3)`` and by ``f((2, 3))``."""
     return shape[0] if len(shape) == 1 else shape
-
-
-def _zero(values: torch.Tensor, rows: torch.Tensor) -> None:
-    """Zero the rows of ``values`` where ``rows``, (n,) torch.bool."""
-    signed = values.view(_SIGNED.get(values.dtype, values.dtype))
-    signed.masked_fill_(rows.view(-1, *(1,) * (values.dim() - 1)), 0)

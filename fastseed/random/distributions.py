@@ -1,6 +1,6 @@
-"""What is drawn: a distribution with its parameters, checked and prepared for the operators.
+"""Distributions: the checked parameters of an operator, prepared from the arguments of a function.
 
-``docs/draws.md`` says what each parameter is. Everything here is plain Python on plain numbers, so
+``docs/draws.md`` specifies each parameter. Everything here is plain Python on plain numbers, so
 that ``torch.compile`` can trace it into a constant.
 """
 
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from .._backend import draw_ops
-from .._utils import validation
+from .._backend import draw_ops as _draw_ops  # noqa: F401  (defines the operators)
+from .._utils.validation import type_error, value_error
 
 _OPS = torch.ops.fastseed
 _BITS = _OPS.draw_bits.default
@@ -25,9 +26,10 @@ _BERNOULLI = _OPS.draw_bernoulli.default
 _RANDINT = _OPS.draw_randint.default
 
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-MAX_WORDS = 2**56  # of one stream: what positions count to
+MAX_WORDS = 2**56
+"""Words of one stream: the end of the range of positions."""
 
-# Of each dtype: bits of precision, the exponent of its smallest number, the largest number.
+# For each dtype: bits of precision, the exponent of its smallest number, the largest number.
 _FORMATS = {
     torch.float16: (11, -24, 65504.0),
     torch.bfloat16: (8, -133, math.ldexp(255.0, 120)),
@@ -48,8 +50,8 @@ class Distribution(NamedTuple):
 
     Attributes:
         op: the operator.
-        dtype: of the values.
-        words: 32-bit words that a value takes, 1 or 2.
+        dtype: the dtype of the values.
+        words: how many 32-bit words a value takes, 1 or 2.
         parameters: the operator's last arguments.
     """
 
@@ -59,8 +61,8 @@ class Distribution(NamedTuple):
     parameters: tuple[float | int, ...]
 
     def advance(self, values: int) -> int:
-        """By how much a draw of ``values`` values moves a stream's position: whole blocks."""
-        return 4 * draw_ops.block_count(values, self.words)
+        """Return by how much ``values`` values move a position: whole blocks of 4 words."""
+        return (values * self.words + 3) // 4 * 4
 
     def fill(
         self,
@@ -71,7 +73,7 @@ class Distribution(NamedTuple):
         strides: tuple[int, ...] = (),
         offset: int = 0,
     ) -> None:
-        """Draw into ``out``, contiguous, a row of values for each row of ``keys``, (n, 2).
+        """Fill ``out``, contiguous, with a row of values for each row of ``keys``, (n, 2).
 
         Each row holds the values ``offset + sum(i_d * strides[d])`` over the indices i of
         ``sizes``, or those from ``offset`` on. Arguments are trusted.
@@ -82,101 +84,106 @@ class Distribution(NamedTuple):
 # ---------------------------------------------------------------- the distributions
 
 
-def bits(function: str, dtype: torch.dtype | None = None) -> Distribution:
-    """The words themselves, ``torch.uint32`` (the default) or ``torch.uint64``."""
-    dtype = _check_dtype(
-        function, torch.uint32 if dtype is None else dtype, (torch.uint32, torch.uint64)
-    )
+def bits(function: str, dtype: torch.dtype | None) -> Distribution:
+    """Words of the stream, ``torch.uint32`` (the default) or ``torch.uint64``."""
+    dtype = _check_dtype(function, dtype, torch.uint32, (torch.uint32, torch.uint64))
     return Distribution(_BITS, dtype, 2 if dtype == torch.uint64 else 1, ())
 
 
-def uniform(function: str, low: Any, high: Any, dtype: torch.dtype | None = None) -> Distribution:
-    """[low, high): both finite in ``dtype``, and so is their difference; low < high there."""
-    dtype = _real(function, dtype)
+def uniform(function: str, dtype: torch.dtype | None, low: Any, high: Any) -> Distribution:
+    """Uniform in [low, high): both finite in ``dtype``, as their difference; low < high there."""
+    dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
     low, high = _finite(function, "low", low, dtype), _finite(function, "high", high, dtype)
-    bottom, top = rounded(low, dtype), rounded(high, dtype)
-    if not bottom < top:
-        raise ValueError(
-            f"fastseed.{function}: high must be above low in {dtype}, got {low}, {high}"
-        )
-    if rounded(high - low, _computed_in(dtype)) in (math.inf, -math.inf):
-        raise ValueError(
-            f"fastseed.{function}: high - low must be finite in {dtype}, got {low}, {high}"
-        )
+    top = rounded(high, dtype)
+    if not rounded(low, dtype) < top:
+        raise value_error(function, "high", f"above low ({low}) in {dtype}", high)
+    computed_in = torch.float64 if dtype == torch.float64 else torch.float32
+    if math.isinf(rounded(high - low, computed_in)):
+        raise value_error(function, "high - low", f"finite in {dtype}", high - low)
     return Distribution(_UNIFORM, dtype, _words(dtype), (high - low, low, below(top, dtype)))
 
 
-def normal(function: str, mean: Any, std: Any, dtype: torch.dtype | None = None) -> Distribution:
+def normal(function: str, dtype: torch.dtype | None, mean: Any, std: Any) -> Distribution:
     """Normal: both finite in ``dtype``, std not negative."""
-    dtype = _real(function, dtype)
+    dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
     mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
     if std < 0:
-        raise ValueError(f"fastseed.{function}: std must not be negative, got {std}")
+        raise value_error(function, "std", "0 or more", std)
     return Distribution(_NORMAL, dtype, _words(dtype), (mean, std))
 
 
-def exponential(function: str, rate: Any, dtype: torch.dtype | None = None) -> Distribution:
+def exponential(function: str, dtype: torch.dtype | None, rate: Any) -> Distribution:
     """Exponential: rate above 0, it and 1 / rate finite and not 0 in ``dtype``."""
-    dtype = _real(function, dtype)
+    dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
     rate = number(function, "rate", rate)
     scale = 1.0 / rate if 0 < rate < math.inf else 0.0  # in steps: 1 / 5e-324 is infinite
     if not 0 < rounded(scale, dtype) < math.inf:
-        raise ValueError(
-            f"fastseed.{function}: rate must be above 0, and 1 / rate a finite number above 0 "
-            f"in {dtype}, got {rate}"
-        )
+        raise value_error(function, "rate", f"above 0, with 1 / rate finite in {dtype}", rate)
     return Distribution(_EXPONENTIAL, dtype, _words(dtype), (scale,))
 
 
-def bernoulli(function: str, p: Any, dtype: torch.dtype | None = None) -> Distribution:
+def bernoulli(function: str, dtype: torch.dtype | None, p: Any) -> Distribution:
     """1 with probability p in [0, 1]; ``torch.bool`` (the default), ``torch.uint8`` or a real."""
-    dtype = _check_dtype(
-        function, torch.bool if dtype is None else dtype, (torch.bool, torch.uint8, *REALS)
-    )
+    dtype = _check_dtype(function, dtype, torch.bool, (torch.bool, torch.uint8, *REALS))
     p = number(function, "p", p)
     if not 0 <= p <= 1:
-        raise ValueError(f"fastseed.{function}: p must be in [0, 1], got {p}")
+        raise value_error(function, "p", "in [0, 1]", p)
     return Distribution(_BERNOULLI, dtype, 1, (round(p * 2.0**32),))
 
 
-def randint(function: str, low: Any, high: Any, dtype: torch.dtype | None = None) -> Distribution:
-    """Integers of [low, high), which lie in ``dtype``: uint8, int32 or int64 (the default)."""
-    dtype = _check_dtype(function, torch.int64 if dtype is None else dtype, tuple(_INTEGERS))
+def randint(function: str, dtype: torch.dtype | None, low: Any, high: Any) -> Distribution:
+    """Integers of [low, high), all in ``dtype``: uint8, int32 or int64 (the default)."""
+    dtype = _check_dtype(function, dtype, torch.int64, tuple(_INTEGERS))
     low, high = integer(function, "low", low), integer(function, "high", high)
     bottom, top = _INTEGERS[dtype]
     if not bottom <= low < top:
-        raise ValueError(
-            f"fastseed.{function}: low must be in [{bottom}, {top}) for {dtype}, got {low}"
-        )
+        raise value_error(function, "low", f"in [{bottom}, {top}) for {dtype}", low)
     if not low < high <= top:
-        raise ValueError(
-            f"fastseed.{function}: high must be in (low, {top}] for {dtype}, got {high} "
-            f"with low {low}"
-        )
+        raise value_error(function, "high", f"in (low, {top}] for {dtype} and low {low}", high)
     size = high - low
     if dtype != torch.uint8 and size == top - bottom:  # one more than the words can count to
-        width = "2**64" if dtype == torch.int64 else "2**32"
-        raise ValueError(
-            f"fastseed.{function}: high - low must be below {width} for {dtype}, got {size}; "
-            "use bits and view them"
-        )
-    signed = size - 2**64 if size >= 2**63 else size  # the same 64 bits in the schema's type
-    return Distribution(_RANDINT, dtype, 2 if size >= 2**32 else 1, (low, signed))
+        rule = f"below {'2**64' if dtype == torch.int64 else '2**32'} for {dtype} (or use bits)"
+        raise value_error(function, "high - low", rule, size)
+    return Distribution(_RANDINT, dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
+
+
+BY_NAME: dict[str, Callable[..., Distribution]] = {
+    "rand": uniform,
+    "randn": normal,
+    "exponential": exponential,
+    "bernoulli": bernoulli,
+    "randint": randint,
+    "bits": bits,
+    "uniform_": uniform,
+    "normal_": normal,
+    "exponential_": exponential,
+    "bernoulli_": bernoulli,
+    "randint_": randint,
+    "bits_": bits,
+}
+"""The distribution of each function and in-place function, and of each method of a bank."""
+
+
+def distribution(function: str, dtype: torch.dtype | None, *parameters: Any) -> Distribution:
+    """Return the distribution of ``function`` (``rand`` or ``StreamBank.rand``), checked."""
+    return BY_NAME[function.rpartition(".")[2]](function, dtype, *parameters)
 
 
 # ---------------------------------------------------------------- numbers
 
 
+def signed(value: int) -> int:
+    """Return the signed 64-bit integer with the same bits, as operators take them."""
+    return value - 2**64 if value >= 2**63 else value
+
+
 def number(function: str, argument: str, value: Any) -> float:
-    """``value`` as a float; TypeError for what is no real number.
+    """Return ``value`` as a float if it is a real number.
 
     Compiled code may hold a symbol in its place: ``hex`` turns it into its value, with a guard.
     """
     if isinstance(value, bool) or not isinstance(value, _NUMBER_TYPES):
-        raise TypeError(
-            f"fastseed.{function}: {argument} must be a number, "
-            f"got {validation.describe(value)} of type {type(value).__name__}"
-        )
+        raise type_error(function, argument, "a number", value)
     try:
         return float.fromhex(float(value).hex())
     except OverflowError:
@@ -184,17 +191,14 @@ def number(function: str, argument: str, value: Any) -> float:
 
 
 def integer(function: str, argument: str, value: Any) -> int:
-    """``value`` as an int; TypeError for what is no integer."""
+    """Return ``value`` as an int if it is an integer, or a symbol of compiled code."""
     if isinstance(value, bool) or not isinstance(value, _INTEGER_TYPES):
-        raise TypeError(
-            f"fastseed.{function}: {argument} must be an integer, "
-            f"got {validation.describe(value)} of type {type(value).__name__}"
-        )
+        raise type_error(function, argument, "an integer", value)
     return operator.index(value)
 
 
 def rounded(x: float, dtype: torch.dtype) -> float:
-    """The number of ``dtype`` nearest to ``x``, ties to even; infinite beyond the largest."""
+    """Return the number of ``dtype`` nearest to ``x``, ties to even; infinite past the largest."""
     digits, lowest, largest = _FORMATS[dtype]
     if x == 0 or digits == 53:
         return x
@@ -206,16 +210,12 @@ def rounded(x: float, dtype: torch.dtype) -> float:
 
 
 def below(x: float, dtype: torch.dtype) -> float:
-    """The largest number of ``dtype`` below ``x``, which is one of its numbers."""
+    """Return the largest number of ``dtype`` below ``x``, which is one of its numbers."""
     digits, lowest, _ = _FORMATS[dtype]
     mantissa, exponent = math.frexp(x)
     # Below a power of two numbers lie twice as close.
     unit = max(exponent - digits - (mantissa == 0.5), lowest) if x else lowest
     return x - math.ldexp(1.0, unit)
-
-
-def _computed_in(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _words(dtype: torch.dtype) -> int:
@@ -225,23 +225,17 @@ def _words(dtype: torch.dtype) -> int:
 def _finite(function: str, argument: str, value: Any, dtype: torch.dtype) -> float:
     x = number(function, argument, value)
     if x != x or rounded(x, dtype) in (math.inf, -math.inf):
-        raise ValueError(f"fastseed.{function}: {argument} must be finite in {dtype}, got {x}")
+        raise value_error(function, argument, f"finite in {dtype}", x)
     return x
 
 
-def _real(function: str, dtype: torch.dtype | None) -> torch.dtype:
-    return _check_dtype(function, torch.get_default_dtype() if dtype is None else dtype, REALS)
-
-
 def _check_dtype(
-    function: str, dtype: torch.dtype, allowed: tuple[torch.dtype, ...]
+    function: str, dtype: Any, default: torch.dtype, allowed: tuple[torch.dtype, ...]
 ) -> torch.dtype:
+    if dtype is None:
+        dtype = default
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(
-            f"fastseed.{function}: dtype must be a torch.dtype, "
-            f"got {validation.describe(dtype)} of type {type(dtype).__name__}"
-        )
+        raise type_error(function, "dtype", "a torch.dtype", dtype)
     if dtype not in allowed:
-        names = ", ".join(map(str, allowed))
-        raise ValueError(f"fastseed.{function}: dtype must be one of {names}, got {dtype}")
+        raise value_error(function, "dtype", f"one of {', '.join(map(str, allowed))}", dtype)
     return dtype

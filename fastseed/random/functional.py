@@ -1,11 +1,8 @@
-"""Draws from keys: pure functions, on the device that the keys are on.
+"""Random numbers from keys: pure functions, on the device of the keys.
 
-Each takes ``keys``, uint64 of shape (n, 2) as :func:`fastseed.derive_keys` gives them, and returns
-(n, \\*shape): row i is drawn from stream i alone. One key, (2,), gives ``shape`` itself.
-
-Value j of a row is a function of (key, position, j) that ``docs/draws.md`` specifies: the first
-values of a longer draw are those of a shorter one. Nothing is advanced: a draw of the same keys at
-the same positions repeats (see :class:`fastseed.random.StreamBank` for streams that go on).
+Value j of a row is a function of (key, position, j) that ``docs/draws.md`` specifies: a longer row
+begins with the values of a shorter one, and nothing is advanced. Calls with the same keys and
+positions return the same values; :class:`fastseed.random.StreamBank` has streams that advance.
 """
 
 from __future__ import annotations
@@ -16,18 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._backend import draw_ops
+from .._backend import draw_ops, tensors
 from .._utils import validation
 from . import distributions
-from .distributions import MAX_WORDS, Distribution
+from .distributions import MAX_WORDS, Distribution, signed
 
 _SIZES = (int, np.integer, torch.SymInt)
+MAX_KEY = 2**128 - 1
 
 Shape = Sequence[int] | int
+Keys = int | torch.Tensor
 
 
 def rand(
-    keys: torch.Tensor,
+    keys: Keys,
     shape: Shape,
     *,
     low: float = 0.0,
@@ -36,33 +35,39 @@ def rand(
     positions: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Uniform numbers of [low, high), never ``high`` itself.
+    """Return uniform random numbers in [low, high), never ``high`` itself.
 
     Args:
-        keys: (n, 2) or (2,), torch.uint64, on the CPU or a CUDA device.
-        shape: of what is drawn from each key: integers, not negative, or one of them.
-        low: a number that is finite in ``dtype``, as ``high - low`` is.
-        high: a number, above ``low`` in ``dtype``.
-        dtype: torch.float16, bfloat16, float32 or float64; unless given that of ``out``, or torch's
-            default.
-        positions: words of each stream to leave out, in [0, 2**56): (n,), or () for one key;
-            torch.int64, on the device of the keys. A draw begins at the next multiple of 4.
-            Values are not checked. Zeros unless given.
-        out: write here: (n, \\*shape), or ``shape`` for one key, of any strides, on the device of
-            the keys.
+        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
+            each [lo, hi], on the CPU or a CUDA device.
+        shape: what to return for each key: a tuple of sizes, or one size.
+        low: the lower bound, finite in ``dtype``.
+        high: the upper bound, above ``low`` in ``dtype``; ``high - low`` is finite there.
+        dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
+        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
+            rounded up to a multiple of 4. Default: 0.
+        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
+            keys; it shares no memory with them.
 
     Returns:
-        ``out``, or a new contiguous tensor.
+        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
 
     Raises:
-        TypeError, ValueError: for an argument that is none of these; ``out`` has not changed.
+        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
+
+    Example:
+        >>> fastseed.init(42)
+        >>> key = fastseed.derive_key("noise", task=0)
+        >>> torch.equal(fastseed.random.rand(key, (3,)), fastseed.random.rand(key, (5,))[:3])
+        True
+        >>> fastseed.random.rand(42, (3,))
+        tensor([0.6130, 0.4686, 0.0732])
     """
-    what = distributions.uniform("rand", low, high, dtype_of(dtype, out))
-    return _draw("rand", what, keys, shape, positions, out)
+    return _draw("rand", keys, shape, dtype, positions, out, low, high)
 
 
 def randn(
-    keys: torch.Tensor,
+    keys: Keys,
     shape: Shape,
     *,
     mean: float = 0.0,
@@ -71,25 +76,37 @@ def randn(
     positions: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Normal numbers.
+    """Return normally distributed random numbers.
 
     Args:
-        keys: see :func:`rand`, as for ``shape``, ``dtype``, ``positions`` and ``out``.
-        shape: see above.
-        mean: a number that is finite in ``dtype``.
-        std: the standard deviation, finite in ``dtype`` and not negative.
-        dtype: see above.
-        positions: see above.
-        out: see above.
+        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
+            each [lo, hi], on the CPU or a CUDA device.
+        shape: what to return for each key: a tuple of sizes, or one size.
+        mean: the mean, finite in ``dtype``.
+        std: the standard deviation, finite in ``dtype``, 0 or more.
+        dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
+        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
+            rounded up to a multiple of 4. Default: 0.
+        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
+            keys; it shares no memory with them.
 
-    Returns, raises: see :func:`rand`.
+    Returns:
+        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
+
+    Example:
+        >>> keys = torch.tensor([[1, 0], [2, 0]], dtype=torch.uint64)
+        >>> fastseed.random.randn(keys, (3,))
+        tensor([[ 0.3804, -0.2963, -0.2492],
+                [-1.3072,  0.0223, -0.1819]])
     """
-    what = distributions.normal("randn", mean, std, dtype_of(dtype, out))
-    return _draw("randn", what, keys, shape, positions, out)
+    return _draw("randn", keys, shape, dtype, positions, out, mean, std)
 
 
 def exponential(
-    keys: torch.Tensor,
+    keys: Keys,
     shape: Shape,
     *,
     rate: float = 1.0,
@@ -97,24 +114,34 @@ def exponential(
     positions: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Exponential numbers, of mean 1 / rate.
+    """Return exponentially distributed random numbers, of mean 1 / rate.
 
     Args:
-        keys: see :func:`rand`, as for ``shape``, ``dtype``, ``positions`` and ``out``.
-        shape: see above.
-        rate: above 0, and 1 / rate finite and above 0 in ``dtype``.
-        dtype: see above.
-        positions: see above.
-        out: see above.
+        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
+            each [lo, hi], on the CPU or a CUDA device.
+        shape: what to return for each key: a tuple of sizes, or one size.
+        rate: above 0, with 1 / rate finite and above 0 in ``dtype``.
+        dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
+        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
+            rounded up to a multiple of 4. Default: 0.
+        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
+            keys; it shares no memory with them.
 
-    Returns, raises: see :func:`rand`.
+    Returns:
+        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
+
+    Example:
+        >>> fastseed.random.exponential(42, (3,), rate=2.0)
+        tensor([0.2447, 0.3790, 1.3071])
     """
-    what = distributions.exponential("exponential", rate, dtype_of(dtype, out))
-    return _draw("exponential", what, keys, shape, positions, out)
+    return _draw("exponential", keys, shape, dtype, positions, out, rate)
 
 
 def bernoulli(
-    keys: torch.Tensor,
+    keys: Keys,
     p: float,
     shape: Shape,
     *,
@@ -122,25 +149,35 @@ def bernoulli(
     positions: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Ones (True) with probability ``p``, to within 2**-33, else zeros.
+    """Return ones (True) with probability ``p``, to within 2**-33, else zeros.
 
     Args:
-        keys: see :func:`rand`, as for ``shape``, ``positions`` and ``out``.
-        p: in [0, 1].
-        shape: see above.
+        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
+            each [lo, hi], on the CPU or a CUDA device.
+        p: the probability of a one, in [0, 1].
+        shape: what to return for each key: a tuple of sizes, or one size.
         dtype: torch.bool, uint8, float16, bfloat16, float32 or float64, with the same values in
-            each; unless given that of ``out``, or torch.bool.
-        positions: see above.
-        out: see above.
+            each. Default: that of ``out``, else torch.bool.
+        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
+            rounded up to a multiple of 4. Default: 0.
+        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
+            keys; it shares no memory with them.
 
-    Returns, raises: see :func:`rand`.
+    Returns:
+        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
+
+    Example:
+        >>> fastseed.random.bernoulli(42, 0.5, (4,))
+        tensor([False,  True,  True,  True])
     """
-    what = distributions.bernoulli("bernoulli", p, dtype_of(dtype, out))
-    return _draw("bernoulli", what, keys, shape, positions, out)
+    return _draw("bernoulli", keys, shape, dtype, positions, out, p)
 
 
 def randint(
-    keys: torch.Tensor,
+    keys: Keys,
     low: int,
     high: int,
     shape: Shape,
@@ -149,174 +186,137 @@ def randint(
     positions: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Integers of [low, high), each exactly as likely as any other.
+    """Return random integers of [low, high), each exactly as likely as any other.
 
     Args:
-        keys: see :func:`rand`, as for ``shape``, ``positions`` and ``out``.
-        low: an integer of ``dtype``.
-        high: an integer above ``low``, at most one more than the largest of ``dtype``;
-            ``high - low`` is below 2**64, for torch.int32 below 2**32.
-        shape: see above.
-        dtype: torch.uint8, int32 or int64, with the same values in each; unless given that of
-            ``out``, or torch.int64.
-        positions: see above.
-        out: see above.
+        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
+            each [lo, hi], on the CPU or a CUDA device.
+        low: the smallest value, an integer of ``dtype``.
+        high: one more than the largest value, above ``low``; ``high - low`` is below 2**64, for
+            torch.int32 below 2**32.
+        shape: what to return for each key: a tuple of sizes, or one size.
+        dtype: torch.uint8, int32 or int64, with the same values in each. Default: that of ``out``,
+            else torch.int64.
+        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
+            rounded up to a multiple of 4. Default: 0.
+        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
+            keys; it shares no memory with them.
 
-    Returns, raises: see :func:`rand`.
+    Returns:
+        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
+
+    Example:
+        >>> fastseed.random.randint(42, 1, 7, (5,))
+        tensor([4, 3, 1, 3, 6])
     """
-    what = distributions.randint("randint", low, high, dtype_of(dtype, out))
-    return _draw("randint", what, keys, shape, positions, out)
+    return _draw("randint", keys, shape, dtype, positions, out, low, high)
 
 
 def bits(
-    keys: torch.Tensor,
+    keys: Keys,
     shape: Shape,
     *,
     dtype: torch.dtype | None = None,
     positions: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The words of the streams themselves.
+    """Return words of the streams themselves.
 
     Args:
-        keys: see :func:`rand`, as for ``shape``, ``positions`` and ``out``.
-        shape: see above.
-        dtype: torch.uint32 or uint64 (two words, the lower one first); unless given that of
-            ``out``, or torch.uint32.
-        positions: see above.
-        out: see above.
+        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
+            each [lo, hi], on the CPU or a CUDA device.
+        shape: what to return for each key: a tuple of sizes, or one size.
+        dtype: torch.uint32, or uint64 (two words, the lower one first). Default: that of ``out``,
+            else torch.uint32.
+        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
+            rounded up to a multiple of 4. Default: 0.
+        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
+            keys; it shares no memory with them.
 
-    Returns, raises: see :func:`rand`.
+    Returns:
+        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
+
+    Example:
+        >>> fastseed.random.bits(42, (2,)).tolist()
+        [2632642643, 2012563771]
     """
-    what = distributions.bits("bits", dtype_of(dtype, out))
-    return _draw("bits", what, keys, shape, positions, out)
+    return _draw("bits", keys, shape, dtype, positions, out)
 
 
-# ---------------------------------------------------------------- checks
+# ---------------------------------------------------------------- shared by all of them
 
 
-def check_device(function: str, argument: str, device: torch.device) -> None:
-    """ValueError unless there are operators for tensors on ``device``."""
+def check_device(function: str, argument: str, device: torch.device) -> torch.device:
+    """Return ``device`` if the operators run on it."""
     if device.type in ("cpu", "meta") or (device.type == "cuda" and draw_ops.has_cuda):
-        return
-    rule = (
-        "the CPU or a CUDA device"
-        if draw_ops.has_cuda
-        else "the CPU where the CUDA part was not built"
-    )
-    raise ValueError(f"fastseed.{function}: {argument} must be on {rule}, got {device}")
+        return device
+    rule = "on the CPU or a CUDA device"
+    if not draw_ops.has_cuda:
+        rule = "on the CPU, as fastseed was built without CUDA (see fastseed.build_info())"
+    raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {device}")
 
 
-def check_tensor(function: str, argument: str, value: Any, dtype: torch.dtype) -> None:
-    """TypeError unless ``value`` is a tensor of ``dtype``."""
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"fastseed.{function}: {argument} must be a tensor, "
-            f"got {validation.describe(value)} of type {type(value).__name__}"
+def check_keys(function: str, argument: str, keys: Any, device: torch.device) -> torch.Tensor:
+    """Return keys as (..., 2) uint64; an integer becomes (2,) on ``device``, without a copy."""
+    if isinstance(keys, torch.Tensor):
+        tensors.check_tensor(function, argument, keys, torch.uint64)
+        if keys.dim() == 0 or keys.size(-1) != 2:
+            raise validation.value_error(function, argument, "of shape (..., 2)", tuple(keys.shape))
+        check_device(function, argument, keys.device)
+        return keys
+    if isinstance(keys, bool) or not isinstance(keys, (int, np.integer)):
+        raise validation.type_error(
+            function, argument, "an integer or a tensor of torch.uint64", keys
         )
-    if value.dtype != dtype:
-        raise TypeError(
-            f"fastseed.{function}: {argument} must be of dtype {dtype}, got {value.dtype}"
-        )
-
-
-def check_place(
-    function: str, argument: str, value: torch.Tensor, shape: tuple[int, ...], device: torch.device
-) -> None:
-    """ValueError unless ``value`` is of ``shape`` and on ``device``."""
-    if value.layout != torch.strided:
-        raise ValueError(f"fastseed.{function}: {argument} must be strided, got {value.layout}")
-    if tuple(value.shape) != shape:
-        raise ValueError(
-            f"fastseed.{function}: {argument} must be of shape {shape}, got {tuple(value.shape)}"
-        )
-    if value.device != device:
-        raise ValueError(
-            f"fastseed.{function}: {argument} must be on device {device}, got {value.device}"
-        )
-
-
-def check_memory(function: str, argument: str, tensor: torch.Tensor) -> None:
-    """ValueError where two elements may share memory, or elements have none."""
-    if tensor.layout != torch.strided:
-        raise ValueError(f"fastseed.{function}: {argument} must be strided, got {tensor.layout}")
-    if tensor.is_contiguous():
-        return
-    axes = [axis for axis in zip(tensor.stride(), tensor.shape, strict=True) if axis[1] != 1]
-    for i, (stride, _) in enumerate(axes):
-        # from the first to the last element along the axes whose steps are not longer
-        reach = sum(t * (n - 1) for j, (t, n) in enumerate(axes) if t <= stride and j != i)
-        if stride <= reach:
-            raise ValueError(
-                f"fastseed.{function}: {argument} must not overlap itself, got the strides "
-                f"{tensor.stride()} for the shape {tuple(tensor.shape)}"
-            )
-
-
-def check_keys(function: str, keys: Any) -> None:
-    """Keys are (n, 2) or (2,), uint64, on a device that has the operators."""
-    check_tensor(function, "keys", keys, torch.uint64)
-    if keys.dim() not in (1, 2) or keys.size(-1) != 2:
-        raise ValueError(
-            f"fastseed.{function}: keys must be of shape (n, 2) or (2,), got {tuple(keys.shape)}"
-        )
-    check_device(function, "keys", keys.device)
+    key = validation.check_int(function, argument, keys, 0, MAX_KEY)
+    check_device(function, "out", device)
+    found = torch.empty(2, dtype=torch.int64, device=device)
+    found[0] = signed(key & 2**64 - 1)
+    found[1] = signed(key >> 64)
+    return found.view(torch.uint64)
 
 
 def check_shape(function: str, shape: Any, words: int) -> tuple[int, ...]:
-    """A shape as a tuple; one integer stands for itself."""
+    """Return a shape as a tuple, for values of ``words`` words; one integer is one dimension."""
     if isinstance(shape, _SIZES):
         shape = (shape,)
     if not isinstance(shape, (tuple, list)):
-        raise TypeError(
-            f"fastseed.{function}: shape must be a tuple of integers, "
-            f"got {validation.describe(shape)} of type {type(shape).__name__}"
-        )
+        raise validation.type_error(function, "shape", "a tuple of integers", shape)
     sizes = tuple(int(s) if isinstance(s, np.integer) else s for s in shape)
     count: Any = words
     for i, size in enumerate(sizes):
         if isinstance(size, bool) or not isinstance(size, _SIZES):
-            raise TypeError(
-                f"fastseed.{function}: shape[{i}] must be an integer, "
-                f"got {validation.describe(size)} of type {type(size).__name__}"
-            )
+            raise validation.type_error(function, f"shape[{i}]", "an integer", size)
         if size < 0:
-            raise ValueError(f"fastseed.{function}: shape[{i}] must not be negative, got {size}")
+            raise validation.value_error(function, f"shape[{i}]", "0 or more", size)
         count = count * size
     if count > MAX_WORDS:
-        raise ValueError(
-            f"fastseed.{function}: shape must take at most 2**56 words, got {count} for {shape}"
-        )
+        raise validation.value_error(function, "shape", "of at most 2**56 words", shape)
     return sizes
 
 
-def written_to(out: torch.Tensor) -> None:
-    """Let autograd know that an operator wrote into a tensor of the user's."""
-    if not torch.compiler.is_compiling() and not out.is_inference():
-        torch.autograd.graph.increment_version(out)
+def count_of(shape: tuple[int, ...]) -> int:
+    """Return how many values a shape has; its sizes may be symbols of compiled code."""
+    count = 1
+    for size in shape:
+        count = count * size
+    return count
 
 
-def dtype_of(dtype: torch.dtype | None, out: torch.Tensor | None) -> torch.dtype | None:
-    """The dtype asked for: that of ``out`` where none is given."""
+def dtype_of(dtype: torch.dtype | None, out: Any) -> torch.dtype | None:
+    """Return ``dtype``, or that of ``out`` where none is given."""
     return out.dtype if dtype is None and isinstance(out, torch.Tensor) else dtype
 
 
-def _check_out(
-    function: str, out: Any, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device
-) -> None:
-    check_tensor(function, "out", out, dtype)
-    check_place(function, "out", out, shape, device)
-    check_memory(function, "out", out)
-    if out.requires_grad and torch.is_grad_enabled():
-        raise ValueError(
-            f"fastseed.{function}: out must not require grad where gradients are recorded, "
-            "got a tensor that does"
-        )
-
-
-def is_negated(out: torch.Tensor) -> bool:
-    """Whether its memory holds the negatives of its values, as views of conjugates do."""
-    return not torch.compiler.is_compiling() and out.is_neg()
+def is_direct(out: torch.Tensor) -> bool:
+    """Return whether an operator can write to ``out`` itself: contiguous, no negated view."""
+    return out.is_contiguous() and (torch.compiler.is_compiling() or not out.is_neg())
 
 
 def draw_into(
@@ -326,34 +326,37 @@ def draw_into(
     positions: torch.Tensor | None,
     shape: tuple[int, ...],
     out: torch.Tensor | None,
+    inputs: dict[str, Any],
 ) -> torch.Tensor:
-    """Draw ``shape`` into ``out``, or a new tensor; only ``out`` is still to be checked."""
+    """Fill ``out``, still to be checked, or a new tensor; ``inputs`` must not overlap ``out``."""
     if out is not None:
-        _check_out(function, out, what.dtype, shape, keys.device)
-    direct = out is not None and out.is_contiguous() and not is_negated(out)
-    target = out if direct else torch.empty(shape, dtype=what.dtype, device=keys.device)
-    assert target is not None
-    what.fill(target, keys.view(-1, 2), positions)
-    if out is None:
-        return target
-    if direct:
-        written_to(out)
-        return out
-    return out.copy_(target)
+        tensors.check_out(function, "out", out, shape, what.dtype, keys.device, **inputs)
+        if is_direct(out):
+            what.fill(out, keys.view(-1, 2), positions)
+            return out
+    found = keys.new_empty(shape, dtype=what.dtype)
+    what.fill(found, keys.view(-1, 2), positions)
+    return found if out is None else out.copy_(found)
 
 
 def _draw(
     function: str,
-    what: Distribution,
     keys: Any,
     shape: Any,
+    dtype: torch.dtype | None,
     positions: Any,
     out: Any,
+    *parameters: Any,
 ) -> torch.Tensor:
-    check_keys(function, keys)
-    shape = (*keys.shape[:-1], *check_shape(function, shape, what.words))
+    what = distributions.distribution(function, dtype_of(dtype, out), *parameters)
+    device = out.device if isinstance(out, torch.Tensor) else torch.device("cpu")
+    keys = check_keys(function, "keys", keys, device)
+    rows = tuple(keys.shape[:-1])
+    shape = check_shape(function, shape, what.words)
     if positions is not None:
-        check_tensor(function, "positions", positions, torch.int64)
-        check_place(function, "positions", positions, tuple(keys.shape[:-1]), keys.device)
-        positions = positions.contiguous().view(-1)
-    return draw_into(function, what, keys.contiguous(), positions, shape, out)
+        tensors.check_tensor(function, "positions", positions, torch.int64, rows, keys.device)
+        last = MAX_WORDS - what.advance(count_of(shape))
+        tensors.check_values(function, "positions", positions, last)
+    inputs = {"keys": keys, "positions": positions}
+    positions = None if positions is None else positions.contiguous().view(-1)
+    return draw_into(function, what, keys.contiguous(), positions, (*rows, *shape), out, inputs)

@@ -1,10 +1,8 @@
-"""In-place fills from a key: of a tensor, of a part of one, of a ``DTensor``.
+"""In-place fills from a key: of a tensor, of a part of a larger one, of a ``DTensor``.
 
-What is drawn is a function of (key, position, index in the *logical* tensor): parts that are put
-together equal the whole, so a model that is initialised on a mesh has the values that one device
-gives it, whatever the mesh. No generator is used or changed, and ranks do not communicate.
-
-    fastseed.random.normal_(p, fastseed.derive_key(name, task=0, rank=fastseed.SHARED), std=0.02)
+A value is a function of (key, position, index in the *logical* tensor): parts that are put together
+equal the whole, so a model that is initialised on a mesh has the values that one device gives it.
+No generator is used or changed, and ranks do not communicate.
 """
 
 from __future__ import annotations
@@ -14,217 +12,283 @@ from typing import Any
 
 import torch
 
+from .._backend import tensors
 from .._utils import validation
 from . import distributions, functional, shards
 from .distributions import MAX_WORDS, Distribution
+from .functional import Keys
 from .shards import Shard
 
-MAX_KEY = 2**128 - 1
-MAX_AXES = 8  # of a grid, in one call of an operator
+MAX_AXES = 8
+"""Axes of a grid of values, in one call of an operator."""
 
 
 def uniform_(
     tensor: torch.Tensor,
-    key: int | torch.Tensor,
+    key: Keys,
     low: float = 0.0,
     high: float = 1.0,
     *,
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill with uniform numbers of [low, high): reals of 16, 32 or 64 bits.
+    """Fill a tensor with uniform random numbers in [low, high), never ``high`` itself.
 
     Args:
-        tensor: of any strides, but with a place of its own for each element; or a ``DTensor`` with
-            placements Replicate and Shard, whose local shard is filled. Parameters are filled as
-            by :mod:`torch.nn.init`, without gradients.
-        key: an integer of 128 bits, such as :func:`fastseed.derive_key` gives, or a (2,) uint64 tensor.
-            In a compiled region a key that changes from call to call has to be a tensor.
-        position: the word of the stream to begin at, in [0, 2**56), rounded up to a multiple of 4.
-        shard: what part ``tensor`` is of a larger one; not for a ``DTensor``, which knows.
+        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
+            placements Replicate and Shard; float16, bfloat16, float32 or float64.
+        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
+            compiled code, a key that changes from call to call has to be a tensor.
+        low: the lower bound, finite in the tensor's dtype.
+        high: the upper bound, above ``low``; ``high - low`` is finite in that dtype.
+        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
 
     Returns:
-        ``tensor``.
+        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
 
     Raises:
-        TypeError: an argument has the wrong type, or the dtype has no such draw.
-        ValueError: the tensor overlaps itself, the part does not lie in the logical tensor, a
-            placement has no elements (Partial), or a number is out of range. Nothing has changed.
+        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
+            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+
+    Example:
+        >>> fastseed.random.uniform_(torch.empty(3), 42)
+        tensor([0.6130, 0.4686, 0.0732])
     """
-    drawn = distributions.uniform("uniform_", low, high, _dtype("uniform_", tensor))
-    return _fill("uniform_", tensor, key, position, shard, drawn)
+    return _fill("uniform_", tensor, key, position, shard, low, high)
 
 
 def normal_(
     tensor: torch.Tensor,
-    key: int | torch.Tensor,
+    key: Keys,
     mean: float = 0.0,
     std: float = 1.0,
     *,
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill with normal numbers: reals of 16, 32 or 64 bits. See :func:`uniform_`."""
-    drawn = distributions.normal("normal_", mean, std, _dtype("normal_", tensor))
-    return _fill("normal_", tensor, key, position, shard, drawn)
+    """Fill a tensor with normally distributed random numbers.
+
+    Args:
+        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
+            placements Replicate and Shard; float16, bfloat16, float32 or float64.
+        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
+            compiled code, a key that changes from call to call has to be a tensor.
+        mean: the mean, finite in the tensor's dtype.
+        std: the standard deviation, finite in that dtype, 0 or more.
+        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
+
+    Returns:
+        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+
+    Raises:
+        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
+            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+
+    Example:
+        >>> part = fastseed.random.Shard(global_shape=(4, 2), offsets=(2, 0))
+        >>> whole = fastseed.random.normal_(torch.empty(4, 2), 42, std=0.02)
+        >>> rows = fastseed.random.normal_(torch.empty(2, 2), 42, std=0.02, shard=part)
+        >>> torch.equal(rows, whole[2:])
+        True
+    """
+    return _fill("normal_", tensor, key, position, shard, mean, std)
 
 
 def exponential_(
     tensor: torch.Tensor,
-    key: int | torch.Tensor,
+    key: Keys,
     rate: float = 1.0,
     *,
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill with exponential numbers of a rate: reals of 16, 32 or 64 bits. See :func:`uniform_`."""
-    drawn = distributions.exponential("exponential_", rate, _dtype("exponential_", tensor))
-    return _fill("exponential_", tensor, key, position, shard, drawn)
+    """Fill a tensor with exponentially distributed random numbers, of mean 1 / rate.
+
+    Args:
+        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
+            placements Replicate and Shard; float16, bfloat16, float32 or float64.
+        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
+            compiled code, a key that changes from call to call has to be a tensor.
+        rate: above 0, with 1 / rate finite and above 0 in the tensor's dtype.
+        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
+
+    Returns:
+        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+
+    Raises:
+        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
+            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+
+    Example:
+        >>> fastseed.random.exponential_(torch.empty(3), 42, rate=2.0)
+        tensor([0.2447, 0.3790, 1.3071])
+    """
+    return _fill("exponential_", tensor, key, position, shard, rate)
 
 
 def bernoulli_(
     tensor: torch.Tensor,
-    key: int | torch.Tensor,
+    key: Keys,
     p: float = 0.5,
     *,
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill with ones of probability ``p`` and zeros: bool, uint8 or reals. See :func:`uniform_`."""
-    drawn = distributions.bernoulli("bernoulli_", p, _dtype("bernoulli_", tensor))
-    return _fill("bernoulli_", tensor, key, position, shard, drawn)
+    """Fill a tensor with ones (True) of probability ``p``, to within 2**-33, else zeros.
+
+    Args:
+        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
+            placements Replicate and Shard; bool, uint8, float16, bfloat16, float32 or float64.
+        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
+            compiled code, a key that changes from call to call has to be a tensor.
+        p: the probability of a one, in [0, 1].
+        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
+
+    Returns:
+        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+
+    Raises:
+        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
+            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+
+    Example:
+        >>> fastseed.random.bernoulli_(torch.empty(4), 42)
+        tensor([0., 1., 1., 1.])
+    """
+    return _fill("bernoulli_", tensor, key, position, shard, p)
 
 
 def randint_(
     tensor: torch.Tensor,
-    key: int | torch.Tensor,
+    key: Keys,
     low: int,
     high: int,
     *,
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill with integers of [low, high), without bias: uint8, int32 or int64. See
-    :func:`uniform_`."""
-    drawn = distributions.randint("randint_", low, high, _dtype("randint_", tensor))
-    return _fill("randint_", tensor, key, position, shard, drawn)
+    """Fill a tensor with random integers of [low, high), each exactly as likely as any other.
+
+    Args:
+        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
+            placements Replicate and Shard; uint8, int32 or int64.
+        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
+            compiled code, a key that changes from call to call has to be a tensor.
+        low: the smallest value, an integer of the tensor's dtype.
+        high: one more than the largest value; ``high - low`` is below 2**64, for int32 below 2**32.
+        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
+
+    Returns:
+        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+
+    Raises:
+        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
+            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+
+    Example:
+        >>> fastseed.random.randint_(torch.empty(4, dtype=torch.int64), 42, 1, 7)
+        tensor([4, 3, 1, 3])
+    """
+    return _fill("randint_", tensor, key, position, shard, low, high)
 
 
 def bits_(
     tensor: torch.Tensor,
-    key: int | torch.Tensor,
+    key: Keys,
     *,
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill with the words of the stream: uint32 or uint64. See :func:`uniform_`."""
-    drawn = distributions.bits("bits_", _dtype("bits_", tensor))
-    return _fill("bits_", tensor, key, position, shard, drawn)
+    """Fill a tensor with words of the stream.
+
+    Args:
+        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
+            placements Replicate and Shard; uint32 or uint64.
+        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
+            compiled code, a key that changes from call to call has to be a tensor.
+        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
+
+    Returns:
+        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+
+    Raises:
+        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
+            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+
+    Example:
+        >>> fastseed.random.bits_(torch.empty(2, dtype=torch.uint32), 42).tolist()
+        [2632642643, 2012563771]
+    """
+    return _fill("bits_", tensor, key, position, shard)
 
 
-# ---------------------------------------------------------------- what they share
-
-
-def _dtype(function: str, tensor: Any) -> torch.dtype:
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(
-            f"fastseed.{function}: tensor must be a torch.Tensor, "
-            f"got {validation.describe(tensor)} of type {type(tensor).__name__}"
-        )
-    return tensor.dtype
+# ---------------------------------------------------------------- shared by all of them
 
 
 def _fill(
-    function: str,
-    tensor: torch.Tensor,
-    key: int | torch.Tensor,
-    position: int,
-    shard: Shard | None,
-    drawn: Distribution,
+    function: str, given: Any, key: Any, position: Any, shard: Shard | None, *parameters: Any
 ) -> torch.Tensor:
-    key = _check_key(function, key)
+    tensor = validation.check_instance(function, "tensor", given, torch.Tensor, "a torch.Tensor")
+    what = distributions.distribution(function, tensor.dtype, *parameters)
     with torch.no_grad():
         local, pieces = _pieces(function, tensor, shard)
         functional.check_device(function, "tensor", local.device)
-        functional.check_memory(function, "tensor", local)
+        tensors.check_dense(function, "tensor", local)
+        tensors.check_writable(function, "tensor", local, key=key)
+        keys = functional.check_keys(function, "key", key, local.device)
+        if keys.dim() != 1:
+            raise validation.value_error(function, "key", "of shape (2,)", tuple(keys.shape))
         whole = tensor.shape if shard is None else shard.global_shape
-        position = _check_position(function, position, drawn.advance(math.prod(whole)))
+        last = (MAX_WORDS - what.advance(math.prod(whole))) // 4 * 4
+        position = validation.check_int(function, "position", position, 0, last)
         if pieces and local.numel():
-            _write_all(drawn, local, pieces, key, position)
-        functional.written_to(tensor)
-        if local is not tensor:
-            functional.written_to(local)
+            _write_all(what, local, pieces, keys.to(local.device), position)
+        if local is not tensor and not tensor.is_inference():  # the DTensor around it
+            torch.autograd.graph.increment_version(tensor)
     return tensor
 
 
 def _pieces(
     function: str, tensor: torch.Tensor, shard: Shard | None
 ) -> tuple[torch.Tensor, list[shards.Piece]]:
-    """(the tensor to write to, what goes where)."""
+    """Return the tensor to write to, and which values go where in it."""
     if shards.is_dtensor(tensor):
         if shard is not None:
-            raise ValueError(
-                f"fastseed.{function}: shard must be None for a DTensor, which knows its part, "
-                f"got {validation.describe(shard)}"
-            )
+            rule = "None for a DTensor, which records its part"
+            raise validation.value_error(function, "shard", rule, shard)
         return shards.of_dtensor(function, tensor)
     if shard is None:
         return tensor, shards.WHOLE
     return tensor, shards.of_shard(function, tensor.shape, shard)
 
 
-def _check_key(function: str, key: Any) -> int | torch.Tensor:
-    if not isinstance(key, torch.Tensor):
-        return validation.check_int(function, "key", key, 0, MAX_KEY)
-    if key.dtype != torch.uint64:
-        raise TypeError(
-            f"fastseed.{function}: key must be an integer or a uint64 tensor, got {key.dtype}"
-        )
-    if tuple(key.shape) != (2,):
-        raise ValueError(
-            f"fastseed.{function}: key must have the shape (2,), got {tuple(key.shape)}"
-        )
-    return key
-
-
-def _check_position(function: str, position: Any, advance: int) -> int:
-    """``position``, from which a draw that moves it by ``advance`` ends within the stream."""
-    last = (MAX_WORDS - advance) // 4 * 4
-    return validation.check_int(function, "position", position, 0, last)
-
-
 def _write_all(
-    drawn: Distribution,
+    what: Distribution,
     local: torch.Tensor,
     pieces: list[shards.Piece],
-    key: int | torch.Tensor,
+    keys: torch.Tensor,
     position: int,
 ) -> None:
     """Fill the boxes of ``pieces`` in ``local``, of any strides."""
-    keys = _keys(key, local.device)
+    keys = keys.contiguous().view(1, 2)
     at = torch.full((1,), position, dtype=torch.int64, device=local.device) if position else None
     for box, sizes, strides, offset in pieces:
         view = local[box] if box else local
-        direct = view.is_contiguous() and not functional.is_negated(view)
-        out = view if direct else torch.empty(view.shape, dtype=view.dtype, device=view.device)
-        _draw(drawn, out, keys, at, sizes, strides, offset)
+        direct = functional.is_direct(view)
+        out = view if direct else view.new_empty(view.shape)
+        _fill_grid(what, out, keys, at, sizes, strides, offset)
         if not direct:
             view.copy_(out)
 
 
-def _keys(key: int | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """(1, 2) uint64 on ``device``; an integer gets there without a copy from the host."""
-    if isinstance(key, torch.Tensor):
-        return key.to(device).contiguous().view(1, 2)
-    keys = torch.empty((1, 2), dtype=torch.int64, device=device)
-    for i in range(2):
-        half = key >> 64 * i & 2**64 - 1
-        keys[0, i] = half - 2**64 if half >> 63 else half
-    return keys.view(torch.uint64)
-
-
-def _draw(
-    drawn: Distribution,
+def _fill_grid(
+    what: Distribution,
     out: torch.Tensor,
     keys: torch.Tensor,
     positions: torch.Tensor | None,
@@ -232,8 +296,9 @@ def _draw(
     strides: tuple[int, ...],
     offset: int,
 ) -> None:
+    """Fill ``out`` with a grid of values, by its rows where an operator takes no more axes."""
     if len(sizes) <= MAX_AXES:
-        drawn.fill(out, keys, positions, sizes, strides, offset)
+        what.fill(out, keys, positions, sizes, strides, offset)
         return
     for i, row in enumerate(out.view(sizes)):
-        _draw(drawn, row, keys, positions, sizes[1:], strides[1:], offset + i * strides[0])
+        _fill_grid(what, row, keys, positions, sizes[1:], strides[1:], offset + i * strides[0])

@@ -1,40 +1,22 @@
-"""The functions that scripts call: one :class:`Seeder` for the process, and no other state."""
+"""The functions that scripts call: each acts on the one :class:`Seeder` of the process."""
 
 from __future__ import annotations
 
-import inspect
 import logging
-import os
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 
 from .._backend import derive_ops, draw_ops, native
-from ..derivation import streams
+from .._utils import environ
+from .._utils.version import __version__ as __version__
+from ..derivation import context, streams
+from ..derivation.context import current as current
 from ..determinism import switches
-from . import named_streams
+from .named_streams import Fork
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
-
-try:
-    __version__ = version("fastseed")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "unknown"
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_seeder: Seeder | None = None
-
-
-def current(function: str) -> Seeder:
-    """The process-wide seeder; RuntimeError, naming ``function``, before :func:`init`."""
-    if _seeder is None:
-        raise RuntimeError(f"fastseed.{function}: call fastseed.init(...) first")
-    return _seeder
 
 
 def init(
@@ -49,19 +31,49 @@ def init(
     scheme: str = "philox-v1",
     on_os_fork: str | None = None,
 ) -> None:
-    """Start the process-wide :class:`Seeder` (see there for the arguments and errors).
+    """Start the seeding of this process: master seed, rank and mesh.
 
-    Changes no generator: call :func:`reseed` next. Calling it again starts anew and drops all
-    registrations. Logs one line, at level INFO, on rank 0.
+    Changes no generator: call :func:`fastseed.reseed` next. Another call starts again and drops all
+    registrations. Rank 0 logs one line at level INFO.
 
-    What ``fastseed run`` leaves in the environment is taken: ``FASTSEED_MASTER_SEED`` where
-    ``master_seed`` is None, and with ``FASTSEED_DETERMINISTIC`` the switches of
-    :func:`fastseed.deterministic` are set.
+    Variables that ``fastseed run`` sets are used: ``FASTSEED_MASTER_SEED`` if ``master_seed`` is
+    None, and ``FASTSEED_DETERMINISTIC``, which calls :func:`fastseed.deterministic`.
+
+    Args:
+        master_seed: [0, 2**64). None: rank 0 gets one from the operating system, and all ranks of
+            the process group agree on it.
+        ngpus: the number of ranks; the same as ``world_size`` (fwr13y's argument).
+        local_rank: this process's rank among ``ngpus`` (fwr13y's argument). A rank within a node is
+            detected and replaced by the global rank, with a warning.
+        rank: this process's global rank, used as given.
+        world_size: the number of ranks, used as given. Rank and size that are not given come from
+            torch.distributed, the launcher's environment or Horovod; else they are 0 of 1.
+        mesh: the position of this rank in a mesh of all ranks: a ``DeviceMesh`` with names, or
+            ``{"dp": (rank, size), "tp": (rank, size)}``, whose last dimension varies fastest.
+        distinct_over: the dimensions of the mesh over which streams are distinct: a tuple for all
+            built-in and registered streams, a dict by stream name, or a preset of
+            :mod:`fastseed.distributed`. By default they are distinct over all dimensions; with
+            ``()`` all ranks share them.
+        scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit.
+        on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
+            parent, ``"reseed"`` for its own.
+
+    If a process group exists this is a collective call: every rank has to make it.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or master seeds differ between ranks; the
+            previous seeding stays.
+        RuntimeError: ranks share a stream that have not agreed on a master seed.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> fastseed.get_master_seed()
+        42
     """
-    global _seeder
-    given = os.environ.get("FASTSEED_MASTER_SEED") if master_seed is None else None
+    given = environ.get(environ.MASTER_SEED) if master_seed is None else None
     if given:
-        master_seed = _seed_of("FASTSEED_MASTER_SEED", given)
+        master_seed = _seed_of(environ.MASTER_SEED, given)
     seeder = Seeder(
         master_seed,
         ngpus,
@@ -74,8 +86,7 @@ def init(
         on_os_fork=on_os_fork,
     )
     switches.from_environment()
-    _seeder = seeder
-    streams.set_origin(streams.Origin(seeder.stream_master, seeder.place, scheme))
+    context.set_current(seeder)
     if seeder.rank == 0:
         logger.info(
             "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s%s",
@@ -91,79 +102,235 @@ def init(
 
 
 def _seed_of(name: str, text: str) -> Any:
-    """A variable's number. What is none goes on as text: all ranks have to hear of it."""
+    """Parse a variable; return text that is no seed, so that ``init`` raises on every rank."""
     if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= streams.MAX_MASTER:
         return int(text)
     return f"{name}={text}"
 
 
 def get_master_seed() -> int:
-    """The master seed in use, in [0, 2**64): the one given, or the one drawn."""
-    return current("get_master_seed").master_seed
+    """Return the master seed in use: the one given to ``init``, or the random one.
+
+    Returns:
+        An integer in [0, 2**64).
+
+    Raises:
+        RuntimeError: before ``init``.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> fastseed.get_master_seed()
+        42
+    """
+    seed: int = current("get_master_seed").master_seed
+    return seed
 
 
 def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
-    """Reseed every generator of this process: see :meth:`Seeder.reseed`."""
-    (_seeder or current("reseed")).reseed(task, epoch, step)
+    """Give every random generator of this process the state that belongs to (task, epoch, step).
+
+    Python's :mod:`random`, NumPy's global generator, torch's on the CPU and on every device, and
+    what was registered. The same arguments always give the same states.
+
+    Args:
+        task: [0, 2**24): what the job is doing (say 0 initialisation, 1 training).
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; no generator has changed.
+        RuntimeError: before ``init``, while a CUDA graph is captured, or inside ``fork_rng``; no
+            generator has changed.
+        ReseedError: some generators failed; all others are reseeded.
+
+    Example:
+        >>> import random, fastseed
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1, epoch=3)
+        >>> first = random.random()
+        >>> fastseed.reseed(task=1, epoch=4)
+        >>> fastseed.reseed(task=1, epoch=3)
+        >>> random.random() == first
+        True
+    """
+    current("reseed").reseed(task, epoch, step)
 
 
-def _of_the_process(
-    method: Callable[Concatenate[Seeder, P], R], name: str | None = None
-) -> Callable[P, R]:
-    """A method of the process-wide seeder as a function, with its signature and documentation."""
-    name = name or method.__name__
+def register_generator(
+    gen: Any,
+    shared: bool = False,
+    *,
+    name: str | None = None,
+    bits: int = 31,
+    distinct_over: Any = None,
+) -> None:
+    """Let :func:`fastseed.reseed` set one more generator, from the next call on.
 
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        return method(_seeder or current(name), *args, **kwargs)
+    Args:
+        gen: a callable ``f(seed: int)``, :class:`torch.Generator`, :class:`numpy.random.Generator`,
+            :class:`numpy.random.RandomState`, :class:`random.Random`, :class:`GeneratorPool`,
+            :class:`StreamBank`, list of torch generators, or an object that takes the epoch: a
+            ``DistributedSampler``, or anything with ``set_scope`` or ``set_epoch``. It is held
+            strongly until it is unregistered.
+        shared: the same stream on all ranks, instead of one for each rank.
+        name: the stream's name. By default ``generator/<k>``, or the name of a pool or bank.
+        bits: the size of a callable's seed: 31, 32, 63, 64 or 128. Any library takes 31 bits. With
+            31 or 32, two ranks never get the same seed at one point of the job; more bits also keep
+            seeds of different epochs and names apart.
+        distinct_over: the dimensions of the mesh over which the stream is distinct; ``()`` is
+            ``shared=True``. None: as ``init`` says.
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = method.__doc__
-    whole = inspect.signature(method)
-    own = list(whole.parameters.values())[1:]
-    call.__signature__ = whole.replace(parameters=own)  # type: ignore[attr-defined]
-    return call
+    Raises:
+        TypeError, ValueError: an argument is invalid, the name is in use, or ``shared`` and
+            ``distinct_over`` contradict each other or ``init``; nothing is registered.
+        RuntimeError: before ``init``; ``shared`` while ranks have not agreed on a master seed.
+
+    Example:
+        >>> import fastseed, numpy
+        >>> fastseed.init(42)
+        >>> rng = numpy.random.default_rng()
+        >>> fastseed.register_generator(rng, name="augmentation")
+        >>> fastseed.reseed(task=1)
+        >>> first = rng.random()
+        >>> fastseed.reseed(task=2)
+        >>> fastseed.reseed(task=1)
+        >>> rng.random() == first
+        True
+    """
+    current("register_generator").register_generator(
+        gen, shared, name=name, bits=bits, distinct_over=distinct_over
+    )
 
 
-register_generator = _of_the_process(Seeder.register_generator)
-unregister_generator = _of_the_process(Seeder.unregister_generator)
-derive_key = _of_the_process(Seeder.derive_key)
-derive_seed = _of_the_process(Seeder.derive_seed)
-derive_keys = _of_the_process(Seeder.derive_keys)
-derive_seeds = _of_the_process(Seeder.derive_seeds)
-derive_scope = _of_the_process(Seeder.derive_scope)
-state_dict = _of_the_process(Seeder.state_dict)
+def unregister_generator(gen: Any) -> None:
+    """Forget a registered generator; :func:`fastseed.reseed` no longer sets it.
+
+    Args:
+        gen: the object that was registered, or an equal callable. If it is registered more than
+            once, the first registration is forgotten.
+
+    Raises:
+        ValueError: it is not registered.
+        RuntimeError: before ``init``.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> seeds = []
+        >>> fastseed.register_generator(seeds.append)
+        >>> fastseed.unregister_generator(seeds.append)
+        >>> fastseed.reseed(task=1)
+        >>> seeds
+        []
+    """
+    current("unregister_generator").unregister_generator(gen)
 
 
-def fork_rng(
-    name: str, *, index: int | None = None, distinct_over: Any = None
-) -> named_streams.Fork:
-    # Not a method of the seeder that is current now: a decorator is made before there is one.
-    return named_streams.Fork(_current_fork, name, index, distinct_over)
+def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) -> Fork:
+    """Put torch's default generators on a named stream inside a ``with`` block.
+
+    Those of the CPU and of all devices. After the block they are exactly as before it. Blocks may
+    be nested. Python's and NumPy's generators are not affected.
+
+    Args:
+        name: the stream's name.
+        index: [0, 2**32 - 2], the number of a layer for example: the block starts at the beginning
+            of that numbered stream of the scope, so that a recomputation repeats it. None: it
+            continues where the last block of this name ended, and restarts after each ``reseed``.
+        distinct_over: the dimensions of the mesh over which the stream is distinct. None: all of
+            them, unless ``init`` says otherwise.
+
+    Returns:
+        A context manager, which is also a decorator.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``.
+        RuntimeError: on entering: before ``init`` or the first ``reseed``, while a CUDA graph is
+            captured, or in a DataLoader worker.
+
+    Example:
+        >>> import fastseed, torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1)
+        >>> before = torch.get_rng_state()
+        >>> with fastseed.fork_rng("dropout", index=3):
+        ...     mask = torch.rand(4) < 0.5
+        >>> torch.equal(torch.get_rng_state(), before)
+        True
+    """
+    # The seeder is looked up when the block is entered: decorators are made before init.
+    return Fork(lambda: current("fork_rng"), name, index, distinct_over)
 
 
-def _current_fork() -> Seeder:
-    return _seeder or current("fork_rng")
+def state_dict(*, rng: bool = False) -> dict[str, Any]:
+    """Return the state of the job: master seed and coordinates, and on request exact states.
 
+    Args:
+        rng: also the exact state of every generator, to resume anywhere instead of at the beginning
+            of a scope. Callables have none; a log line at level INFO names them.
 
-fork_rng.__doc__ = Seeder.fork_rng.__doc__
+    Returns:
+        A flat dict of ints, strings and 1-D uint8 tensors, which ``torch.save`` and
+        ``torch.load(weights_only=True)`` take.
+
+    Raises:
+        RuntimeError: before ``init``; with ``rng`` inside ``fork_rng``.
+
+    Example:
+        >>> import fastseed, torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1, epoch=3)
+        >>> state = fastseed.state_dict(rng=True)
+        >>> numbers = torch.rand(3)
+        >>> fastseed.load_state_dict(state)
+        >>> torch.equal(torch.rand(3), numbers)
+        True
+    """
+    state: dict[str, Any] = current("state_dict").state_dict(rng=rng)
+    return state
 
 
 def load_state_dict(state: dict[str, Any]) -> None:
-    """Take the master seed and coordinates of ``state`` and set every generator.
+    """Restore the master seed, the coordinates and every generator from ``state``.
+
+    A generator without an exact state in ``state`` gets its state at the beginning of the scope.
+
+    Args:
+        state: from :func:`fastseed.state_dict`, of any number of ranks.
 
     Raises:
-        TypeError, ValueError: the state is foreign, truncated or of another version or scheme; no
+        TypeError, ValueError: the state is from another tool, version or scheme, or damaged; no
             generator has changed.
+        RuntimeError: before ``init``, or inside ``fork_rng``.
+        ReseedError: some generators failed; all others are restored.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1, epoch=3)
+        >>> state = fastseed.state_dict()
+        >>> fastseed.init(7)
+        >>> fastseed.load_state_dict(state)
+        >>> fastseed.get_master_seed()
+        42
     """
-    seeder = current("load_state_dict")
-    try:
-        seeder.load_state_dict(state)
-    finally:  # also where a callable failed and all else is done
-        streams.set_origin(streams.Origin(seeder.stream_master, seeder.place, seeder.scheme))
+    current("load_state_dict").load_state_dict(state)
 
 
 def build_info() -> dict[str, Any]:
-    """What is in use: version, backend (and why not the native one), SIMD path, CUDA, torch."""
+    """Return what is in use: version, backend, SIMD path, CUDA and torch.
+
+    Returns:
+        A dict with ``version``, ``derivation``, ``backend`` (``"native"`` or ``"reference"``),
+        ``native`` (``"loaded"``, or why it is not used), ``simd``, ``simd_paths``, ``cuda``
+        (``"built"`` or ``"not built"``) and ``torch``.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.build_info()["derivation"]
+        1
+    """
     return {
         "version": __version__,
         "derivation": derive_ops.DERIVATION_VERSION,

@@ -1,8 +1,8 @@
 """``scheme="fwr13y"``: the seeds of ``fwr13y.seeder.pyt`` (framework-reproducibility 0.6.0).
 
-For jobs that started on the predecessor and must go on with its bits. It has its weaknesses too
-(neighbouring master seeds share almost all seeds, a third task meets the next rank's first one);
-the tests show them beside the default scheme.
+For jobs that started with NVIDIA's framework-reproducibility and need its bits. It has weaknesses:
+neighbouring master seeds share almost all seeds, and a third task has the seeds of the next rank's
+first one.
 """
 
 # Seeding by hand is what it does.
@@ -11,51 +11,84 @@ the tests show them beside the default scheme.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
-from typing import Any
+import secrets
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 
-MASTER_BITS = 31
-"""Bits of a master seed that was not given: the predecessor's are below 2**31."""
+from .._utils import validation
+from ..derivation.streams import Coordinates
+from .registry import Registry
 
-_TASKS = 2
+MASTER_BITS = 31
+"""Bits of a master seed that was not given: fwr13y's are below 2**31."""
+
 _MAX_INT32 = 2147483647
 
 
-def seed(master: int, ngpus: int, rank: int, task: int, epoch: int, *, shared: bool = False) -> int:
-    """The 31-bit seed of a rank, or the one that all ranks share, at (task, epoch)."""
-    if shared:
-        key = _TASKS * (master + epoch) * _TASKS + task
-    else:
-        key = (master + epoch * ngpus + rank) * _TASKS + task
-    return random.Random(key).randint(0, _MAX_INT32)
+class SeedGen:
+    """The seeds of one rank, as fwr13y's class of this name gives them.
+
+    Args:
+        master_seed: any integer.
+        ngpus: the number of ranks.
+        local_rank: this rank, in [0, ngpus).
+
+    Example:
+        >>> from fastseed.pyt import SeedGen
+        >>> seed_gen = SeedGen(master_seed=42, ngpus=8, local_rank=3)
+        >>> seed_gen(task=1, epoch=7)
+        389803428
+    """
+
+    ntasks = 2
+
+    def __init__(self, master_seed: int, ngpus: int, local_rank: int) -> None:
+        self.master_seed, self.ngpus, self.local_rank = master_seed, ngpus, local_rank
+
+    def __call__(self, task: int, epoch: int, shared_seed: bool = False) -> int:
+        """Return the 31-bit seed of this rank, or the one that all ranks share."""
+        if shared_seed:
+            key = 2 * (self.master_seed + epoch) * self.ntasks + task
+        else:
+            key = (self.master_seed + epoch * self.ngpus + self.local_rank) * self.ntasks + task
+        return random.Random(key).randint(0, _MAX_INT32)
 
 
-def reseed_libraries(value: int) -> Iterable[tuple[str, Callable[[], object]]]:
-    """The predecessor's calls in its order, each under the name of the stream it stands for."""
-    yield "torch", lambda: torch.manual_seed(value)
-    yield "numpy", lambda: np.random.seed(value)
-    yield "python", lambda: random.seed(value)
+def generate_master_seed_randomly() -> int:
+    """Return a random master seed in [0, 2**31 - 1), from the operating system."""
+    return secrets.randbelow(_MAX_INT32)
 
 
-def reseed(
-    master: int, ngpus: int, rank: int, task: int, epoch: int, entries: Iterable[Any]
-) -> dict[str, Exception]:
-    """The libraries and the registered functions; what those raised that failed, by name."""
-    calls = list(reseed_libraries(seed(master, ngpus, rank, task, epoch)))
-    for shared in (False, True):  # the predecessor's order
-        value = seed(master, ngpus, rank, task, epoch, shared=shared)
-        calls += [(e.name, _call(e.generator, value)) for e in entries if e.shared is shared]
-    failures: dict[str, Exception] = {}
-    for name, call in calls:
-        try:
-            call()
-        except Exception as error:
-            failures[name] = error
-    return failures
+class Fwr13yScheme:
+    """Reseeds the three default libraries and registered functions as fwr13y does."""
 
+    name = "fwr13y"
 
-def _call(function: Callable[[int], object], value: int) -> Callable[[], object]:
-    return lambda: function(value)
+    def __init__(self, rank: int, world_size: int, registry: Registry) -> None:
+        self._rank, self._world_size, self._registry = rank, world_size, registry
+
+    def reseed(self, master_seed: int, at: Coordinates) -> dict[str, Exception]:
+        """Reseed everything; return the exceptions of what failed, by stream name."""
+        if at.step != 0:
+            rule = "0 under scheme 'fwr13y'"
+            raise validation.value_error("reseed", "step", rule, at.step)
+        failures: dict[str, Exception] = {}
+        seed_gen = SeedGen(master_seed, self._world_size, self._rank)
+        for name, function, shared in self._functions():
+            try:
+                function(seed_gen(at.task, at.epoch, shared_seed=shared))
+            except Exception as error:
+                failures[name] = error
+        return failures
+
+    def _functions(self) -> Iterator[tuple[str, Callable[[int], object], bool]]:
+        """Yield name, seed function and whether its seed is shared, in fwr13y's order."""
+        yield "torch", torch.manual_seed, False
+        yield "numpy", np.random.seed, False
+        yield "python", random.seed, False
+        for shared in (False, True):
+            for entry in self._registry.generators:
+                if entry.shared is shared:
+                    yield entry.name, entry.generator, shared

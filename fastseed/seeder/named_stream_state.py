@@ -16,8 +16,9 @@ import torch
 from .._utils import validation
 from ..derivation import streams
 from ..distributed.mesh import STATE as MESH
-from ..generators.accelerator import AcceleratorSink
-from ..generators.adapters import TorchSink, pack
+from ..generators.accelerator import AcceleratorGenerators
+from ..generators.adapter import pack
+from ..generators.torch_rng import TorchGenerator
 from .state import RNG, is_bytes, mesh_of, split_key
 from .stream_stack import CPU, State
 
@@ -28,14 +29,16 @@ def save(seeder: Any) -> dict[str, torch.Tensor]:
     """The entries of an exact state."""
     prefix = f"{RNG}{seeder.rank}."
     entries = {}
-    held = {n: s for n, s in seeder._resumed.items() if not s.borrowed}  # not entered again since
-    held.update((s.name, s.held) for s in seeder._streams.values() if s.held is not None)
+    held = {
+        n: s for n, s in seeder.forks.resumed.items() if not s.borrowed
+    }  # not entered again since
+    held.update((s.name, s.held) for s in seeder.forks.streams.values() if s.held is not None)
     for name, state in sorted(held.items()):
-        entries[f"{prefix}{name}/{CPU}"] = TorchSink(state.cpu).state()
-        for accelerator, devices in zip(seeder._accelerators, state.devices, strict=True):
+        entries[f"{prefix}{name}/{CPU}"] = TorchGenerator(state.cpu).state()
+        for accelerator, devices in zip(seeder.accelerators, state.devices, strict=True):
             if isinstance(devices, list) and devices:
                 entries[f"{prefix}{name}/{accelerator.name}"] = torch.cat(devices)
-    text = seeder._places.text()
+    text = seeder.rank_fields.text()
     if text:
         entries[prefix + MESH] = pack(text.encode())
     return entries
@@ -53,21 +56,21 @@ def split(seeder: Any, state: Any) -> tuple[Any, dict[str, State]]:
     own = {k[len(prefix) :]: k for k in state if isinstance(k, str) and k.startswith(prefix)}
     if not own:
         return state, _of_the_lowest(seeder, state)
-    if not seeder._places.text() and not any("/" in name or name == MESH for name in own):
+    if not seeder.rank_fields.text() and not any("/" in name or name == MESH for name in own):
         return state, {}  # as most states are: three generators and what was registered
     rest = dict(state)
     text = mesh_of(state, seeder.rank)
     rest.pop(own.pop(MESH, ""), None)
-    if text != seeder._places.text():
+    if text != seeder.rank_fields.text():
         logger.warning(
             "fastseed.load_state_dict: the exact states of rank %d are dropped: they are of "
             "mesh (%s) and this is mesh (%s)",
             seeder.rank,
             text,
-            seeder._places.text(),
+            seeder.rank_fields.text(),
         )
         for name, key in own.items():
-            entry = seeder._registry.find(name)
+            entry = seeder.registry.find(name)
             if entry is None or not entry.shared:
                 del rest[key]
         return rest, {}
@@ -80,7 +83,7 @@ def _of_the_lowest(seeder: Any, state: dict[Any, Any]) -> dict[str, State]:
     if not keys or type(state.get("world_size")) is not int:
         return {}
     lowest = min(split_key("load_state_dict", key, state["world_size"])[0] for key in keys)
-    if not seeder._places.alike(mesh_of(state, lowest)):
+    if not seeder.rank_fields.alike(mesh_of(state, lowest)):
         return {}
     prefix = f"{RNG}{lowest}."
     own = {key[len(prefix) :]: key for key in keys if key.startswith(prefix)}
@@ -95,13 +98,13 @@ def _named(seeder: Any, rest: dict[str, Any], prefix: str, own: dict[str, str]) 
     resumed = {}
     for name, key in own.items():
         stream, _, kind = name.rpartition("/")
-        if kind != CPU or not stream or seeder._registry.find(name) is not None:
+        if kind != CPU or not stream or seeder.registry.find(name) is not None:
             continue
         generator = torch.Generator()
-        sink = TorchSink(generator)
+        sink = TorchGenerator(generator)
         _check(key, sink, rest[key])
-        sink.load(rest.pop(key))
-        devices = [_devices(a, rest, f"{prefix}{stream}/{a.name}") for a in seeder._accelerators]
+        sink.load_state(rest.pop(key))
+        devices = [_devices(a, rest, f"{prefix}{stream}/{a.name}") for a in seeder.accelerators]
         resumed[stream] = State(generator, devices)
     return resumed
 
@@ -109,27 +112,27 @@ def _named(seeder: Any, rest: dict[str, Any], prefix: str, own: dict[str, str]) 
 def resume(seeder: Any, resumed: dict[str, State]) -> None:
     """Let the named streams go on there."""
     for name, state in resumed.items():
-        stream = seeder._streams.get(name)
+        stream = seeder.forks.streams.get(name)
         if stream is None:
-            seeder._resumed[name] = state
+            seeder.forks.resumed[name] = state
         elif not (state.borrowed and stream.place != streams.SHARED):
             state.borrowed = False
             stream.held = state
 
 
-def _check(key: str, sink: TorchSink, held: Any) -> None:
+def _check(key: str, sink: TorchGenerator, held: Any) -> None:
     if not is_bytes(held):
         raise ValueError(
             f"fastseed.load_state_dict: state[{key!r}] must be a 1-D uint8 tensor, "
             f"got {validation.describe(held)}"
         )
     try:
-        sink.check(held)
+        sink.check_state(held)
     except ValueError as error:
         raise ValueError(f"fastseed.load_state_dict: state[{key!r}] is damaged: {error}") from error
 
 
-def _devices(accelerator: AcceleratorSink, state: dict[str, Any], key: str) -> Any:
+def _devices(accelerator: AcceleratorGenerators, state: dict[str, Any], key: str) -> Any:
     """The states of one kind of device; None where there are none, which begins anew."""
     held = state.pop(key, None)
     if held is None:
@@ -142,5 +145,5 @@ def _devices(accelerator: AcceleratorSink, state: dict[str, Any], key: str) -> A
         )
     parts = list(held.cpu().chunk(len(generators)))
     for generator, part in zip(generators, parts, strict=True):
-        _check(key, TorchSink(generator), part)
+        _check(key, TorchGenerator(generator), part)
     return [part.clone() for part in parts]

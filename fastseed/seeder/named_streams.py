@@ -24,7 +24,7 @@ from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import streams
 from ..distributed.mesh import Places
-from ..generators.accelerator import AcceleratorSink
+from ..generators.accelerator import AcceleratorGenerators
 from . import stream_stack
 from .registry import Registry
 from .stream_stack import CPU, Again, Forward, Frame, NamedStream, State
@@ -77,9 +77,7 @@ def recomputed(function: Callable[P, R]) -> Callable[P, R]:
 class Fork(contextlib.ContextDecorator):
     """A switch to a named stream: ``with`` it, or decorate a function with it."""
 
-    def __init__(
-        self, owner: Callable[[], Forking], name: str, index: Any, distinct_over: Any
-    ) -> None:
+    def __init__(self, owner: Callable[[], Any], name: str, index: Any, distinct_over: Any) -> None:
         self._owner, self._distinct_over = owner, distinct_over
         self._name = streams.check_name("fork_rng", name)
         self._number = (
@@ -87,7 +85,7 @@ class Fork(contextlib.ContextDecorator):
             if index is None
             else validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1
         )
-        self._entered: list[tuple[Frame, list[AcceleratorSink]]] = []
+        self._entered: list[tuple[Frame, list[AcceleratorGenerators]]] = []
 
     def _recreate_cm(self) -> Fork:
         index = None if self._number == 0 else self._number - 1
@@ -103,9 +101,9 @@ class Fork(contextlib.ContextDecorator):
 @eager
 def fork(switch: Fork) -> None:
     """Enter it."""
-    owner = switch._owner()
-    frame = owner._enter_fork(switch._name, switch._number, switch._distinct_over)
-    switch._entered.append((frame, owner._accelerators))
+    forks: ForkRng = switch._owner().forks
+    frame = forks.enter(switch._name, switch._number, switch._distinct_over)
+    switch._entered.append((frame, forks.accelerators))
 
 
 @eager
@@ -113,72 +111,40 @@ def _back(switch: Fork) -> None:
     stream_stack.leave(*switch._entered.pop())
 
 
-class Forking:
-    """The named streams of a seeder."""
+class ForkRng:
+    """The named streams of a seeder.
 
-    scheme: str
-    _at: tuple[int, int, int] | None
-    _accelerators: list[AcceleratorSink]
-    _registry: Registry
-    _places: Places
-    _streams: dict[str, NamedStream]
-    _resumed: dict[str, State]
+    Args:
+        registry: where the names of streams are reserved.
+        rank_fields: the rank field of each stream on this rank.
+        accelerators: the default generators of the accelerators.
+        scope_of: the current scope for a rank field; raises before the first ``reseed``.
+    """
 
-    def _master_at(self, place: int) -> int:
-        raise NotImplementedError
+    def __init__(
+        self,
+        registry: Registry,
+        rank_fields: Places,
+        accelerators: list[AcceleratorGenerators],
+        scope_of: Callable[[int], derive_ops.Scope],
+    ) -> None:
+        self._registry, self._places, self.accelerators = registry, rank_fields, accelerators
+        self._scope_of = scope_of
+        self.streams: dict[str, NamedStream] = {}
+        self.resumed: dict[str, State] = {}
 
-    def fork_rng(self, name: str, *, index: int | None = None, distinct_over: Any = None) -> Fork:
-        """Put torch's default generators, of the CPU and all devices, on a stream of their own.
-
-            with fastseed.fork_rng("tensor-parallel"):
-                x = torch.nn.functional.dropout(x)
-
-        However the block is left, they are then exactly as they were. Forks nest. Python's and
-        NumPy's generators stay as they are.
-
-        Args:
-            name: the stream's name.
-            index: [0, 2**32 - 2], the number of a layer say: the block always begins at the
-                beginning of that numbered stream of this scope, so that a recomputation
-                (``torch.utils.checkpoint``, of either kind) draws the same. None: it goes on where
-                the last block of this name ended, from the beginning after each ``reseed``; for
-                recomputation see :func:`fork_rng_contexts` and :func:`recomputed`. Inside itself, it
-                goes on as well.
-            distinct_over: the dimensions of the mesh along which the stream distinct_over: all of them unless
-                this, or ``distinct_over`` of ``init``, says otherwise.
-
-        Returns:
-            A context manager, and a decorator. It draws nothing and initialises no accelerator; one
-            that is initialised inside is then on the stream too.
-
-        torch's default generators are one for all threads, and so are forks: while one thread is
-        in a block, others draw from its stream. Blocks of several threads that overlap are each
-        put back, in whatever order they are left.
-
-        Raises:
-            TypeError, ValueError: an argument is none, the name is taken, the dimensions are
-                not those of earlier calls, or the scheme is the predecessor's.
-            RuntimeError: when the block is entered: before the first ``reseed``, while a CUDA graph
-                is captured, or in a DataLoader worker. Inside of it: ``reseed``,
-                ``load_state_dict`` and ``state_dict(rng=True)``.
-        """
-        return Fork(lambda: self, name, index, distinct_over)
-
-    def _enter_fork(self, name: str, number: int, distinct_over: Any) -> Frame:
-        at = self._at
-        if self.scheme != "philox-v1":
-            raise ValueError(f"fastseed.fork_rng: scheme must be 'philox-v1', got {self.scheme!r}")
-        if at is None:
-            raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
+    def enter(self, name: str, number: int, distinct_over: Any) -> Frame:
+        """Put torch's default generators on a stream."""
+        self._scope_of(self._places.default)  # raises before the first reseed
         workers = sys.modules.get("torch.utils.data._utils.worker")
         if workers is not None and workers._worker_info is not None:
             raise RuntimeError(
                 "fastseed.fork_rng: must not be entered in a DataLoader worker, where each would draw "
                 "the same; its generators have streams of their own already"
             )
-        for accelerator in self._accelerators:
+        for accelerator in self.accelerators:
             accelerator.refuse_capture("fork_rng")
-        stream = self._streams.get(name)
+        stream = self.streams.get(name)
         if stream is None:
             stream = self._declare(name, distinct_over)
         elif (
@@ -189,22 +155,20 @@ class Forking:
                 f"got {validation.describe(distinct_over)}"
             )
         place = stream.place
-        return stream_stack.enter(
-            stream, number, lambda: derive_ops.scope_key(self._master_at(place), *at)
-        )
+        return stream_stack.enter(stream, number, lambda: self._scope_of(place))
 
     def _declare(self, name: str, distinct_over: Any) -> NamedStream:
         place = self._places.of_fork(name, distinct_over)
-        kinds = (CPU, *(a.name for a in self._accelerators))
-        self._registry.reserve("fork_rng", tuple(f"{name}/{kind}" for kind in kinds))
-        stream = self._streams[name] = NamedStream(name, place, self._accelerators)
-        held = self._resumed.pop(name, None)
+        kinds = (CPU, *(a.name for a in self.accelerators))
+        self._registry.reserve("fork_rng", tuple(f"{name}/{kind}" for kind in kinds), place)
+        stream = self.streams[name] = NamedStream(name, place, self.accelerators)
+        held = self.resumed.pop(name, None)
         if held is not None and not (held.borrowed and place != streams.SHARED):
             stream.held = held
         return stream
 
-    def _begin_streams_anew(self) -> None:
+    def restart(self) -> None:
         """After a reseed."""
-        for stream in self._streams.values():
+        for stream in self.streams.values():
             stream.held = None
-        self._resumed.clear()
+        self.resumed.clear()

@@ -28,19 +28,21 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from .._backend import derive_ops, native
+from .._backend import native
 from .._utils import validation
 from ..derivation import streams
 from ..derivation.streams import Coordinates
-from ..generators.accelerator import AcceleratorSink
-from ..generators.adapters import LOW64
+from ..generators.accelerator import AcceleratorGenerators
+from ..generators.adapter import LOW64
 from ..generators.pool import GeneratorPool
-from .registry import Registry
+
+if TYPE_CHECKING:
+    from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
 
@@ -66,7 +68,7 @@ class Fork(NamedTuple):
     number: int
 
 
-class Line:
+class Lineage:
     """The forks between the process that called ``init`` and this one, the first fork first."""
 
     def __init__(self, forks: tuple[Fork, ...] = ()) -> None:
@@ -98,9 +100,9 @@ class Line:
                 self._children.popitem(last=False)
         return Fork(at, number)
 
-    def child(self, fork: Fork) -> Line:
+    def child(self, fork: Fork) -> Lineage:
         """The line of that child, which has no children yet."""
-        return Line((*self.forks, fork))
+        return Lineage((*self.forks, fork))
 
 
 def master_of_child(master_seed: int, place: int, forks: tuple[Fork, ...]) -> int:
@@ -117,72 +119,7 @@ def master_of_child(master_seed: int, place: int, forks: tuple[Fork, ...]) -> in
     return master_seed
 
 
-class Forks:
-    """What a seeder knows of forks. Its generators follow ``line``, its look-ups do not."""
-
-    master_seed: int
-    place: int  # the rank field of this rank's own streams
-    scheme: str
-    fork_mode: str | None
-    _at: tuple[int, int, int] | None
-    _line: Line | None  # None: children inherit
-    _seen: Any
-    _inside: int | None
-    _registry: Registry
-    _accelerators: list[AcceleratorSink]
-
-    def restore(self, task: int, epoch: int, step: int) -> int:
-        """Reseed, whether or not it was there before; the scope's key."""
-        raise NotImplementedError
-
-    @property
-    def stream_master(self) -> int:
-        """The master seed of this process's own streams: the job's, but in a forked child."""
-        return self.master_seed if self._line is None else self._master_at(self.place)
-
-    def _master_at(self, place: int) -> int:
-        """The same for streams of another rank field."""
-        return (
-            self.master_seed if self._line is None else self._line.master(self.master_seed, place)
-        )
-
-    def _scope_of(
-        self, place: int, own: derive_ops.Scope, at: tuple[int, int, int]
-    ) -> derive_ops.Scope:
-        """The scope of streams of rank field ``place``, where ``own`` is that of this rank's."""
-        if self._line is None or place == self.place or not self._line.forks:
-            return own
-        return derive_ops.scope_key(self._master_at(place), *at)
-
-    def _next_fork(self) -> Fork | None:
-        """Count a child that is about to be forked; None where it inherits."""
-        if self._line is None:
-            return None
-        return self._line.next(Coordinates(*(self._at or (0, 0, 0))))
-
-    def _become(self, fork: Fork) -> None:
-        """This process is that child now: reseed, at the coordinates of the parent."""
-        assert self._line is not None
-        before, held = self.stream_master, self._at
-        self._line = self._line.child(fork)
-        origin = streams._origin
-        if origin is not None and origin[:2] == (before, self.place):
-            streams.set_origin(origin._replace(master_seed=self.stream_master))
-        if self._inside == threading.get_ident():
-            raise RuntimeError(  # which would call it again, and so fork for ever
-                "a generator forked while it was being reseeded: its child has to call "
-                "fastseed.reseed itself"
-            )
-        self._inside = None  # a thread that is not here
-        for accelerator in self._accelerators:
-            _free_initialization(accelerator)
-        try:
-            self._seen.add(self.restore(*fork.at))
-        finally:
-            self._at = held
-
-
-def _free_initialization(accelerator: AcceleratorSink) -> None:
+def _free_initialization(accelerator: AcceleratorGenerators) -> None:
     """A thread that was initialising the accelerator in the parent holds torch's lock for that."""
     lock = getattr(accelerator._module, "_initialization_lock", None)
     if lock is not None and lock.locked():
@@ -209,7 +146,7 @@ def check_mode(mode: Any, scheme: str) -> str | None:
 
 # ---------------------------------------------------------------- around a fork
 
-_seeders: list[weakref.ref[Forks]] = []  # in the order in which they were made
+_seeders: list[weakref.ref[Seeder]] = []  # in the order in which they were made
 _installed = False
 
 
@@ -217,7 +154,7 @@ class _Work:
     """What the forking thread has to do after one fork; the child's only thread is a copy of it."""
 
     def __init__(self) -> None:
-        self.forks: list[tuple[Forks, Fork]] = []
+        self.forks: list[tuple[Seeder, Fork]] = []
         self.held: list[Any] = []
         self.missed: list[Any] = []
         self.armed = False  # whether native code holds torch's locks
@@ -233,7 +170,7 @@ class _Pending(threading.local):
 _pending = _Pending()
 
 
-def watch(seeder: Forks) -> None:
+def watch(seeder: Seeder) -> None:
     """From now on forks respect this seeder's generators."""
     global _installed
     _seeders[:] = [ref for ref in _seeders if ref() is not None]
@@ -243,7 +180,7 @@ def watch(seeder: Forks) -> None:
         os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
 
 
-def _watched() -> Iterator[Forks]:
+def _watched() -> Iterator[Seeder]:
     for ref in tuple(_seeders):
         seeder = ref()
         if seeder is not None:
@@ -255,9 +192,9 @@ def _before() -> None:
     _pending.works.append(work)
     with _reported("before a fork"):
         for seeder in _watched():
-            fork = seeder._next_fork()
-            if fork is not None:
-                work.forks.append((seeder, fork))
+            if seeder.on_os_fork == "reseed":
+                at = seeder.scope or Coordinates(0, 0, 0)
+                work.forks.append((seeder, seeder.lineage.next(at)))
     with _reported("before a fork"):
         _take_locks(work)
 
@@ -274,7 +211,9 @@ def _in_child() -> None:
         _give_locks_back(work, child=True)
     for seeder, fork in work.forks:
         with _reported("in a forked child, whose generators are now partly its parent's"):
-            seeder._become(fork)
+            for accelerator in seeder.accelerators:
+                _free_initialization(accelerator)
+            seeder.follow_fork(fork)
 
 
 def _done() -> _Work:
@@ -296,12 +235,12 @@ def _generators() -> tuple[list[torch.Generator], list[Any]]:
     torches: list[torch.Generator] = []
     bits = {id(found): found for found in (np.random.get_bit_generator(),)}  # type: ignore[attr-defined]
     for seeder in _watched():
-        for entry in seeder._registry:
-            generator = entry.generator
+        for entry in seeder.registry.generators:
+            generator = getattr(entry.adapter, "target", entry.generator)
             if isinstance(generator, torch.Generator):
                 torches.append(generator)
-            elif isinstance(entry.sink, GeneratorPool):
-                torches.extend(entry.sink._generators)
+            elif isinstance(generator, GeneratorPool):
+                torches.extend(generator._generators)
             elif isinstance(generator, (np.random.Generator, np.random.RandomState)):
                 found: Any = getattr(generator, "bit_generator", None)
                 found = generator._bit_generator if found is None else found  # type: ignore[union-attr]

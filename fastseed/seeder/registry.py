@@ -1,25 +1,28 @@
-"""The generators that users registered: their names, and what kind of sink each one is."""
+"""What users registered: generators with their adapters, and epoch setters."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from .._utils import validation
 from ..derivation import streams
+from ..derivation.streams import SHARED
 from ..distributed.mesh import Places
-from ..generators.adapters import BITS, CallableSink, PythonSink, Sink, TorchSink
-from ..generators.epoch_setters import Follower, is_follower
-from ..generators.numpy_rng import NumpyLegacySink, NumpySink
-from ..generators.pool import GeneratorPool
+from ..generators.adapter import GeneratorAdapter
+from ..generators.callable_rng import BITS, SeedFunction
+from ..generators.epoch_setters import EpochSetter, is_epoch_setter
+from ..generators.numpy_rng import NumpyGenerator, NumpyRandomState
+from ..generators.pool import GeneratorPool, MembersAdapter
+from ..generators.python_rng import PythonRandom
+from ..generators.torch_rng import TorchGenerator
 from ..random.bank import StreamBank
 
-Bulk: TypeAlias = GeneratorPool | StreamBank
-"""Many streams behind one handle: reseeded as members, and states in the plural."""
+_FUNCTION = "register_generator"
 
 
 class Registration(NamedTuple):
@@ -27,129 +30,134 @@ class Registration(NamedTuple):
 
     name: str
     generator: Any
-    sink: Sink | Bulk
-    shared: bool
-    place: int | None = None
-    """Its rank field in the main process; None: the rank, or SHARED."""
+    adapter: GeneratorAdapter
+    rank: int
+    """The rank field of its stream."""
 
-    def reseed(self, stream: streams.Stream) -> None:
-        """Give the generator, or each member of a pool or bank, its key of ``stream``."""
-        if isinstance(self.sink, Bulk):
-            self.sink.reseed_members(stream)
-        elif isinstance(self.sink, CallableSink):
-            self.sink.call(stream.seed(self.sink.bits))
-        else:
-            self.sink.reseed(stream.key())
+    @property
+    def shared(self) -> bool:
+        """Whether all ranks share its stream."""
+        return self.rank == SHARED
 
 
-def sink_for(generator: Any, bits: int = 31) -> Sink | Bulk:
-    """The sink of a generator of any supported kind; TypeError for anything else."""
-    if isinstance(generator, Bulk):
-        return generator
+class EpochRegistration(NamedTuple):
+    """A registered sampler or dataset that takes the epoch."""
+
+    name: str
+    generator: Any
+    setter: EpochSetter
+    rank: int
+
+    @property
+    def shared(self) -> bool:
+        """Whether all ranks share its stream."""
+        return self.rank == SHARED
+
+
+def adapter_for(generator: Any, bits: int = 31) -> GeneratorAdapter:
+    """Return the adapter of a generator of any supported kind; TypeError for anything else."""
+    if isinstance(generator, (GeneratorPool, StreamBank)):
+        return MembersAdapter(generator)
     if isinstance(generator, torch.Generator):
-        return TorchSink(generator)
+        return TorchGenerator(generator)
     if isinstance(generator, np.random.Generator):
-        return NumpySink(generator)
+        return NumpyGenerator(generator)
     if isinstance(generator, np.random.RandomState):
-        return NumpyLegacySink(generator)
+        return NumpyRandomState(generator)
     if isinstance(generator, random.Random) and not isinstance(generator, random.SystemRandom):
-        return PythonSink(generator)
+        return PythonRandom(generator)
     if isinstance(generator, (list, tuple)) and generator:
-        return GeneratorPool(generator)
-    if is_follower(generator):
-        return Follower(generator)
+        return MembersAdapter(GeneratorPool(generator))
     if callable(generator):
-        return CallableSink(generator, bits)
-    raise TypeError(
-        "fastseed.register_generator: gen must be a callable, torch.Generator, "
-        "numpy.random.Generator, numpy.random.RandomState, random.Random, GeneratorPool, "
-        "StreamBank, non-empty list of torch.Generator, or something with set_scope or set_epoch, "
-        f"got {validation.describe(generator)} "
-        f"of type {type(generator).__name__}"
+        return SeedFunction(generator, bits)
+    rule = (
+        "a callable, torch.Generator, numpy.random.Generator, numpy.random.RandomState, "
+        "random.Random, GeneratorPool, StreamBank, non-empty list of torch.Generator, or an object "
+        "with set_scope or set_epoch"
     )
+    raise validation.type_error(_FUNCTION, "gen", rule, generator)
 
 
 class Registry:
     """Registrations in order, under names that all differ."""
 
-    def __init__(self, reserved: tuple[str, ...], places: Places) -> None:
-        self._places = places
-        self._names = set(reserved)
-        self._entries: list[Registration] = []
+    def __init__(self, reserved: tuple[str, ...], rank_fields: Places) -> None:
+        self._rank_fields = rank_fields
+        self._names: dict[str, int | None] = dict.fromkeys(reserved)  # None: as `rank_fields` says
+        self.generators: tuple[Registration, ...] = ()
+        self.epoch_setters: tuple[EpochRegistration, ...] = ()
         self._unnamed = 0
 
-    def __iter__(self) -> Iterator[Registration]:
-        return iter(tuple(self._entries))  # whatever they do to it meanwhile
+    def __iter__(self) -> Iterator[Registration | EpochRegistration]:
+        yield from self.generators
+        yield from self.epoch_setters
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.generators) + len(self.epoch_setters)
 
     def add(
         self, generator: Any, shared: bool, name: str | None, bits: int, distinct_over: Any = None
-    ) -> Registration:
+    ) -> None:
         """Register; nothing has changed when this raises."""
-        if not isinstance(shared, (bool, np.bool_)):
-            raise TypeError(
-                "fastseed.register_generator: shared must be a bool, "
-                f"got {validation.describe(shared)} of type {type(shared).__name__}"
-            )
-        if type(bits) is not int or bits not in BITS:
-            raise ValueError(
-                f"fastseed.register_generator: bits must be one of {BITS}, "
-                f"got {validation.describe(bits)}"
-            )
-        sink = sink_for(generator, bits)
-        unnamed = name is None and not isinstance(generator, Bulk)
+        shared = validation.check_bool(_FUNCTION, "shared", shared)
+        bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
+        setter = adapter = None
+        if is_epoch_setter(generator):
+            setter = EpochSetter(generator)
+            shared = shared or setter.takes_seed
+        else:
+            adapter = adapter_for(generator, bits)
+        unnamed = name is None and not isinstance(generator, (GeneratorPool, StreamBank))
         if unnamed:
             while f"generator/{self._unnamed}" in self._names:
-                self._unnamed += 1  # somebody gave that name
+                self._unnamed += 1
             name = f"generator/{self._unnamed}"
         elif name is None:
             name = generator.name
-        name = streams.check_name("register_generator", name)
-        self._check_free("register_generator", name)
-        shared = bool(shared) or (isinstance(sink, Follower) and sink.shared)
-        place = self._places.of_registered(name, shared, distinct_over)
-        entry = Registration(name, generator, sink, place == streams.SHARED, place)
+        name = streams.check_name(_FUNCTION, name)
+        self._check_free(_FUNCTION, name)
+        rank = self._rank_fields.of_registered(name, shared, distinct_over)
         self._unnamed += unnamed
-        self._names.add(name)
-        self._entries.append(entry)
-        return entry
+        self._names[name] = rank
+        if setter is not None:
+            entry = EpochRegistration(name, generator, setter, rank)
+            self.epoch_setters = (*self.epoch_setters, entry)
+        elif adapter is not None:
+            self.generators = (*self.generators, Registration(name, generator, adapter, rank))
 
     def _check_free(self, function: str, name: str) -> None:
         if name in self._names:
-            raise ValueError(
-                f"fastseed.{function}: name must not already be registered, got {name!r}"
-            )
+            raise validation.value_error(function, "name", "one that is not in use already", name)
 
-    def reserve(self, function: str, names: tuple[str, ...]) -> None:
-        """Keep these names, all of them or none, from being registered; ValueError if one is."""
+    def reserve(self, function: str, names: tuple[str, ...], rank: int) -> None:
+        """Reserve the names of streams of rank field ``rank``; ValueError if one is in use."""
         for name in names:
             self._check_free(function, name)
-        self._names.update(names)
+        self._names.update(dict.fromkeys(names, rank))
 
     def remove(self, generator: Any) -> None:
         """Forget the first registration of this very generator, or of an equal callable."""
-        matches = [e for e in self._entries if e.generator is generator]
-        matches = matches or [e for e in self._entries if _equal(e.generator, generator)]
-        if matches:
-            entry = matches[0]
-            self._entries = [e for e in self._entries if e is not entry]
-            self._names.remove(entry.name)
-            return
-        raise ValueError(
-            "fastseed.unregister_generator: gen must be a registered generator, "
-            f"got {validation.describe(generator)}"
-        )
+        matches = [entry for entry in self if entry.generator is generator]
+        matches = matches or [entry for entry in self if _equal(entry.generator, generator)]
+        if not matches:
+            raise validation.value_error(
+                "unregister_generator", "gen", "a registered generator", generator
+            )
+        entry = matches[0]
+        self.generators = tuple(e for e in self.generators if e is not entry)
+        self.epoch_setters = tuple(e for e in self.epoch_setters if e is not entry)
+        del self._names[entry.name]
 
-    def find(self, name: str) -> Registration | None:
-        """The registration under this name."""
-        for entry in self._entries:
-            if entry.name == name:
-                return entry
-        return None
+    def find(self, name: str) -> Registration | EpochRegistration | None:
+        """Return the registration of this name."""
+        return next((entry for entry in self if entry.name == name), None)
+
+    def rank_of(self, name: str) -> int:
+        """Return the rank field of any stream on this rank."""
+        rank = self._names.get(name)
+        return self._rank_fields.of(name) if rank is None else rank
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Bound methods are made anew by each attribute access: equal, but not the same object."""
+    """Compare callables: each access to a bound method makes a new object."""
     return callable(a) and callable(b) and type(a) is type(b) and bool(a == b)

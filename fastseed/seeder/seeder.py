@@ -1,67 +1,96 @@
-"""The object behind ``init`` and ``reseed``: where the job is, and every generator that follows."""
+"""The object behind ``init`` and ``reseed``: it owns everything that a seeded process needs."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
 from .._utils.errors import ReseedError, reseed_error
 from ..derivation import streams
-from ..derivation.streams import SHARED, Coordinates
+from ..derivation.streams import Coordinates
 from ..distributed import discovery, mesh
 from ..distributed.mesh import Mesh, Places
-from ..generators.accelerator import KNOWN, AcceleratorSink, compiled_types
-from ..generators.adapters import Sink
-from ..generators.default import ProcessGenerators
-from ..generators.epoch_setters import Follower
-from ..generators.pool import GeneratorPool
+from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
+from ..generators.adapter import GeneratorAdapter
+from ..generators.default import NAMES, DefaultGenerators
 from . import fwr13y_scheme, named_stream_state, os_fork
 from . import state as states
-from .key_deriver import LookUps
-from .named_streams import Forking
-from .recent_scopes import Seen
-from .registry import Bulk, Registry
+from .fwr13y_scheme import Fwr13yScheme
+from .key_deriver import KeyDeriver, StreamAddress
+from .named_streams import Fork, ForkRng
+from .philox_scheme import PhiloxScheme
+from .recent_scopes import RecentScopes
+from .registry import Registry
 from .stream_stack import refuse_inside
+
+if TYPE_CHECKING:
+    from typing_extensions import Required, TypedDict, Unpack
+
+    class Address(TypedDict, total=False):
+        """The keyword arguments of :func:`fastseed.derive_key`."""
+
+        task: Required[int]
+        epoch: int
+        step: int
+        rank: int | None
+        worker: int
+
+    class KeyAddress(Address, total=False):
+        """The same, of one stream."""
+
+        index: int
+
 
 logger = logging.getLogger("fastseed")
 
-_SEED_BITS = 63  # of a master seed that was not given: it fits the signed integers it may end in
+_SEED_BITS = 63  # of a master seed that was not given: it fits signed 64-bit integers
+_MOST_WARNINGS = 10  # about repeated scopes
 
 
-class Seeder(os_fork.Forks, Forking, LookUps):
-    """Reseeds every random generator of this process as a function of where the job is.
+class Seeder:
+    """Reseed every random generator of a process as a function of (task, epoch, step).
+
+    ``fastseed.init`` makes one for the process, which the functions of :mod:`fastseed` use. Others
+    can exist beside it. The methods take the arguments of the functions of the same name.
 
     Args:
-        master_seed: an integer of [0, 2**64). None: one is drawn from the operating system on
-            rank 0, and all ranks agree on it.
-        ngpus: the number of ranks (the predecessor's argument, like the next).
+        master_seed: [0, 2**64). None: rank 0 gets one from the operating system, and all ranks
+            agree on it.
+        ngpus: the number of ranks (fwr13y's argument, like the next one).
         local_rank: this process's rank among them.
-        rank: this process's global rank; believed, as is ``world_size``.
-        world_size: the number of ranks. Rank and size that are not given are taken from
-            torch.distributed, the launcher's environment or Horovod, else 0 of 1.
-        mesh: where this rank is in a mesh that holds all ranks: a ``DeviceMesh`` with names, or
-            ``{"dp": (rank, size), "tp": (rank, size)}``, the last dimension fastest.
-        distinct_over: along which dimensions of it streams vary: a tuple for all that are built in or
-            registered, a dict by stream name, or a preset of :mod:`fastseed.distributed.mesh`. Streams that
-            are told nothing vary along all; along none, ``()``, all ranks share them.
-        scheme: ``"philox-v1"``, or ``"fwr13y"`` for the predecessor's seeds bit for bit.
-        on_os_fork: what a child of ``os.fork`` draws: None or ``"inherit"``: what its parent draws
-            (Python's :mod:`random` alone seeds itself there, from the operating system);
-            ``"reseed"``: streams of its own, decided by the order of forking within a scope
-            (:mod:`fastseed.seeder.os_fork` has the rule). Look-ups stay the job's.
+        rank: this process's global rank, used as given.
+        world_size: the number of ranks, used as given. Rank and size that are not given come from
+            torch.distributed, the launcher's environment or Horovod; else they are 0 of 1.
+        mesh: the position of this rank in a mesh of all ranks: a ``DeviceMesh`` with names, or
+            ``{"dp": (rank, size), "tp": (rank, size)}``, whose last dimension varies fastest.
+        distinct_over: the dimensions of the mesh over which streams are distinct: a tuple for all
+            built-in and registered streams, a dict by stream name, or a preset of
+            :mod:`fastseed.distributed`. By default they are distinct over all dimensions; with
+            ``()`` all ranks share them.
+        scheme: ``"philox-v1"``, or ``"fwr13y"`` for fwr13y's seeds bit for bit.
+        on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
+            parent; ``"reseed"`` for its own, numbered by the order of forking within a scope (see
+            docs/processes.md). Derived keys stay those of the job.
 
-    Where a process group exists this is a collective call: every rank has to make it.
+    If a process group exists this is a collective call: every rank has to make it.
 
     Raises:
-        TypeError, ValueError: for an argument that is out of its range, or master seeds that
-            differ between ranks.
-        RuntimeError: ``distinct_over`` has ranks share a stream that have not agreed on a master seed.
+        TypeError, ValueError: an argument is invalid, or master seeds differ between ranks.
+        RuntimeError: ranks share a stream that have not agreed on a master seed.
+
+    Example:
+        >>> import fastseed
+        >>> seeder = fastseed.Seeder(42, rank=0, world_size=8)
+        >>> seeder.reseed(task=1, epoch=3)
+        >>> seeder.scope
+        Coordinates(task=1, epoch=3, step=0)
     """
 
     def __init__(
@@ -77,120 +106,117 @@ class Seeder(os_fork.Forks, Forking, LookUps):
         scheme: str = "philox-v1",
         on_os_fork: str | None = None,
     ) -> None:
-        legacy_scheme = scheme == "fwr13y"
+        legacy = scheme == fwr13y_scheme.Fwr13yScheme.name
         try:
             streams.check_scheme("init", scheme)
-            self.fork_mode = os_fork.check_mode(on_os_fork, scheme)
-            correct = not legacy_scheme
-            place = discovery.locate(ngpus, local_rank, rank, world_size, correct=correct)
+            self.on_os_fork = os_fork.check_mode(on_os_fork, scheme)
+            place = discovery.locate(ngpus, local_rank, rank, world_size, correct=not legacy)
         except (TypeError, ValueError) as error:
             discovery.refuse(error, ngpus if world_size is None else world_size)
-        self._line = os_fork.Line() if on_os_fork == "reseed" else None
         problem: Exception | None = None
         try:
-            found, place = _in_mesh(mesh, distinct_over, place, scheme)
+            self.mesh, place = _in_mesh(mesh, distinct_over, place, scheme)
             if master_seed is not None:
                 master_seed = validation.check_int(
                     "init", "master_seed", master_seed, 0, streams.MAX_MASTER
                 )
         except (TypeError, ValueError) as error:
-            problem = error  # the other ranks have to hear of it
-        bits = fwr13y_scheme.MASTER_BITS if legacy_scheme else _SEED_BITS
-        self.master_seed, self._agreed = discovery.agree_on_master(
+            problem = error  # raised after the collective, so that no rank hangs
+        bits = fwr13y_scheme.MASTER_BITS if legacy else _SEED_BITS
+        master_seed, self._agreed = discovery.agree_on_master(
             master_seed, place.world_size, bits, problem
         )
         self.rank, self.world_size, self.scheme = place.rank, place.world_size, scheme
-        self._mesh, self._distinct_over = found, distinct_over
-        self._at: tuple[int, int, int] | None = None
+        self._distinct_over = distinct_over
+        self.scope: Coordinates | None = None
         self.left_out: tuple[str, ...] = ()
-        self._prepare()
+        self.lineage = os_fork.Lineage()
+        self._make_parts(master_seed)
+
+    def _make_parts(self, master_seed: int) -> None:
+        """Make what each process has of its own."""
+        self.process_id = os.getpid()
+        self.rank_fields = Places(self.rank, self.mesh, self._distinct_over, self._agreed)
+        self.defaults = DefaultGenerators()
+        self.accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
+        devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self.accelerators)))
+        own = (*NAMES, *(f"torch.{kind}" for kind in devices), os_fork.STREAM, mesh.STATE)
+        self.registry = Registry(own, self.rank_fields)
+        self.keys = KeyDeriver(master_seed, self.scheme, self.registry)
+        self.forks = ForkRng(self.registry, self.rank_fields, self.accelerators, self._scope_of)
+        self._scheme: PhiloxScheme | Fwr13yScheme
+        if self.scheme == Fwr13yScheme.name:
+            self._scheme = Fwr13yScheme(self.rank, self.world_size, self.registry)
+        else:
+            self._scheme = PhiloxScheme(
+                self.defaults, self.accelerators, self.registry, self.rank_fields, self._master_of
+            )
+        self._recent = RecentScopes()
+        self.repeats = 0
+        self._restored: Coordinates | None = None  # where exact states were loaded last
+        self._reseeding: int | None = None  # the thread that is in `restore`
+        os_fork.watch(self)
 
     @property
-    def scope(self) -> Coordinates | None:
-        """Where the last ``reseed`` put this process; None before the first one."""
-        return None if self._at is None else Coordinates(*self._at)
+    def master_seed(self) -> int:
+        """The master seed of the job."""
+        return self.keys.master_seed
+
+    @property
+    def stream_master(self) -> int:
+        """The master seed of this process's own streams: the job's, except in a forked child."""
+        return self._master_of(self.master_seed, self.rank_fields.default)
+
+    def _master_of(self, master_seed: int, rank: int) -> int:
+        """Return the master seed in use for the streams of a rank field."""
+        return self.lineage.master(master_seed, rank)
+
+    def _scope_of(self, rank: int) -> tuple[int, int]:
+        """Return key and tweak of the current scope, for the streams of a rank field."""
+        self.keys.require_keys("fork_rng")
+        if self.scope is None:
+            raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
+        return derive_ops.scope_key(self._master_of(self.master_seed, rank), *self.scope)
 
     @property
     def data_rank(self) -> int:
-        """Which share of the data is this process's, in [0, ``data_world_size``)."""
-        return self.rank if self._mesh is None else self._mesh.data[0]
+        """This process's share of the data, in [0, ``data_world_size``)."""
+        return self.rank if self.mesh is None else self.mesh.data[0]
 
     @property
     def data_world_size(self) -> int:
-        """Into how many shares the data is cut: with a mesh, by its dimensions named ``dp...``."""
-        return self.world_size if self._mesh is None else self._mesh.data[1]
-
-    @property
-    def mesh(self) -> Mesh | None:
-        """Where this rank is in the mesh that ``init`` was given."""
-        return self._mesh
-
-    def _prepare(self) -> None:
-        """What is made anew in each process."""
-        self._scheme_is_ours = self.scheme == "philox-v1"
-        self._places = Places(self.rank, self._mesh, self._distinct_over, self._agreed)
-        self.place = self._places.default  # the rank field of streams that were told nothing
-        self._streams, self._resumed = {}, {}
-        self._pid = os.getpid()
-        self._seen = Seen()
-        self._repeats = 0
-        self._exact: tuple[int, int, int] | None = None  # where exact states were put back last
-        self._inside: int | None = None  # the thread that is reseeding what users registered
-        self._process = ProcessGenerators()
-        self._fields = {name: self._places.of(name) for name in self._process.sinks}
-        alike = len(set(self._fields.values())) == 1
-        self._common = self._fields["torch.cpu"] if alike else None  # of all three
-        self._accelerators = [AcceleratorSink(kind) for kind in compiled_types()]
-        devices = dict.fromkeys((*KNOWN, *(sink.kind for sink in self._accelerators)))
-        own = (*self._process.sinks, *(f"torch.{kind}" for kind in devices))
-        self._registry = Registry((*own, os_fork.STREAM, mesh.STATE), self._places)
-        os_fork.watch(self)
+        """The number of shares of the data: with a mesh, over its dimensions named ``dp...``."""
+        return self.world_size if self.mesh is None else self.mesh.data[1]
 
     def __repr__(self) -> str:
         parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
         parts += [f"world_size={self.world_size}", f"scheme={self.scheme!r}"]
-        if self._mesh is not None:
-            parts.append(f"mesh=({self._mesh})")
+        if self.mesh is not None:
+            parts.append(f"mesh=({self.mesh})")
         if self.scope is not None:
             parts.append("task={}, epoch={}, step={}".format(*self.scope))
-        if self._registry:
-            parts.append(f"registered={[entry.name for entry in self._registry]}")
+        if self.registry:
+            parts.append(f"registered={[entry.name for entry in self.registry]}")
         if self.left_out:
             parts.append(f"left_out={list(self.left_out)}")
-        if os.getpid() != self._pid:
-            own = (
-                "" if self._line is None else f", with streams of master seed {self.stream_master}"
-            )
-            parts.append(f"forked from process {self._pid}, whose coordinates it has{own}")
+        if os.getpid() != self.process_id:
+            parts.append(f"forked from process {self.process_id}")
+        if self.lineage.forks:
+            parts.append(f"streams of master seed {self.stream_master}")
         return f"Seeder({', '.join(parts)})"
 
     # ------------------------------------------------------------------ pickling (spawn)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = (*self.left_out, *(entry.name for entry in self._registry))
-        return {
-            "master_seed": self.master_seed,
-            "agreed": self._agreed,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "mesh": self._mesh,
-            "distinct_over": self._distinct_over,
-            "scheme": self.scheme,
-            "scope": self._at,
-            "left_out": names,
-            "fork": self.fork_mode,
-            "forks": None if self._line is None else self._line.forks,
-        }
+        fields = ("rank", "world_size", "scheme", "mesh", "_distinct_over", "_agreed", "scope")
+        state = {name: getattr(self, name) for name in (*fields, "on_os_fork", "lineage")}
+        state["left_out"] = (*self.left_out, *(entry.name for entry in self.registry))
+        return {**state, "master_seed": self.master_seed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.master_seed, self._agreed = state["master_seed"], state["agreed"]
-        self.rank, self.world_size = state["rank"], state["world_size"]
-        self.scheme, self.left_out = state["scheme"], state["left_out"]
-        self._mesh, self._distinct_over = state["mesh"], state["distinct_over"]
-        self._at = state["scope"]
-        self.fork_mode, forks = state["fork"], state["forks"]
-        self._line = None if forks is None else os_fork.Line(forks)
-        self._prepare()
+        master_seed = state.pop("master_seed")
+        self.__dict__.update(state)
+        self._make_parts(master_seed)
         if self.left_out:
             logger.warning(
                 "fastseed: a Seeder was sent to this process without its registered generators %s; "
@@ -210,105 +236,73 @@ class Seeder(os_fork.Forks, Forking, LookUps):
             step: [0, 2**64).
 
         Raises:
-            TypeError, ValueError: a coordinate is none; no generator has changed.
+            TypeError, ValueError: a coordinate is invalid; no generator has changed.
             RuntimeError: a CUDA graph is being captured; no generator has changed.
-            ReseedError: some generators failed; all others are reseeded. ``scope`` stays what it
-                was until a call succeeds.
+            ReseedError: some generators failed; all others are reseeded. ``scope`` does not change
+                until a call succeeds.
         """
-        if self._seen.add(self.restore(task, epoch, step)):
-            self._warn_repeated()
+        self.restore(task, epoch, step)
+        assert self.scope is not None
+        if self._recent.add((self.master_seed, *self.scope)):
+            self._warn_repeated(self.scope)
 
-    def restore(self, task: int, epoch: int, step: int) -> int:
-        """:meth:`reseed`, but repetitions are no matter; the scope's key."""
-        if self._inside is not None and self._inside == threading.get_ident():
+    def restore(self, task: int, epoch: int, step: int) -> None:
+        """Do :meth:`reseed` without the warning about a scope that was used before."""
+        if self._reseeding == threading.get_ident():
             raise RuntimeError(
                 "fastseed.reseed: must not be called by a generator that it is reseeding; "
                 "let the function take its seed and return"
             )
         refuse_inside("reseed")
-        for accelerator in self._accelerators:
+        at = streams.check_coordinates("reseed", task, epoch, step)
+        for accelerator in self.accelerators:
             accelerator.refuse_capture("reseed")
-        scope, failures = None, None
-        if self._scheme_is_ours and self._common is not None:
-            master = self._master_at(self._common)
-            scope = self._process.reseed_in_place(master, task, epoch, step, self._common)
-        if scope is None:
-            task, epoch, step = at = streams.check_coordinates("reseed", task, epoch, step)
-            scope = derive_ops.scope_key(self.stream_master, *at)
-            if self._scheme_is_ours:
-                failures = self._process.reseed_each(
-                    {name: (self._scope_of(f, scope, at), f) for name, f in self._fields.items()}
-                )
-            else:
-                failures = self._reseed_legacy(at)
-        if self._streams or self._resumed:
-            self._begin_streams_anew()
-        if self._scheme_is_ours and (self._accelerators or self._registry):
-            failures = {**(failures or {}), **self._reseed_others(scope, (task, epoch, step))}
+        self._reseeding = threading.get_ident()
+        try:
+            failures = self._scheme.reseed(self.master_seed, at)
+        finally:
+            self._reseeding = None
+        self.forks.restart()
         if failures:
             raise reseed_error(failures)
-        self._at = task, epoch, step
-        return scope[0]
+        self.scope = at
 
-    def _reseed_others(
-        self, scope: derive_ops.Scope, at: tuple[int, int, int]
-    ) -> dict[str, Exception]:
-        """Accelerators and what users registered; what those raised that failed, by name."""
-        failures: dict[str, Exception] = {}
-        if self._line is not None and self._common != self.place:
-            scope = derive_ops.scope_key(self.stream_master, *at)
-        for accelerator in self._accelerators:
-            try:
-                place = self._places.of(accelerator.name)
-                own = self._scope_of(place, scope, at)
-                accelerator.reseed_members(streams.stream_in(own, accelerator.name, place))
-            except Exception as error:
-                failures[accelerator.name] = error
-        self._inside = threading.get_ident()
-        try:
-            for entry in self._registry:
-                try:
-                    if isinstance(entry.sink, Follower):
-                        entry.sink.follow(at[0], at[1], self._follower_key(entry.name, at))
-                        continue
-                    place = self._places.rank if entry.place is None else entry.place
-                    own = self._scope_of(place, scope, at)
-                    entry.reseed(streams.stream_in(own, entry.name, place))
-                except Exception as error:
-                    failures[entry.name] = error
-        finally:
-            self._inside = None
-        return failures
-
-    def _follower_key(self, name: str, at: tuple[int, int, int]) -> int:
-        """Step 0, and the job's even in a forked child: the order of an epoch is one for all."""
-        return streams.stream(self.master_seed, Coordinates(*at[:2], 0), name, SHARED).key()
-
-    def _reseed_legacy(self, at: Coordinates) -> dict[str, Exception]:
-        if at.step != 0:
-            raise ValueError(
-                f"fastseed.reseed: step must be 0 under scheme 'fwr13y', got {at.step}"
+    def follow_fork(self, fork: os_fork.Fork) -> None:
+        """Take the streams of a child of ``os.fork``, at the coordinates of its parent."""
+        self.lineage = self.lineage.child(fork)
+        if self._reseeding == threading.get_ident():
+            raise RuntimeError(
+                "a generator called os.fork while it was being reseeded: call fastseed.reseed in "
+                "the child"
             )
-        job = self.master_seed, self.world_size, self.rank
-        return fwr13y_scheme.reseed(*job, at.task, at.epoch, self._registry)
+        self._reseeding = None  # that thread is not in this process
+        at = self.scope
+        try:
+            self.restore(*fork.at)
+        finally:
+            self.scope = at
 
-    def _warn_repeated(self) -> None:
-        if self._at == self._exact:
-            self._exact = None
+    def _warn_repeated(self, at: Coordinates) -> None:
+        if at == self._restored:
+            self._restored = None
             logger.warning(
-                "fastseed.reseed: task %d, epoch %d, step %d began anew, and the exact states that "
-                "load_state_dict put back there are gone; to go on with them, load after reseed",
-                *(self.scope or ()),
+                "fastseed.reseed: task %d, epoch %d, step %d restarts, and the exact states that "
+                "load_state_dict restored there are overwritten; to keep them, load after reseed",
+                *at,
             )
             return
-        self._repeats += 1
-        if self._repeats <= 10:
+        self.repeats += 1
+        if self.repeats <= _MOST_WARNINGS:
             logger.warning(
                 "fastseed.reseed: task %d, epoch %d, step %d was used before in this process: "
                 "its random numbers repeat%s",
-                *(self.scope or ()),
-                "; further repetitions are not reported" if self._repeats == 10 else "",
+                *at,
+                "; further repetitions are not reported" if self.repeats == _MOST_WARNINGS else "",
             )
+
+    def fork_rng(self, name: str, *, index: int | None = None, distinct_over: Any = None) -> Fork:
+        """Return what :func:`fastseed.fork_rng` returns, for this seeder."""
+        return Fork(lambda: self, name, index, distinct_over)
 
     # ------------------------------------------------------------------ registration
 
@@ -321,47 +315,86 @@ class Seeder(os_fork.Forks, Forking, LookUps):
         bits: int = 31,
         distinct_over: Any = None,
     ) -> None:
-        """Let ``reseed`` set one more generator, from the next call on.
-
-        Args:
-            gen: a callable ``f(seed: int)``, :class:`torch.Generator`,
-                :class:`numpy.random.Generator` or ``RandomState``, :class:`random.Random`,
-                :class:`GeneratorPool`, :class:`StreamBank` or list of torch generators; or what is
-                told where the job is (:mod:`fastseed.generators.epoch_setters`): a ``DistributedSampler``, or
-                anything with ``set_scope`` or ``set_epoch``. Held strongly.
-            shared: the same on all ranks, instead of one stream a rank.
-            name: the stream's name; ``generator/<k>`` (a pool or bank: its own) unless given.
-            bits: of the seed that a callable gets. 31 or 32: no two ranks get the same at one
-                point of the job. 63, 64 or 128: the lowest bits of its key.
-            distinct_over: the dimensions of the mesh along which it varies; ``()`` is ``shared``. None:
-                what ``distinct_over`` of ``init`` says.
-
-        Raises:
-            TypeError, ValueError: an argument is none of these, the name is taken, or
-                ``shared``, ``distinct_over`` and what ``init`` was told contradict each other.
-            RuntimeError: ``shared`` while the ranks have not agreed on a master seed.
-        """
+        """Let ``reseed`` set one more generator, as :func:`fastseed.register_generator`."""
+        function = "register_generator"
         if shared and not self._agreed:
             raise RuntimeError(
-                "fastseed.register_generator: shared must be False here: master_seed was None and "
-                "there was no process group to agree on one; give init a master seed, or call "
+                f"fastseed.{function}: shared must be False here: master_seed was None and there "
+                "was no process group to agree on one; give init a master seed, or call "
                 "torch.distributed.init_process_group before it"
             )
-        if self.scheme == "fwr13y" and not callable(gen):
-            raise TypeError(
-                "fastseed.register_generator: gen must be a callable under scheme 'fwr13y', "
-                f"got {validation.describe(gen)} of type {type(gen).__name__}"
-            )
-        self._registry.add(gen, shared, name, bits, distinct_over)
+        if self.scheme == Fwr13yScheme.name and not callable(gen):
+            raise validation.type_error(function, "gen", "a callable under scheme 'fwr13y'", gen)
+        self.registry.add(gen, shared, name, bits, distinct_over)
 
     def unregister_generator(self, gen: Any) -> None:
-        """Forget a registered generator; ValueError if it is not registered."""
-        self._registry.remove(gen)
+        """Forget a registered generator, as :func:`fastseed.unregister_generator`."""
+        self.registry.remove(gen)
+
+    # ------------------------------------------------------------------ keys
+
+    def derive_key(self, name: str, **address: Unpack[KeyAddress]) -> int:
+        """Return what :func:`fastseed.derive_key` returns, for this seeder."""
+        return self.keys.key("derive_key", StreamAddress(name, **address))
+
+    def derive_seed(self, name: str, **address: Unpack[KeyAddress]) -> int:
+        """Return what :func:`fastseed.derive_seed` returns, for this seeder."""
+        return self.keys.seed("derive_seed", StreamAddress(name, **address))
+
+    @eager
+    def derive_keys(
+        self,
+        name: str,
+        n: int,
+        *,
+        start: int = 0,
+        out: torch.Tensor | None = None,
+        device: torch.device | str | None = None,
+        **address: Unpack[Address],
+    ) -> torch.Tensor:
+        """Return what :func:`fastseed.derive_keys` returns, for this seeder."""
+        stream = StreamAddress(name, index=start, **address)
+        return self.keys.keys("derive_keys", stream, n, out, device)
+
+    @eager
+    def derive_seeds(
+        self,
+        name: str,
+        n: int,
+        *,
+        start: int = 0,
+        out: torch.Tensor | None = None,
+        device: torch.device | str | None = None,
+        **address: Unpack[Address],
+    ) -> torch.Tensor:
+        """Return what :func:`fastseed.derive_seeds` returns, for this seeder."""
+        stream = StreamAddress(name, index=start, **address)
+        return self.keys.seeds("derive_seeds", stream, n, out, device)
+
+    @eager
+    def derive_scope(
+        self,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        *,
+        out: torch.Tensor | None = None,
+        device: torch.device | str | None = None,
+    ) -> torch.Tensor:
+        """Return what :func:`fastseed.derive_scope` returns, for this seeder."""
+        return self.keys.scope("derive_scope", (task, epoch, step), out, device)
 
     # ------------------------------------------------------------------ state
 
+    def adapters(self) -> dict[str, GeneratorAdapter]:
+        """Return the adapter of every generator in this process, by stream name."""
+        found = dict(self.defaults.adapters)
+        found.update((a.name, a) for a in self.accelerators if a.generators())
+        found.update((entry.name, entry.adapter) for entry in self.registry.generators)
+        return found
+
     def state_dict(self, *, rng: bool = False) -> dict[str, Any]:
-        """Coordinates, and with ``rng`` exact states: see :mod:`fastseed.seeder.state`."""
+        """Return what :func:`fastseed.state_dict` returns, for this seeder."""
         if not rng:
             return states.state_dict(self)
         refuse_inside("state_dict")
@@ -369,42 +402,31 @@ class Seeder(os_fork.Forks, Forking, LookUps):
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go where ``state`` was; see :func:`fastseed.load_state_dict` for the errors."""
+        """Restore a state, as :func:`fastseed.load_state_dict`."""
         refuse_inside("load_state_dict")
         state, resumed = named_stream_state.split(self, state)
         try:
-            scope = states.load_state_dict(self, state)
-        except ReseedError:  # all but what failed was put back
+            exact = states.load_state_dict(self, state)
+        except ReseedError:  # everything else was restored
             named_stream_state.resume(self, resumed)
             raise
         named_stream_state.resume(self, resumed)
-        if scope is not None and not self._seen.add(scope):
-            self._exact = self._at
-
-    def exact_sinks(self) -> Iterator[tuple[str, Sink | Bulk]]:
-        """Every generator that there is in this process, by stream name."""
-        yield from self._process.sinks.items()
-        for accelerator in self._accelerators:
-            generators = accelerator.generators()
-            if generators:
-                yield accelerator.name, GeneratorPool(generators)
-        for entry in self._registry:
-            yield entry.name, entry.sink
+        at = self.scope
+        if exact and at is not None and not self._recent.add((self.master_seed, *at)):
+            self._restored = at
 
     def move_to(self, master_seed: int, at: Coordinates | None) -> None:
-        """Take another job's master seed and coordinates, without reseeding."""
-        self.master_seed, self._at = master_seed, at
+        """Take the master seed and coordinates of another job, without reseeding."""
+        self.keys.master_seed, self.scope = master_seed, at
 
 
 def _in_mesh(
     given: Any, distinct_over: Any, place: discovery.Place, scheme: str
 ) -> tuple[Mesh | None, discovery.Place]:
-    """The argument ``mesh``, checked with ``distinct_over``; the rank, and how many there are."""
-    if scheme == "fwr13y" and not (given is None and distinct_over is None):
-        raise ValueError(
-            "fastseed.init: mesh and distinct_over must be None under scheme 'fwr13y', "
-            f"got {validation.describe(given)} and {validation.describe(distinct_over)}"
-        )
+    """Check ``mesh`` and ``distinct_over``; return the mesh, and the rank and world size in it."""
+    if scheme == Fwr13yScheme.name and not (given is None and distinct_over is None):
+        rule = "None under scheme 'fwr13y'"
+        raise validation.value_error("init", "mesh and distinct_over", rule, (given, distinct_over))
     found = None if given is None else mesh.read(given)
     if found is not None and place.source == "default":
         place = discovery.Place(*found.along(found.names), "mesh")

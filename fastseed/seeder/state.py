@@ -1,18 +1,17 @@
 """The state of a seeder, without pickle.
 
 A state is a flat dict of ints, strings and uint8 tensors, which ``torch.load(weights_only=True)``
-takes as it is (other formats: :mod:`fastseed.checkpoint`). It always holds the coordinates: enough
-to resume at the beginning of a scope. With ``rng=True`` it also holds, under
-``rng.<rank>.<stream>``, the exact state of every generator that can show one, to resume anywhere.
-The keys are the same at any time and differ between ranks where the values do, so that states of
-several ranks can be put together and each finds its own.
+reads (other formats: :mod:`fastseed.checkpoint`). It always holds the coordinates: enough to resume
+at the beginning of a scope. With ``rng=True`` it also holds, under ``rng.<rank>.<stream>``, the
+exact state of every generator that has one, to resume anywhere. These are the libraries' own
+states as bytes. The keys are the same at any time and differ between ranks, so that the states of
+several ranks can be put together and each rank finds its own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,10 +20,11 @@ from .._utils import validation
 from .._utils.errors import ReseedError
 from ..derivation import streams
 from ..distributed.mesh import STATE as MESH
-from ..distributed.mesh import Places
-from ..generators.adapters import Sink, unpack
-from ..generators.default import ProcessGenerators
-from .registry import Bulk, Registry
+from ..generators.adapter import GeneratorAdapter, unpack
+from ..generators.default import NAMES
+
+if TYPE_CHECKING:
+    from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
 
@@ -44,43 +44,14 @@ _LOWEST = {"world_size": 1}
 _BEFORE = streams.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
 _EXPECTED = {"format": FORMAT, "version": VERSION, "derivation": derive_ops.DERIVATION_VERSION}
 _KNOWN = frozenset({*_EXPECTED, "scheme", *RANGES})
-_ALWAYS = ("python", "numpy", "torch.cpu")
-_ALWAYS_NAMES = frozenset(_ALWAYS)
 
 
-class Resumable(Protocol):
-    """What a state is taken from and given to: a :class:`~fastseed.seeder.Seeder`."""
-
-    master_seed: int
-    rank: int
-    world_size: int
-    scheme: str
-    _process: ProcessGenerators
-    _registry: Registry
-    _places: Places
-
-    @property
-    def scope(self) -> streams.Coordinates | None:
-        """Where the last reseed put it."""
-
-    def exact_sinks(self) -> Iterator[tuple[str, Sink | Bulk]]:
-        """Every generator that there is, by stream name."""
-
-    def move_to(self, master_seed: int, at: streams.Coordinates | None) -> None:
-        """Take another job's master seed and coordinates, without reseeding."""
-
-    def restore(self, task: int, epoch: int, step: int) -> int:
-        """Reseed, whether or not it was there before."""
-
-
-def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
-    """The state of ``seeder``; callables have none, and are named in a log line if ``rng``."""
+def state_dict(seeder: Seeder, *, rng: bool = False) -> dict[str, Any]:
+    """Return the state of ``seeder``; with ``rng`` a log line names callables, which have none."""
     at = seeder.scope
     task, epoch, step = at or _BEFORE
     state: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "derivation": derive_ops.DERIVATION_VERSION,
+        **_EXPECTED,
         "scheme": seeder.scheme,
         "master_seed": seeder.master_seed,
         "world_size": seeder.world_size,
@@ -89,111 +60,99 @@ def state_dict(seeder: Resumable, *, rng: bool = False) -> dict[str, Any]:
         "epoch": epoch,
         "step": step,
     }
-    if rng:
-        prefix = f"{RNG}{seeder.rank}."
-        three = seeder._process
-        for name, held in zip(three.sinks, three.states(), strict=True):
-            state[prefix + name] = held
-        stateless = []
-        for name, sink in seeder.exact_sinks():
-            if name in three.sinks:
-                continue
-            exact = sink.states() if isinstance(sink, Bulk) else sink.state()
-            if exact is None:
-                stateless.append(name)
-            else:
-                state[prefix + name] = exact
-        if stateless:
-            logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
+    if not rng:
+        return state
+    stateless = []
+    for name, adapter in seeder.adapters().items():
+        exact = adapter.state()
+        if exact is None:
+            stateless.append(name)
+        else:
+            state[f"{RNG}{seeder.rank}.{name}"] = exact
+    if stateless:
+        logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
     return state
 
 
-def load_state_dict(seeder: Resumable, state: Any) -> int | None:
-    """Put ``seeder`` where ``state`` was, after checking all of it.
+def load_state_dict(seeder: Seeder, state: Any) -> bool:
+    """Restore ``seeder`` from ``state``, after checking all of it.
 
-    Exact states are put back where this rank wrote them, and those of a stream that all ranks
-    share on any rank. What has none gets the state it had at the beginning of the scope, and a log
-    line says so: never another rank's.
+    Exact states are restored on the rank that saved them, and those of a stream that all ranks
+    share on every rank. A generator without one gets the state it had at the beginning of the
+    scope, never another rank's; a log line says so.
 
     Returns:
-        The key of the scope that exact states were put back in; None where there were none.
+        Whether exact states were restored.
     """
     at = check(state, seeder.scheme)
-    sinks = dict(seeder.exact_sinks())
-    exact, ranks = _own(seeder, state)
-    if exact:
-        _check_exact(seeder, exact, sinks)
+    adapters = seeder.adapters()
+    exact, any_rank = _own(seeder, state)
+    _check_exact(seeder.rank, exact, adapters)
     before = seeder.master_seed, seeder.scope
     seeder.move_to(int(state["master_seed"]), at)
     failed: ReseedError | None = None
-    scope: int | None = None
     if at is not None:
         try:
-            scope = seeder.restore(*at)
+            seeder.restore(*at)
         except ReseedError as error:  # every other generator still gets its exact state
             failed = error
             seeder.move_to(int(state["master_seed"]), at)
         except BaseException:  # refused before anything was set
             seeder.move_to(*before)
             raise
-    _put_back(seeder._process, exact, sinks)
-    if ranks:
-        _tell(seeder, int(state["world_size"]), exact, sinks)
+    for name, held in exact.items():
+        adapters[name].load_state(held)
+    if any_rank:
+        _report(seeder, int(state["world_size"]), exact, adapters)
     if failed is not None:
         raise failed
-    return scope if exact else None
+    return bool(exact)
 
 
-def _own(seeder: Resumable, state: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The exact states that this rank takes, by stream name; whether there are any rank's."""
+def _own(seeder: Seeder, state: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return this rank's exact states by stream name, and whether any rank has some."""
     prefix = f"{RNG}{seeder.rank}."
-    cut = len(prefix)
-    exact = {}
-    others = []
-    for key, held in state.items():
-        if key.startswith(RNG):  # first: most keys are none of these
-            if key.startswith(prefix):
-                exact[key[cut:]] = held
-            else:
-                others.append(key)
-    three = _ALWAYS_NAMES & exact.keys()
+    keys = [key for key in state if key.startswith(RNG)]
+    exact = {key[len(prefix) :]: state[key] for key in keys if key.startswith(prefix)}
+    others = [key for key in keys if not key.startswith(prefix)]
     if exact and seeder.rank >= state["world_size"]:
         split_key("load_state_dict", prefix + next(iter(exact)), int(state["world_size"]))
     if others:
         _add_shared(seeder, state, others, exact)
-    if 0 < len(three) < len(_ALWAYS):
-        raise _refuse(f"state must hold exact states of all of {_ALWAYS}", sorted(exact))
-    return exact, bool(exact or others)
+    if 0 < len(exact.keys() & set(NAMES)) < len(NAMES):
+        raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(exact))
+    return exact, bool(keys)
 
 
 def _add_shared(
-    seeder: Resumable, state: dict[str, Any], others: list[str], exact: dict[str, Any]
+    seeder: Seeder, state: dict[str, Any], others: list[str], exact: dict[str, Any]
 ) -> None:
-    """The states of generators that all ranks share, from the lowest rank that has them."""
+    """Add the states of streams that all ranks share, from the lowest rank that has them."""
     new = not exact
     found: dict[str, tuple[int, str]] = {}
     for key in others:
         rank, name = split_key("load_state_dict", key, int(state["world_size"]))
         if not is_bytes(state[key]):
             raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
-        entry = seeder._registry.find(name) if name not in exact else None
-        built_in = new and (name in _ALWAYS or (name.startswith("torch.") and "/" not in name))
-        if (
-            entry.shared
-            if entry is not None
-            else built_in and _all_share(seeder, state, rank, name)
-        ):
+        entry = seeder.registry.find(name) if name not in exact else None
+        if entry is not None:
+            shared = entry.shared
+        else:
+            built_in = name in NAMES or (name.startswith("torch.") and "/" not in name)
+            shared = new and built_in and _all_share(seeder, state, rank, name)
+        if shared:
             found[name] = min(found.get(name, (rank, key)), (rank, key))
     exact.update((name, state[key]) for name, (_, key) in found.items())
 
 
-def _all_share(seeder: Resumable, state: dict[str, Any], rank: int, name: str) -> bool:
-    """Whether a built-in stream is one for all ranks, here and where ``rank`` saved it."""
-    return seeder._places.of(name) == streams.SHARED and seeder._places.alike(mesh_of(state, rank))
+def _all_share(seeder: Seeder, state: dict[str, Any], rank: int, name: str) -> bool:
+    """Return whether all ranks share a built-in stream, here and where ``rank`` saved it."""
+    fields = seeder.rank_fields
+    return fields.of(name) == streams.SHARED and fields.alike(mesh_of(state, rank))
 
 
 def mesh_of(state: dict[str, Any], rank: int) -> str:
-    """The text of the mesh that a rank's exact states are of; empty where there was none."""
+    """Return the text of the mesh of a rank's exact states; empty without a mesh."""
     held = state.get(f"{RNG}{rank}.{MESH}")
     if held is None:
         return ""
@@ -201,7 +160,7 @@ def mesh_of(state: dict[str, Any], rank: int) -> str:
 
 
 def split_key(function: str, key: str, world_size: int) -> tuple[int, str]:
-    """Rank and stream name of ``rng.<rank>.<stream>``."""
+    """Return rank and stream name of ``rng.<rank>.<stream>``."""
     rank, _, name = key[len(RNG) :].partition(".")
     known = rank.isascii() and rank.isdecimal() and len(rank) <= 8 and str(int(rank)) == rank
     if not (known and name and int(rank) < world_size):
@@ -211,21 +170,8 @@ def split_key(function: str, key: str, world_size: int) -> tuple[int, str]:
     return int(rank), name
 
 
-def _put_back(three: ProcessGenerators, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
-    rest = list(exact)
-    if exact.keys() >= _ALWAYS_NAMES:
-        three.load([exact[name] for name in _ALWAYS])
-        rest = [name for name in exact if name not in _ALWAYS]
-    for name in rest:
-        sink = sinks[name]
-        if isinstance(sink, Bulk):
-            sink.load_states(exact[name])
-        else:
-            sink.load(exact[name])
-
-
-def _tell(seeder: Resumable, saved: int, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
-    """What of a state with exact ones was not put back."""
+def _report(seeder: Seeder, saved: int, exact: dict[str, Any], adapters: dict[str, Any]) -> None:
+    """Log which exact states were not restored."""
     here = seeder.world_size
     if saved > here and seeder.rank == 0:
         logger.warning(
@@ -235,8 +181,8 @@ def _tell(seeder: Resumable, saved: int, exact: dict[str, Any], sinks: dict[str,
             saved,
             here,
         )
-    fresh = sorted(set(sinks) - set(exact))
-    if _ALWAYS_NAMES & set(fresh):
+    fresh = sorted(set(adapters) - set(exact))
+    if set(NAMES) & set(fresh):
         logger.warning(
             "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
             "generators are set to the beginning of the scope: %s",
@@ -252,7 +198,7 @@ def _refuse(what: str, value: Any) -> ValueError:
 
 
 def check(state: Any, scheme: str) -> streams.Coordinates | None:
-    """Everything but the exact states; the coordinates it holds."""
+    """Check everything but the exact states; return the coordinates."""
     if not isinstance(state, dict):
         raise TypeError(
             "fastseed.load_state_dict: state must be a dict from state_dict(), "
@@ -291,40 +237,29 @@ def _check_field(state: dict[Any, Any], field: str, value: Any) -> None:
 
 
 def is_bytes(held: Any) -> bool:
-    """Whether it has the form of an exact state."""
+    """Return whether it has the form of an exact state."""
     return isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1
 
 
-def _check_exact(seeder: Resumable, exact: dict[str, Any], sinks: dict[str, Any]) -> None:
-    three = [exact[name] for name in _ALWAYS if name in exact]
-    names: Iterable[str] = exact
-    if len(three) == len(_ALWAYS) and seeder._process.takes(
-        three
-    ):  # in one call; what is wrong is said below
-        names = [name for name in exact if name not in _ALWAYS]
-    for name in names:
-        where = f"state[{f'{RNG}{seeder.rank}.{name}'!r}]"
-        if name not in sinks and name.startswith("torch."):
-            raise _refuse(f"{where} {_absent(name)}", sorted(sinks))
-        if name not in sinks:
+def _check_exact(rank: int, exact: dict[str, Any], adapters: dict[str, GeneratorAdapter]) -> None:
+    for name, held in exact.items():
+        where = f"state[{f'{RNG}{rank}.{name}'!r}]"
+        if name not in adapters and name.startswith("torch."):
+            raise _refuse(f"{where} {_absent(name)}", sorted(adapters))
+        if name not in adapters:
             raise _refuse(
-                f"{where} belongs to a generator that must be registered first", sorted(sinks)
+                f"{where} belongs to a generator that must be registered first", sorted(adapters)
             )
-        held = exact[name]
         if not is_bytes(held):
             raise _refuse(f"{where} must be a 1-D uint8 tensor", held)
-        sink = sinks[name]
         try:
-            if isinstance(sink, Bulk):
-                sink.split_states(held)
-            else:
-                sink.check(held)
+            adapters[name].check_state(held)
         except ValueError as error:
             raise ValueError(f"fastseed.load_state_dict: {where} is damaged: {error}") from error
 
 
 def _absent(name: str) -> str:
-    """Why there is no generator of an accelerator."""
+    """Return why this process has no generator of an accelerator."""
     module = getattr(torch, name.removeprefix("torch."), None)
     there = getattr(module, "is_available", lambda: False)()
     return (

@@ -21,21 +21,19 @@ import torch
 from .._backend import derive_ops, native
 from ..derivation import streams
 from ..derivation.streams import Stream
-from ..generators.accelerator import AcceleratorSink
-from ..generators.adapters import LOW64, TorchSink
+from ..generators.accelerator import AcceleratorGenerators
+from ..generators.adapter import LOW64
+from ..generators.torch_rng import TorchGenerator
 
 logger = logging.getLogger("fastseed")
 
 CPU = "torch.cpu"
 
 
-def _copy_in_python(source: torch.Generator, target: torch.Generator) -> None:
+def _copy(source: torch.Generator, target: torch.Generator) -> None:
     target.set_state(source.get_state())
 
 
-_copy: Callable[[torch.Generator, torch.Generator], None] = getattr(
-    native.generators, "copy_state", _copy_in_python
-)
 _default = torch.default_generator
 _spare: list[torch.Generator] = []  # a new one is seeded first, which costs more than a copy
 
@@ -53,7 +51,7 @@ class State:
         self.borrowed = borrowed  # another rank's: for a stream that all share, and no other
 
     @classmethod
-    def now(cls, accelerators: list[AcceleratorSink]) -> State:
+    def now(cls, accelerators: list[AcceleratorGenerators]) -> State:
         """A copy of it."""
         cpu = _spare.pop() if _spare else torch.Generator()
         _copy(_default, cpu)
@@ -65,7 +63,7 @@ class State:
         _copy(self.cpu, cpu)
         return State(cpu, list(self.devices))
 
-    def put(self, accelerators: list[AcceleratorSink]) -> None:
+    def put(self, accelerators: list[AcceleratorGenerators]) -> None:
         """Make torch's default generators so."""
         _copy(self.cpu, _default)
         for accelerator, held in zip(accelerators, self.devices, strict=True):
@@ -76,18 +74,18 @@ class State:
         _spare.append(self.cpu)
 
 
-def _read(accelerator: AcceleratorSink) -> Held:
+def _read(accelerator: AcceleratorGenerators) -> Held:
     if accelerator.ready():
         return [generator.get_state() for generator in accelerator.generators()]
     return accelerator._waiting
 
 
-def _write(accelerator: AcceleratorSink, held: Held) -> None:
+def _write(accelerator: AcceleratorGenerators, held: Held) -> None:
     if isinstance(held, list):
         for generator, state in zip(accelerator.generators(), held, strict=True):
             generator.set_state(state)
     elif held is not None:  # now, where it was initialised meanwhile; else when it is
-        accelerator.reseed_members(held)
+        accelerator.reseed(held)
     elif not accelerator.ready():
         accelerator._waiting = None
 
@@ -95,7 +93,7 @@ def _write(accelerator: AcceleratorSink, held: Held) -> None:
 class NamedStream:
     """A stream of ``fork``: where it goes on, in this scope."""
 
-    def __init__(self, name: str, place: int, accelerators: list[AcceleratorSink]) -> None:
+    def __init__(self, name: str, place: int, accelerators: list[AcceleratorGenerators]) -> None:
         self.name, self.place = name, place
         self.accelerators = accelerators
         self.held: State | None = None  # None: at its beginning
@@ -110,18 +108,18 @@ class NamedStream:
         """Set torch's default generators to the beginning of the stream, or of a numbered one."""
         own = self._on(CPU, scope, number).key()
         if native.generators is None:
-            TorchSink().reseed(own)
+            TorchGenerator().seed(own)
         else:
             native.generators.reseed(_default, own & LOW64, own >> 64)
         for accelerator in self.accelerators:
-            accelerator.reseed_members(self._on(accelerator.name, scope, number))
+            accelerator.reseed(self._on(accelerator.name, scope, number))
 
     def begin_missing(self, scope: Callable[[], derive_ops.Scope], state: State) -> None:
         """Devices that were not there where the state was saved."""
         for i, held in enumerate(state.devices):
             if held is None:
                 accelerator = self.accelerators[i]
-                accelerator.reseed_members(self._on(accelerator.name, scope()))
+                accelerator.reseed(self._on(accelerator.name, scope()))
 
     def replica(self, held: State | None) -> NamedStream:
         """The same stream for a recomputation, which starts at ``held``."""
@@ -196,7 +194,7 @@ def enter(stream: NamedStream, number: int, scope: Callable[[], derive_ops.Scope
         return frame
 
 
-def leave(frame: Frame, accelerators: list[AcceleratorSink]) -> None:
+def leave(frame: Frame, accelerators: list[AcceleratorGenerators]) -> None:
     """Switch back, and keep where the stream got to."""
     with _lock:
         at = next((i for i in reversed(range(len(_frames))) if _frames[i] is frame), None)

@@ -71,8 +71,8 @@ def test_derive_anywhere_in_the_index(function, start, worker, n):
 def test_derive_row_is_the_key_of_its_index():
     s = seeder(42, rank=3, world_size=8)
     at = {"task": 1, "epoch": 7, "step": 9, "worker": 2}
-    keys = s.derive_keys(20, name="x", start=1000, **at)
-    seeds = s.derive_seeds(20, name="x", start=1000, **at)
+    keys = s.derive_keys("x", 20, start=1000, **at)
+    seeds = s.derive_seeds("x", 20, start=1000, **at)
     for i in range(20):
         lo, hi = keys[i].tolist()
         assert lo | hi << 64 == s.derive_key("x", index=1000 + i, **at)
@@ -315,8 +315,8 @@ def test_large_outputs_at_any_address(offset):
     buffer = bytearray(8 * n + 64)
     out = torch.frombuffer(buffer, dtype=torch.uint64, offset=offset, count=n)
     s = fastseed.Seeder(42, rank=0, world_size=1)
-    s.derive_seeds(n, name="a", task=1, out=out)
-    expected = s.derive_seeds(n, name="a", task=1).numpy().tobytes()
+    s.derive_seeds("a", n, task=1, out=out)
+    expected = s.derive_seeds("a", n, task=1).numpy().tobytes()
     assert bytes(buffer[offset : offset + 8 * n]) == expected
     assert not any(buffer[:offset]) and not any(buffer[offset + 8 * n :])
 
@@ -324,9 +324,9 @@ def test_large_outputs_at_any_address(offset):
 def test_default_device_is_not_in_the_way():
     s = fastseed.Seeder(42, rank=0, world_size=1)
     with torch.device("meta"):
-        keys = s.derive_keys(3, name="a", task=1)
+        keys = s.derive_keys("a", 3, task=1)
     assert keys.device.type == "cpu"
-    assert torch.equal(keys, s.derive_keys(3, name="a", task=1))
+    assert torch.equal(keys, s.derive_keys("a", 3, task=1))
 
 
 def test_seeds_are_right_in_a_compiled_region_for_every_epoch():
@@ -334,10 +334,10 @@ def test_seeds_are_right_in_a_compiled_region_for_every_epoch():
 
     @torch.compile(backend="eager")
     def seeds(epoch):
-        return s.derive_seeds(4, name="a", task=1, epoch=epoch)
+        return s.derive_seeds("a", 4, task=1, epoch=epoch)
 
     for epoch in range(4):
-        assert torch.equal(seeds(epoch), s.derive_seeds(4, name="a", task=1, epoch=epoch))
+        assert torch.equal(seeds(epoch), s.derive_seeds("a", 4, task=1, epoch=epoch))
 
 
 def test_export_is_refused():

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from benchmarks import report, runner
+from benchmarks.baselines import random123
 from benchmarks.case import Case, Contest, Side, Unavailable, WrongAnswer, expect
 from benchmarks.cases import all_cases, pool, reseed, seeds
-from benchmarks.peers import random123
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,12 +45,12 @@ def test_command_quick_run_writes_all_fields(tmp_path: Path) -> None:
     assert str(ROOT) not in out.read_text() and sys.prefix not in out.read_text()
     rows = {(row["name"], row["against"]): row for row in result["cases"]}
     row = rows["reseed/cpu/3-generators", f"fwr13y, {reseed.SHALLOW} frames deep"]
-    assert row["status"] == "ok" and row["bar"] == 30 and row["frames"] == reseed.SHALLOW
-    assert row["held"] is (row["ratio"] >= 30) and "other_load" in row
-    for side in (row["ours"], row["peer"]):
+    assert row["status"] == "ok" and row["target"] == 20 and row["frames"] == reseed.SHALLOW
+    assert row["met"] is (row["ratio"] >= 20) and "other_load" in row
+    for side in (row["fastseed"], row["baseline"]):
         assert side["median_s"] > 0 and side["iqr_s"] >= 0
         assert len(side["rounds_s"]) == runner.QUICK.rounds
-    assert row["ratio"] == pytest.approx(row["peer"]["median_s"] / row["ours"]["median_s"])
+    assert row["ratio"] == pytest.approx(row["baseline"]["median_s"] / row["fastseed"]["median_s"])
     low, high = row["ratio_range"]
     assert low <= high
 
@@ -70,21 +70,21 @@ def test_cases_have_names_of_their_own() -> None:
 # ---------------------------------------------------------------------------- wrong answers
 
 
-def contest(answer: int, peers: tuple[Side, ...] = ()) -> Contest:
+def contest(answer: int, baselines: tuple[Side, ...] = ()) -> Contest:
     def check(made: Contest) -> None:
-        expect(made.ours.run() == 2, "one and one")
+        expect(made.fastseed.run() == 2, "one and one")
 
-    ours = Side("ours", "answer + 0", {"answer": answer})
-    return Contest(ours, peers or (Side("theirs", "1 + 1", {}),), check)
+    side = Side("fastseed", "answer + 0", {"answer": answer})
+    return Contest(side, baselines or (Side("baseline", "1 + 1", {}),), check)
 
 
 def test_run_case_right_answer_is_timed() -> None:
-    row = runner.run_case(Case("add/cpu/1", "theirs", None, lambda: contest(2)), runner.QUICK)
-    assert row["status"] == "ok" and row["held"] is None and row["ratio"] > 0
+    row = runner.run_case(Case("add/cpu/1", "baseline", None, lambda: contest(2)), runner.QUICK)
+    assert row["status"] == "ok" and row["met"] is None and row["ratio"] > 0
 
 
 def test_run_case_wrong_answer_is_not_timed() -> None:
-    row = runner.run_case(Case("add/cpu/1", "theirs", 2, lambda: contest(3)), runner.QUICK)
+    row = runner.run_case(Case("add/cpu/1", "baseline", 2, lambda: contest(3)), runner.QUICK)
     assert row["status"] == "wrong" and row["reason"] == "one and one"
     assert "ratio" not in row
 
@@ -93,18 +93,18 @@ def test_command_wrong_answer_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> 
     from benchmarks import __main__ as command
 
     for answer, code in ((2, 0), (3, 1)):
-        case = Case("add/cpu/1", "theirs", 1e9, lambda answer=answer: contest(answer))
+        case = Case("add/cpu/1", "baseline", 1e9, lambda answer=answer: contest(answer))
         monkeypatch.setattr(command, "all_cases", lambda case=case: [case])
-        assert command.main(["--quick"]) == code  # a bar that is not held changes nothing
+        assert command.main(["--quick"]) == code  # a target that is not met changes nothing
 
 
 def test_run_case_unavailable_shows_why() -> None:
     def build() -> Contest:
-        raise Unavailable("the peer is not installed")
+        raise Unavailable("the baseline is not installed")
 
-    row = runner.run_case(Case("add/cpu/1", "theirs", 2, build), runner.QUICK)
+    row = runner.run_case(Case("add/cpu/1", "baseline", 2, build), runner.QUICK)
     assert row["status"] == "unavailable"
-    assert "unavailable: the peer is not installed" in report.row_cells(row)
+    assert "unavailable: the baseline is not installed" in report.row_cells(row)
 
 
 def test_random123_without_a_compiler_is_unavailable(
@@ -174,8 +174,6 @@ WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
     "numpy-gauss": (reseed.against_by_hand, "reseed", then(np.random.standard_normal)),
     "torch": (reseed.against_by_hand, "reseed", then(lambda: torch.rand(1))),
     "seed": (seeds.one_seed, "seed", one_bit_off),
-    "stream_key": (seeds.one_key_raw, "stream_key", one_bit_off),
-    "seed_native": (seeds.one_seed_native, "seed", one_bit_off),
     "numpy-sfc64": (lambda: seeds.against_numpy("SFC64", 999), "derive_seeds", one_bit_off),
     "fresh": (lambda: seeds.fresh_against_numpy("SFC64", 1), "derive_seeds", one_bit_off),
     "random123": (lambda: seeds.against_random123(999), "derive_seeds", one_bit_off),
@@ -186,15 +184,15 @@ WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_check_accepts_ours_and_refuses_a_wrong_one(name: str) -> None:
+def test_check_accepts_fastseed_and_refuses_a_wrong_one(name: str) -> None:
     build, callee, spoil = WRONG[name]
     try:
         made = build()
     except Unavailable as reason:
         pytest.skip(str(reason))
     made.check(made)
-    names = {**made.ours.names, callee: spoil(made.ours.names[callee])}
-    spoilt = dataclasses.replace(made, ours=dataclasses.replace(made.ours, names=names))
+    names = {**made.fastseed.names, callee: spoil(made.fastseed.names[callee])}
+    spoilt = dataclasses.replace(made, fastseed=dataclasses.replace(made.fastseed, names=names))
     with pytest.raises(WrongAnswer):
         made.check(spoilt)
 
@@ -216,9 +214,9 @@ def test_measure_refuses_a_depth_that_it_cannot_reach() -> None:
 
 
 def test_contend_takes_the_fastest_peer() -> None:
-    peers = (Side("slow", "sum(range(10**5))", {}), Side("fast", "1 + 1", {}))
-    row = runner.contend(contest(2, peers), runner.QUICK)
-    assert row["peer"]["label"] == "fast"
+    baselines = (Side("slow", "sum(range(10**5))", {}), Side("fast", "1 + 1", {}))
+    row = runner.contend(contest(2, baselines), runner.QUICK)
+    assert row["baseline"]["label"] == "fast"
 
 
 # ---------------------------------------------------------------------------- the report
@@ -226,13 +224,13 @@ def test_contend_takes_the_fastest_peer() -> None:
 
 def made_up_result() -> dict[str, Any]:
     side = {"median_s": 2e-6}
-    bars = [(2, True, 3.0), (50, False, 12.0), (None, None, 0.1)]
+    targets = [(2, True, 3.0), (50, False, 12.0), (None, None, 0.1)]
     rows = [
-        {"name": f"op/cpu/{i}", "against": "peer", "bar": bar, "status": "ok", "held": held,
-         "ours": side, "peer": side, "ratio": ratio, "ratio_range": [ratio, ratio]}
-        for i, (bar, held, ratio) in enumerate(bars)
+        {"name": f"op/cpu/{i}", "against": "baseline", "target": target, "status": "ok", "met": met,
+         "fastseed": side, "baseline": side, "ratio": ratio, "ratio_range": [ratio, ratio]}
+        for i, (target, met, ratio) in enumerate(targets)
     ]  # fmt: skip
-    rows.append({"name": "op/cpu/4", "against": "other", "bar": 2, "status": "unavailable",
+    rows.append({"name": "op/cpu/4", "against": "other", "target": 2, "status": "unavailable",
                  "reason": "not installed"})  # fmt: skip
     machine = {
         "cpu": "a CPU", "cores": 2, "simd": "avx2", "compiler": "g++ 12", "date": "2026-01-01",

@@ -1,4 +1,4 @@
-"""The cases of draws: right answers pass, ours off by one bit or a peer that is no draw do not."""
+"""Random number cases: right answers pass; one wrong bit or a constant baseline does not."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from benchmarks import laws
+from benchmarks.baselines import jax_draws, one_stream, stream_each
 from benchmarks.case import Contest, Unavailable, WrongAnswer
 from benchmarks.cases import draws
-from benchmarks.peers import jax_draws, one_stream, stream_each
 
 FAIR = torch.rand(5000, generator=torch.Generator().manual_seed(0))
 WORDS = {4: torch.int32, 8: torch.int64}
@@ -85,12 +85,12 @@ def build(name: str) -> Contest:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_check_accepts_ours_and_refuses_one_bit(name: str) -> None:
+def test_check_accepts_fastseed_and_refuses_one_bit(name: str) -> None:
     made = build(name)
     made.check(made)
     _, callee, spoil = CASES[name]
-    names = {**made.ours.names, callee: spoil(made.ours.names[callee])}
-    spoilt = dataclasses.replace(made, ours=dataclasses.replace(made.ours, names=names))
+    names = {**made.fastseed.names, callee: spoil(made.fastseed.names[callee])}
+    spoilt = dataclasses.replace(made, fastseed=dataclasses.replace(made.fastseed, names=names))
     with pytest.raises(WrongAnswer):
         made.check(spoilt)
 
@@ -98,9 +98,9 @@ def test_check_accepts_ours_and_refuses_one_bit(name: str) -> None:
 @pytest.mark.parametrize("name", ["rand", "normal_"])
 def test_check_refuses_a_peer_that_writes_nothing(name: str) -> None:
     made = build(name)
-    idle = tuple(dataclasses.replace(peer, statement="pass") for peer in made.peers)
+    idle = tuple(dataclasses.replace(baseline, statement="pass") for baseline in made.baselines)
     with pytest.raises(WrongAnswer, match="values in"):
-        made.check(dataclasses.replace(made, peers=idle))
+        made.check(dataclasses.replace(made, baselines=idle))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_check_refuses_a_peer_that_writes_nothing(name: str) -> None:
 )
 def test_expect_peer_refuses_what_is_no_uniform_draw(values, message) -> None:
     with pytest.raises(WrongAnswer, match=message):
-        laws.expect_peer(laws.UNIFORM, values, (5000,), "peer")
+        laws.expect_peer(laws.UNIFORM, values, (5000,), "baseline")
 
 
 def test_jax_that_is_missing_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_a_reseed_that_undoes_exact_states_says_so(caplog):
         fastseed.load_state_dict(loaded)
         caplog.clear()
         fastseed.reseed(1, 7)
-        assert warned == ("load_state_dict put back there are gone" in caplog.text)
+        assert warned == ("load_state_dict restored there are overwritten" in caplog.text)
     fastseed.init(42)
     fastseed.reseed(1, 7)
     fastseed.load_state_dict(state)
@@ -126,7 +126,7 @@ def test_coordinates_alone_resume_at_the_beginning_of_the_scope(job):
     scramble()
     fastseed.load_state_dict(state)
     assert draws(job) == expected
-    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 8, 0)
+    assert tuple(fastseed.derivation.context.seeder.scope) == (1, 8, 0)
 
 
 def test_state_before_the_first_reseed():
@@ -138,7 +138,7 @@ def test_state_before_the_first_reseed():
     fastseed.init(43)
     fastseed.load_state_dict(state)
     assert snapshot() == before
-    assert fastseed.get_master_seed() == 42 and fastseed.seeder.api._seeder.scope is None
+    assert fastseed.get_master_seed() == 42 and fastseed.derivation.context.seeder.scope is None
     exact = fastseed.state_dict(rng=True)
     random.random(), np.random.random(), torch.rand(1)
     fastseed.load_state_dict(exact)
@@ -170,7 +170,7 @@ def test_on_another_rank_the_scope_begins_anew(job, caplog):
     with caplog.at_level(logging.WARNING, logger="fastseed"):
         fastseed.load_state_dict(state)
     assert snapshot() == expected
-    assert fastseed.seeder.api._seeder.rank == 4
+    assert fastseed.derivation.context.seeder.rank == 4
     (said,) = (record.getMessage() for record in caplog.records)
     assert "other ranks' and this is rank 4" in said
 
@@ -183,7 +183,7 @@ def test_another_world_size_is_fine(job):
         fastseed.register_generator(generator, name=name)
     fastseed.load_state_dict(state)
     assert snapshot() == at_that_point
-    assert fastseed.seeder.api._seeder.world_size == 4
+    assert fastseed.derivation.context.seeder.world_size == 4
 
 
 def test_generators_without_a_state_begin_the_scope(job, caplog):
@@ -195,7 +195,7 @@ def test_generators_without_a_state_begin_the_scope(job, caplog):
         fastseed.load_state_dict(state)
     assert holds_key(added, fastseed.derive_key("added", task=1, epoch=7, step=9))
     assert seen == [
-        reference_narrow_seed("callable", epoch=7, step=9, rank=fastseed.seeder.api._seeder.rank)
+        reference_narrow_seed("callable", epoch=7, step=9, rank=fastseed.derivation.context.seeder.rank)
     ]
     assert any("added" in record.getMessage() for record in caplog.records)
 
@@ -262,11 +262,11 @@ def test_a_failing_callable_does_not_keep_others_from_their_states(job):
         fastseed.load_state_dict(state)
     assert list(caught.value.failures) == ["bad"]
     assert draws(job) == expected
-    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 7, 9)
+    assert tuple(fastseed.derivation.context.seeder.scope) == (1, 7, 9)
 
 
 def test_a_state_of_several_ranks_gives_each_its_own(job):
-    """What a distributed checkpoint makes of them: the union of all keys."""
+    """The union of all keys, as a distributed checkpoint forms it."""
     both = {}
     expected = {}
     for rank in (3, 4):
@@ -288,10 +288,10 @@ def test_keys_are_the_same_before_the_first_reseed(job):
     fresh = fastseed.state_dict()
     assert set(fresh) == set(state) and fresh["reseeded"] == 0
     fastseed.load_state_dict({k: state[k] for k in fresh})
-    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 7, 9)
+    assert tuple(fastseed.derivation.context.seeder.scope) == (1, 7, 9)
     before = snapshot()
     fastseed.load_state_dict(fresh)
-    assert fastseed.seeder.api._seeder.scope is None and snapshot() == before
+    assert fastseed.derivation.context.seeder.scope is None and snapshot() == before
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

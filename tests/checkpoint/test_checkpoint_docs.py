@@ -25,7 +25,7 @@ def test_programs_run(tmp_path, monkeypatch):
         before = snapshot()
         exec(program, names)  # each saves and loads: nothing has moved
         assert snapshot() == before
-    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 7, 0)
+    assert tuple(fastseed.derivation.context.seeder.scope) == (1, 7, 0)
     made = {"rng.fastseed", "all.pt", "all.safetensors", "sharded"}
     assert {path.name for path in tmp_path.iterdir()} == made
 

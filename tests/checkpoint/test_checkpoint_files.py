@@ -61,7 +61,7 @@ def test_before_the_first_reseed(path):
     checkpoint.save(path)
     scramble()
     checkpoint.load(path)
-    assert snapshot() == before and fastseed.seeder.api._seeder.scope is None
+    assert snapshot() == before and fastseed.derivation.context.seeder.scope is None
 
 
 def test_a_large_state(path):
@@ -261,7 +261,7 @@ def test_files_of_ranks_under_another_world_size(path, caplog):
         fastseed.init(42, rank=rank, world_size=5)
         caplog.clear()
         checkpoint.load(pattern)
-        assert tuple(fastseed.seeder.api._seeder.scope) == (1, 4, 0)
+        assert tuple(fastseed.derivation.context.seeder.scope) == (1, 4, 0)
         if rank < 3:
             assert snapshot() == states[rank] and not caplog.records
             continue
@@ -290,7 +290,7 @@ def test_files_of_two_saves_are_refused(path):
     assert snapshot() == before
     (path.parent / "0").unlink()  # which may lie on the disk of another machine
     checkpoint.load(pattern)
-    assert tuple(fastseed.seeder.api._seeder.scope) == (1, 2, 0)
+    assert tuple(fastseed.derivation.context.seeder.scope) == (1, 2, 0)
 
 
 def test_one_file_of_several_ranks_needs_a_process_group(path):

@@ -41,13 +41,13 @@ def header_of(data: bytes) -> dict:
 
 def assert_refused(path, data: bytes, reason: str) -> None:
     path.write_bytes(data)
-    before = snapshot(), repr(fastseed.seeder.api._seeder)
+    before = snapshot(), repr(fastseed.derivation.context.seeder)
     with pytest.raises(ValueError) as caught:
         fastseed.checkpoint.load(path)
     text = str(caught.value)
     assert text.startswith("fastseed.") and reason in text, text
     assert text.isprintable()
-    assert (snapshot(), repr(fastseed.seeder.api._seeder)) == before
+    assert (snapshot(), repr(fastseed.derivation.context.seeder)) == before
 
 
 def test_layout_is_the_documented_one():

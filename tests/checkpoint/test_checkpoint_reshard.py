@@ -87,7 +87,7 @@ def test_a_failure_is_raised_on_every_rank(job):
 
 
 def test_missing_ranks_are_named_in_time(tmp_path):
-    """Of two ranks one alone saves; the process group's time-out is much longer."""
+    """One of two ranks saves; the time-out of the process group is much longer."""
     text, files, seconds = run_script("checkpoint_alone.py", tmp_path)
     assert "rank 1 did not call" in text
     assert files == ["store"] and seconds < 30

@@ -15,7 +15,7 @@ LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """For each case, what each of two ranks was told: (exit code, its row)."""
+    """For each case, (exit code, row) of each of two ranks."""
     folder = tmp_path_factory.mktemp("doctor")
     run_python(*LAUNCHER, SCRIPTS / "doctor_ranks.py", folder, OMP_NUM_THREADS="1")
     ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
@@ -24,7 +24,7 @@ def found(tmp_path_factory):
 
 def test_ranks_that_agree(found):
     for code, row in found["agree"]:
-        assert code == 0 and row["status"] == checkup.FINE and row["says"] == "2 ranks agree"
+        assert code == 0 and row["status"] == checkup.FINE and row["detail"] == "2 ranks agree"
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ def test_ranks_that_agree(found):
     [("another epoch", "scope is epoch"), ("no init", "call fastseed.init")],
 )
 def test_ranks_that_do_not_agree(found, case, says):
-    """Both are told, and at once: neither waits for the other."""
+    """Both report it at once: neither waits for the other."""
     assert len(found[case]) == 2
     for code, row in found[case]:
-        assert code == 1 and row["status"] == checkup.WRONG and says in row["says"]
-    assert "rank 1" in found[case][0][1]["says"]
+        assert code == 1 and row["status"] == checkup.WRONG and says in row["detail"]
+    assert "rank 1" in found[case][0][1]["detail"]
 
 
 def test_a_job_of_one_has_no_ranks(tmp_path, capsys):
@@ -46,11 +46,13 @@ def test_a_job_of_one_has_no_ranks(tmp_path, capsys):
     assert "ranks" not in {row["topic"] for row in json.loads(capsys.readouterr().out)["rows"]}
 
 
-def test_a_job_of_several_without_a_process_group_is_told(tmp_path, capsys):
-    """Also one that has ended it."""
+def test_a_job_of_several_without_a_process_group(tmp_path, capsys):
+    """The same as for a job that has closed it."""
     script = tmp_path / "several.py"
     script.write_text("import fastseed\nfastseed.init(42, rank=1, world_size=2)\n")
     cli.main(["doctor", "--json", str(script)])
     rows = json.loads(capsys.readouterr().out)["rows"]
     (row,) = [row for row in rows if row["topic"] == "ranks"]
-    assert row["status"] == checkup.NOTE and row["says"] == "there is no process group to ask"
+    assert (
+        row["status"] == checkup.NOTE and row["detail"] == "not checked: there is no process group"
+    )

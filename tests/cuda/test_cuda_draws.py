@@ -41,7 +41,7 @@ CASES = [(name, dtype) for name, (_, dtypes, _) in DRAWS.items() for dtype in dt
 
 
 def keys_of(n: int) -> torch.Tensor:
-    return fastseed.Seeder(42, rank=0, world_size=1).derive_keys(n, name="draws", task=1)
+    return fastseed.Seeder(42, rank=0, world_size=1).derive_keys("draws", n, task=1)
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
@@ -113,11 +113,11 @@ def test_keys_are_derived_on_the_device():
     where = {"name": "x", "task": 1, "epoch": 7, "start": 2**33 - 5}
     for n in (0, 1, 2, 255, 256, 257, 100_003):
         assert torch.equal(
-            s.derive_keys(n, **where, device="cuda").cpu(), s.derive_keys(n, **where)
+            s.derive_keys(n=n, **where, device="cuda").cpu(), s.derive_keys(n=n, **where)
         )
         memory = torch.zeros(n + 1, dtype=torch.uint64, device="cuda")
-        s.derive_seeds(n, **where, out=memory[1:])
-        assert torch.equal(memory[1:].cpu(), s.derive_seeds(n, **where))
+        s.derive_seeds(n=n, **where, out=memory[1:])
+        assert torch.equal(memory[1:].cpu(), s.derive_seeds(n=n, **where))
         assert memory[0].item() == 0
 
 

@@ -96,7 +96,7 @@ def test_pool_has_the_states_of_the_loop():
         torch.rand(3, device=generator.device, generator=generator)
     fastseed.init(42, rank=3, world_size=8)
     pool.reseed(1, 7)
-    want = fastseed.derive_seeds(len(members), name="many", task=1, epoch=7).tolist()
+    want = fastseed.derive_seeds("many", len(members), task=1, epoch=7).tolist()
     want[0] = want[-1]
     assert [generator.initial_seed() for generator in members] == want
     assert all(g.get_offset() == 0 for g in members if g.device.type == "cuda")

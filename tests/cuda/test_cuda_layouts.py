@@ -174,9 +174,9 @@ def test_derive_keys_writes_in_place_and_allocates_nothing():
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
-    assert s.derive_keys(100_000, name="x", task=1, out=out) is out
+    assert s.derive_keys("x", 100_000, task=1, out=out) is out
     assert torch.cuda.max_memory_allocated() == held
-    assert torch.equal(out.cpu(), s.derive_keys(100_000, name="x", task=1))
+    assert torch.equal(out.cpu(), s.derive_keys("x", 100_000, task=1))
 
 
 # ---------------------------------------------------------------- devices, streams, fills

@@ -275,7 +275,7 @@ def test_bad_ranges(start, stop, what):
 
 
 def test_wrong_moments(monkeypatch):
-    monkeypatch.setattr(fastseed.seeder.api, "_seeder", None)
+    monkeypatch.setattr(fastseed.derivation.context, "seeder", None)
     with pytest.raises(RuntimeError, match=r"fastseed.data.shuffled_index: call fastseed.init"):
         shuffled_index(0, 3, task=1)
     fastseed.init(42, 1, 0, scheme="fwr13y")

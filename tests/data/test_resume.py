@@ -132,8 +132,8 @@ def test_loading_needs_no_init():
     order = flat(batches)
     next(iter(batches))
     state = batches.state_dict()
-    fastseed.seeder.api._seeder = None
-    fastseed.derivation.streams.set_origin(None)
+    fastseed.derivation.context.seeder = None
+    fastseed.derivation.context.set_current(None)
     batches = make(batch=5)
     batches.load_state_dict(state)
     start()

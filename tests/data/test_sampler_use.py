@@ -276,7 +276,7 @@ def test_bad_calls_change_nothing(call, error, message):
 
 
 def test_before_init(monkeypatch):
-    monkeypatch.setattr(fastseed.seeder.api, "_seeder", None)
+    monkeypatch.setattr(fastseed.derivation.context, "seeder", None)
     sampler = ShuffleSampler(10)
     calls = (iter, len, ShuffleSampler.indices, ShuffleSampler.state_dict)
     for call in calls:

@@ -215,7 +215,7 @@ def test_without_any_scope_it_refuses():
     assert isinstance(data[0], int)
     with pytest.raises(RuntimeError, match=r"call its set_epoch\(epoch\) before each iteration"):
         flat(DataLoader(data, **options()))
-    fastseed.seeder.api._seeder = None
+    fastseed.derivation.context.seeder = None
     with pytest.raises(RuntimeError, match=r"per_sample: call fastseed.init\(...\) first"):
         data[0]
     assert snapshot() != before  # by the reseed

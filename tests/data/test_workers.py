@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.support import snapshot
+from helpers.support import Key, snapshot
 from helpers.worker_cases import (
     KINDS,
     TOP,
@@ -53,7 +53,7 @@ def first_of(key, kind):
         "torch": torch.Generator,
         **KINDS,
     }[kind]()
-    fastseed.seeder.registry.sink_for(generator).reseed(key)
+    fastseed.seeder.registry.adapter_for(generator).reseed(Key(key))
     return draw_from(generator)
 
 
@@ -288,7 +288,7 @@ def test_worker_init_fn_needs_a_scope_and_init(monkeypatch):
         worker_init_fn(0)
     with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):
         flat(DataLoader(Draws("python"), worker_init_fn=worker_init_fn, **options()))
-    monkeypatch.setattr(fastseed.seeder.api, "_seeder", None)
+    monkeypatch.setattr(fastseed.derivation.context, "seeder", None)
     with pytest.raises(RuntimeError, match=r"worker_init_fn: call fastseed.init\(...\) first"):
         worker_init_fn(0)
 
@@ -378,8 +378,8 @@ def test_setup_pickles_leave_nothing_of_a_sink():
     assert [e.name for e in twin.entries] == list(made)
     for entry, original in zip(twin.entries, owner.entries, strict=True):
         assert entry.generator is not original.generator
-        entry.sink.reseed(5)
-        original.sink.reseed(5)
+        entry.adapter.reseed(Key(5))
+        original.adapter.reseed(Key(5))
         assert draw_from(entry.generator) == draw_from(original.generator) < TOP
 
 

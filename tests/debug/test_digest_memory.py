@@ -1,4 +1,4 @@
-"""Tensors whose memory is not theirs, or not there."""
+"""Tensors without memory of their own, and hostile ones: an error, never a crash."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
-from fastseed.debug.tree_digest import digest
+from fastseed.debug.tree_digest import compare, digest
 
 
 class Wrapper(torch.Tensor):
-    """As quantised weights are: another tensor inside, and no memory of its own."""
+    """A subclass with another tensor inside and no memory of its own, as for quantised weights."""
 
     @staticmethod
     def __new__(cls, inner):
@@ -41,13 +41,15 @@ def _without_memory(kind):
 @pytest.mark.parametrize(
     "kind", ["freed", "freed, turned", "cut", "cut, turned", "fake", "wrapper"]
 )
-def test_digest_refuses_what_has_no_memory(kind):
-    """Reading it would end the process, or read what lies behind it."""
-    with pytest.raises(TypeError, match=r"must hold tensors with data, got .* at 'w'"):
-        digest({"w": _without_memory(kind)})
+def test_digest_refuses_tensors_without_memory(kind):
+    """Reading it would end the process, or read other memory."""
+    tensor = _without_memory(kind)
+    for call in (digest, lambda tree: compare(tree, {"w": torch.ones(1)})):
+        with pytest.raises(TypeError, match=r"the tensor at 'w' must be one with memory of"):
+            call({"w": tensor})
 
 
-def test_digest_takes_what_lies_at_the_end_of_its_memory():
+def test_digest_of_views_at_the_end_of_memory():
     tensor = torch.arange(12.0).reshape(3, 4)
     for view in (tensor[1:], tensor[2], tensor[:, 3], tensor[2, 3], tensor.t()[2:]):
         assert digest(view) == digest(view.clone())
@@ -56,3 +58,37 @@ def test_digest_takes_what_lies_at_the_end_of_its_memory():
 def test_digest_waits_for_a_collective():
     tensor = torch.arange(100.0)
     assert digest(AsyncCollectiveTensor(tensor)) == digest(tensor)
+
+
+def hostile():
+    """Tensors that an operator might read without checking."""
+    yield torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    yield torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    yield torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
+    yield torch.ones(3, device="meta")
+    sparse = torch.eye(3).to_sparse()
+    sparse._values().untyped_storage().resize_(0)
+    yield sparse
+    freed = torch.ones(4, dtype=torch.complex64)
+    freed.untyped_storage().resize_(0)
+    yield freed.conj()
+    yield torch.nn.Parameter(freed)
+
+
+@pytest.mark.parametrize("index", range(7))
+def test_hostile_tensors_are_refused(index):
+    tensor = list(hostile())[index]
+    for tree in (tensor, {"w": tensor}, [tensor]):
+        with pytest.raises(TypeError, match=r"^fastseed\.debug\.digest: "):
+            digest(tree)
+
+
+def test_tensors_of_function_transforms_are_refused_or_digested():
+    for transform in (torch.vmap, torch.func.grad):
+
+        def inside(x):
+            with pytest.raises(TypeError, match=r"fastseed\.debug\.digest: the tensor at ''"):
+                digest(x)
+            return x.sum()
+
+        transform(inside)(torch.ones(3))

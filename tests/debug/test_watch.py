@@ -1,4 +1,4 @@
-"""A planted bit is found at its step and tensor; runs that are the same are found the same."""
+"""A planted bit is found at its step and tensor; equal runs are reported as equal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
 
 def flip(tensor, element=0, bit=0):
-    """Turn one bit of a tensor round."""
+    """Invert one bit of a tensor."""
     tensor.detach().view(-1).view(torch.int32)[element] ^= 1 << bit
 
 
@@ -145,16 +145,16 @@ def test_other_weights_are_found_before_the_first_step(a, tmp_path):
     found = bisect(a, train(tmp_path, seed=2))
     assert (found.step, found.start) == (-1, True)
     assert names(found)[0] == ("parameter", "one.weight")
-    assert "before the first one" in str(found)
+    assert "before the first recorded one" in str(found)
 
 
-# ---------------------------------------------------------------- runs that are the same
+# ---------------------------------------------------------------- equal runs
 
 
 def test_equal_runs_are_equal(a, tmp_path):
     found = bisect(a, train(tmp_path))
     assert found.equal and found.first is None and found.notes == ()
-    assert str(found) == f"equal in all {STEPS + 1} steps that both have"
+    assert str(found) == f"all {STEPS + 1} common steps are equal"
 
 
 def test_watching_changes_nothing_and_draws_nothing(tmp_path):
@@ -183,7 +183,7 @@ def test_what_only_one_run_has(a, tmp_path):
         pass
     assert bisect(a, tmp_path / "none").notes == (
         f"only a has steps 0 to {STEPS - 1}",
-        "only a watched the optimizer",
+        "only a recorded the optimizer",
     )
     model.extra = nn.Parameter(torch.zeros(2))
     with Watch(model, path=tmp_path / "more"):
@@ -244,7 +244,7 @@ def test_steps_recorded_twice_count_once(tmp_path):
     with Watch(model, path=tmp_path / "b", step=5) as watch:
         assert [watch.record(), watch.record()] == [True, True]
     found = bisect(tmp_path / "a", tmp_path / "b")
-    assert found.equal and "a recorded steps 5 again: the last counts" in found.notes
+    assert found.equal and any("a recorded steps 5 more than once" in n for n in found.notes)
 
 
 def test_following_an_optimizer(a, tmp_path):
@@ -313,7 +313,7 @@ def test_sparse_gradients_and_several_optimizers(tmp_path):
 )
 def test_wrong_arguments(tmp_path, arguments, error, says):
     model = arguments.pop("model", nn.Linear(2, 2))
-    with pytest.raises(error, match=f"fastseed.Watch: {says}"):
+    with pytest.raises(error, match=f"fastseed.debug.Watch: {says}"):
         Watch(model, path=tmp_path / "run", **arguments)
     assert not (tmp_path / "run").exists()
 
@@ -326,14 +326,14 @@ def test_a_recording_is_not_overwritten(tmp_path):
     assert (tmp_path / "rank-0.watch").read_bytes() == before
 
 
-def test_wrong_moments(tmp_path):
+def test_errors_of_a_closed_watch(tmp_path):
     watch = Watch(nn.Linear(2, 2), path=tmp_path)
     with pytest.raises(RuntimeError, match=r"Watch.follow: optimizer must be a torch.optim"):
         watch.follow()
     with pytest.raises(ValueError, match=r"Watch.record: step must be in"):
         watch.record(-1)
     watch.close()
-    with pytest.raises(RuntimeError, match=r"Watch.record: this watch must be open"):
+    with pytest.raises(RuntimeError, match=r"Watch.record: this Watch is closed"):
         watch.record()
 
 
@@ -344,8 +344,8 @@ def test_the_command(a, tmp_path, capsys):
     b = train(tmp_path, after=at(3, lambda m, o: flip(m.two.weight, 5)))
     assert cli.main(["bisect", str(a), str(b)]) == 1
     printed = capsys.readouterr().out
-    assert "the runs part at step 3, rank 0: parameter two.weight" in printed
-    assert "3 of the 7 steps that both have differ" in printed
+    assert "the first difference is at step 3, rank 0: parameter two.weight" in printed
+    assert "3 of the 7 common steps differ" in printed
     assert cli.main(["bisect", str(a), str(b), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["equal"], found["step"], found["differing_steps"]) == (False, 3, 3)
@@ -353,14 +353,14 @@ def test_the_command(a, tmp_path, capsys):
     assert (first["group"], first["name"]) == ("parameter", "two.weight")
     assert first["a"]["shape"] == [3, 7] and first["a"]["digest"] != first["b"]["digest"]
     assert cli.main(["bisect", str(a), str(a)]) == 0
-    assert capsys.readouterr().out == "equal in all 7 steps that both have\n"
+    assert capsys.readouterr().out == "all 7 common steps are equal\n"
 
 
 def test_the_command_with_bad_input(a, tmp_path, capsys):
     (tmp_path / "rank-0.watch").write_text("text")
     for bad in (tmp_path, tmp_path / "nowhere", tmp_path / "rank-0.watch"):
         assert cli.main(["bisect", str(a), str(bad)]) == 2
-        assert "fastseed" in capsys.readouterr().err
+        assert "fastseed.debug.bisect: " in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- ranks

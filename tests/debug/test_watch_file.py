@@ -1,9 +1,10 @@
-"""Files of Watch: what a crash leaves is read, what is damaged is refused."""
+"""Files of Watch: incomplete files are read, damaged files are refused."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import struct
 import subprocess
@@ -51,8 +52,8 @@ def recorded(tmp_path):
     return path, ends
 
 
-def test_the_format_is_what_is_written_down(tmp_path):
-    """Byte by byte, as docs/digest.md says it."""
+def test_the_format_is_the_documented_one(tmp_path):
+    """Byte by byte, as in docs/digest.md."""
     model = nn.Linear(2, 1)
     with Watch(model, path=tmp_path, step=7, every=7, generators=False) as watch:
         watch.record()
@@ -93,35 +94,35 @@ def test_any_prefix_is_read_up_to_its_last_whole_record(recorded, tmp_path):
             found = Recording(cut)
             assert list(found.steps) == list(range(-1, steps - 1))
             assert all(found.values(s) == whole.values(s) for s in found.steps)
-            assert found.cut == (size not in ends)
+            assert found.incomplete == (size not in ends)
         elif size < 16:
             with pytest.raises(ValueError, match="must be a file of fastseed"):
                 Recording(cut)
     cut.write_bytes(data[: ends[1] + 5])
-    assert "b was cut off in its last record" in bisect(path, cut).notes
+    assert "the last record of b is incomplete" in bisect(path, cut).notes
 
 
-def test_any_damaged_byte_is_noticed(recorded, tmp_path):
+def test_any_damaged_byte_is_refused(recorded, tmp_path):
     path, _ = recorded
     data, damaged = path.read_bytes(), tmp_path / "damaged"
     for at in range(len(data)):
         damaged.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
-        with pytest.raises(ValueError, match=r"fastseed.bisect: .* (is damaged at byte|must be a)"):
+        with pytest.raises(ValueError, match=r"debug.bisect: .*(is damaged at byte|must be a)"):
             Recording(damaged)
 
 
-def test_zeros_behind_a_crash_are_no_damage(recorded, tmp_path):
+def test_zeros_after_a_crash_are_accepted(recorded, tmp_path):
     path, ends = recorded
     file = tmp_path / "zeros"
     file.write_bytes(path.read_bytes() + bytes(5000))
     found = Recording(file)
-    assert found.cut and found.end == ends[-1] and len(found.steps) == 4
+    assert found.incomplete and found.end == ends[-1] and len(found.steps) == 4
     file.write_bytes(path.read_bytes() + bytes(500) + b"x")
     with pytest.raises(ValueError, match="damaged"):
         Recording(file)
 
 
-def test_appending_behind_a_crash(recorded):
+def test_appending_after_a_crash(recorded):
     path, ends = recorded
     with open(path, "ab") as file:
         file.write(step_of(3, 1, 2)[:-3])
@@ -129,7 +130,7 @@ def test_appending_behind_a_crash(recorded):
     with Watch(nn.Linear(2, 2), path=path.parent, step=3, append=True) as watch:
         watch.record()
     found = Recording(path)
-    assert list(found.steps) == [-1, 0, 1, 2, 3] and not found.cut
+    assert list(found.steps) == [-1, 0, 1, 2, 3] and not found.incomplete
     assert found.values(3) == found.values(2)._replace()
     assert found.end - ends[-1] == ends[-1] - ends[-2]  # the table is not repeated
 
@@ -163,17 +164,17 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_foreign_files_are_refused(tmp_path, name):
+def test_other_files_are_refused(tmp_path, name):
     path = tmp_path / "rank-0.watch"
     path.write_bytes(BAD[name])
     with pytest.raises(
-        ValueError, match=r"^fastseed.bisect: '.*rank-0.watch' (must be|is damaged)"
+        ValueError, match=r"^fastseed.debug.bisect: (path must be|'.*rank-0.watch' is damaged)"
     ):
         bisect(path, path)
 
 
 def test_good_files_of_the_same_kind_are_taken(tmp_path):
-    """What the bad ones above are bad copies of."""
+    """The bad files above are damaged copies of this one."""
     path = tmp_path / "rank-0.watch"
     path.write_bytes(head() + table() + step_of(0, 1) + step_of(2**62, 2**128 - 1))
     found = Recording(path)
@@ -188,7 +189,7 @@ def test_folders_and_steps_without_anything_in_common(tmp_path):
         (tmp_path / name / "rank-0.watch").write_bytes(head() + table() + step_of(step, 1))
     with pytest.raises(ValueError, match="a and b must have a step in common"):
         bisect(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(ValueError, match=r"must hold files of fastseed.Watch, found none"):
+    with pytest.raises(ValueError, match=r"must hold files of fastseed.debug.Watch, found"):
         bisect(tmp_path, tmp_path / "b")
     with pytest.raises(FileNotFoundError):
         bisect(tmp_path / "c", tmp_path / "b")
@@ -215,28 +216,52 @@ def test_tables_are_written_when_they_change(tmp_path):
     assert [at.table for at in found.steps.values()] == [0, 1, 0, 1, 1]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/full")
-def test_a_full_disk_leaves_whole_records(tmp_path, monkeypatch):
+@pytest.mark.parametrize("how", ["error", "short write"])
+def test_a_full_disk_leaves_whole_records(tmp_path, how):
     path = tmp_path / "rank-0.watch"
     writer = Writer(path, HEADER, append=False)
     entries = (Entry("parameter", "w", "float32", (1,)),)
     writer.step(0, entries, [1], False)
-    import os
+    real = writer._file
 
-    real = os.write
+    class Full:
+        truncate, seek, close = real.truncate, real.seek, real.close
 
-    def full(file, data):
-        if len(data) < 40:
-            raise OSError(28, "No space left on device")
-        return real(file, bytes(data[:10]))
+        def write(self, data):
+            written = real.write(data[:10])
+            if how == "error":
+                raise OSError(28, "No space left on device")
+            return written
 
-    monkeypatch.setattr(os, "write", full)
+    writer._file = Full()
     with pytest.raises(OSError, match="No space left"):
         writer.step(1, entries, [2], False)
-    monkeypatch.setattr(os, "write", real)
+    writer._file = real
     writer.step(2, entries, [3], False)
     writer.close()
     assert list(Recording(path).steps) == [0, 2]
+
+
+def test_other_kinds_of_files_are_refused(tmp_path):
+    """A pipe would wait for a writer; each error names the path."""
+    good = tmp_path / "good"
+    good.mkdir()
+    (good / "rank-0.watch").write_bytes(head() + table() + step_of(0, 1))
+    kinds = {
+        "pipe": os.mkfifo,
+        "folder": os.mkdir,
+        "loop": lambda path: path.symlink_to(path),
+    }
+    for kind, make in kinds.items():
+        run = tmp_path / kind
+        run.mkdir()
+        make(run / "rank-0.watch")
+        for path in (run, run / "rank-0.watch"):
+            with pytest.raises(ValueError, match=r"^fastseed.debug.bisect: .*must (be a reg|hold)"):
+                bisect(path, good)
+    for missing in (tmp_path / "none", tmp_path / "none" / "rank-0.watch"):
+        with pytest.raises(FileNotFoundError, match=r"^fastseed.debug.bisect: '.*' must exist"):
+            bisect(good, missing)
 
 
 ENDLESS = """

@@ -1,4 +1,4 @@
-"""What a schedule sets between a step and the resumed run's beginning is no difference."""
+"""Hyperparameters that a schedule sets before a run is resumed are not a difference."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_laws_seeder_look_ups_agree(job, where, worker, i):
     assert key == reference_key("numpy", 42, *where, 3, worker, i)
     assert job.derive_seed("numpy", **at, index=i) == key & 2**64 - 1
     n = min(3, 2**64 - i)
-    derived = job.derive_keys(n, name="numpy", **at, start=i)
+    derived = job.derive_keys("numpy", n, **at, start=i)
     assert derived[0].tolist() == [key & 2**64 - 1, key >> 64]
-    assert job.derive_seeds(n, name="numpy", **at, start=i).tolist() == derived[:, 0].tolist()
+    assert job.derive_seeds("numpy", n, **at, start=i).tolist() == derived[:, 0].tolist()
     assert job.derive_key("numpy", **at, index=i, rank=fastseed.SHARED) != key

@@ -54,7 +54,7 @@ narrow 42 1 7 0 generator/0 32 0 0 0 833770116
 narrow 42 1 7 0 generator/0 32 1 0 0 1531875414
 narrow 42 1 7 0 generator/0 32 2 0 0 380192622
 narrow 42 1 7 0 generator/0 32 16777215 0 0 2252187533
-""".splitlines()  # noqa: E501, RUF001
+""".splitlines()  # noqa: RUF001
 GOLDEN_ORDER = [5, 0, 7, 2, 6, 9, 3, 8, 1, 4]  # of "shuffle", n = 10, at task 1, epoch 7
 FIRST_RELEASE = (2893, "a4fc7ec63e990222e9166e328a7e04b57094934f25cf8c222d41b62c81e19448")
 
@@ -311,9 +311,9 @@ def _public(s: fastseed.Seeder, row: Row, rank: int | None) -> tuple[int, int]:
     at = {"task": task, "epoch": epoch, "step": step, "rank": rank, "worker": worker}
     key = s.derive_key(name, **at, index=i)
     assert s.derive_seed(name, **at, index=i) == key & TOP64
-    keys = s.derive_keys(1, name=name, **at, start=i)
+    keys = s.derive_keys(name, 1, **at, start=i)
     assert keys.tolist() == [[key & TOP64, key >> 64]]
-    assert s.derive_seeds(1, name=name, **at, start=i).tolist() == [key & TOP64]
+    assert s.derive_seeds(name, 1, **at, start=i).tolist() == [key & TOP64]
     return key & TOP64, key >> 64
 
 
@@ -329,15 +329,14 @@ def test_vectors_seeder():
 def test_vectors_seeder_ranges():
     for row in rows_of("seeds"):
         master, task, epoch, step, name, rank, worker, start, n = row.inputs
-        seeds = seeder(master).derive_seeds(
-            n, name=name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, start=start
-        )
+        at = {"task": task, "epoch": epoch, "step": step, "rank": rank, "worker": worker}
+        seeds = seeder(master).derive_seeds(name, n, start=start, **at)
         assert (hashlib.sha256(seeds.numpy().astype("<u8").tobytes()).hexdigest(),) == row.outputs
 
 
 def test_vectors_module_functions():
     fastseed.init(42, 8, 3)
-    keys = fastseed.derive_keys(8, name="numpy", task=1, epoch=7, worker=1, start=5)
+    keys = fastseed.derive_keys("numpy", 8, task=1, epoch=7, worker=1, start=5)
     assert keys[0].tolist() == [0xF810968FF5BFC049, 0x1349FD8E6623705E]
     assert fastseed.derive_key("torch.cuda", task=1, epoch=7) == 0x9D357DE770F33F19_272F96A925B03F44
     shared = fastseed.derive_seed("torch.cuda", task=1, epoch=7, rank=fastseed.SHARED)

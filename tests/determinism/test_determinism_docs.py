@@ -1,4 +1,4 @@
-"""docs/determinism.md: its programs run, its tables name what there is, its file is read."""
+"""docs/determinism.md: its programs run, and its tables match the code."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import fastseed
+from fastseed._utils import environ
 from fastseed.cli import main
-from fastseed.determinism import config, launch
-from fastseed.determinism import settings as determinism_settings
+from fastseed.determinism import Config, load_config, variables
 from fastseed.determinism.report import STATUSES
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "determinism.md").read_text()
@@ -39,19 +39,20 @@ def test_programs_run(capsys):
         assert f"`{shown}`" in table, name
 
 
-def test_tables_name_what_there_is():
+def test_tables_match_the_code():
     assert all(f"`{status}`" in TEXT for status in STATUSES)
     table = TEXT.partition("| key | range |")[2].partition("\n\n")[0]
     keys = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert keys == [field.name for field in dataclasses.fields(config.Config)]
-    for variable in determinism_settings.VARIABLES:
+    assert keys == [field.name for field in dataclasses.fields(Config)]
+    for variable in variables.VARIABLES:
         assert re.search(rf"^\| `{variable.name}` \| `{variable.wanted}`", TEXT, re.MULTILINE)
 
 
-def test_the_file_is_claras(tmp_path):
+def test_the_file_is_that_of_clara():
     (text,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
-    found = config.parse(json.loads(text))
-    assert found == config.Config(20191015, None, None, 123456, 654321, None, 11111)
+    assert load_config(json.loads(text)) == Config(
+        20191015, None, None, 123456, 654321, None, 11111
+    )
 
 
 def test_the_command_lines_are_understood(monkeypatch, tmp_path):
@@ -64,6 +65,10 @@ def test_the_command_lines_are_understood(monkeypatch, tmp_path):
         assert main([arguments[0], "--dry-run", *arguments[1:]]) == 0
 
 
-def test_all_names_of_our_variables_are_explained():
-    ours = {launch.MASTER_SEED, launch.RUN_DIR, config.VARIABLE, "FASTSEED_DETERMINISTIC"}
-    assert set(re.findall(r"FASTSEED_[A-Z_]+", TEXT)) == ours
+def test_every_variable_has_its_meaning():
+    rows = "".join(f"| `{name}` | {text} |\n" for name, text in environ.MEANINGS.items())
+    assert rows in TEXT
+    root = Path(fastseed.__file__).parents[1]
+    sources = [root / "setup.py", *root.glob("fastseed/**/*.py"), *root.glob("csrc/**/*.cpp")]
+    names = {n for path in sources for n in re.findall(r"FASTSEED_[A-Z_]+", path.read_text())}
+    assert {n for n in names if not n.endswith("_")} == set(environ.MEANINGS)

@@ -1,4 +1,4 @@
-"""deterministic(): what it sets, what it only reports, and the way back."""
+"""fastseed.deterministic: the settings, the report, and restoring them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,24 @@ import torch._inductor.config as inductor
 from helpers.support import run_script
 
 import fastseed
-from fastseed.determinism import settings
-from fastseed.determinism.report import ABSENT, ALREADY, LATE, SEEN, SET, STATUSES, Report, Row
+from fastseed.determinism import variables
+from fastseed.determinism.report import (
+    INFO,
+    SET,
+    STATUSES,
+    TOO_LATE,
+    UNAVAILABLE,
+    UNCHANGED,
+    Report,
+    Row,
+)
 from fastseed.determinism.switches import deterministic, from_environment
 
-VARIABLES = tuple(one.name for one in settings.VARIABLES)
+VARIABLES = tuple(one.name for one in variables.VARIABLES)
 
 
 def everything():
-    """All that the call may touch."""
+    """Return all that the call may change."""
     cuda, backends = torch.backends.cuda, torch.backends
     return {
         "algorithms": torch.are_deterministic_algorithms_enabled(),
@@ -42,23 +51,23 @@ def everything():
 
 
 @pytest.fixture(autouse=True)
-def nothing_gets_out(monkeypatch):
+def unchanged_afterwards(monkeypatch):
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     before = everything()
     yield
     after = everything()
-    # A test's own variables are still there; it looks after them itself.
+    # Variables that a test set itself are still there.
     assert {**after, "environment": before["environment"]} == before
 
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """A torch that has CUDA, which is not initialised yet."""
+    """Make torch look as if it had CUDA, not initialised."""
     state = types.SimpleNamespace(initialised=False, refusal=None)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: state.initialised)
-    monkeypatch.setattr(settings, "cublas_refusal", lambda: state.refusal)
+    monkeypatch.setattr(variables, "cublas_refusal", lambda: state.refusal)
     return state
 
 
@@ -68,7 +77,7 @@ def nccl(monkeypatch):
 
 
 def planted(monkeypatch, name, **attributes):
-    """A module of this name, as if it were imported."""
+    """Put a module of this name into sys.modules."""
     module = types.ModuleType(name)
     module.__spec__ = importlib.machinery.ModuleSpec(name, None)
     vars(module).update(attributes)
@@ -79,7 +88,7 @@ def planted(monkeypatch, name, **attributes):
 # ---------------------------------------------------------------- switches
 
 
-def test_the_switches_are_on_inside_and_back_outside():
+def test_switches_are_set_inside_and_restored_outside():
     before = everything()
     with fastseed.deterministic() as report:
         now = everything()
@@ -89,11 +98,11 @@ def test_the_switches_are_on_inside_and_back_outside():
     assert everything() == before
     row = report["torch.use_deterministic_algorithms"]
     assert row[1:5] == (True, False, True, SET)
-    assert report["torch.backends.cudnn.benchmark"].status == ALREADY
+    assert report["torch.backends.cudnn.benchmark"].status == UNCHANGED
     assert {row.status for row in report.rows} <= set(STATUSES)
 
 
-def test_with_warnings_alone_attention_that_does_not_repeat_is_off():
+def test_warn_only_switches_off_attention_that_does_not_repeat():
     """Flash and memory-efficient attention have a deterministic backward in strict mode only."""
     with deterministic(warn_only=True) as report:
         assert everything()["attention"] == (False, False, True, False)
@@ -104,7 +113,7 @@ def test_with_warnings_alone_attention_that_does_not_repeat_is_off():
             report["scaled_dot_product_attention: flash"]
 
 
-def test_what_torch_does_with_it():
+def test_torch_follows_the_switches():
     index, tensor = torch.tensor([0]), torch.zeros(3)
     tensor.put_(index, torch.ones(1))
     with deterministic():
@@ -117,7 +126,7 @@ def test_what_torch_does_with_it():
         assert not torch.utils.deterministic.fill_uninitialized_memory
 
 
-def test_nested_contexts_go_back_one_by_one():
+def test_nested_contexts_are_restored_in_turn():
     with deterministic(warn_only=True):
         outer = everything()
         with deterministic():
@@ -128,14 +137,14 @@ def test_nested_contexts_go_back_one_by_one():
         assert everything() == outer
 
 
-def test_an_error_inside_comes_out_and_everything_is_back():
+def test_settings_are_restored_after_an_error():
     before = everything()
     with pytest.raises(ZeroDivisionError), deterministic():
         1 / 0  # noqa: B018
     assert everything() == before
 
 
-def test_what_the_body_changes_goes_back_too(monkeypatch, cuda):
+def test_changes_of_the_body_are_restored_too(monkeypatch, cuda):
     before = everything()
     with deterministic():
         torch.use_deterministic_algorithms(False)
@@ -145,20 +154,20 @@ def test_what_the_body_changes_goes_back_too(monkeypatch, cuda):
     assert everything() == before
 
 
-def test_what_was_set_before_is_what_comes_back():
-    """Inductor's switch on its own, which torch's sets along with the algorithms."""
+def test_earlier_settings_are_restored():
+    """Inductor's switch is set here alone; torch's switch sets it too."""
     inductor.deterministic = torch.backends.cudnn.benchmark = True
     try:
         before = everything()
         with deterministic() as report:
-            assert report["torch._inductor.config.deterministic"].status == ALREADY
+            assert report["torch._inductor.config.deterministic"].status == UNCHANGED
             assert report["torch.backends.cudnn.benchmark"][1:5] == (False, True, False, SET)
         assert everything() == before
     finally:
         inductor.deterministic = torch.backends.cudnn.benchmark = False
 
 
-def test_as_a_call_it_stays_until_it_is_put_back():
+def test_a_call_holds_until_restore():
     report = deterministic()
     try:
         assert torch.are_deterministic_algorithms_enabled()
@@ -169,11 +178,11 @@ def test_as_a_call_it_stays_until_it_is_put_back():
     report.restore()  # a second time does nothing
     assert not torch.utils.deterministic.fill_uninitialized_memory
     torch.utils.deterministic.fill_uninitialized_memory = True
-    with pytest.raises(RuntimeError, match=r"fastseed.deterministic: its settings were put back"):
+    with pytest.raises(RuntimeError, match=r"fastseed.deterministic: call it again"):
         report.__enter__()
 
 
-def test_flags_that_are_frozen_are_an_error_and_nothing_changes(monkeypatch):
+def test_frozen_flags_are_an_error_and_nothing_changes(monkeypatch):
     module = torch.backends.flags_frozen.__globals__  # what disable_global_flags() changes for good
     monkeypatch.setitem(module, "__allow_nonbracketed_mutation_flag", False)
     before = everything()
@@ -182,12 +191,12 @@ def test_flags_that_are_frozen_are_an_error_and_nothing_changes(monkeypatch):
     assert everything() == before
 
 
-def test_flags_that_freeze_inside_keep_nothing_else_from_going_back(monkeypatch):
+def test_flags_frozen_inside_do_not_keep_the_rest_from_being_restored(monkeypatch):
     module = torch.backends.flags_frozen.__globals__
     before = everything()
-    with pytest.raises(RuntimeError, match="flags"), deterministic():
-        monkeypatch.setitem(module, "__allow_nonbracketed_mutation_flag", False)
-    monkeypatch.undo()
+    patched, frozen = monkeypatch.context(), pytest.raises(RuntimeError, match="flags")
+    with patched as patch, frozen, deterministic():
+        patch.setitem(module, "__allow_nonbracketed_mutation_flag", False)
     for backend in (torch.backends.cudnn, torch.backends.mkldnn):  # what was frozen
         assert backend.deterministic
         backend.deterministic = False
@@ -210,7 +219,7 @@ def test_wrong_arguments_change_nothing(arguments, error, message):
 # ---------------------------------------------------------------- variables
 
 
-def test_variables_in_time_are_set_and_taken_away_again(cuda, nccl, monkeypatch):
+def test_variables_are_set_and_removed_again(cuda, nccl, monkeypatch):
     for module in ("horovod", "transformer_engine", "flash_attn"):
         planted(monkeypatch, module)
     with deterministic() as report:
@@ -224,64 +233,62 @@ def test_variables_in_time_are_set_and_taken_away_again(cuda, nccl, monkeypatch)
         assert all(report[name].status == SET for name in VARIABLES)
 
 
-def test_what_this_installation_has_not_is_said_and_not_set(monkeypatch):
+def test_unavailable_libraries_are_reported_and_their_variables_not_set(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
     for module in ("horovod", "transformer_engine", "flash_attn"):
         monkeypatch.setitem(sys.modules, module, None)
     with deterministic() as report:
         assert not set(VARIABLES) & set(os.environ)
-        assert all(report[name].status == ABSENT for name in VARIABLES)
+        assert all(report[name].status == UNAVAILABLE for name in VARIABLES)
     assert report["CUBLAS_WORKSPACE_CONFIG"].why == "this torch has no CUDA"
     assert report["HOROVOD_FUSION_THRESHOLD"].why == "horovod is not installed"
 
 
 @pytest.mark.parametrize("value", [None, "", ":4096:2"])
-def test_cublas_that_has_looked_is_too_late_and_the_variable_left_alone(
-    cuda, monkeypatch, caplog, value
-):
-    cuda.initialised, cuda.refusal = True, "torch called cuBLAS before, and looks once"
+def test_cublas_that_has_read_its_variable_is_too_late(cuda, monkeypatch, caplog, value):
+    cuda.initialised, cuda.refusal = True, "torch has called cuBLAS before"
     if value is not None:
         monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value)
     with deterministic() as report:
         assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == value
     row = report["CUBLAS_WORKSPACE_CONFIG"]
-    assert (row.before, row.now, row.status) == (value, value, LATE) and not report.ok
+    assert (row.before, row.now, row.status) == (value, value, TOO_LATE) and not report.ok
     assert row in report.late and "fastseed run --deterministic" in row.why
-    assert "CUBLAS_WORKSPACE_CONFIG is too late: torch called cuBLAS before" in caplog.text
+    assert "CUBLAS_WORKSPACE_CONFIG is too late: torch has called cuBLAS before" in caplog.text
 
 
-def test_a_good_value_that_came_after_cublas_is_too_late_all_the_same(cuda, monkeypatch):
-    cuda.initialised, cuda.refusal = True, "torch called cuBLAS before, and looks once"
+def test_a_good_value_set_after_cublas_is_too_late(cuda, monkeypatch):
+    cuda.initialised, cuda.refusal = True, "torch has called cuBLAS before"
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with deterministic() as report:
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-    assert report["CUBLAS_WORKSPACE_CONFIG"].status == LATE
+    assert report["CUBLAS_WORKSPACE_CONFIG"].status == TOO_LATE
 
 
-def test_cublas_that_has_not_looked_yet_is_in_time_even_with_cuda_up(cuda, monkeypatch):
+def test_cublas_that_has_not_read_its_variable_is_in_time(cuda, monkeypatch):
     cuda.initialised = True
     with deterministic() as report:
         assert report["CUBLAS_WORKSPACE_CONFIG"].status == SET
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     with deterministic() as report:
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
-        assert report["CUBLAS_WORKSPACE_CONFIG"].status == ALREADY
+        assert report["CUBLAS_WORKSPACE_CONFIG"].status == UNCHANGED
 
 
 @pytest.mark.parametrize(
-    "error, said",
+    "error, expected",
     [
         (None, None),
-        ("… you must set CUBLAS_WORKSPACE_CONFIG=:4096:8", "torch called cuBLAS before"),
-        ("CUDA error: out of memory\nCompile with", "torch cannot be asked: CUDA error: out of me"),
+        ("… you must set CUBLAS_WORKSPACE_CONFIG=:4096:8", "torch has called cuBLAS before"),
+        ("CUDA error: out of memory\nCompile with", "a test product failed: CUDA error: out of me"),
     ],
 )
-def test_torch_is_asked_in_strict_mode_and_its_mode_put_back(monkeypatch, error, said):
-    asked = []
+def test_cublas_is_tested_in_strict_mode_and_the_mode_restored(monkeypatch, error, expected):
+    modes = []
 
     def mm(a, b):
-        asked.append(torch.are_deterministic_algorithms_enabled())
+        modes.append(torch.are_deterministic_algorithms_enabled())
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
         if error is not None:
             raise RuntimeError(error)
@@ -290,31 +297,31 @@ def test_torch_is_asked_in_strict_mode_and_its_mode_put_back(monkeypatch, error,
     monkeypatch.setattr(torch, "mm", mm)
     monkeypatch.setattr(torch, "ones", lambda *sizes, device: ones(*sizes))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    found = settings.cublas_refusal()
-    assert asked == [True]
-    assert found is None if said is None else said in found
+    found = variables.cublas_refusal()
+    assert modes == [True]
+    assert found is None if expected is None else expected in found
     assert not torch.are_deterministic_algorithms_enabled()
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert "captured" in settings.cublas_refusal() and len(asked) == 1
+    assert "captured" in variables.cublas_refusal() and len(modes) == 1
 
 
 @pytest.mark.parametrize(
     "value, status",
     [
-        *(("Ring", ALREADY), ("^NVLS", ALREADY), ("ring,CollnetChain", ALREADY)),
+        *(("Ring", UNCHANGED), ("^NVLS", UNCHANGED), ("ring,CollnetChain", UNCHANGED)),
         *(("Tree", SET), ("NVLS", SET), ("Ring,Tree", SET), ("", SET)),
     ],
 )
-def test_a_choice_of_nccl_that_repeats_is_kept(nccl, monkeypatch, value, status):
+def test_an_nccl_algorithm_that_repeats_is_kept(nccl, monkeypatch, value, status):
     monkeypatch.setenv("NCCL_ALGO", value)
     with deterministic() as report:
         assert report["NCCL_ALGO"].status == status
-        assert os.environ["NCCL_ALGO"] == (value if status == ALREADY else "Ring")
+        assert os.environ["NCCL_ALGO"] == (value if status == UNCHANGED else "Ring")
     assert os.environ["NCCL_ALGO"] == value
 
 
-@pytest.mark.parametrize("backends, status", [("cpu:gloo,cuda:nccl", LATE), ("cpu:gloo", SET)])
-def test_nccl_that_has_a_group_is_too_late(nccl, monkeypatch, backends, status):
+@pytest.mark.parametrize("backends, status", [("cpu:gloo,cuda:nccl", TOO_LATE), ("cpu:gloo", SET)])
+def test_nccl_with_a_process_group_is_too_late(nccl, monkeypatch, backends, status):
     distributed = torch.distributed
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed.distributed_c10d._world, "_pg_map", None, raising=False)
@@ -326,8 +333,8 @@ def test_nccl_that_has_a_group_is_too_late(nccl, monkeypatch, backends, status):
         assert ("NCCL_ALGO" in os.environ) is (status == SET)
 
 
-@pytest.mark.parametrize("initialised, status", [(True, LATE), (False, SET)])
-def test_horovod_that_runs_is_too_late(monkeypatch, initialised, status):
+@pytest.mark.parametrize("initialised, status", [(True, TOO_LATE), (False, SET)])
+def test_initialised_horovod_is_too_late(monkeypatch, initialised, status):
     planted(monkeypatch, "horovod")
     planted(monkeypatch, "horovod.torch", is_initialized=lambda: initialised)
     with deterministic() as report:
@@ -348,18 +355,22 @@ def test_the_report_is_printable_and_json(monkeypatch):
     document = json.loads(json.dumps(report.as_dict(), allow_nan=False))
     assert [row["setting"] for row in document["rows"]] == [row.setting for row in report.rows]
     assert document["ok"] is report.ok
-    assert report["NVIDIA_TF32_OVERRIDE"][1:5] == (None, "0", "0", SEEN)
+    assert report["NVIDIA_TF32_OVERRIDE"][1:5] == (None, "0", "0", INFO)
     assert report["torch.get_num_threads"].now == torch.get_num_threads()
     assert report["torch.get_float32_matmul_precision"].now == "highest"
 
 
 def test_repr_counts():
-    rows = [Row("a", 1, 0, 1, SET, ""), Row("b", 1, 0, 0, LATE, "why"), Row("c", 1, 1, 1, SET, "")]
+    rows = [
+        Row("a", 1, 0, 1, SET, ""),
+        Row("b", 1, 0, 0, TOO_LATE, "why"),
+        Row("c", 1, 1, 1, SET, ""),
+    ]
     report = Report(rows)
     assert repr(report) == "Report(2 set, 1 too late)" and report.late == (rows[1],)
 
 
-def test_a_precision_that_torch_refuses_to_tell_is_no_error(monkeypatch):
+def test_a_precision_that_torch_cannot_return_is_no_error(monkeypatch):
     def refuse():
         warnings.warn("deprecated", UserWarning, stacklevel=1)
         raise RuntimeError("mixed\nsettings")
@@ -389,7 +400,7 @@ def test_init_takes_the_mode_from_the_environment(monkeypatch, mode, now):
         assert report["torch.use_deterministic_algorithms"].now == now
     with deterministic(warn_only=mode != "warn", attention="keep"):
         outside = everything()
-        held = deterministic(attention="keep")  # to come back from what init leaves on
+        held = deterministic(attention="keep")  # restores what init leaves set
         with held:
             fastseed.init(1)
             assert torch.are_deterministic_algorithms_enabled()
@@ -411,7 +422,7 @@ def test_no_mode_is_no_change(monkeypatch, mode):
     assert everything() == before
 
 
-def test_a_mode_that_is_none_is_refused(monkeypatch):
+def test_an_invalid_mode_is_refused(monkeypatch):
     monkeypatch.setenv("FASTSEED_DETERMINISTIC", "yes")
     with pytest.raises(ValueError, match=r"FASTSEED_DETERMINISTIC must be one of .*, got 'yes'"):
         fastseed.init(1)
@@ -419,7 +430,7 @@ def test_a_mode_that_is_none_is_refused(monkeypatch):
         fastseed.get_master_seed()
 
 
-def test_the_master_seed_of_the_environment_is_for_those_who_give_none(monkeypatch, caplog):
+def test_init_without_a_seed_takes_that_of_the_environment(monkeypatch, caplog):
     monkeypatch.setenv("FASTSEED_MASTER_SEED", str(2**64 - 1))
     with caplog.at_level(logging.INFO, "fastseed"):
         fastseed.init()
@@ -431,7 +442,7 @@ def test_the_master_seed_of_the_environment_is_for_those_who_give_none(monkeypat
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "0x10", "٣", str(2**64), "9" * 5000, "seven"])
-def test_a_master_seed_of_the_environment_that_is_none_is_refused(monkeypatch, text):
+def test_an_invalid_master_seed_of_the_environment_is_refused(monkeypatch, text):
     monkeypatch.setenv("FASTSEED_MASTER_SEED", text)
     with pytest.raises(TypeError, match=r"fastseed.init: master_seed must be .*FASTSEED_MASTER_SE"):
         fastseed.init()
@@ -441,6 +452,6 @@ def test_a_master_seed_of_the_environment_that_is_none_is_refused(monkeypatch, t
 @pytest.mark.parametrize("order", ["early", "late"])
 def test_cublas_on_a_device(order):
     seen = run_script("determinism_cublas.py", order)
-    assert seen["cublas"] == (SET if order == "early" else LATE)
+    assert seen["cublas"] == (SET if order == "early" else TOO_LATE)
     assert seen["product"] == ("done" if order == "early" else "refused")
     assert seen["variable"] == (":4096:8" if order == "early" else None)

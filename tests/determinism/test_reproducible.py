@@ -1,8 +1,7 @@
-"""enforce_reproducibility and apply_config."""
+"""fastseed.enforce_reproducibility."""
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import sys
@@ -15,14 +14,12 @@ import torch._inductor.config as inductor
 from helpers.support import snapshot
 
 import fastseed
-from fastseed.determinism.config import Config
-from fastseed.determinism.report import ABSENT, ALREADY, LATE, SEEN, SET
 from fastseed.determinism.switches import deterministic
 
 
 @pytest.fixture(autouse=True)
 def put_back(monkeypatch):
-    """What these functions leave on, on purpose."""
+    """Restore the switches that enforce_reproducibility leaves set."""
     for name in ("FASTSEED_MASTER_SEED", "FASTSEED_DETERMINISTIC", "FASTSEED_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
@@ -122,90 +119,3 @@ def test_a_wrong_seed_changes_nothing(seed, error):
     with pytest.raises(TypeError, match="warn_only must be a bool"):
         fastseed.enforce_reproducibility(1, warn_only=1)
     assert switches() == before and snapshot() == states
-
-
-# ---------------------------------------------------------------- apply_config
-
-
-def test_explicit_seeds_are_each_librarys_own(monkeypatch):
-    seeds = []
-    tensorflow = types.ModuleType("tensorflow")
-    tensorflow.random = types.SimpleNamespace(set_seed=seeds.append)
-    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
-    config = Config(random_seed=123456, numpy_seed=654321, torch_seed=5, tf_seed=11111)
-    report = fastseed.determinism.apply_config(config)
-    assert drawn() == (
-        random.Random(123456).random(),
-        np.random.RandomState(654321).rand(),
-        torch.rand((), generator=torch.Generator().manual_seed(5)).item(),
-    )
-    assert seeds == [11111]
-    assert [(row.setting, row.now, row.status) for row in report.rows] == [
-        ("random_seed", 123456, SET),
-        ("numpy_seed", 654321, SET),
-        ("torch_seed", 5, SET),
-        ("tf_seed", 11111, SET),
-    ]
-
-
-def test_what_is_not_named_is_left_alone():
-    before, states = switches(), snapshot()
-    assert fastseed.determinism.apply_config(Config()).rows == ()
-    report = fastseed.determinism.apply_config(Config(workers=3, deterministic=False))
-    assert [(row.setting, row.status) for row in report.rows] == [("workers", SEEN)]
-    assert snapshot() == states and switches() == before
-    with pytest.raises(RuntimeError, match="init"):
-        fastseed.get_master_seed()
-
-
-def test_the_order(monkeypatch):
-    """The master seed goes before the explicit ones, which hold until the next reseed."""
-    config = Config(1, "warn", 42, 2, 3, 4, 5, 6)
-    report = fastseed.determinism.apply_config(config)
-    names = [row.setting for row in report.rows]
-    keys = ["master_seed", "random_seed", "numpy_seed", "torch_seed", "tf_seed", "workers"]
-    assert names[0] == "python_seed" and [n for n in names if n in keys] == keys
-    assert names.index("torch.use_deterministic_algorithms") < names.index("master_seed")
-    assert report["tf_seed"].status == ABSENT
-    assert torch.is_deterministic_algorithms_warn_only_enabled()
-    assert fastseed.get_master_seed() == 42
-    assert random.random() == random.Random(2).random()
-    fastseed.reseed(0)
-    numbers = drawn()
-    fastseed.init(42)
-    fastseed.reseed(0)
-    assert drawn() == numbers
-
-
-def test_python_seed_is_compared_with_what_python_hashes_with(monkeypatch, caplog):
-    monkeypatch.setattr(fastseed.seeder.enforce.hash_seed, "found", lambda: ("7", 7))
-    assert fastseed.determinism.apply_config(Config(python_seed=7))["python_seed"].status == ALREADY
-    assert not caplog.records
-    report = fastseed.determinism.apply_config(Config(python_seed=8))
-    assert report["python_seed"][1:5] == (8, "7", 7, LATE) and not report.ok
-    assert "python_seed is too late" in caplog.text
-
-
-def test_files(tmp_path, monkeypatch):
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps({"determinism": {"random_seed": 9}}))
-    for source in (path, str(path)):
-        assert fastseed.determinism.apply_config(source)["random_seed"].now == 9
-    monkeypatch.setenv("FASTSEED_CONFIG", str(path))
-    assert fastseed.determinism.apply_config()["random_seed"].now == 9
-
-
-def test_errors_change_nothing(tmp_path, monkeypatch):
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps({"determinism": {"random_seed": 9, "numpy_seed": -1}}))
-    monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
-    states = snapshot()
-    with pytest.raises(ValueError, match=r"determinism\.numpy_seed must be"):
-        fastseed.determinism.apply_config(path)
-    with pytest.raises(RuntimeError, match="imported completely"):
-        fastseed.determinism.apply_config(Config(random_seed=1, tf_seed=1))
-    with pytest.raises(RuntimeError, match=r"fastseed.apply_config: pass a configuration, or"):
-        fastseed.determinism.apply_config()
-    with pytest.raises(TypeError, match=r"source must be a Config or a path, got \{\}"):
-        fastseed.determinism.apply_config({})
-    assert snapshot() == states

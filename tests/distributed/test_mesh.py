@@ -95,7 +95,7 @@ def test_what_varies_along_nothing_is_shared():
     seeds = [], []
     s.register_generator(seeds[0].append, shared=True, name="a")
     s.register_generator(seeds[1].append, distinct_over=(), name="b")
-    assert [entry.shared for entry in s._registry] == [True, True]
+    assert [entry.shared for entry in s.registry] == [True, True]
     s.reseed(1)
     assert seeds[0] == [reference_narrow_seed("a", rank=SHARED)]
     assert seeds[1] == [reference_narrow_seed("b", rank=SHARED)]
@@ -120,7 +120,7 @@ def test_look_ups_and_generators_agree(distinct_over):
             from fastseed._backend.reference import philox
 
             assert (np.random.get_state()[1] == philox.mt19937_state(key)).all()
-        lo, hi = s.derive_keys(1, name=name, task=3, epoch=4, step=5)[0].tolist()
+        lo, hi = s.derive_keys(name, 1, task=3, epoch=4, step=5)[0].tolist()
         assert lo | hi << 64 == key
 
 

@@ -168,7 +168,7 @@ def test_repr_and_log_line(caplog):
     with caplog.at_level(logging.INFO):
         fastseed.init(42, mesh={"dp": (0, 2), "tp": (0, 2)})
     assert "rank 0 of 4, mesh (dp 0/2, tp 0/2), scheme" in caplog.text
-    assert "mesh=(dp 0/2, tp 0/2)" in repr(fastseed.seeder.api._seeder)
+    assert "mesh=(dp 0/2, tp 0/2)" in repr(fastseed.derivation.context.seeder)
 
 
 def test_pickling_keeps_the_place():

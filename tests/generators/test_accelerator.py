@@ -12,11 +12,11 @@ import torch
 from helpers.support import LOW64, clean_environment, needs_native, scramble, seeder, snapshot
 
 import fastseed
-from fastseed import seeder as seeder_module
 from fastseed._backend import native
 from fastseed.derivation import streams
 from fastseed.generators import accelerator as accelerators
-from fastseed.generators.accelerator import AcceleratorSink, relative_index
+from fastseed.generators.accelerator import AcceleratorGenerators, relative_index
+from fastseed.seeder import seeder as seeder_module
 
 
 def lazy_calls() -> list:
@@ -36,9 +36,9 @@ def fake_cuda(monkeypatch):
     tracker = type(torch.cuda._lazy_seed_tracker)()
     monkeypatch.setattr(torch.cuda, "_lazy_seed_tracker", tracker)
     devices = [torch.Generator().manual_seed(900 + i) for i in range(3)]
-    monkeypatch.setattr(AcceleratorSink, "in_one_call", False)
-    monkeypatch.setattr(AcceleratorSink, "_default_generators", lambda self: devices)
-    monkeypatch.setattr(AcceleratorSink, "_current_device", lambda self: 1)
+    monkeypatch.setattr(AcceleratorGenerators, "in_one_call", False)
+    monkeypatch.setattr(AcceleratorGenerators, "_default_generators", lambda self: devices)
+    monkeypatch.setattr(AcceleratorGenerators, "_current_device", lambda self: 1)
     monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -71,15 +71,15 @@ def test_relative_index_of_the_own_device_is_zero():
 
 def test_own_device_has_one_stream_whether_it_sees_one_device_or_eight(monkeypatch):
     """A launcher shows each rank its own GPU, or all eight: the same seed either way."""
-    monkeypatch.setattr(AcceleratorSink, "ready", lambda self: True)
-    monkeypatch.setattr(AcceleratorSink, "in_one_call", False)
+    monkeypatch.setattr(AcceleratorGenerators, "ready", lambda self: True)
+    monkeypatch.setattr(AcceleratorGenerators, "in_one_call", False)
     found = []
     for current, count in ((0, 1), (5, 8)):
         devices = [torch.Generator() for _ in range(count)]
-        monkeypatch.setattr(AcceleratorSink, "_default_generators", lambda self, d=devices: d)
-        monkeypatch.setattr(AcceleratorSink, "_current_device", lambda self, c=current: c)
+        monkeypatch.setattr(AcceleratorGenerators, "_default_generators", lambda self, d=devices: d)
+        monkeypatch.setattr(AcceleratorGenerators, "_current_device", lambda self, c=current: c)
         at = streams.Coordinates(1, 7, 0)
-        AcceleratorSink("cuda").reseed_members(streams.stream(42, at, "torch.cuda", 3))
+        AcceleratorGenerators("cuda").reseed(streams.stream(42, at, "torch.cuda", 3))
         found.append(devices[current].initial_seed())
         assert len({g.initial_seed() for g in devices}) == count
     assert found == [0x272F96A925B03F44] * 2
@@ -270,7 +270,7 @@ def test_a_failing_accelerator_is_reported_and_the_rest_is_reseeded(fake_cuda, m
     s.reseed(1, 1)
     clean = snapshot()
     scramble()
-    monkeypatch.setattr(AcceleratorSink, "_default_generators", fails)
+    monkeypatch.setattr(AcceleratorGenerators, "_default_generators", fails)
     with pytest.raises(fastseed.ReseedError) as caught:
         s.reseed(1, 1)
     assert list(caught.value.failures) == ["torch.cuda"]

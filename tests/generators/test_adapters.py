@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.support import (
+    Key,
     holds_key,
     needs_native,
     repr_state,
@@ -21,8 +22,9 @@ from helpers.support import (
 import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
-from fastseed.generators import adapters
-from fastseed.generators.numpy_rng import NumpyLegacySink, NumpySink
+from fastseed.generators.numpy_rng import NumpyGenerator, NumpyRandomState
+from fastseed.generators.python_rng import PythonRandom
+from fastseed.generators.torch_rng import TorchGenerator
 
 # One to four 32-bit words, with zero words on top, in the middle and below.
 KEYS = [
@@ -39,8 +41,7 @@ BIT_GENERATORS = [
 def path(request, monkeypatch):
     """Both ways to write a state: into memory that was verified, and through public calls."""
     if request.param == "public":
-        monkeypatch.setattr(NumpyLegacySink, "_find_address", lambda self, bit_generator: None)
-        monkeypatch.setattr(adapters.PythonSink, "_find_state", lambda self: None)
+        monkeypatch.setattr(NumpyRandomState, "_look", lambda self, bit_generator: None)
     elif derive_ops.backend != "native":
         pytest.skip("only native code writes in place")
     return request.param
@@ -50,12 +51,10 @@ def path(request, monkeypatch):
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_python_takes_all_bits_of_the_key(path, key):
+def test_python_takes_all_bits_of_the_key(key):
     own = random.Random(99)
     own.gauss(0, 1)
-    sink = adapters.PythonSink(own)
-    assert (sink.address is None) == (path == "public")
-    sink.reseed(key)
+    PythonRandom(own).seed(key)
     clean = random.Random()
     clean.seed(key)
     assert own.getstate() == clean.getstate()
@@ -64,9 +63,9 @@ def test_python_takes_all_bits_of_the_key(path, key):
     ]  # fmt: skip
 
 
-def test_python_global_generator(path):
+def test_python_global_generator():
     random.gauss(0, 1)
-    adapters.PythonSink().reseed(2**100 + 3)
+    PythonRandom().seed(2**100 + 3)
     assert random.getstate() == random.Random(2**100 + 3).getstate()
 
 
@@ -77,9 +76,7 @@ def test_python_subclass_is_seeded_through_its_own_method():
             super().seed(*arguments)
 
     own = Loud(3)
-    sink = adapters.PythonSink(own)
-    assert sink.address is None
-    sink.reseed(2**70)
+    PythonRandom(own).seed(2**70)
     assert own.asked == (2**70,) and own.getstate() == random.Random(2**70).getstate()
 
 
@@ -109,7 +106,7 @@ def test_numpy_takes_the_full_state(path, cached, key):
     np.random.standard_normal(2 - cached)  # an odd number leaves one cached
     assert np.random.get_state(legacy=False)["has_gauss"] == cached
     np.random.random(3)  # the position is in the middle of a block
-    NumpyLegacySink().reseed(key)
+    NumpyRandomState().reseed(Key(key))
     state = np.random.get_state(legacy=False)
     assert np.array_equal(state["state"]["key"], philox.mt19937_state(key))
     assert (state["state"]["pos"], state["has_gauss"]) == (624, 0)
@@ -121,7 +118,7 @@ def test_numpy_draws_follow_the_state(path, cached):
     """Every draw after a reseed is that of a fresh generator with these words."""
     np.random.seed(1)
     np.random.standard_normal(1 + cached)
-    NumpyLegacySink().reseed(2**127 + 9)
+    NumpyRandomState().reseed(Key(2**127 + 9))
     clean = np.random.RandomState()
     state = {"key": philox.mt19937_state(2**127 + 9), "pos": 624}
     clean.set_state(
@@ -135,9 +132,9 @@ def test_numpy_randomstate(path):
     own = np.random.RandomState(4)
     own.standard_normal()
     before = snapshot()
-    sink = NumpyLegacySink(own)
+    adapter = NumpyRandomState(own)
     for key in KEYS:
-        sink.reseed(key)
+        adapter.reseed(Key(key))
         state = own.get_state(legacy=False)
         assert np.array_equal(state["state"]["key"], philox.mt19937_state(key))
         assert (state["state"]["pos"], state["has_gauss"]) == (624, 0)
@@ -148,7 +145,7 @@ def test_numpy_randomstate(path):
 def test_numpy_randomstate_on_another_bit_generator(kind):
     own = np.random.RandomState(kind(4))
     own.standard_normal()
-    NumpyLegacySink(own).reseed(77)
+    NumpyRandomState(own).reseed(Key(77))
     clean = np.random.RandomState(kind(np.random.SeedSequence(77)))
     assert np.array_equal(own.standard_normal(5), clean.standard_normal(5))
 
@@ -184,7 +181,7 @@ def test_numpy_generator_is_rebuilt_in_place(kind):
     bit_generator = kind(3)
     own = np.random.Generator(bit_generator)
     own.integers(0, 9, dtype=np.uint16)  # leaves half a word cached
-    NumpySink(own).reseed(2**128 - 5)
+    NumpyGenerator(own).reseed(Key(2**128 - 5))
     clean = np.random.Generator(kind(np.random.SeedSequence(2**128 - 5)))
     assert own.bit_generator is bit_generator
     assert repr_state(own.bit_generator.state) == repr_state(clean.bit_generator.state)
@@ -195,7 +192,7 @@ def test_numpy_generator_is_rebuilt_in_place(kind):
 def test_numpy_generator_spawns_from_the_new_key(kind):
     own = np.random.Generator(kind(3))
     own.spawn(2)
-    NumpySink(own).reseed(91)
+    NumpyGenerator(own).reseed(Key(91))
     clean = np.random.Generator(kind(np.random.SeedSequence(91)))
     for _ in range(2):  # the count of children starts again, and goes on
         children = zip(own.spawn(3), clean.spawn(3), strict=True)
@@ -210,14 +207,14 @@ def test_torch_takes_the_full_state(key):
     generator = torch.Generator()
     torch.randn((), generator=generator, dtype=torch.float64)  # leaves one cached
     torch.randn(3, generator=generator)
-    adapters.TorchSink(generator).reseed(key)
+    TorchGenerator(generator).seed(key)
     assert holds_key(generator, key)
 
 
 def test_torch_default_generator():
     torch.randn(3)
     before = random.getstate()
-    adapters.TorchSink().reseed(2**90)
+    TorchGenerator().seed(2**90)
     assert holds_key(torch.default_generator, 2**90)
     assert random.getstate() == before
 
@@ -225,7 +222,7 @@ def test_torch_default_generator():
 def test_torch_draws_follow_the_words():
     """The first words that come out are those of MT19937 from the documented state."""
     generator = torch.Generator()
-    adapters.TorchSink(generator).reseed(2**70 + 1)
+    TorchGenerator(generator).seed(2**70 + 1)
     clean = np.random.RandomState()
     clean.set_state(("MT19937", philox.mt19937_state(2**70 + 1), 624, 0, 0.0))
     drawn = torch.empty(1500, dtype=torch.int32).random_(generator=generator).numpy()
@@ -241,7 +238,7 @@ def test_torch_generator_keeps_no_cached_normal():
         if leave_cached:
             torch.randn((), generator=generator, dtype=torch.float64)
             torch.randn((), generator=generator)
-        adapters.TorchSink(generator).reseed(5)
+        TorchGenerator(generator).seed(5)
         draws.append(torch.randn((), generator=generator, dtype=torch.float64).item())
         draws.append(torch.randn((), generator=generator).item())
     assert draws[:2] == draws[2:]
@@ -255,8 +252,7 @@ def test_public_path_gives_the_same_process_states(monkeypatch):
     scramble()
     s.reseed(1, 2, 3)
     native = snapshot()
-    monkeypatch.setattr(NumpyLegacySink, "_find_address", lambda self, bit_generator: None)
-    monkeypatch.setattr(adapters.PythonSink, "_find_state", lambda self: None)
+    monkeypatch.setattr(NumpyRandomState, "_look", lambda self, bit_generator: None)
     scramble()
     seeder(42, rank=1, world_size=2).reseed(1, 2, 3)
     assert snapshot() == native
@@ -269,7 +265,7 @@ def test_every_simd_path_gives_the_same_states(simd):
     derive_ops.set_simd(simd)
     assert derive_ops.simd() == simd
     generator = torch.Generator()
-    adapters.TorchSink(generator).reseed(key)
+    TorchGenerator(generator).seed(key)
     assert np.array_equal(torch_words(generator), philox.mt19937_state(key))
     s = seeder()
     s.reseed(1, 2)

@@ -158,7 +158,7 @@ def test_manual_seed_takes_every_form(form, seeds):
         ([1, 2, "3"], TypeError, r"seeds\[2\] must be an integer, got '3' of type str"),
         (torch.zeros(3), TypeError, "seeds must be integers, got"),
         (torch.zeros(3, dtype=torch.bool), TypeError, "seeds must be integers, got"),
-        (np.zeros(3), TypeError, "seeds must be integers, got dtype float64"),
+        (np.zeros(3), TypeError, "seeds must be integers, got array"),
     ],
 )
 def test_manual_seed_refuses(seeds, error, says):
@@ -255,7 +255,9 @@ def test_pool_names_the_member_that_is_no_generator(bad):
 def test_pool_refuses_bad_names():
     with pytest.raises(TypeError, match=r"^fastseed\.GeneratorPool: name must be a string, got 3"):
         GeneratorPool([], name=3)
-    with pytest.raises(ValueError, match=r"^fastseed\.GeneratorPool: name must not be empty"):
+    with pytest.raises(
+        ValueError, match=r"^fastseed\.GeneratorPool: name must be a non-empty string"
+    ):
         GeneratorPool([], name="")
 
 
@@ -277,7 +279,9 @@ def test_pool_needs_init_and_the_scheme_with_keys():
     ):
         pool.reseed(1)
     fastseed.init(42, scheme="fwr13y")
-    with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
+    with pytest.raises(
+        ValueError, match=r"scheme must be 'philox-v1' .use manual_seed., got 'fwr13y'"
+    ):
         pool.reseed(1)
     pool.manual_seed([1, 2, 3])
 

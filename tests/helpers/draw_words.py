@@ -16,7 +16,7 @@ from helpers.support import seeder
 
 def keys(n: int, name: str = "draws") -> torch.Tensor:
     """Keys of n neighbouring streams of one job: (n, 2) torch.uint64."""
-    return seeder().derive_keys(n, name=name, task=1, epoch=7)
+    return seeder().derive_keys(name, n, task=1, epoch=7)
 
 
 def words(streams: torch.Tensor, blocks: int, rounds: int = ROUNDS) -> np.ndarray:

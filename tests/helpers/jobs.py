@@ -44,8 +44,8 @@ def everything(generators):
     """All states that a refused load might have changed."""
     return (
         snapshot(),
-        repr(fastseed.seeder.api._seeder),
-        fastseed.derivation.streams._origin,
+        repr(fastseed.derivation.context.seeder),
+        fastseed.derivation.context.origin("test"),
         str(generators["new"].bit_generator.state),
         str(generators["old"].get_state(legacy=False)),
         generators["own"].getstate(),

@@ -1,20 +1,24 @@
-"""Git repositories that tests make."""
+"""Git repositories for tests."""
 
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 
-def repository(path):
-    def run(*arguments):
-        return subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
-            **{"cwd": path, "check": True, "capture_output": True, "timeout": 30},
-        )
+def git(folder: Path, *arguments: str) -> str:
+    """Return what git prints in ``folder``; it has to succeed."""
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    options = {"cwd": folder, "check": True, "capture_output": True, "text": True, "timeout": 30}
+    return subprocess.run(command, **options).stdout
 
-    path.mkdir()
-    run("init", "-q", "-b", "main")
-    (path / "a.py").write_text("x = 1\n")
-    run("add", "a.py")
-    run("commit", "-q", "-m", "one")
-    return run
+
+def repository(folder: Path, files: dict[str, str] | None = None) -> Path:
+    """Create a repository with one commit of ``files`` (by default a.py), and return its folder."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    for name, text in (files or {"a.py": "x = 1\n"}).items():
+        (folder / name).write_text(text)
+    git(folder, "add", "-A", "-f")
+    git(folder, "commit", "-q", "-m", "one")
+    return folder

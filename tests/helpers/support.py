@@ -35,6 +35,18 @@ needs_native = pytest.mark.skipif(
 )
 
 
+class Key(int):
+    """A stream with one member, whose key this is."""
+
+    def key(self, index: int = 0) -> int:
+        """The key."""
+        return int(self)
+
+    def seed(self, bits: int) -> int:
+        """Its lowest bits."""
+        return int(self) % 2**bits
+
+
 def snapshot() -> tuple[Any, ...]:
     """The states of the three global generators, comparable with ``==``."""
     numpy = np.random.get_state(legacy=False)

@@ -1,4 +1,4 @@
-"""Verifications of a script that starts in 20 ms: it imports no torch, and counts."""
+"""Verifications of a script that starts in 20 ms: it does not import torch, and counts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ with open(checkpoint, "w") as file:
 #END
 """
 
-PLACES = ["{run}", "{checkpoint}", "{epochs}", "[", "--resume", "{resume}", "or", "--seed",
-          "{seed}", "]"]  # fmt: skip
+ARGUMENTS = ["{run}", "{checkpoint}", "{epochs}", "[", "--resume", "{resume}", "or", "--seed",
+             "{seed}", "]"]  # fmt: skip
 
 
 class Tiny:
@@ -41,25 +41,35 @@ class Tiny:
         self.directory = folder / "runs"
         self.events: list[verify.Event] = []
 
-    def write(self, begin: str = "", end: str = "", text: str = SCRIPT) -> None:
-        """The script, with lines at its beginning and its end."""
-        text = text.replace("#BEGIN\n", begin + "\n").replace("#END\n", end + "\n")
+    def write(self, begin: str = "", end: str = "") -> None:
+        """Write the script, with lines at its beginning and its end."""
+        text = SCRIPT.replace("#BEGIN\n", begin + "\n").replace("#END\n", end + "\n")
         (self.folder / "train.py").write_text(text)
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-S", str(self.folder / "train.py"), *PLACES]
+        return [sys.executable, "-S", str(self.folder / "train.py"), *ARGUMENTS]
 
-    def verify(self, **options) -> verify.Report:
+    def options(self, **options) -> verify.Options:
+        """Return options for one quick run of each experiment."""
+        given = {"command": self.command, "directory": self.directory, "epochs": 4, "runs": 1,
+                 "audit": False, "timeout": 60, **options}  # fmt: skip
+        return verify.Options(**given)
+
+    def verify(self, progress=None, **options) -> verify.Report:
         self.events.clear()
         if not (self.folder / "train.py").exists():
             self.write()
-        given = {"directory": self.directory, "epochs": 4, "runs": 1, "probe": False, "timeout": 60,
-                 "progress": self.events.append, **options}  # fmt: skip
-        return verify.verify(given.pop("command", self.command), **given)
+        return verify.verify(self.options(**options), progress or self.events.append)
+
+    def refused(self, error: type[Exception] = ValueError, **options) -> str:
+        """Return the message of the error of a verification."""
+        with pytest.raises(error) as found:
+            self.verify(**options)
+        return str(found.value)
 
     def ran(self) -> list[str]:
-        """The names of the runs that were started since the last call."""
+        """Return the names of the runs that were started since the last call."""
         path = self.folder / "ran"
         names = path.read_text().split() if path.exists() else []
         path.unlink(missing_ok=True)
@@ -69,15 +79,9 @@ class Tiny:
         return self.directory / "runs" / name
 
 
-def refused(tiny: Tiny, error: type[Exception] = ValueError, **options) -> str:
-    with pytest.raises(error) as found:
-        tiny.verify(**options)
-    return str(found.value)
-
-
 @pytest.fixture
 def tiny(tmp_path, monkeypatch) -> Tiny:
-    """Without captures of the environment, which take half a second each."""
+    """Return a folder for verifications that do not capture the environment (0.5 s each)."""
     monkeypatch.setattr(environment, "capture", lambda folder: Path(folder).mkdir())
     monkeypatch.setattr(environment, "diff", lambda *_: [])
     return Tiny(tmp_path)

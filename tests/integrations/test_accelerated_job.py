@@ -44,7 +44,7 @@ class Points(Dataset):
 def run(folder=None, save_at=None, resume=False, validate=True, own=None):
     """A script; what each step saw and drew, and the digest of its parameters."""
     accelerator = Accelerator(cpu=True)
-    fastseed.seeder.api._seeder = None
+    fastseed.derivation.context.seeder = None
     job = AcceleratedJob(accelerator, 42)
     if own is not None:
         fastseed.register_generator(own, name="own")
@@ -97,18 +97,18 @@ def test_phases_have_tasks_of_their_own():
     accelerator = Accelerator(cpu=True)
     tasks = Tasks(init=10, train=11, validate=12, test=13, predict=14)
     job = AcceleratedJob(accelerator, 42, tasks=tasks)
-    assert tuple(fastseed.seeder.api._seeder.scope) == (10, 0, 0)
+    assert tuple(fastseed.derivation.context.seeder.scope) == (10, 0, 0)
     job.train(3)
     torch.rand(1)
     before, places = snapshot(), []
     for phase in (job.validate(3), job.test(), job.predict(1)):
         with phase:
-            places.append(tuple(fastseed.seeder.api._seeder.scope))
+            places.append(tuple(fastseed.derivation.context.seeder.scope))
             assert job.epoch == 3  # what would be saved is training
             torch.rand(1)
         assert snapshot() == before
     assert places == [(12, 3, 0), (13, 0, 0), (14, 1, 0)]
-    assert tuple(fastseed.seeder.api._seeder.scope) == (11, 3, 0)
+    assert tuple(fastseed.derivation.context.seeder.scope) == (11, 3, 0)
 
 
 def test_inside_comes_back_after_an_error_too():
@@ -117,12 +117,12 @@ def test_inside_comes_back_after_an_error_too():
     torch.rand(1)
     before = snapshot()
     with pytest.raises(KeyError), inside(2, 5):
-        assert tuple(fastseed.seeder.api._seeder.scope) == (2, 5, 0)
+        assert tuple(fastseed.derivation.context.seeder.scope) == (2, 5, 0)
         raise KeyError
     assert snapshot() == before
     with pytest.raises(ValueError, match="task must be in"), inside(-1):
         pass
-    assert snapshot() == before and tuple(fastseed.seeder.api._seeder.scope) == (1, 2, 0)
+    assert snapshot() == before and tuple(fastseed.derivation.context.seeder.scope) == (1, 2, 0)
 
 
 def test_a_prepared_loader_is_told_the_epoch():
@@ -175,7 +175,7 @@ def test_two_ranks(tmp_path):
 def test_wrong_arguments(arguments, kind, text):
     with pytest.raises(kind, match=text):
         AcceleratedJob(**{"accelerator": Accelerator(cpu=True), **arguments})
-    assert fastseed.seeder.api._seeder is None
+    assert fastseed.derivation.context.seeder is None
 
 
 def test_another_rank_than_that_of_init():
@@ -186,4 +186,4 @@ def test_another_rank_than_that_of_init():
         AcceleratedJob(accelerator)
     fastseed.init(42, rank=1, world_size=2)
     AcceleratedJob(accelerator)
-    assert (fastseed.seeder.api._seeder.rank, fastseed.get_master_seed()) == (0, 42)
+    assert (fastseed.derivation.context.seeder.rank, fastseed.get_master_seed()) == (0, 42)

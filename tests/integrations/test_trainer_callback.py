@@ -154,7 +154,7 @@ def test_registered_generators_are_part_of_it(tmp_path, caplog):
     class Drawing(FastseedCallback):
         def on_train_begin(self, *arguments, **keywords):
             super().on_train_begin(*arguments, **keywords)
-            if not list(fastseed.seeder.api._seeder._registry):
+            if not list(fastseed.derivation.context.seeder.registry):
                 fastseed.register_generator(own, name="own")
 
         def on_step_begin(self, *arguments, **keywords):
@@ -190,11 +190,11 @@ def test_tasks_and_steps(tmp_path):
     class Looking(FastseedCallback):
         def on_step_begin(self, *arguments, **keywords):
             super().on_step_begin(*arguments, **keywords)
-            places.append(tuple(fastseed.seeder.api._seeder.scope))
+            places.append(tuple(fastseed.derivation.context.seeder.scope))
 
         def on_prediction_step(self, *arguments, **keywords):
             super().on_prediction_step(*arguments, **keywords)
-            evaluations.append(tuple(fastseed.seeder.api._seeder.scope))
+            evaluations.append(tuple(fastseed.derivation.context.seeder.scope))
 
     evaluations = []
     tasks = Tasks(init=10, train=11, validate=12, test=13, predict=14)

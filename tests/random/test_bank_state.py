@@ -12,7 +12,7 @@ from helpers.support import scramble, snapshot
 
 import fastseed
 from fastseed.random import StreamBank
-from fastseed.seeder.registry import sink_for
+from fastseed.seeder.registry import adapter_for
 
 
 def bank_of(n, name="b", **where):
@@ -156,7 +156,7 @@ def test_bank_as_a_collection():
 def test_a_registered_bank_follows_the_job():
     fastseed.init(42, rank=3, world_size=8)
     own, named, shared = StreamBank(4, name="own"), StreamBank(4), StreamBank(2, name="all")
-    assert sink_for(own) is own
+    assert adapter_for(own).target is own
     fastseed.register_generator(own)
     fastseed.register_generator(named, name="given")
     fastseed.register_generator(shared, shared=True)
@@ -180,7 +180,7 @@ def test_a_registered_bank_follows_the_job():
 def test_registration_is_refused_as_for_pools():
     fastseed.init(42)
     fastseed.register_generator(StreamBank(1, name="a"))
-    with pytest.raises(ValueError, match="name must not already be registered, got 'a'"):
+    with pytest.raises(ValueError, match="name must be one that is not in use already"):
         fastseed.register_generator(StreamBank(2, name="a"))
     fastseed.init(42, scheme="fwr13y")
     with pytest.raises(TypeError, match="gen must be a callable under scheme 'fwr13y', got Stream"):
@@ -213,11 +213,11 @@ def test_checkpoints_hold_exact_states():
         (lambda s: torch.cat([s[:-1], s[-1:] + 1]), "its last byte must be 0 or 1, got 2"),
         (
             lambda s: s.index_fill(0, torch.tensor([3 * 16 + 8]), 2),
-            r"of stream 1, the position must be a multiple of 4 in .*, got 2",
+            r"the position of stream 1 must be a multiple of 4 in .*, got 2",
         ),
         (
             lambda s: s.index_fill(0, torch.tensor([3 * 16 + 7]), 255),
-            r"of stream 0, the position must be a multiple of 4 in .*, got -7",
+            r"the position of stream 0 must be a multiple of 4 in .*, got -7",
         ),
     ],
 )

@@ -32,7 +32,7 @@ COUNT = 24
 
 
 def own_words(lo: int, hi: int, position: int, count: int) -> list[int]:
-    """Words of a stream from any position, as ``fastseed.random.bits`` has them from whole blocks."""
+    """Return words of a stream from any position; ``fastseed.random.bits`` has whole blocks."""
     keys = torch.tensor([lo, hi], dtype=torch.uint64)
     start = torch.tensor(position - position % 4)
     words = fastseed.random.bits(keys, (count + position % 4,), positions=start)
@@ -135,7 +135,7 @@ def keyed():
 
 def batched(device: str) -> torch.Tensor:
     """Derived keys in the shape of torch's batched keys: one a row of an (n, k) result."""
-    return seeder().derive_keys(5, name="environments", task=1).to(device)[:, None]
+    return seeder().derive_keys("environments", 5, task=1).to(device)[:, None]
 
 
 def test_interop_torch_takes_derived_keys(keyed):

@@ -48,7 +48,10 @@ def outcome(*arguments, **more):
         return {"error": str(error), "warnings": list(warnings.said)}
     return {
         "master": fastseed.get_master_seed(),
-        "place": [fastseed.seeder.api._seeder.rank, fastseed.seeder.api._seeder.world_size],
+        "place": [
+            fastseed.derivation.context.seeder.rank,
+            fastseed.derivation.context.seeder.world_size,
+        ],
         "warnings": list(warnings.said),
     }
 

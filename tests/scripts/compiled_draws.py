@@ -10,7 +10,7 @@ import fastseed
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 PARAMETERS = ((0.0, 1.0, 4), (0.1, 0.7, 5), (1, 2, 1))
 fastseed.init(42, rank=3, world_size=8)
-KEYS = fastseed.derive_keys(3, name="draws", task=1)
+KEYS = fastseed.derive_keys("draws", 3, task=1)
 INDICES = torch.tensor([4, 0, 4])
 MASK = torch.tensor([True, False, True, False, False])
 

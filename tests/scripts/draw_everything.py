@@ -17,7 +17,7 @@ def note(what, tensor):
 
 
 fastseed.init(42, rank=3, world_size=8)
-keys = fastseed.derive_keys(5, name="draws", task=1)
+keys = fastseed.derive_keys("draws", 5, task=1)
 bank = fastseed.random.StreamBank(5)
 mask = torch.tensor([True, False, True, True, False])
 seeds = torch.tensor([5, -1, 2**40, 0, -(2**63)])
@@ -39,7 +39,7 @@ draws = {
     "bits 64": ("bits", {"dtype": torch.uint64}),
 }
 for what, (name, parameters) in draws.items():
-    note(what, getattr(fastseed, name)(keys, shape=(3, 11), **parameters))
+    note(what, getattr(fastseed.random, name)(keys, shape=(3, 11), **parameters))
 for how, reseed in reseeds.items():
     reseed()
     for what, (name, parameters) in draws.items():

@@ -18,7 +18,7 @@ def states():
     """The next draws of all generators of this process, after putting them at (1, 7)."""
     fastseed.reseed(1, 7)
     pool.reseed(1, 7)
-    big = fastseed.derive_seeds(200_000, name="bulk", task=1)
+    big = fastseed.derive_seeds("bulk", 200_000, task=1)
     drawn = random.random(), np.random.random(), torch.rand(()).item()
     return [*drawn, torch.rand((), generator=pool[-1]).item(), big[-1].item(), seen[-1]]
 
@@ -35,7 +35,7 @@ reader, writer = os.pipe()
 pid = os.fork()
 if pid == 0:
     signal.alarm(60)
-    seeder = fastseed.seeder.api._seeder
+    seeder = fastseed.derivation.context.seeder
     told = {
         "repr": repr(seeder),
         "scope": list(seeder.scope),
@@ -50,5 +50,5 @@ os.close(writer)
 with os.fdopen(reader) as pipe:
     child = json.loads(pipe.read())
 os.waitpid(pid, 0)
-told = {"pid": os.getpid(), "repr": repr(fastseed.seeder.api._seeder), "states": parent}
+told = {"pid": os.getpid(), "repr": repr(fastseed.derivation.context.seeder), "states": parent}
 print(json.dumps({"parent": told, "child": child}))

@@ -82,10 +82,10 @@ def later():
 
 def about():
     """What a child says of itself."""
-    s = fastseed.seeder.api._seeder
+    s = fastseed.derivation.context.seeder
     return {
         "place": [s.master_seed, s.rank, s.world_size, s.data_rank, list(s.scope)],
-        "streams": [s.stream_master, fastseed.derivation.streams._origin.master_seed],
+        "streams": [s.stream_master, fastseed.derivation.context.origin("test").master_seed],
         "key": fastseed.derive_key("numpy", task=1, epoch=4),
         "torch": torch.initial_seed(),
         "repr": repr(s),
@@ -110,7 +110,9 @@ for name, generator in {
 fastseed.register_generator(common.append, shared=True, name="common")
 
 bank.reseed(0)
-found["before the first reseed"] = [child(lambda: [draws()[:3], fastseed.seeder.api._seeder.scope])]
+found["before the first reseed"] = [
+    child(lambda: [draws()[:3], fastseed.derivation.context.seeder.scope])
+]
 fastseed.reseed(1, 4)
 before = [torch.get_rng_state(), np.random.get_state()[1], random.getstate()]
 found["children"] = [child(draws) for _ in range(3)]

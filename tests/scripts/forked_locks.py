@@ -207,7 +207,7 @@ def failing():
     fastseed.register_generator(seen.append, name="behind")
     fastseed.reseed(1, 3)
     told = in_child(
-        lambda: [said, len(seen), torch.initial_seed(), fastseed.seeder.api._seeder.scope]
+        lambda: [said, len(seen), torch.initial_seed(), fastseed.derivation.context.seeder.scope]
     )
     mine = torch.initial_seed()
     fastseed.unregister_generator(fail)

@@ -62,7 +62,7 @@ def on_meshes():
         where = init_device_mesh("cpu", shape, mesh_dim_names=NAMES)
         for name, distinct_over in VARIES.items():
             fastseed.init(42, mesh=where, distinct_over=distinct_over)
-            s = fastseed.seeder.api._seeder
+            s = fastseed.derivation.context.seeder
             yield {
                 "shape": shape,
                 "distinct_over": name,
@@ -76,7 +76,7 @@ def backwards():
     """A mesh in which ranks stand in another order: places count, not ranks."""
     where = DeviceMesh("cpu", torch.arange(WORLD).flip(0).view(2, -1), mesh_dim_names=("a", "b"))
     fastseed.init(42, mesh=where)
-    return [fastseed.seeder.api._seeder.rank, fastseed.seeder.api._seeder.place]
+    return [fastseed.derivation.context.seeder.rank, fastseed.derivation.context.seeder.place]
 
 
 def refused():
@@ -142,15 +142,15 @@ def tracker():
         seeded = type(error).__name__
     found = {"manual_seed leaves ours": seeded, "tracker": [_random._rng_tracker is None]}
     for placements in ([Replicate(), Replicate()], [Shard(0), Replicate()]):
-        fastseed.seeder.api._seeder.restore(1, 7, 0)
+        fastseed.derivation.context.seeder.restore(1, 7, 0)
         tensor = distribute_tensor(torch.zeros(8, 2), where, placements, src_data_rank=None)
         nn.init.uniform_(tensor)
         after = state()
-        fastseed.seeder.api._seeder.restore(1, 7, 0)
+        fastseed.derivation.context.seeder.restore(1, 7, 0)
         local = torch.rand(tensor.to_local().shape)
         found[type(placements[0]).__name__] = [tensor.to_local().equal(local), after == state()]
         found["tracker"].append(_random._rng_tracker is None)
-    fastseed.seeder.api._seeder.restore(1, 7, 0)
+    fastseed.derivation.context.seeder.restore(1, 7, 0)
     with fastseed.fork_rng("parameters", distinct_over=()):
         common = nn.init.uniform_(distribute_tensor(torch.zeros(4), where, [Replicate()] * 2))
     found["drawn in common"] = common.to_local().tolist()

@@ -20,7 +20,7 @@ random.gauss(0, 1), np.random.standard_normal(), torch.randn(())
 fastseed.reseed(1, 7, 9)
 
 at = {"task": 1, "epoch": 7, "step": 9}
-keys = fastseed.derive_keys(1001, name="bulk", start=5, worker=2, **at)
+keys = fastseed.derive_keys("bulk", 1001, start=5, worker=2, **at)
 print(
     json.dumps(
         {

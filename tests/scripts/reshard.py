@@ -91,7 +91,7 @@ def load(rank):
         said.texts.clear()
         problem = error_of(action)
         if problem is None:
-            scope = [*fastseed.seeder.api._seeder.scope, fastseed.get_master_seed()]
+            scope = [*fastseed.derivation.context.seeder.scope, fastseed.get_master_seed()]
             found[name] = {"scope": scope, "states": states(shared), "said": list(said.texts)}
         else:
             found[name] = {"error": problem}

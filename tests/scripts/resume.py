@@ -43,4 +43,4 @@ if sys.argv[1] == "save":
 else:
     draws()
     fastseed.load_state_dict(torch.load(sys.argv[2], weights_only=True))
-print(json.dumps([list(fastseed.seeder.api._seeder.scope), draws(), draws()]))
+print(json.dumps([list(fastseed.derivation.context.seeder.scope), draws(), draws()]))

@@ -1,11 +1,11 @@
-"""What a program that `fastseed run` started finds: one line of JSON."""
+"""Print what a program that `fastseed run` started finds, as one line of JSON."""
 
 import json
 import os
 import sys
 
 import fastseed
-from fastseed.determinism import hash_seed
+from fastseed.determinism import apply_config, hash_seed
 
 fastseed.init()
 report = fastseed.deterministic()
@@ -21,9 +21,7 @@ found = {
     "rank": int(os.environ.get("RANK", 0)),
 }
 if "FASTSEED_CONFIG" in os.environ:
-    found["config"] = [
-        row[:5] for row in fastseed.determinism.apply_config().rows if "." not in row.setting
-    ]
+    found["config"] = [row[:5] for row in apply_config().rows if "." not in row.setting]
 line = json.dumps(found) + "\n"
 sys.stdout.write(line)
 sys.stdout.flush()

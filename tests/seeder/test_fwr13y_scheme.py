@@ -26,9 +26,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastseed
+import fastseed.pyt
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
-from fastseed.seeder import fwr13y_scheme
 
 RANKS, EPOCHS, TASKS = 10_000, 100, 2  # the job of the figures: 2,000,000 seeds
 
@@ -109,7 +109,8 @@ places = st.integers(1, 2**24 - 1).flatmap(lambda n: st.tuples(st.just(n), st.in
 def test_legacy_seeds_are_those_of_the_package(master, place, task, epoch, shared):
     ngpus, rank = place
     theirs = SeedGen(master, ngpus, rank)(task, epoch, shared_seed=shared)
-    assert fwr13y_scheme.seed(master, ngpus, rank, task, epoch, shared=shared) == theirs
+    mine = fastseed.pyt.SeedGen(master_seed=master, ngpus=ngpus, local_rank=rank)
+    assert mine(task, epoch, shared_seed=shared) == theirs
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -360,7 +361,7 @@ def test_seeds_that_differ_above_bit_32_give_different_torch_streams():
     assert torch.equal(usual[0], usual[1]) and torch.equal(usual[0], usual[2])
     draws = set()
     for key in (1, 1 + 2**32, 1 + 2**33, 1 + 2**63, 1 + 2**64, 1 + 2**96, 1 + 2**127):
-        fastseed.generators.adapters.TorchSink(generator).reseed(key)
+        fastseed.generators.torch_rng.TorchGenerator(generator).seed(key)
         draws.add(tuple(torch.rand(9, generator=generator).tolist()))
     assert len(draws) == 7
 

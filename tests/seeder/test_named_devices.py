@@ -7,7 +7,7 @@ import torch
 from helpers.support import snapshot
 
 import fastseed
-from fastseed.generators.accelerator import AcceleratorSink
+from fastseed.generators.accelerator import AcceleratorGenerators
 from fastseed.seeder import stream_stack
 
 AT = {"task": 1, "epoch": 7, "step": 3}
@@ -17,7 +17,7 @@ AT = {"task": 1, "epoch": 7, "step": 3}
 def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(*AT.values())
-    yield fastseed.seeder.api._seeder
+    yield fastseed.derivation.context.seeder
     assert stream_stack._frames == [] and stream_stack._layers == []
 
 
@@ -42,7 +42,7 @@ class Device:
         self.seed, self.offset = int(state[0]) + 2**63, int(state[1])
 
 
-class Accelerator(AcceleratorSink):
+class Accelerator(AcceleratorGenerators):
     """Two devices that exist only once they are initialised."""
 
     in_one_call = False

@@ -45,7 +45,7 @@ class Model:
 
     def run(self, call):
         """All gradients, and what is drawn after the forward and the backward pass."""
-        fastseed.seeder.api._seeder.restore(1, 7, 0)
+        fastseed.derivation.context.seeder.restore(1, 7, 0)
         x = torch.linspace(-1, 1, 32).view(4, 8).requires_grad_()
         h = x
         for i in range(LAYERS):

@@ -17,7 +17,7 @@ from fastseed.seeder import stream_stack
 def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(1, 7, 3)
-    yield fastseed.seeder.api._seeder
+    yield fastseed.derivation.context.seeder
     assert stream_stack._frames == [] and stream_stack._layers == []
 
 
@@ -101,7 +101,7 @@ def test_a_child_that_was_forked_inside_a_fork_can_reseed(mode):
         if child == 0:
             try:
                 fastseed.reseed(1, 9)
-                right = torch.initial_seed() == fastseed.seeder.api._seeder.seed(
+                right = torch.initial_seed() == fastseed.derivation.context.seeder.seed(
                     "torch.cpu", task=1, epoch=9
                 )
                 os.write(writing, b"own" if not right else b"job")

@@ -22,7 +22,7 @@ AT = {"task": 1, "epoch": 7, "step": 3}
 def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(*AT.values())
-    yield fastseed.seeder.api._seeder
+    yield fastseed.derivation.context.seeder
     assert stream_stack._frames == [] and stream_stack._layers == []
 
 
@@ -161,7 +161,7 @@ def test_one_object_may_be_entered_many_times(job):
 
 
 def test_a_decorator_is_made_before_init(monkeypatch):
-    monkeypatch.setattr(fastseed.seeder.api, "_seeder", None)
+    monkeypatch.setattr(fastseed.derivation.context, "seeder", None)
 
     @fastseed.fork_rng("a")
     def goes_on():
@@ -313,9 +313,9 @@ def test_a_named_stream_varies_as_it_was_told():
         ("said", {"distinct_over": ("dp",)}, 1),
     ):
         with s.fork_rng(name, **more):
-            key = s.key(f"{name}/torch.cpu", task=1, rank=place)
+            key = s.derive_key(f"{name}/torch.cpu", task=1, rank=place)
             assert holds_key(torch.default_generator, key)
-            assert key == s.key(f"{name}/torch.cpu", task=1)
+            assert key == s.derive_key(f"{name}/torch.cpu", task=1)
     enter(s, "said", distinct_over=("dp",))
     with pytest.raises(
         ValueError, match="distinct_over must be what it was when 'said' was first used"
@@ -353,7 +353,7 @@ def region(x):
 found = []
 for call in (region, torch.compile(region, backend="eager")):
     for _ in range(2):
-        fastseed.seeder.api._seeder.restore(1, 2, 0)
+        fastseed.derivation.context.seeder.restore(1, 2, 0)
         found.append((call(torch.ones(3)), torch.rand(2)))
 assert all(a.equal(b) for values in found for a, b in zip(values, found[0]))
 

@@ -17,7 +17,7 @@ from helpers.support import run_script, seeder
 import fastseed
 from fastseed import SHARED
 from fastseed.seeder import os_fork
-from fastseed.seeder.os_fork import Fork, Line, master_of_child
+from fastseed.seeder.os_fork import Fork, Lineage, master_of_child
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "forkpty"), reason="this system has no fork")
 
@@ -82,7 +82,7 @@ def test_masters_of_many_children_differ():
 
 
 def test_children_are_counted_in_each_scope():
-    line, other = Line(), fastseed.derivation.streams.Coordinates(1, 5, 0)
+    line, other = Lineage(), fastseed.derivation.streams.Coordinates(1, 5, 0)
     assert [line.next(at).number for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
     child = line.child(Fork(AT, 2))
     assert child.forks == (Fork(AT, 2),) and child.next(AT).number == 1
@@ -90,7 +90,7 @@ def test_children_are_counted_in_each_scope():
 
 def test_threads_that_fork_at_once_count_each_child_once():
     """Two children of one number would draw the same."""
-    line, numbers, together = Line(), [], threading.Barrier(4)
+    line, numbers, together = Lineage(), [], threading.Barrier(4)
 
     def fork_many():
         together.wait()
@@ -111,7 +111,7 @@ def test_threads_that_fork_at_once_count_each_child_once():
 
 
 def test_counts_of_children_do_not_grow_for_ever():
-    line = Line()
+    line = Lineage()
     for epoch in range(2 * os_fork._MANY):
         line.next(fastseed.derivation.streams.Coordinates(1, epoch, 0))
     assert len(line._children) == os_fork._MANY
@@ -266,7 +266,7 @@ def test_wrong_mode_is_an_error(mode, more, error, message):
         fastseed.init(42, on_os_fork=mode, **more)
     assert str(caught.value).startswith("fastseed.init: fork must be ")
     assert message in str(caught.value)
-    assert fastseed.seeder.api._seeder is None
+    assert fastseed.derivation.context.seeder is None
 
 
 def test_predecessors_scheme_may_inherit():
@@ -286,14 +286,14 @@ def become(s, *forks):
 
 def test_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
     fastseed.init(7, on_os_fork="reseed")
-    s = fastseed.seeder.api._seeder
+    s = fastseed.derivation.context.seeder
     become(s, Fork(AT, 1))
     job = seeder(42)
     job.reseed(2, 3)
     fastseed.load_state_dict(job.state_dict())
     assert fastseed.get_master_seed() == 42 and s.scope == (2, 3, 0)
     expected = master_of_child(42, 0, (Fork(AT, 1),))
-    assert s.stream_master == fastseed.derivation.streams._origin.master_seed == expected
+    assert s.stream_master == fastseed.derivation.context.origin("test").master_seed == expected
     assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=2, epoch=3)
 
 
@@ -309,7 +309,7 @@ def test_child_is_a_child_when_it_is_sent_on_by_spawn():
 def test_another_seeders_origin_is_left_alone():
     fastseed.init(7)
     become(seeder(on_os_fork="reseed"), Fork(AT, 1))
-    assert fastseed.derivation.streams._origin.master_seed == 7
+    assert fastseed.derivation.context.origin("test").master_seed == 7
 
 
 def test_seeders_are_not_kept_alive():

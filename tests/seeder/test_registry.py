@@ -82,14 +82,14 @@ def test_an_equal_name_is_refused():
     with pytest.raises(ValueError) as caught:
         s.register_generator(Recorder(), name="a")
     assert str(caught.value) == (
-        "fastseed.register_generator: name must not already be registered, got 'a'"
+        "fastseed.register_generator: name must be one that is not in use already, got 'a'"
     )
-    assert len(s._registry) == 1
+    assert len(s.registry) == 1
 
 
 @pytest.mark.parametrize("name", LIBRARY_NAMES)
 def test_names_of_the_library_are_taken(name):
-    with pytest.raises(ValueError, match=f"name must not already be registered, got '{name}'"):
+    with pytest.raises(ValueError, match=f"that is not in use already, got '{name}'"):
         seeder().register_generator(Recorder(), name=name)
 
 

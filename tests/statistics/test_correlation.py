@@ -18,7 +18,7 @@ import torch
 from helpers.support import seeder
 
 import fastseed
-from fastseed.generators.adapters import TorchSink
+from fastseed.generators.torch_rng import TorchGenerator
 
 STREAMS, LENGTH = 2048, 4096
 HIGHEST, LOWEST = 6.5, 4.4
@@ -49,7 +49,7 @@ def with_keys(keys: Iterable[int]) -> torch.Tensor:
 
     def each() -> Iterable[torch.Generator]:
         for key in keys:
-            TorchSink(generator).reseed(key)
+            TorchGenerator(generator).reseed(key)
             yield generator
 
     return draw(each())

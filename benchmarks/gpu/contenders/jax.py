@@ -9,9 +9,9 @@ import functools
 from typing import Any
 
 from ... import laws
+from ...baselines import jax_draws
 from ...case import Unavailable, expect
 from ...laws import NORMAL, RANDINT, UNIFORM, Law
-from ...peers import jax_draws
 from .. import bars
 from ..place import Place
 from ..timing import Call, Entry, WallClock

@@ -1,6 +1,6 @@
-"""Digests of bytes in NumPy: what the native loops are measured against, and the fallback.
+"""Digests of bytes in NumPy: the reference of the native loops, and the fallback.
 
-See docs/digest.md. Everything is little-endian, and arrays hold uint64 unless said otherwise.
+See docs/digest.md. All numbers are little-endian; arrays hold uint64 unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _CHUNK = 1 << 16  # groups at a time: some megabytes
 
 
-def digest_groups(key: int, places: U64, words: npt.NDArray[np.uint32]) -> int:
-    """The sum modulo 2**128 of the blocks of groups: places (n,), words (n, 4)."""
-    keys = places + np.uint64(key)
+def digest_groups(key: int, numbers: U64, words: npt.NDArray[np.uint32]) -> int:
+    """Return the sum modulo 2**128 of the blocks of groups: numbers (n,), words (n, 4)."""
+    keys = numbers + np.uint64(key)
     k0, k1 = keys & _LOW, keys >> _HALF
     c0, c1, c2, c3 = (words[:, i].astype(np.uint64) for i in range(4))
     for r in range(ROUNDS):
@@ -36,21 +36,20 @@ def digest_groups(key: int, places: U64, words: npt.NDArray[np.uint32]) -> int:
     return sum(sums) % MODULUS
 
 
-def digest_rows(key: int, rows: npt.NDArray[np.uint8], place: int, place_stride: int) -> int:
-    """The sum over rows of bytes (rows, row bytes), whose groups' places count up from
-    ``place + row * place_stride``."""
+def digest_rows(key: int, rows: npt.NDArray[np.uint8], first: int, step: int) -> int:
+    """Return the sum over rows of bytes, (rows, bytes); row i begins at group first + i * step."""
     n, length = rows.shape
     total = 0
     for left in range(0, length, _CHUNK * GROUP):
         columns = rows[:, left : left + _CHUNK * GROUP]
         per_row = -(-columns.shape[1] // GROUP)
         side_by_side = max(1, _CHUNK // per_row)
-        column = np.arange(per_row, dtype=np.uint64) + np.uint64((place + left // GROUP) % 2**64)
-        for first in range(0, n, side_by_side):
-            part = columns[first : first + side_by_side]
+        column = np.arange(per_row, dtype=np.uint64) + np.uint64((first + left // GROUP) % 2**64)
+        for top in range(0, n, side_by_side):
+            part = columns[top : top + side_by_side]
             padded: npt.NDArray[Any] = np.zeros((len(part), per_row * GROUP), np.uint8)
             padded[:, : part.shape[1]] = part
-            row = np.arange(first, first + len(part), dtype=np.uint64) * np.uint64(place_stride)
-            places = (row[:, None] + column).ravel()
-            total += digest_groups(key, places, padded.view("<u4").reshape(-1, 4))
+            row = np.arange(top, top + len(part), dtype=np.uint64) * np.uint64(step)
+            numbers = (row[:, None] + column).ravel()
+            total += digest_groups(key, numbers, padded.view("<u4").reshape(-1, 4))
     return total % MODULUS

@@ -1,112 +1,91 @@
-"""Putting a capture together: every section, then secrets out of all of them, then the diffs."""
+"""Collecting all sections of a capture."""
 
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import gpu, hpc, machine, shared_libraries, torch_state, variables
-from . import packages as software
+from ..._utils.version import __version__
+from . import gpu, keyed_hash, machine, packages, shared_libraries, torch_state
 from .commands import Runner
 from .git import Repositories
-from .redact import Scrubber
-from .schema import SECTIONS, Capture
+from .keyed_hash import Hasher
+from .storage import SECTIONS, Capture
+from .variables import variables
 
-_NAMED = ("packages", "system_packages", "conda", "compilers")  # keys are packages' names
 
-
-def collect(
-    *, all_env: bool, clocks: bool, patches: bool, timeout: float, budget: float
-) -> Capture:
-    """The capture of this process. Never fails for what a machine lacks; see ``problems``."""
+def collect(*, clocks: bool, patches: bool, key: Path | None, timeout: float) -> Capture:
+    """Return the capture of this process. What a machine lacks is no error; see ``problems``."""
     began = time.perf_counter()
-    environ = dict(os.environ)
-    runner = Runner(timeout, budget, environ)
-    scrubber = Scrubber(environ)
-    raw: dict[str, Any] = {}
-    seconds: dict[str, float] = {}
-    problems: list[str] = []
-
-    def section(name: str, ask: Callable[[], Any], empty: Any) -> None:
-        start = time.perf_counter()
-        try:
-            raw[name] = ask()
-        except Exception as error:  # one section's trouble is not the others'
-            raw[name] = empty
-            # Its text may hold anything, and so is not kept.
-            problems.append(f"{name}: could not be read ({type(error).__name__})")
-        seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - start, 3)
-
-    kept = variables.variables(environ, scrubber, all_env)
-    asked: dict[str, Callable[[], Any]] = {
-        "preload": lambda: shared_libraries.preload(environ),
+    environment = dict(os.environ)
+    hasher, problem = keyed_hash.load(key)
+    runner = Runner(timeout, environment)
+    repositories = Repositories(runner, hasher, patches)
+    collectors: dict[str, Callable[[], Any]] = {
+        "preload": lambda: shared_libraries.preload(environment, hasher),
         "torch": torch_state.torch_state,
-        "gpu": lambda: gpu.gpu(runner, clocks),
-        "packages": software.packages,
-        "python": software.python,
-        "variables": lambda: kept,
+        "gpu": lambda: gpu.gpu(runner, hasher, clocks),
+        "packages": lambda: packages.packages(hasher),
+        "git": lambda: repositories.state(Path.cwd(), "git"),
+        "editable": lambda: _editable(repositories),
+        "python": lambda: packages.python(hasher),
+        "variables": lambda: variables(environment, hasher),
         "machine": machine.machine,
         "container": machine.container,
-        "scheduler": lambda: hpc.scheduler(kept),
-        "modules": lambda: hpc.modules(runner),
-        "conda": lambda: hpc.conda(environ),
-        "system_packages": lambda: hpc.system_packages(runner),
-        "compilers": lambda: software.compilers(runner),
-        "process": lambda: {"command": _command(scrubber)},
-        "host": machine.host,
-        "libraries": shared_libraries.libraries,  # late: what the others load is mapped as well
+        "modules": lambda: packages.modules(environment, hasher),
+        "conda": lambda: packages.conda(environment),
+        "system_packages": lambda: packages.system_packages(runner),
+        "compilers": lambda: packages.compilers(runner),
+        "process": lambda: {"command": _command(hasher)},
+        "host": lambda: _host(hasher),
+        # Last, since the others may load libraries.
+        "libraries": lambda: shared_libraries.libraries(hasher),
     }
-    for name, ask in asked.items():
-        section(name, ask, {})
-    scrubber.study(raw)
-    repositories = Repositories(runner, scrubber, patches)
-    section("git", lambda: _git(repositories, raw["packages"]), {"git": {}, "editable": {}})
-    raw |= raw.pop("git")
-    for about in raw["packages"].values():
-        if "url" in about:
-            about["url"] = scrubber.strict(about["url"])
-    sections = {name: scrubber.tree(raw[name], names=name in _NAMED) for name in SECTIONS}
+    found: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    problems = [problem] if problem else []
+    for name, collector in collectors.items():
+        start = time.perf_counter()
+        try:
+            found[name] = collector()
+        except Exception as error:  # the other sections do not depend on it
+            found[name] = {}
+            # Not its text, which may hold anything.
+            problems.append(f"{name}: could not be read ({type(error).__name__})")
+        seconds[name] = round(time.perf_counter() - start, 3)
     header = {
         "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "by": f"fastseed {_version()}",
+        "by": f"fastseed {__version__}",
+        "key": hasher.key_id,
         "seconds": round(time.perf_counter() - began, 3),
         "section_seconds": seconds,
-        "options": {"all_env": all_env, "clocks": clocks, "patches": patches},
-        "problems": [scrubber.text(p) for p in (*problems, *runner.problems.values())],
-        "redactions": scrubber.removed,
+        "options": {"clocks": clocks, "patches": patches},
+        "problems": [*problems, *runner.problems.values()],
     }
-    return Capture(header, sections, repositories.patches)
+    return Capture(header, {name: found[name] for name in SECTIONS}, repositories.patches)
 
 
-def _command(scrubber: Scrubber) -> list[str]:
-    return scrubber.arguments(getattr(sys, "orig_argv", sys.argv))
+def _command(hasher: Hasher) -> list[str]:
+    return [hasher("argument", argument) for argument in getattr(sys, "orig_argv", sys.argv)]
 
 
-def _git(repositories: Repositories, packages: dict[str, Any]) -> dict[str, Any]:
-    """The repositories of the working folder, of editable packages and of `PYTHONPATH`."""
-    folders = {**software.path_folders(), **software.editable_folders(packages)}
-    here = Path.cwd()
-    repositories.study([here, *folders.values()])
-    git = repositories.state(here, here.name) or {}
-    found = {name: repositories.state(folder, name) for name, folder in folders.items()}
-    # A package of the working folder's own repository: said once.
-    same = {"root": git.get("root"), "repository": "git"}
-    editable = {
-        name: same if state is git or state == git else state
-        for name, state in found.items()
-        if state
-    }
-    return {"git": git, "editable": editable}
+def _host(hasher: Hasher) -> dict[str, str]:
+    name = hasher("host", socket.gethostname())
+    return {"name": name, "working_folder": hasher.path(os.getcwd())}
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("fastseed")
-    except importlib.metadata.PackageNotFoundError:  # a source tree on the path
-        return "of a source tree"
+def _editable(repositories: Repositories) -> dict[str, Any]:
+    """Return the repositories of editable packages and of folders on `PYTHONPATH`."""
+    here = repositories.state(Path.cwd(), "git")
+    found = {}
+    for name, folder in packages.source_folders().items():
+        state = repositories.state(folder, name)
+        if state:
+            found[name] = {"repository": "git"} if state is here else state
+    return found

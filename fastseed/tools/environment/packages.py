@@ -1,142 +1,160 @@
-"""Python, the packages in it, and the compilers beside it."""
+"""Python and its packages, and the packages, modules and compilers around it."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
 import re
 import site
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from .commands import Runner
+from .keyed_hash import Hasher
+from .machine import read
 
 _COMPILERS = ("gcc", "g++", "clang", "nvcc", "hipcc", "icx", "ld")
+_MODULE = re.compile(r"[\w.+-]+(/[\w.+-]+)*/v?\d[\w.+-]*")  # gcc/12.2
 
 
-def python() -> dict[str, Any]:
-    """The interpreter, how it was built and started, and what runs before any script."""
-    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+def python(hasher: Hasher) -> dict[str, Any]:
+    """Return the interpreter, how it was started, and what runs before any script."""
+    flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_"}
     return {
         "version": platform.python_version(),
         "full_version": sys.version,
         "implementation": platform.python_implementation(),
-        "compiler": platform.python_compiler(),
-        "gil": gil,
-        "hash_randomization": bool(sys.flags.hash_randomization),
-        "flags": {n: getattr(sys.flags, n) for n in dir(sys.flags) if n[0] != "_" and _plain(n)},
-        "config_args": sysconfig.get_config_var("CONFIG_ARGS") or "",
-        "executable": sys.executable,
-        "prefix": sys.prefix,
-        "base_prefix": sys.base_prefix,
-        "path": list(sys.path),
-        "startup": _startup(),
+        "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
+        "flags": {name: flag for name, flag in flags.items() if isinstance(flag, (int, bool))},
+        "startup": _startup(hasher),
+        "executable": hasher.path(sys.executable),
+        "prefix": hasher.path(sys.prefix),
+        "base_prefix": hasher.path(sys.base_prefix),
+        "path": [hasher.path(entry) for entry in sys.path],
     }
 
 
-def _plain(name: str) -> bool:
-    return isinstance(getattr(sys.flags, name), (int, bool))
+def _startup(hasher: Hasher) -> dict[str, str]:
+    """Return site customisation and `.pth` files, by name with a hash of their content."""
+    files = [
+        getattr(sys.modules.get(n), "__file__", None) for n in ("sitecustomize", "usercustomize")
+    ]
+    paths = [Path(file) for file in files if file]
+    for folder in (*site.getsitepackages(), site.getusersitepackages()):
+        paths += sorted(Path(folder).glob("*.pth"))
+    return {path.name: hasher("startup", read(path)) for path in paths}
 
 
-def _startup() -> dict[str, str]:
-    """What changes an interpreter before it runs a line: site customisation and `.pth` files."""
-    found = {}
-    for name in ("sitecustomize", "usercustomize"):
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file:
-            found[name] = str(file)
-    for folder in dict.fromkeys([*site.getsitepackages(), site.getusersitepackages()]):
-        if os.path.isdir(folder):
-            for file in sorted(os.listdir(folder)):
-                if file.endswith(".pth"):
-                    found[file] = folder
-    return found
+def packages(hasher: Hasher) -> dict[str, dict[str, Any]]:
+    """Return every distribution on ``sys.path`` by normalised name.
 
-
-def packages() -> dict[str, dict[str, Any]]:
-    """Every distribution on ``sys.path``, by normalised name.
-
-    Each with its version; with the URL and commit that it was installed from, and whether it is
-    editable, where its installer wrote that down (PEP 610); and with the versions that it hides
-    further down the path, the sign of a mixed environment.
+    Each has its version; the commit that it was installed from, a hash of its URL, and whether it
+    is editable, if the installer recorded that (PEP 610); and the versions of that name later on
+    the path, a sign of a mixed environment.
     """
     found: dict[str, dict[str, Any]] = {}
     for distribution in importlib.metadata.distributions():
         try:
-            name = distribution.metadata["Name"]
-            version = distribution.version
-        except Exception:
-            continue  # metadata without a name, or unreadable: no package that pip would list
+            name, version = distribution.metadata["Name"], str(distribution.version)
+        except Exception:  # metadata without a name, or unreadable
+            continue
         if not name:
             continue
         key = re.sub(r"[-_.]+", "-", str(name)).lower()
-        if key in found:
-            if version != found[key]["version"]:
-                found[key].setdefault("hidden", []).append(str(version))
-            continue
-        found[key] = {"version": str(version), **_origin(distribution)}
+        if key not in found:
+            origin = _direct_url(distribution)
+            found[key] = {"version": version, **_origin(origin)}
+            if origin:
+                found[key]["url"] = hasher("url", str(origin.get("url")))
+        elif version != found[key]["version"]:
+            found[key].setdefault("hidden", []).append(version)
     return dict(sorted(found.items()))
 
 
-def _origin(distribution: importlib.metadata.Distribution) -> dict[str, Any]:
-    """What `direct_url.json` says; nothing for a package from an index."""
+def _direct_url(distribution: importlib.metadata.Distribution) -> dict[str, Any]:
     try:
-        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+        found = json.loads(distribution.read_text("direct_url.json") or "{}")
     except (OSError, ValueError, RecursionError):
-        return {"origin": "unreadable"}
-    if not isinstance(origin, dict) or not origin:
         return {}
-    about: dict[str, Any] = {"url": str(origin.get("url", ""))}
-    version_control = origin.get("vcs_info")
-    if isinstance(version_control, dict):
-        for field in ("vcs", "commit_id", "requested_revision"):
-            if version_control.get(field):
-                about[field] = str(version_control[field])
-    archive = origin.get("archive_info")
-    if isinstance(archive, dict) and isinstance(archive.get("hashes"), dict):
-        about["hashes"] = {str(k): str(v) for k, v in archive["hashes"].items()}
-    folder = origin.get("dir_info")
+    return found if isinstance(found, dict) else {}
+
+
+def _origin(origin: dict[str, Any]) -> dict[str, Any]:
+    about: dict[str, Any] = {}
+    vcs, folder = origin.get("vcs_info"), origin.get("dir_info")
+    commit = vcs.get("commit_id") if isinstance(vcs, dict) else None
+    if isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{7,64}", commit):
+        about["commit_id"] = commit
     if isinstance(folder, dict) and folder.get("editable"):
         about["editable"] = True
     return about
 
 
-def editable_folders(found: dict[str, dict[str, Any]]) -> dict[str, Path]:
-    """Where each editable package lies."""
+def source_folders() -> dict[str, Path]:
+    """Return the folders of editable packages, and those that `PYTHONPATH` adds (path-1, …)."""
     folders = {}
-    for name, about in found.items():
-        parts = urlsplit(about.get("url", ""))
-        if about.get("editable") and parts.scheme == "file":
-            folders[name] = Path(unquote(parts.path))
+    for distribution in importlib.metadata.distributions():
+        origin = _direct_url(distribution)
+        url = urlsplit(str(origin.get("url", "")))
+        if url.scheme == "file" and _origin(origin).get("editable"):
+            folders[str(distribution.metadata["Name"])] = Path(unquote(url.path))
+    own = [sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), site.getusersitepackages()]
+    roots = [Path(root).resolve() for root in (*own, *site.getsitepackages())]
+    for number, entry in enumerate(filter(None, sys.path), 1):
+        path = Path(entry).resolve()
+        if path.is_dir() and not any(path.is_relative_to(root) for root in roots):
+            folders[f"path-{number}"] = path
     return folders
 
 
-def path_folders() -> dict[str, Path]:
-    """The folders of ``sys.path`` that belong to no installation, as `PYTHONPATH` puts them."""
-    own = {os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"))}
-    own |= {os.path.realpath(p) for p in (*site.getsitepackages(), site.getusersitepackages())}
-    folders = {}
-    for entry in sys.path:
-        real = os.path.realpath(entry or ".")
-        inside = any(real == root or real.startswith(root + os.sep) for root in own)
-        if os.path.isdir(real) and not inside and real != os.path.realpath("."):
-            folders[f"path-{Path(real).name}"] = Path(real)
-    return folders
+def modules(environment: Mapping[str, str], hasher: Hasher) -> dict[str, str]:
+    """Return the loaded environment modules, as the shell records them: name -> version."""
+    loaded = [name for name in environment.get("LOADEDMODULES", "").split(":") if name]
+    plain = [name if _MODULE.fullmatch(name) else hasher("module", name) for name in loaded]
+    return {name.rpartition("/")[0] or name: name for name in plain}
+
+
+def conda(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the packages of this interpreter's conda environment, from conda's records."""
+    for prefix in filter(None, [sys.prefix, environment.get("CONDA_PREFIX")]):
+        names = [path.stem for path in sorted(Path(prefix, "conda-meta").glob("*-*-*.json"))]
+        if names:  # name-version-build
+            return {name.rsplit("-", 2)[0]: name for name in names}
+    return {}
+
+
+def system_packages(runner: Runner, root: Path = Path("/")) -> dict[str, str]:
+    """Return the packages of the distribution, from dpkg or rpm."""
+    found = {}
+    status = root / "var/lib/dpkg/status"
+    if status.is_file():
+        pattern = re.compile(r"^(Package|Version|Architecture|Status): (.*)$", re.M)
+        for paragraph in read(status, limit=1 << 26).split("\n\n"):
+            fields = dict(pattern.findall(paragraph))
+            if fields.get("Status", "").endswith(" installed"):
+                name = f"{fields.get('Package')}:{fields.get('Architecture')}"
+                found[name] = fields.get("Version", "")
+    elif (root / "var/lib/rpm").is_dir() or (root / "usr/lib/sysimage/rpm").is_dir():
+        form = r"%{NAME}:%{ARCH} %{EVR}\n"
+        for line in runner.run("rpm", "-qa", "--queryformat", form).text.splitlines():
+            name, _, version = line.partition(" ")
+            found[name] = version
+    return dict(sorted(found.items()))
 
 
 def compilers(runner: Runner) -> dict[str, str]:
-    """The first telling line of each compiler's `--version`, and what `CC` and `CXX` name."""
+    """Return the version numbers that compilers print, and those of `CC` and `CXX`."""
     found = {}
-    for program in (*_COMPILERS, *filter(None, map(runner.environ.get, ("CC", "CXX")))):
-        words = program.split()
-        lines = runner.run(*words, "--version").text.splitlines() if words else []
-        telling = [line for line in lines if re.search(r"\d+\.\d+", line)]
-        if telling:
-            # nvcc says its release on a later line than its name.
-            found[program] = telling[-1 if program == "nvcc" else 0].strip()[:200]
+    commands = {name: [name] for name in _COMPILERS}
+    commands |= {name: runner.environment.get(name, "").split() for name in ("CC", "CXX")}
+    for name, command in commands.items():
+        printed = runner.run(*command, "--version").text if command else ""
+        numbers = re.findall(r"\d+(?:\.\d+)+", printed)
+        if numbers:
+            found[name] = " ".join(dict.fromkeys(numbers))
     return found

@@ -1,7 +1,7 @@
-"""Finding what keeps a training script from being reproducible, from its text alone.
+"""Find what keeps a training script from being reproducible, from its text alone.
 
     for finding in fastseed.tools.lint.check(["train.py", "src"]).findings:
-        print(finding.path, finding.line, finding.rule, finding.message, finding.mend)
+        print(finding.path, finding.line, finding.rule, finding.message, finding.fix)
 
 Nothing that is checked is imported or run. The rules are in ``RULES`` and docs/lint.md.
 """

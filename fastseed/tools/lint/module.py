@@ -14,8 +14,8 @@ from .sources import Source, Unreadable
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-class Fault(NamedTuple):
-    """What a rule found: where in the tree, and what is wrong there."""
+class Violation(NamedTuple):
+    """A violation of a rule: the node and a message."""
 
     rule: str
     node: ast.AST
@@ -46,11 +46,11 @@ class Module:
         return tuple(self.names.imports())
 
     def has(self, library: str) -> bool:
-        """Whether the file imports a library."""
+        """Return whether the file imports a library."""
         return any(name == library or name.startswith(f"{library}.") for name in self.imports)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What holds a node, from the inside out."""
+        """Yield the nodes that contain a node, from the inside out."""
         while node in self.parents:
             node = self.parents[node]
             yield node
@@ -110,7 +110,7 @@ class Module:
 def _parsed(source: Source) -> ast.Module:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # escapes that are none: not our subject
+            warnings.simplefilter("ignore")  # invalid escapes: not the subject
             return ast.parse(source.text)
     except SyntaxError as error:
         cell, line = source.place(error.lineno or 1)
@@ -125,7 +125,7 @@ def _parsed(source: Source) -> ast.Module:
 
 
 class Arguments:
-    """What a call passes, by name or position.
+    """The arguments of a call, by name or position.
 
     ``hidden`` is True where ``*`` or ``**`` of something unknown may pass more.
     """
@@ -148,7 +148,7 @@ class Arguments:
         return None if is_none(value) else value
 
     def _unpack(self, module: Module, node: ast.expr) -> bool:
-        """Whether all entries of a dictionary that ``**`` passes are known."""
+        """Return whether all entries of a dictionary that ``**`` passes are known."""
         value = module.names.value(node)
         if value is not node:  # through a variable, which nothing may change
             for use in module.uses_of(node):
@@ -173,7 +173,7 @@ class Arguments:
 
 
 def is_none(node: ast.AST | None) -> bool:
-    """Whether it is missing, or the constant None."""
+    """Return whether it is missing, or the constant None."""
     return node is None or (isinstance(node, ast.Constant) and node.value is None)
 
 

@@ -19,7 +19,7 @@ _NEVER = frozenset({"FS001"})  # what was not checked is not passed over by a co
 
 
 class Suppressions(NamedTuple):
-    """What the comments of a file say."""
+    """The suppression comments of a file."""
 
     lines: dict[int, frozenset[str]]
     """By line, the ids that are ignored there."""
@@ -28,7 +28,7 @@ class Suppressions(NamedTuple):
     """(line, column from 1, text) of each name that is no rule's."""
 
     def hides(self, rule: str, line: int, end_line: int) -> bool:
-        """Whether a finding on these lines is ignored."""
+        """Return whether a finding on these lines is ignored."""
         if rule in self.everywhere:
             return True
         return any(rule in self.lines.get(at, ()) for at in range(line, end_line + 1))
@@ -72,5 +72,5 @@ def _comments(text: str) -> list[tuple[int, int, str]]:
             if token.type == tokenize.COMMENT:
                 found.append((*token.start, token.string))
     except (tokenize.TokenError, SyntaxError):
-        pass  # what came before is told
+        pass  # the comments before the error count
     return found

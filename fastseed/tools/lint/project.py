@@ -1,4 +1,4 @@
-"""What the files of one call know of each other: who imports whom.
+"""The imports between the files of one call.
 
 A job is more than one file. A helper that a script with fastseed imports runs under fastseed too,
 and so does a script that imports a helper in which fastseed is called.
@@ -19,14 +19,14 @@ _FURTHEST = 8  # folders above a file in which its imports are looked for
 
 
 class Facts(NamedTuple):
-    """What other files need to know of one."""
+    """The facts about a file that other files need."""
 
     path: str
     imports: tuple[str, ...]
     adopts: bool
-    """Whether it calls what seeds by fastseed; its digests or captures alone change nothing."""
+    """True if it calls what seeds by fastseed; digests or captures alone do not count."""
     switches: bool
-    """Whether it tells torch to be deterministic."""
+    """True if it turns on deterministic algorithms."""
 
 
 def facts_of(module: Module) -> Facts:

@@ -1,4 +1,4 @@
-"""What the linter looks for: the table of rules, and what a finding is."""
+"""The table of rules, and the type of findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SWITCH_OFF = "in files that train without deterministic algorithms"
 
 
 class Rule(NamedTuple):
-    """One thing to look for."""
+    """A rule of the linter."""
 
     id: str
     """``FS101``: FS, the group's digit, two digits. Never reused."""
@@ -21,31 +21,31 @@ class Rule(NamedTuple):
     """``error``, ``warning`` or ``note``."""
     when: str
     """Which files it applies to."""
-    says: str
-    """One line: what is wrong with it."""
-    mend: str
-    """One line: what to write instead."""
+    message: str
+    """What is wrong, in one line."""
+    fix: str
+    """What to write instead, in one line."""
 
 
 class Finding(NamedTuple):
-    """One place where a rule applies. Sorts by place."""
+    """A violation of a rule at a position in a file. Sorts by position."""
 
     path: str
-    """As it was given, or found below a folder that was given; with ``/``."""
+    """The path as given, or below a given folder; with ``/``."""
     cell: int
-    """Of a notebook: the code or text cell, from 1; 0 in a Python file."""
+    """The cell of a notebook, from 1; 0 in a Python file."""
     line: int
-    """From 1; of a notebook: within the cell."""
+    """The line, from 1; in a notebook within the cell."""
     column: int
-    """From 1, in characters."""
+    """The column, from 1, in characters."""
     end_line: int
     rule: str
     message: str
 
     @property
-    def mend(self) -> str:
+    def fix(self) -> str:
         """What to write instead."""
-        return RULES[self.rule].mend
+        return RULES[self.rule].fix
 
 
 _TABLE = (
@@ -68,7 +68,8 @@ _TABLE = (
     Rule(
         "FS102", "unseeded-generator", ERROR, ALWAYS,
         "makes a generator that the operating system seeds: every run draws other numbers",
-        "give it a seed, as `fastseed.derive_seed(name, task=0)`, or `fastseed.register_generator(it)`",
+        "give it a seed, as `fastseed.derive_seed(name, task=0)`, "
+        "or `fastseed.register_generator(it)`",
     ),
     Rule(
         "FS103", "unseeded-torch-generator", ERROR, ALWAYS,
@@ -104,6 +105,12 @@ _TABLE = (
         "call `sampler.set_epoch(epoch)` in the epoch loop, or use `fastseed.data.ShuffleSampler`",
     ),
     Rule(
+        "FS205", "shuffle-after-seeding", NOTE, ALWAYS,
+        "shuffles with the global generator, which this file seeds: the order repeats, but it "
+        "depends on all that was drawn before it",
+        "use `fastseed.data.loader(...)`, or a `generator=` of its own",
+    ),
+    Rule(
         "FS301", "reseed-missing", ERROR, ADOPTED,
         "an epoch loop without reseed: a resumed run draws other numbers than one that ran through",
         "call `fastseed.reseed(task, epoch)` first in the loop",
@@ -112,6 +119,13 @@ _TABLE = (
         "FS302", "reseed-constant", ERROR, ADOPTED,
         "reseeds with the same coordinates in every epoch: every epoch draws the same numbers",
         "pass the epoch: `fastseed.reseed(task, epoch)`",
+    ),
+    Rule(
+        "FS303", "resume-without-generators", WARNING, ALWAYS,
+        "resumes training from a checkpoint and restores no random number generator: the resumed "
+        "run draws other numbers than one that ran through",
+        "save and restore `fastseed.state_dict(rng=True)`, or call "
+        "`fastseed.reseed(task, epoch, step)` after loading",
     ),
     Rule(
         "FS401", "listing-order", WARNING, ALWAYS,
@@ -131,7 +145,7 @@ _TABLE = (
     ),
     Rule(
         "FS502", "deterministic-mode-off", NOTE, SWITCH_OFF,
-        "trains with an operation that is deterministic only when torch is told so",
+        "trains with an operation that is deterministic only after `use_deterministic_algorithms`",
         "call `torch.use_deterministic_algorithms(True)`, or start it by `fastseed run "
         "--deterministic`",
     ),
@@ -142,7 +156,7 @@ RULES: dict[str, Rule] = {rule.id: rule for rule in _TABLE}
 
 
 def chosen(function: str, argument: str, patterns: object) -> frozenset[str]:
-    """The ids that patterns mean: ``FS101``, or the start of several, as ``FS1``.
+    """Return the ids that patterns match: ``FS101``, or the prefix ``FS1``.
 
     Raises:
         TypeError: not an iterable of strings.
@@ -165,6 +179,6 @@ def chosen(function: str, argument: str, patterns: object) -> frozenset[str]:
 
 
 def matching(pattern: str) -> set[str]:
-    """The ids that one pattern means; none if it is no id and no start of one."""
+    """Return the ids that one pattern matches; empty if there is no such id or prefix."""
     pattern = pattern.strip().upper()
     return {id for id in RULES if id.startswith(pattern)} if pattern.startswith("FS") else set()

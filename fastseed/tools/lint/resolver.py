@@ -1,8 +1,8 @@
-"""What a name in a file stands for, as far as its text alone tells.
+"""Resolve names of a file to the things they mean, from its text alone.
 
-Scopes are Python's. A name with one meaning (an import, one assignment, a function) is followed;
-one that may mean several things is unknown, and rules say nothing about the unknown. The order of
-statements is not looked at.
+Scopes are Python's. A name with one meaning (an import, one assignment, a function) is followed. A
+name with several possible meanings is unknown, and rules ignore what is unknown. The order of
+statements is ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from .import_names import canonical, imported
+from .imports import canonical, imported
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -34,7 +34,7 @@ class Binding(NamedTuple):
     kind: str
     """``import``, ``value``, ``parameter``, ``definition`` or ``other`` (a loop's target, say)."""
     dotted: str = ""
-    """Of an import: what it names."""
+    """The imported name; empty for other kinds."""
     node: ast.AST | None = None
     """The value, the annotation (None without one) or the definition."""
 
@@ -80,10 +80,10 @@ class Names:
     # ------------------------------------------------------------ what others ask
 
     def origin(self, node: ast.AST | None) -> str | None:
-        """What an expression is, as a dotted name: ``numpy.random.default_rng``.
+        """Return the dotted name of an expression: ``numpy.random.default_rng``.
 
-        A call adds ``()``: ``torch.Generator().manual_seed``. What an annotation says is taken for
-        a call of it. None where it is not known.
+        A call adds ``()``: ``torch.Generator().manual_seed``. An annotation counts
+        as a call of it. None if it is unknown.
         """
         return None if node is None else self._origin(node, 0)
 
@@ -92,7 +92,7 @@ class Names:
         return self._find(name.id, self.scopes.get(name, self.module))
 
     def is_builtin(self, node: ast.AST, name: str) -> bool:
-        """Whether an expression is the builtin ``name``."""
+        """Return whether an expression is the builtin ``name``."""
         return isinstance(node, ast.Name) and node.id == name and self.lookup(node) is None
 
     def value(self, node: ast.expr | None) -> ast.expr | None:
@@ -159,7 +159,7 @@ class Names:
         return None
 
     def imports(self) -> Iterator[str]:
-        """What the file imports, as dotted names; relative ones start with dots."""
+        """Yield the imports of the file as dotted names; relative ones start with dots."""
         seen = {self.module, *self.scopes.values()}
         found = {b.dotted for s in seen for bs in s.names.values() for b in bs if b.dotted}
         yield from sorted(found)
@@ -211,11 +211,11 @@ class Names:
         return None
 
     def _agreed(self, bindings: list[Binding], depth: int) -> str | None:
-        told = [b for b in bindings if not (b.kind == "value" and _is_none(b.node))]
-        if told and all(b.kind == "import" for b in told):
-            return canonical(told[0].dotted)  # try: one; except ImportError: its stand-in
-        agreed = self._meaning(told[0], depth) if told else None
-        if agreed is None or any(self._meaning(b, depth) != agreed for b in told):
+        known = [b for b in bindings if not (b.kind == "value" and _is_none(b.node))]
+        if known and all(b.kind == "import" for b in known):
+            return canonical(known[0].dotted)  # try: one; except ImportError: its stand-in
+        agreed = self._meaning(known[0], depth) if known else None
+        if agreed is None or any(self._meaning(b, depth) != agreed for b in known):
             return None
         return agreed
 
@@ -291,7 +291,7 @@ class Names:
             self._bind_others(node, scope)
 
     def _bind_others(self, node: ast.AST, scope: Scope) -> None:
-        """What binds a name to something unknown."""
+        """Bind names whose meaning is unknown."""
         targets: list[ast.AST | None] = []
         if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension, ast.AugAssign)):
             targets = [node.target]

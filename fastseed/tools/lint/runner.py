@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from . import sources, torch_docs
-from .module import Fault, Module
+from .module import Module, Violation
 from .noqa import Suppressions, suppressions
 from .project import Facts, Project, facts_of
 from .registry import ADOPTED, RULES, SWITCH_OFF, Finding, chosen
@@ -17,35 +17,36 @@ from .rules import (
     epoch_loop,
     manual_seed,
     nondeterministic_ops,
+    resuming,
     unordered_data,
     unseeded_generator,
 )
 
 CHECKS = (
     *manual_seed.CHECKS, *unseeded_generator.CHECKS, *data_loading.CHECKS,
-    *epoch_loop.CHECKS, *unordered_data.CHECKS, *nondeterministic_ops.CHECKS,
+    *epoch_loop.CHECKS, *resuming.CHECKS, *unordered_data.CHECKS, *nondeterministic_ops.CHECKS,
 )  # fmt: skip
 
 
 class Report(NamedTuple):
-    """What :func:`check` found."""
+    """The result of :func:`check`."""
 
     findings: tuple[Finding, ...]
-    """In the order of path, cell, line, column."""
-    sources: int
-    """How many were looked at, the unreadable ones among them."""
+    """Sorted by path, cell, line, column."""
+    files: int
+    """The number of files, unreadable ones included."""
     ignored: int
-    """Findings that comments in the files hide."""
+    """The number of findings that comments suppress."""
     notes: tuple[str, ...]
-    """What could not be checked, and why: torch's list of operations is not where it was."""
+    """What could not be checked, and why."""
 
 
 class _One(NamedTuple):
-    """A file's findings before it is known which of them apply to it."""
+    """All findings of a file, before rules that depend on other files are applied."""
 
     facts: Facts | None
     found: list[tuple[Finding, bool]]
-    """Each with whether a comment hides it."""
+    """Each finding, and True if a comment suppresses it."""
 
 
 def check(
@@ -55,20 +56,21 @@ def check(
     ignore: Iterable[str] = (),
     adopted: bool = False,
 ) -> Report:
-    """Look for what keeps Python files and notebooks from being reproducible. Runs none of them.
+    """Find what keeps Python files and notebooks from being reproducible, without running them.
 
     Args:
-        paths: files, and folders whose ``*.py`` and ``*.ipynb`` are taken; see :func:`files.find`.
-        select: ids of rules or the start of several (``FS1``); all by default.
-        ignore: those to leave out of them.
-        adopted: apply the rules for jobs with fastseed to all files, as if each used it already.
+        paths: files, and folders that are searched for ``*.py`` and ``*.ipynb``.
+        select: ids of rules, or prefixes such as ``FS1``; None: all rules.
+        ignore: ids or prefixes to leave out.
+        adopted: apply the rules for jobs that use fastseed to all files.
 
     Raises:
-        TypeError, ValueError: an argument is wrong.
-        FileNotFoundError: a path is not there.
+        TypeError: an argument has the wrong type.
+        ValueError: ``select`` or ``ignore`` matches no rule, or a path is neither file nor folder.
+        FileNotFoundError: a path does not exist.
     """
-    wanted = chosen("lint.check", "select", RULES if select is None else select)
-    wanted -= chosen("lint.check", "ignore", ignore)
+    wanted = chosen("tools.lint.check", "select", RULES if select is None else select)
+    wanted -= chosen("tools.lint.check", "ignore", ignore)
     ones = [_checked(path) for path in sources.find(paths)]
     project = Project([one.facts for one in ones if one.facts is not None])
     findings: list[Finding] = []
@@ -80,15 +82,15 @@ def check(
                 if not hidden:
                     findings.append(finding)
     notes = _notes(ones, wanted)
-    return Report(tuple(sorted(set(findings), key=_place)), len(ones), ignored, notes)
+    return Report(tuple(sorted(set(findings), key=_sort_key)), len(ones), ignored, notes)
 
 
-def _place(finding: Finding) -> tuple[object, ...]:
+def _sort_key(finding: Finding) -> tuple[object, ...]:
     return (finding.path.split("/"), *finding[1:])
 
 
 def _notes(ones: list[_One], wanted: frozenset[str]) -> tuple[str, ...]:
-    """Said only where it matters: files that use torch, and rules that need its list."""
+    """Return notes on rules that could not run, if a file uses torch."""
     torch_is_used = any(
         name == "torch" or name.startswith("torch.")
         for one in ones
@@ -114,28 +116,28 @@ def _checked(path: str) -> _One:
         module = Module(sources.read(path))
     except sources.Unreadable as error:
         at = (shown, error.cell, error.line, error.column, error.line)
-        return _One(None, [(Finding(*at, "FS001", f"not checked: {error.says}"), False)])
+        return _One(None, [(Finding(*at, "FS001", f"not checked: {error.message}"), False)])
     comments = suppressions(module.source.text)
     found = []
     for line, column, name in comments.unknown:
         cell, at_line = module.source.place(line)
-        says = f"`{name}` is no rule, and nothing is ignored by it"
-        found.append((Finding(shown, cell, at_line, column, at_line, "FS002", says), False))
+        message = f"`{name}` is not a rule: the comment ignores nothing"
+        found.append((Finding(shown, cell, at_line, column, at_line, "FS002", message), False))
     lines = module.source.text.split("\n")
     for one in CHECKS:
-        for fault in one(module):
-            found.append(_placed(module, fault, shown, lines, comments))
+        for violation in one(module):
+            found.append(_placed(module, violation, shown, lines, comments))
     return _One(facts_of(module), found)
 
 
 def _placed(
-    module: Module, fault: Fault, shown: str, lines: list[str], comments: Suppressions
+    module: Module, violation: Violation, shown: str, lines: list[str], comments: Suppressions
 ) -> tuple[Finding, bool]:
-    """A fault at its place in the file, and whether a comment there hides it."""
-    node = fault.node
+    """Return the finding for a violation, and True if a comment suppresses it."""
+    node = violation.node
     line = getattr(node, "lineno", 1)
     last = node
-    if isinstance(node, (ast.For, ast.AsyncFor)):  # of a loop its head alone
+    if isinstance(node, (ast.For, ast.AsyncFor)):  # the head of a loop, not its body
         last = node.iter
     elif isinstance(node, ast.While):
         last = node.test
@@ -145,6 +147,6 @@ def _placed(
     column = len(before.decode("utf-8", "ignore")) + 1
     cell, first = module.source.place(line)
     finding = Finding(
-        shown, cell, first, column, module.source.place(end)[1], fault.rule, fault.message
+        shown, cell, first, column, module.source.place(end)[1], violation.rule, violation.message
     )
-    return finding, comments.hides(fault.rule, line, end)
+    return finding, comments.hides(violation.rule, line, end)

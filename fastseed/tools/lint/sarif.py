@@ -48,8 +48,8 @@ def _rule(id: str) -> dict[str, Any]:
     return {
         "id": id,
         "name": "".join(part.capitalize() for part in rule.name.split("-")),
-        "shortDescription": {"text": f"{rule.name}: {rule.says}"},
-        "help": {"text": f"To mend it: {rule.mend}."},
+        "shortDescription": {"text": f"{rule.name}: {rule.message}"},
+        "help": {"text": f"Fix: {rule.fix}."},
         "defaultConfiguration": {"level": rule.level},
         "properties": {"applies": rule.when},
     }
@@ -58,11 +58,11 @@ def _rule(id: str) -> dict[str, Any]:
 def _result(finding: Finding, index: int, seen: dict[str, int]) -> dict[str, Any]:
     place: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
     location: dict[str, Any] = {"physicalLocation": place}
-    says = f"{finding.message}. To mend it: {finding.mend}."
+    message_text = f"{finding.message}. Fix: {finding.fix}."
     if finding.cell:
         # The line of a cell is no line of the notebook's file, so there is no region.
         location["logicalLocations"] = [{"name": f"cell {finding.cell}", "kind": "module"}]
-        says = f"Cell {finding.cell}, line {finding.line}: {says}"
+        message_text = f"Cell {finding.cell}, line {finding.line}: {message_text}"
     else:
         place["region"] = {
             "startLine": finding.line,
@@ -77,7 +77,7 @@ def _result(finding: Finding, index: int, seen: dict[str, int]) -> dict[str, Any
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": RULES[finding.rule].level,
-        "message": {"text": _text(says)},
+        "message": {"text": _text(message_text)},
         "locations": [location],
         "partialFingerprints": {"fastseedLint/v1": print_[:32]},
     }

@@ -21,11 +21,11 @@ _FOREIGN = re.compile(r"^%%(?!time|timeit|capture|prun|debug)\w*")  # cells of a
 
 
 class Unreadable(Exception):
-    """A file that is no Python: what is wrong with it, and where."""
+    """A file that cannot be parsed as Python: the reason and the position."""
 
-    def __init__(self, says: str, line: int = 1, column: int = 1, cell: int = 0) -> None:
-        super().__init__(says)
-        self.says, self.line, self.column, self.cell = says, line, column, cell
+    def __init__(self, message: str, line: int = 1, column: int = 1, cell: int = 0) -> None:
+        super().__init__(message)
+        self.message, self.line, self.column, self.cell = message, line, column, cell
 
 
 class Source(NamedTuple):
@@ -34,7 +34,7 @@ class Source(NamedTuple):
     path: str
     text: str
     places: tuple[tuple[int, int], ...] = ()
-    """Of a notebook: for each line of ``text`` its cell and the line in it, from 1."""
+    """For each line of a notebook's ``text``: its cell and the line in that cell, from 1."""
 
     def place(self, line: int) -> tuple[int, int]:
         """(cell, line in it) of a line of the text; the cell is 0 in a Python file."""
@@ -44,7 +44,7 @@ class Source(NamedTuple):
 
 
 def find(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """The files that paths mean, each once, in sorted order; folders are walked.
+    """Return the files below the given paths, each once, sorted.
 
     Hidden folders, virtual environments, ``site-packages`` and links to folders are left out; a
     path that is given is taken as it is.

@@ -3,7 +3,8 @@
 It stands, as a list for readers, in the docstring of :func:`torch.use_deterministic_algorithms`
 (2.10 to 2.13): operations that behave once the switch is on, and operations that raise. Each may
 come with a condition, of which the part that a call shows (``mode='max'``) is understood. Where the
-docstring is missing or its form has changed, :class:`Listed` says so, and the rules stay silent.
+docstring is missing or its form has changed, :class:`Listed` holds the reason, and the rules report
+nothing.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ class Operation(NamedTuple):
     name: str
     """As torch documents it: ``torch.nn.CTCLoss``."""
     kind: str
-    """``acts``: deterministic when told so; ``raises``: has no deterministic implementation."""
+    """``acts``: deterministic with the switch on; ``raises``: no deterministic implementation."""
     condition: str
     """In torch's words; empty: always."""
     needs: tuple[tuple[str, tuple[object, ...]], ...]
     """(argument, values): one of the values has to be passed. No values: it has to be passed."""
     seen: bool
-    """Whether a call shows if the condition holds, as far as it concerns arguments."""
+    """True if the arguments of a call show whether the condition holds."""
 
 
 class Listed(NamedTuple):
-    """What was read."""
+    """The list as read from torch."""
 
     operations: dict[str, tuple[Operation, ...]]
     """By every name that the operation can be called by."""
@@ -61,11 +62,11 @@ def listed() -> Listed:
     found = parse(text)
     version = str(torch.__version__)
     if len(found) < _FEWEST:
-        says = (
+        problem = (
             f"the documentation of torch.use_deterministic_algorithms in torch {version} does not "
             f"list operations in a form that is known ({len(found)} found)"
         )
-        return Listed({}, version, says)
+        return Listed({}, version, problem)
     names: dict[str, tuple[Operation, ...]] = {}
     for operation in found:
         for name in _called(operation.name):

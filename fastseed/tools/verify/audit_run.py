@@ -1,4 +1,4 @@
-"""One more run, with its random numbers watched: `fastseed doctor` on the script."""
+"""Run the command once more under `fastseed doctor`, to detect unseeded random numbers."""
 
 from __future__ import annotations
 
@@ -9,96 +9,88 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 
-from .diagnosis import script_of
+from .diagnosis import find_script
 from .result import Finding
 from .run_directory import RunDirectory
 from .subprocesses import Processes
 
-NAME = "probe-0"
+NAME = "audit-0"
 _DOCTOR = ("-m", "fastseed", "doctor", "--json")
+_REGISTER = "call fastseed.register_generator on it, or seed it with fastseed.derive_seed"
+_FINDINGS = {
+    "unseeded": ("generator", "{what} was created without a seed and is used", _REGISTER),
+    "unregistered": (
+        "audit", "{what} is used but not registered: a resumed run may continue it differently",
+        _REGISTER,
+    ),
+    "seeded": (
+        "audit", "{what} is called, which overrides fastseed's seed",
+        "remove it; fastseed.reseed(task, epoch) seeds all libraries",
+    ),
+    "repeated": (
+        "audit", "{what} is used again, which repeats its random numbers",
+        "use a different task, epoch and step for each",
+    ),
+}  # fmt: skip
+"""Kind of a finding of `fastseed doctor` -> kind, message and fix."""
 
 
-def probe(directory: RunDirectory, timeout: float | None) -> tuple[list[Finding], str]:
-    """Draws from generators that nobody registered, in a half run; and why there are none to tell.
+def audit(directory: RunDirectory) -> tuple[list[Finding], str]:
+    """Run a truncated run under `fastseed doctor`.
 
-    Only for `python script.py …`: another program cannot be watched from here.
+    Returns:
+        What it found, and why the run could not be audited (``""`` if it was): only commands of
+        the form ``python script.py ...`` can.
     """
-    folder = directory.begin(NAME)
-    command = directory.plan.arguments("half", folder)
-    at = script_of(command)
+    options = directory.options
+    folder = directory.start(NAME)
+    command = options.fill("truncated", folder)
+    at = find_script(command)
     if at is None or "python" not in os.path.basename(command[0]):
-        return [], "draws were not watched: the command is not of the form python script.py"
-    environment = directory.plan.environment("half", folder, dict(os.environ))
+        return [], "no run was audited: the command is not of the form python script.py"
+    variables = options.variables("truncated", folder)
     arguments = [*command[:at], *_DOCTOR, *command[at:]]
     try:
-        code = Processes().run(arguments, environment, folder, timeout)
-    except OSError as error:
-        return [], f"draws were not watched: {error}"
-    if code is None:
-        return [], f"draws were not watched: that takes more than {timeout:g} s"
-    try:
-        found = json.loads((folder / "stdout.txt").read_bytes())
-        seen = [(one["kind"], one["what"], one["where"]) for one in found["findings"]]
-        adopted = ("init", "wrong") not in [(one["item"], one["status"]) for one in found["rows"]]
-        if not all(isinstance(text, str) for one in seen for text in one):
-            raise TypeError
-    except (ValueError, KeyError, TypeError, OSError, RecursionError):
-        python = command[0] if command[0] != sys.executable else "it"
-        return [], f"draws were not watched: fastseed doctor did not end well in {python}"
-    return list(_findings(seen, adopted)), ""
+        code = Processes().run(arguments, variables, folder, options.timeout)
+        if code is None:
+            return [], f"no run was audited: it did not end within {options.timeout} seconds"
+        document = json.loads((folder / "stdout.txt").read_bytes())
+        seen = [(str(one["kind"]), one["what"], one["where"]) for one in document["findings"]]
+        wrong = {one["item"] for one in document["rows"] if one["status"] == "wrong"}
+        return _findings(seen, wrong), ""
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError):
+        return [], f"no run was audited: fastseed doctor failed in {command[0]}"
 
 
-def _findings(seen: Sequence[tuple[str, str, str]], adopted: bool) -> list[Finding]:
-    """What an audit saw, but for what libraries keep to themselves.
+def _findings(seen: Sequence[tuple[str, str, str]], wrong: set[str]) -> list[Finding]:
+    """Return the findings of an audit, except those inside libraries.
 
     Args:
         seen: kind, what, where.
-        adopted: whether the script calls `fastseed.init`; one that does not seeds by hand.
+        wrong: what is not set up: ``init`` for a script that seeds by hand, ``scope``.
     """
     found = []
     for kind, what, where in dict.fromkeys(seen):
-        if kind == "early":
-            says = f"draws from {what}: {where}"
-            mend = "fastseed.init() and reseed(task, epoch), before the first draw, seed them all"
-            found.append(Finding("generator", True, says, "", mend))
-        elif kind == "seeded" and not adopted:
-            continue
-        elif kind in _SAYS and not _is_foreign(where):
-            group, text, mend = _SAYS[kind]
-            found.append(Finding(group, True, text.format(what=what), where, mend))
+        manual = kind == "seeded" and "init" in wrong
+        if kind in _FINDINGS and not manual and not _in_library(where):
+            group, text, fix = _FINDINGS[kind]
+            found.append(Finding(group, True, text.format(what=what), where, fix))
+    for item, function in (("init", "fastseed.init"), ("scope", "fastseed.reseed")):
+        if item in wrong:
+            message = f"{function} is not called: a global generator that is not seeded may be used"
+            fix = "call fastseed.init() and fastseed.reseed(task, epoch) before any random number"
+            return [*found, Finding("generator", False, message, "", fix)]
     return found
 
 
-_SAYS = {
-    "unseeded": (
-        "generator", "draws from {what}, which was made without a seed",
-        "fastseed.register_generator(it), or seed it from fastseed.derive_seed(name, task=0)",
-    ),
-    "unregistered": (
-        "audit", "draws from {what}, which nobody registered: a resumed run may draw otherwise",
-        "fastseed.register_generator(it), or seed it from fastseed.derive_seed(name, task=0)",
-    ),
-    "seeded": (
-        "audit", "calls {what}, so that fastseed's seed is gone",
-        "remove it; reseed(task, epoch) seeds all libraries",
-    ),
-    "repeated": (
-        "audit", "uses {what} again: they draw the same numbers",
-        "give each its own task, epoch and step",
-    ),
-}  # fmt: skip
-
-
-def _is_foreign(where: str) -> bool:
-    """Whether a generator is one of the standard library's, or of an installed package."""
+def _in_library(where: str) -> bool:
+    """Return True for a generator of the standard library or an installed package."""
     file = where.rpartition(":")[0]
     if file:
         installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
         return any(os.path.realpath(file).startswith(os.path.realpath(one)) for one in installed)
     top = where.partition(".")[0]
-    if not top.isidentifier() or top.startswith("_"):  # "a dict, under …": nobody's in particular
-        return True
-    if top in sys.stdlib_module_names:
+    if not top.isidentifier() or top.startswith("_") or top in sys.stdlib_module_names:
         return True
     try:
         spec = importlib.util.find_spec(top)

@@ -1,158 +1,118 @@
-"""The command of a training script, with places for what changes from experiment to experiment.
+"""The command of a training script, with placeholders for what differs between experiments.
 
     train.py --epochs {epochs} --checkpoint {checkpoint} [ --resume {resume} or --seed {seed} ]
 
-A word in braces is a place. Words between ``[`` and ``]`` (words of their own) are left out where a
-place in them has no value; ``or`` separates alternatives, of which the first that can be filled is
-taken. ``{{`` is a brace that is meant, and ``}}`` after it in the same word another (but JSON as in
-``{"a":{"b":1}}`` stays as it is); ``[[`` and ``]]`` are words that are a bracket.
+Words between ``[`` and ``]`` (separate words) are left out if a placeholder in them has no value;
+``or`` separates alternatives, of which the first with all its values is used. ``{{`` is a literal
+brace, as is a ``}}`` after it in the same word; ``[[`` and ``]]`` are literal brackets.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 
 from ..._utils import validation
 
-PLACES = {
-    "epochs": "how many epochs this run trains: X, or X/2 in the half runs",
+PLACEHOLDERS = {
+    "epochs": "number of epochs of this run: X, or X/2 in truncated runs",
     "total": "X in every run, for schedules that depend on it",
-    "stop": "X/2; in half runs only",
-    "seed": "the master seed; in no unseeded run",
+    "stop": "X/2; in truncated runs only",
+    "seed": "the master seed; not in unseeded runs",
     "run": "the folder of this run",
-    "checkpoint": "a path in it for the checkpoint (a file or a folder, or the start of its name)",
-    "resume": "the same path, where a copy of the half run's checkpoint is; in resumed runs only",
+    "checkpoint": "a path in it for the checkpoint (a file, a folder, or the start of a name)",
+    "resume": "the same path, with a copy of the truncated run's checkpoint; in resumed runs only",
 }
-"""What may stand in braces, and what it becomes."""
+"""The names allowed in braces, and what replaces them."""
 
-_PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_WORDS = {"[[": "[", "]]": "]"}
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_LITERAL = {"[[": "[", "]]": "]"}
+_Group = tuple[bool, list[list[str]]]  # True for a group in brackets; its alternatives
 
 
 class Template:
-    """A command with places.
+    """A command with placeholders.
 
     Args:
-        command: the program and its arguments; never shown to a shell.
+        command: the program and its arguments; never passed to a shell.
 
     Raises:
-        TypeError: not a list of strings.
-        ValueError: it is empty, a place is unknown, or brackets do not match.
+        TypeError: ``command`` is not a list of strings.
+        ValueError: it is empty, a placeholder is unknown, or brackets do not match.
+
+    Example:
+        >>> from fastseed.tools.verify.command import Template
+        >>> Template(["train.py", "--epochs={epochs}", "[", "{seed}", "]"]).fill({"epochs": "8"})
+        ('train.py', '--epochs=8')
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         if isinstance(command, (str, bytes)) or not isinstance(command, Sequence):
-            raise TypeError(
-                "fastseed.tools.verify: command must be a list of strings, "
-                f"got {validation.describe(command)} of type {type(command).__name__}"
-            )
+            raise validation.type_error("tools.verify", "command", "a list of strings", command)
         for i, word in enumerate(command):
-            if not isinstance(word, str):
-                raise TypeError(
-                    "fastseed.tools.verify: command must be a list of strings, "
-                    f"got {validation.describe(word)} of type {type(word).__name__} at {i}"
-                )
+            validation.check_instance("tools.verify", f"command[{i}]", word, str, "a string")
             if "\0" in word:
-                raise ValueError(f"fastseed.tools.verify: command must hold no NUL, got one at {i}")
-            try:
-                os.fsencode(word)
-            except UnicodeEncodeError:
-                raise ValueError(
-                    "fastseed.tools.verify: command must be text that the system can encode, "
-                    f"got {validation.describe(word)} at {i}"
-                ) from None
-        self.command = tuple(command)
-        self._groups = _parse(self.command)
-        self.places = frozenset(
-            place for _, group in self._groups for words in group for place in _places(words)
-        )
+                raise _error("a list of strings without NUL", word, i)
+        self._groups = _parse(command)
         if not self._groups or self._groups[0][0]:
-            raise ValueError(
-                "fastseed.tools.verify: command must begin with a program, "
-                f"got {validation.describe(list(command))}"
+            raise validation.value_error(
+                "tools.verify", "command", "a list that begins with a program", list(command)
             )
-
-    @property
-    def fixed(self) -> frozenset[str]:
-        """The places that stand in no brackets."""
-        return frozenset(
-            place
+        names = [
+            (optional, {name for words in group for name in _names(words)})
             for optional, group in self._groups
-            if not optional
-            for words in group
-            for place in _places(words)
+        ]
+        self.names = frozenset[str]().union(*(found for _, found in names))
+        self.required = frozenset[str]().union(
+            *(found for optional, found in names if not optional)
         )
 
     def fill(self, values: Mapping[str, str]) -> tuple[str, ...]:
-        """The command with ``values``; what needs others is left out.
-
-        Raises:
-            KeyError: a place outside brackets has no value.
-        """
+        """Return the command with ``values``; KeyError if one outside brackets is missing."""
         filled: list[str] = []
         for optional, group in self._groups:
-            fitting = [words for words in group if set(_places(words)) <= values.keys()]
-            if fitting or not optional:
-                filled += [_fill(word, values) for word in (fitting or group)[0]]
+            complete = [words for words in group if set(_names(words)) <= values.keys()]
+            if complete or not optional:
+                filled += [_fill(word, values) for word in (complete or group)[0]]
         return tuple(filled)
 
 
-_Group = tuple[bool, list[list[str]]]  # whether in brackets; alternatives
-
-
-def _parse(command: tuple[str, ...]) -> list[_Group]:
+def _parse(command: Sequence[str]) -> list[_Group]:
     groups: list[_Group] = []
     inside = False
     for i, word in enumerate(command):
-        if word == "[":
+        if word in ("[", "]"):
+            if inside == (word == "["):
+                raise _error("a list with [ and ] in pairs, not nested", word, i)
+            inside = word == "["
             if inside:
-                raise _unmatched("[", i)
-            inside = True
-            groups.append((True, [[]]))
-        elif word == "]":
-            if not inside:
-                raise _unmatched("]", i)
-            inside = False
+                groups.append((True, [[]]))
+            elif not any(_names(groups[-1][1][0])):
+                raise _error("a list with a placeholder between [ and ] (or [[ and ]])", word, i)
         elif word == "or" and inside:
             groups[-1][1].append([])
-        elif inside:
-            groups[-1][1][-1].append(_known(word, i))
         else:
-            groups.append((False, [[_known(word, i)]]))
+            unknown = [name for name in _names([word]) if name not in PLACEHOLDERS]
+            if unknown:
+                known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+                raise _error(f"a list with placeholders of {known} (or {{{{)", word, i)
+            if inside:
+                groups[-1][1][-1].append(word)
+            else:
+                groups.append((False, [[word]]))
     if inside:
-        raise ValueError(
-            "fastseed.tools.verify: command must close its brackets with ], got one open"
-        )
-    for optional, group in groups:
-        if optional and not all(any(_places(words)) for words in group[:1]):
-            raise ValueError(
-                "fastseed.tools.verify: command must have a place between [ and ] (a bracket that is "
-                f"meant is [[ or ]]), got {validation.describe(group[0])}"
-            )
+        raise _error("a list with [ and ] in pairs, not nested", command[-1], len(command) - 1)
     return groups
 
 
-def _unmatched(word: str, i: int) -> ValueError:
+def _error(rule: str, word: str, i: int) -> ValueError:
     return ValueError(
-        f"fastseed.tools.verify: command must have [ and ] in pairs, none in another, got {word} at {i}"
+        f"{validation.value_error('tools.verify', 'command', rule, word)} at index {i}"
     )
 
 
-def _known(word: str, i: int) -> str:
-    unknown = [place for place in _places([word]) if place not in PLACES]
-    if unknown:
-        known = ", ".join(f"{{{place}}}" for place in PLACES)
-        raise ValueError(
-            f"fastseed.tools.verify: command must have places of {known} (a brace that is meant is "
-            f"{{{{), got {{{unknown[0]}}} at {i}"
-        )
-    return word
-
-
-def _places(words: Sequence[str]) -> list[str]:
-    return [found[1] for word in words for found in _PLACE.finditer(word) if found[1]]
+def _names(words: Sequence[str]) -> list[str]:
+    return [found[1] for word in words for found in _PLACEHOLDER.finditer(word) if found[1]]
 
 
 def _fill(word: str, values: Mapping[str, str]) -> str:
@@ -163,4 +123,4 @@ def _fill(word: str, values: Mapping[str, str]) -> str:
             return values[found[1]]
         return found[0][0] if escapes else found[0]
 
-    return _PLACE.sub(one, _WORDS.get(word, word))
+    return _PLACEHOLDER.sub(one, _LITERAL.get(word, word))

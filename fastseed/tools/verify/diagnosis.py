@@ -1,9 +1,8 @@
-"""Why runs are not the same: what was recorded of them, and what the script's text makes likely.
+"""Explain why runs differ, from recordings, an audited run, the script's text and the environment.
 
-Observed are the tensor in which two runs part first (:class:`fastseed.debug.Watch`), generators that are
-in another state there, draws from generators that nobody registered (one more run under
-:func:`fastseed.debug.audit`), and what changed around the runs. What is left when none of these
-explains it is arithmetic.
+Observed are: the first tensor that differs (:class:`fastseed.debug.Watch`), generators in different
+states at that step, unseeded random numbers (one more run under :func:`fastseed.debug.audit`), and
+changes of the environment. If none of these explains a difference, arithmetic remains.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import recordings
-from .recordings import Parted
+from .recordings import FirstDifference, first_difference
 from .result import Check, Finding, Run
 
 _NAMES = 4  # in a list
 _ORDER = (
-    "generator", "worker", "resume", "arithmetic", "tensor", "environment", "control", "log",
-    "audit", "lint",
-)  # fmt: skip
+    *("generator", "worker", "resume", "arithmetic", "tensor", "environment", "baseline"),
+    *("audit", "lint"),
+)
 _KINDS = {
     "FS101": "generator",
     "FS102": "generator",
@@ -33,7 +31,7 @@ _KINDS = {
     "FS302": "resume",
     "FS501": "arithmetic",
 }
-"""What a rule of the linter explains; of the others the kind is ``lint``."""
+"""Rule of the linter -> the kind of difference that it explains; ``lint`` for the others."""
 
 
 def explain(
@@ -41,221 +39,214 @@ def explain(
     runs: Sequence[Run],
     directory: Path,
     suspects: Sequence[Finding],
-    watched: bool,
+    audited: bool,
 ) -> list[Finding]:
-    """What explains the checks that failed, and the suspects; what matters most first.
+    """Return the causes of the checks that failed and the suspects, the most important first.
 
     Args:
-        checks, runs, directory: what was judged, and where its runs are.
-        suspects: what else is known of the script.
-        watched: whether a run's draws were watched.
+        checks, runs, directory: the checks, the runs, and the folder that they are in.
+        suspects: findings of the audit, the linter and the environment.
+        audited: True if an audited run succeeded.
     """
     named = {check.name: check for check in checks}
     found: list[Finding] = []
-    if not named["repeat"].identical:
-        parted = recordings.first_parting(named["repeat"], runs, directory)
-        found += _unrepeated(parted, suspects, watched)
-    elif not named["prefix"].identical:
-        found += _unlike(recordings.first_parting(named["prefix"], runs, directory))
-    elif not named["resume"].identical:
-        found += _unresumed(recordings.first_parting(named["resume"], runs, directory))
-    elif not named["tensors"].identical:
-        parted = recordings.first_parting(named["tensors"], runs, directory)
-        resumed = parted is not None and parted.b.startswith("resumed")
-        found += _unresumed(parted) if resumed else _unrepeated(parted, suspects, watched)
-    if named["control"].passed is False:
-        found.append(
-            Finding(
-                "control", True, f"runs without a seed do not all differ: "
-                f"{named['control'].says}", "",
-                "put the seed into the command as [ --seed {seed} ], or ask for no control",
-            )
-        )  # fmt: skip
-    found += suspects
-    return sorted(found, key=_weight)
+    failed = next(
+        (name for name in ("repeat", "truncate", "resume", "tensors") if not named[name].identical),
+        None,
+    )
+    if failed is not None:
+        first = first_difference(named[failed], runs, directory)
+        if failed == "tensors" and first is not None and first.b.startswith("resumed"):
+            failed = "resume"
+        if failed == "truncate":
+            found += _truncated_differs(first)
+        elif failed == "resume":
+            found += resumed_differs(first)
+        else:
+            found += seeded_differ(first, suspects, audited)
+    if named["baseline"].passed is False:
+        message = f"the unseeded baseline does not differ: {named['baseline'].message}"
+        fix = "pass the seed as [ --seed {seed} ], or verify without the baseline"
+        found.append(Finding("baseline", True, message, "", fix))
+    return sorted([*found, *suspects], key=_importance)
 
 
-def _weight(one: Finding) -> tuple[bool, bool, int]:
-    """What explains first, what was observed first."""
+def _importance(one: Finding) -> tuple[bool, bool, int]:
+    """Sort causes before remarks, and observed findings before likely ones."""
     return one.kind in ("audit", "lint"), not one.certain, _ORDER.index(one.kind)
 
 
 # ---------------------------------------------------------------- by check
 
 
-def _unrepeated(
-    parted: Parted | None, suspects: Sequence[Finding], watched: bool
+def seeded_differ(
+    first: FirstDifference | None, suspects: Sequence[Finding], audited: bool
 ) -> Iterator[Finding]:
-    """Runs of one seed differ."""
+    """Explain why runs with the same seed differ."""
     where = ""
-    if parted is not None and parted.found.first is not None:
-        yield _tensor(parted)
-        first, step = parted.found.first, parted.found.step
-        where = f"{first.group} {first.name}, step {step}"
-        states = _generators(parted)
+    if first is not None and first.found.first is not None:
+        yield _tensor(first)
+        tensor, step = first.found.first, first.found.step
+        where = f"{tensor.group} {tensor.name}, step {step}"
+        states = _generators(first)
         if states:
-            yield Finding(
-                "generator", True,
-                f"{_and(states)} in another state at step {step}: not seeded, or "
-                "drawn from another number of times",
-                f"{parted.a}, {parted.b}", "seed it: fastseed.init() and reseed(task, epoch)",
-            )  # fmt: skip
+            message = (
+                f"{_list('generator', states)} in different states at step {step}: not seeded, or "
+                "used a different number of times"
+            )
+            fix = "seed it: fastseed.init() and fastseed.reseed(task, epoch)"
+            yield Finding("generator", True, message, f"{first.a}, {first.b}", fix)
             return
-        if parted.found.start:
-            yield Finding(
-                "generator", True,
-                "the runs begin with other weights: what initialises them is not seeded",
-                f"{first.group} {first.name}", "reseed(task, epoch) before the model is made",
-            )  # fmt: skip
+        if first.found.start:
+            message = "the initial weights differ: their initialization is not seeded"
+            fix = "call fastseed.reseed(task, epoch) before creating the model"
+            yield Finding("generator", True, message, f"{tensor.group} {tensor.name}", fix)
             return
     if any(one.kind in ("generator", "worker") for one in suspects):
-        return  # they say it better
-    equal = parted is not None and parted.generators
-    if not equal and not watched:
+        return  # these are better explanations
+    equal = first is not None and first.generators
+    record = "record the runs with fastseed.debug.Watch"
+    if not equal and not audited:
         if not where:
-            yield Finding(
-                "tensor", False, "neither draws were watched nor tensors recorded: what differs is "
-                "not known", "", "record the runs with fastseed.Watch",
-            )  # fmt: skip
+            message = "the cause is unknown: no tensors were recorded and no run was audited"
+            yield Finding("tensor", False, message, "", record)
         return
-    seen = "no draw from a generator that is not seeded was seen"
-    adds = "an operation whose result depends on the order in which threads or atomics add"
-    yield Finding(
-        "arithmetic", equal,
-        "all generators were in the same states when the runs parted"
-        + (f", and {seen}" if watched else "") + f": it is {adds}"
-        if equal else f"{seen}: what is left are draws in other processes, as in DataLoader "
-        f"workers, and {adds}",
-        where,
+    operation = "an operation whose result depends on the order in which threads or atomics add"
+    unseeded = "no use of an unseeded generator was detected"
+    if equal:
+        also = f", and {unseeded}" if audited else ""
+        message = f"all generators were in equal states at the difference{also}: it is {operation}"
+    else:
+        message = (
+            f"{unseeded}: the remaining causes are random numbers in other processes, such as "
+            f"DataLoader workers, and {operation}"
+        )
+    then = "check what computes this tensor" if where else record
+    fix = (
         "fastseed run --deterministic, or fastseed.deterministic(): torch then refuses operations "
-        "that it knows as such; "
-        + ("look at what makes this tensor" if where else "record the runs with fastseed.Watch"),
-    )  # fmt: skip
+        f"that it knows to be nondeterministic; {then}"
+    )
+    yield Finding("arithmetic", equal, message, where, fix)
 
 
-def _unlike(parted: Parted | None) -> Iterator[Finding]:
-    """Whole runs repeat, but half runs are others."""
-    if parted is not None and parted.found.first is not None:
-        yield _tensor(parted)
+def _truncated_differs(first: FirstDifference | None) -> Iterator[Finding]:
+    """Explain why truncated runs differ where uninterrupted ones repeat."""
+    if first is not None and first.found.first is not None:
+        yield _tensor(first)
     yield Finding(
         "resume", True,
-        "a run that is to stop half-way is another one from its beginning: something depends on "
-        "the number of epochs, as a schedule of the learning rate does",
-        "", "give the whole number by {total} and the stop by [ … {stop} ]",
+        "a truncated run differs before it stops: something depends on the number of epochs, such "
+        "as a learning rate schedule",
+        "", "pass the total number as {total} and the number to stop at as [ ... {stop} ]",
     )  # fmt: skip
 
 
-def _unresumed(parted: Parted | None) -> Iterator[Finding]:
-    """Whole and half runs repeat; what goes on from a checkpoint differs."""
-    if parted is None or parted.found.first is None:
+def resumed_differs(first: FirstDifference | None) -> Iterator[Finding]:
+    """Explain why resumed runs differ where uninterrupted and truncated ones repeat."""
+    if first is None or first.found.first is None:
         yield Finding(
             "resume", True,
-            "resumed runs go on differently: something is not in the checkpoint, or a generator "
-            "was drawn from before they went on",
-            "", "record the runs with fastseed.Watch to see which",
+            "resumed runs differ: something is missing from the checkpoint, or a generator was "
+            "used before training resumed",
+            "", "record the runs with fastseed.debug.Watch to see which",
         )  # fmt: skip
         return
-    yield _tensor(parted)
-    found, states = parted.found, _generators(parted)
-    where = f"{parted.b}, step {found.step}"
+    yield _tensor(first)
+    found, states = first.found, _generators(first)
+    where = f"{first.b}, step {found.step}"
+    tensor = first.found.first
     if found.start:
         names = [f"{one.group} {one.name}" for one in found.differences[:_NAMES]]
-        yield Finding(
-            "resume", True, f"the checkpoint does not bring back {', '.join(names)}", where,
-            "save and load it: model.state_dict(), optimizer.state_dict()",
-        )  # fmt: skip
+        message = f"the checkpoint does not restore {', '.join(names)}"
+        fix = "save and load it: model.state_dict(), optimizer.state_dict()"
     elif states:
-        yield Finding(
-            "resume", True,
-            f"{_and(states)} in another state in the resumed run: drawn from before it went on, or "
-            "not put back",
-            where, "call reseed(task, epoch, step) last before going on, or restore exact states",
-        )  # fmt: skip
-    elif parted.found.first.group == "optimizer":
-        names = [one.name for one in found.differences if one.group == "optimizer"][:_NAMES]
-        yield Finding(
-            "resume", True,
-            f"the optimizer's {', '.join(names)} is another in the resumed run: its schedule was "
-            "not brought back",
-            where, "save and load it: scheduler.state_dict(), optimizer.state_dict()",
-        )  # fmt: skip
+        message = (
+            f"{_list('generator', states)} in a different state in the resumed run: used before "
+            "training resumed, or not restored"
+        )
+        fix = (
+            "call fastseed.reseed(task, epoch, step) last before resuming, or restore exact states"
+        )
+    elif tensor is not None and tensor.group == "optimizer":
+        settings = [one.name for one in found.differences if one.group == "optimizer"][:_NAMES]
+        message = (
+            f"the optimizer's {', '.join(settings)} differs in the resumed run: its schedule was "
+            "not restored"
+        )
+        fix = "save and load it: scheduler.state_dict(), optimizer.state_dict()"
     else:
-        equal = "generators, " if parted.generators else ""
-        yield Finding(
-            "resume", True,
-            f"with the same {equal}weights and optimizer the first step after resuming differs: it "
-            "saw other data, by their order, their augmentation or generators in workers",
-            where, "fastseed.data.ResumableLoader and per_sample resume them",
-        )  # fmt: skip
+        equal = "generators, " if first.generators else ""
+        message = (
+            f"with the same {equal}weights and optimizer the first resumed step differs: its data "
+            "differ, by order, augmentation, or generators in workers"
+        )
+        fix = "use fastseed.data.ResumableLoader and per_sample, which resume the data"
+    yield Finding("resume", True, message, where, fix)
 
 
-def _tensor(parted: Parted) -> Finding:
-    first, found = parted.found.first, parted.found
-    assert first is not None
-    more = len(found.differences) - 1
-    before = " (before the first one recorded)" if found.start else ""
+def _tensor(first: FirstDifference) -> Finding:
+    found, tensor = first.found, first.found.first
+    assert tensor is not None
+    before = " (before the first recorded one)" if found.start else ""
+    more = f"; {len(found.differences) - 1} more there" if len(found.differences) > 1 else ""
     return Finding(
         "tensor", True,
-        f"{parted.a} and {parted.b} part first in {first.group} {first.name}, step "
-        f"{found.step}{before}, rank {found.rank}" + (f"; and {more} more there" if more else ""),
-        f"{parted.a}, {parted.b}",
+        f"first difference between {first.a} and {first.b}: {tensor.group} {tensor.name}, step "
+        f"{found.step}{before}, rank {found.rank}{more}",
+        f"{first.a}, {first.b}",
     )  # fmt: skip
 
 
-def _generators(parted: Parted) -> list[str]:
-    return [one.name for one in parted.found.differences if one.group == "generator"]
+def _generators(first: FirstDifference) -> list[str]:
+    return [one.name for one in first.found.differences if one.group == "generator"]
 
 
-def _and(names: Sequence[str]) -> str:
+def _list(noun: str, names: Sequence[str]) -> str:
     shown = ", ".join(names[:_NAMES]) + (" and others" if len(names) > _NAMES else "")
-    return f"generator {shown} is" if len(names) == 1 else f"generators {shown} are"
+    return f"{noun} {shown} is" if len(names) == 1 else f"{noun}s {shown} are"
 
 
-# ---------------------------------------------------------------- around the runs
+# ---------------------------------------------------------------- environment and script
 
 
 def read_environment(rows: Sequence[tuple[Any, ...]]) -> list[Finding]:
-    """What matters most of the differences between the first and the last session.
+    """Return the important differences between the environments of two sessions.
 
     ``rows`` are those of :func:`fastseed.tools.environment.diff`.
     """
-    serious = [row for row in rows if row[0] in ("critical", "high")]
+    important = [row for row in rows if row[0] in ("critical", "high")][:_NAMES]
     return [
         Finding(
             "environment", True,
-            f"{path} was {_short(before)} at first and {_short(after)} at last: {why}",
-            "sessions", "fastseed env diff of the first and last folder in sessions/",
+            f"{path} was {_shorten(before)} in the first session and {_shorten(after)} in the "
+            f"last: {why}",
+            "sessions", "run fastseed env diff on the first and last folder in sessions/",
         )
-        for _, path, _, before, after, why in serious[:_NAMES]
+        for _, path, _, before, after, why in important
     ]  # fmt: skip
 
 
-def _short(value: Any) -> str:
-    text = "not there" if value is None else str(value)
+def _shorten(value: Any) -> str:
+    text = "missing" if value is None else str(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-# ---------------------------------------------------------------- the script's text
-
-
-def script_of(command: Sequence[str]) -> int | None:
-    """Where in a command the Python file is that it runs; None if it runs none that is here."""
+def find_script(command: Sequence[str]) -> int | None:
+    """Return the index of the Python file that a command runs; None without one."""
     if re.fullmatch(r"python[\d.]*(\.exe)?|pypy[\d.]*", os.path.basename(command[0])) is None:
-        return next(
-            (i for i, one in enumerate(command) if one.endswith(".py") and os.path.isfile(one)),
-            None,
-        )
+        files = (i for i, one in enumerate(command) if one.endswith(".py") and os.path.isfile(one))
+        return next(files, None)
     at = 1
     while at < len(command) and command[at].startswith("-"):
         if command[at] in ("-c", "-m", "-"):
-            return script_of(["", *command[1:]]) if command[at] == "-m" else None
+            return find_script(["", *command[1:]]) if command[at] == "-m" else None
         at += 2 if command[at] in ("-X", "-W") else 1
     return at if at < len(command) and os.path.isfile(command[at]) else None
 
 
-def read_script(command: Sequence[str]) -> list[Finding]:
-    """What the linter says about the script that a command runs."""
-    at = script_of(command)
+def lint_script(command: Sequence[str]) -> list[Finding]:
+    """Return what the linter finds in the script of a command."""
+    at = find_script(command)
     if at is None:
         return []
     from .. import lint
@@ -263,7 +254,7 @@ def read_script(command: Sequence[str]) -> list[Finding]:
     return [
         Finding(
             _KINDS.get(one.rule, "lint"), False, f"{one.rule} {one.message}",
-            f"{one.path}:{one.line}", one.mend,
+            f"{one.path}:{one.line}", one.fix,
         )
         for one in lint.check([command[at]]).findings
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What :class:`fastseed.debug.Watch` recorded of runs, compared."""
+"""Compare what :class:`fastseed.debug.Watch` recorded of the runs."""
 
 from __future__ import annotations
 
@@ -10,96 +10,87 @@ from ...debug.bisection import Bisection, bisect
 from ...debug.watch_file import Recording
 from .result import Check, Difference, Run
 
-_PAIRS = 8  # of differing runs whose recordings are compared
+_PAIRS = 8  # of differing runs whose recordings are compared for a diagnosis
 
 
-class Parted(NamedTuple):
-    """Where the recordings of two runs part."""
+class FirstDifference(NamedTuple):
+    """The first difference between the recordings of two runs."""
 
     a: str
     b: str
     found: Bisection
     generators: bool
-    """Whether both recorded the states of the generators."""
+    """True if both recorded the states of the generators."""
 
 
 def check(runs: Sequence[Run], directory: Path) -> Check:
-    """Whether the tensors of all runs with a seed are equal in each step that two recorded."""
-    title = "recorded tensors are equal"
-    found, compared, n = [], 0, 0
+    """Check that seeded runs recorded equal tensors at each step that two of them recorded."""
+    name, title = "tensors", "recorded tensors are identical"
+    differences: list[Difference] = []
+    pairs = steps = 0
+    first = ""
     for a, b in _pairs(runs):
-        parted = _compare(*_watches(a, b, directory))
-        if parted is None:
+        found = _compare(directory / a.folder, directory / b.folder)
+        if found is None:
             continue
-        n += 1
-        compared += parted.compared
-        if not parted.equal:
-            rest = (str(parted.step), None, None, parted.differing, parted.compared)
-            found.append((Difference(a.name, b.name, *rest), parted))
-    if not n:
-        return Check("tensors", title, None, True, "not asked: no run has a fastseed.Watch")
-    if not found:
+        pairs += 1
+        steps += found.compared
+        if not found.equal:
+            first = first or f"{a.name} and {b.name}: {found}"
+            rest = (str(found.step), None, None, found.differing, found.compared)
+            differences.append(Difference(a.name, b.name, *rest))
+    count = f"{pairs} pair{'' if pairs == 1 else 's'} of runs"
+    if not pairs:
         return Check(
-            "tensors", title, True, True,
-            f"{n} pair{'s' * (n > 1)} of runs equal to the last bit in {compared} steps", (), n,
-        )  # fmt: skip
-    one, where = found[0]
-    return Check(
-        "tensors", title, False, False,
-        f"{len(found)} of {n} pairs of runs differ: {one.a} and {one.b}: {where}",
-        tuple(difference for difference, _ in found), n,
-    )  # fmt: skip
+            name, title, None, True, "not checked: no run recorded with fastseed.debug.Watch"
+        )
+    if not differences:
+        return Check(name, title, True, True, f"{count} bit-identical in {steps} steps", (), pairs)
+    message = f"{len(differences)} of {count} differ: {first}"
+    return Check(name, title, False, False, message, tuple(differences), pairs)
+
+
+def first_difference(check: Check, runs: Sequence[Run], directory: Path) -> FirstDifference | None:
+    """Return the earliest difference between recordings of pairs that differ; None without any."""
+    folders = {run.name: directory / run.folder for run in runs}
+    best: FirstDifference | None = None
+    for one in check.differences[:_PAIRS]:
+        # The uninterrupted run first, as in "uninterrupted-0 and resumed-0".
+        a, b = sorted((one.a, one.b), key=lambda name: not name.startswith("uninterrupted"))
+        found = _compare(folders[a], folders[b])
+        if found is None or found.step is None:
+            continue
+        if best is None or best.found.step is None or found.step < best.found.step:
+            generators = _has_generators(folders[a]) and _has_generators(folders[b])
+            best = FirstDifference(a, b, found, generators)
+    return best
 
 
 def _pairs(runs: Sequence[Run]) -> Iterator[tuple[Run, Run]]:
-    whole = [run for run in runs if run.experiment == "whole"]
+    uninterrupted = [run for run in runs if run.experiment == "uninterrupted"]
     for run in runs:
-        if run.experiment == "whole" and run.number > 0:
-            yield whole[0], run
-        elif run.experiment in ("half", "resumed"):
-            yield whole[run.number], run
+        if run.experiment == "uninterrupted" and run.number > 0:
+            yield uninterrupted[0], run
+        elif run.experiment in ("truncated", "resumed"):
+            yield uninterrupted[run.number], run
 
 
-def _watches(a: Run, b: Run, directory: Path) -> tuple[Path | None, Path | None]:
-    return _watch(directory / a.folder), _watch(directory / b.folder)
-
-
-def _compare(left: Path | None, right: Path | None) -> Bisection | None:
-    """None without recordings that can be compared."""
-    if left is None or right is None:
+def _compare(a: Path, b: Path) -> Bisection | None:
+    """Return None if there are no recordings that can be compared."""
+    left, right = _recordings(a), _recordings(b)
+    if not left or not right:
         return None
     try:
-        return bisect(left, right)
+        return bisect(left[0].parent, right[0].parent)
     except (ValueError, OSError):
-        return None  # no step in common, or cut off: the losses have to do
+        return None  # no common step, or cut off: only the losses count
 
 
-def first_parting(check: Check, runs: Sequence[Run], directory: Path) -> Parted | None:
-    """Of the pairs that differ, the one whose recordings part first; None without recordings."""
-    named = {run.name: run for run in runs}
-    best: tuple[int, str, str, Bisection] | None = None
-    for one in check.differences[:_PAIRS]:
-        # The whole run first, so that the sentence reads "whole-0 and resumed-0".
-        a, b = sorted((one.a, one.b), key=lambda name: not name.startswith("whole"))
-        found = _compare(*_watches(named[a], named[b], directory))
-        if found is None or found.step is None:
-            continue
-        if best is None or found.step < best[0]:
-            best = found.step, a, b, found
-    if best is None:
-        return None
-    _, a, b, found = best
-    both = _watches(named[a], named[b], directory)
-    return Parted(a, b, found, all(_has_generators(one) for one in both if one is not None))
-
-
-def _watch(folder: Path) -> Path | None:
-    """The folder of a run that holds what :class:`fastseed.debug.Watch` wrote."""
+def _recordings(folder: Path) -> list[Path]:
+    """Return the files that :class:`fastseed.debug.Watch` wrote in a run's folder."""
     found = sorted(folder.rglob("rank-*.watch"))
-    return found[0].parent if found else None
+    return [path for path in found if path.parent == found[0].parent]
 
 
 def _has_generators(folder: Path) -> bool:
-    return all(
-        "generator" in Recording(path).header["groups"] for path in folder.glob("rank-*.watch")
-    )
+    return all("generator" in Recording(path).header["groups"] for path in _recordings(folder))

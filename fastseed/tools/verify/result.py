@@ -1,4 +1,4 @@
-"""What a verification finds out, as plain values: what the reports are made from."""
+"""The result of a verification as plain values; the reports are made from it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-EXPERIMENTS = ("whole", "half", "resumed", "unseeded")
-"""X epochs; X/2 epochs with a checkpoint; from there to X; X epochs without a seed."""
+EXPERIMENTS = ("uninterrupted", "truncated", "resumed", "unseeded")
+"""X epochs; X/2 epochs with a checkpoint; from that checkpoint to X; X epochs without a seed."""
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The losses that one run wrote.
+    """The losses of one run.
 
     Attributes:
-        steps: what each was called, in order and without repeats (``"7"``, ``"3/120"``).
-        values: (n,) float64; the loss of each.
-        labelled: whether the log names its steps; if not they were counted from 0.
-        digits: the most significant digits that a value was written with; 17 tell all doubles.
-        notes: what else is to be said about the log.
+        steps: the name of each step, in order and without repeats (``"7"``, ``"3/120"``).
+        values: (n,) float64; the loss at each step.
+        labelled: True if the log names its steps, False if they were counted from 0.
+        digits: the largest number of significant digits of a value; 17 identify every double.
+        notes: remarks about the log.
     """
 
     steps: tuple[str, ...]
@@ -35,16 +35,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first step in which two runs have another loss.
+    """The first step at which two runs have different losses.
 
     Attributes:
-        a: the name of a run, as ``whole-0``.
-        b: the other one's.
-        step: where; None where one has steps that the other should have and has not.
-        value_a: the loss of ``a`` there; None where it has none.
-        value_b: that of ``b``.
-        differing: in how many steps of both the losses differ.
-        compared: how many steps both have.
+        a, b: the names of the runs, for example ``uninterrupted-0``.
+        step: the step; None where the runs have no step in common.
+        value_a, value_b: the losses at that step; None where a run lacks it.
+        differing: the number of common steps with different losses.
+        compared: the number of common steps.
     """
 
     a: str
@@ -58,13 +56,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Band:
-    """What the runs of one experiment have in common, step by step (those that all of them have).
+    """Mean and standard deviation of one experiment, at the steps that all its runs have.
 
     Attributes:
-        runs: how many there are.
+        runs: the number of runs.
         steps: (n,) names of the steps.
         mean: (n,) float64.
-        std: (n,) float64; of the sample (divided by runs - 1); zeros for a single run.
+        std: (n,) float64; sample standard deviation (n - 1); zeros for a single run.
     """
 
     runs: int
@@ -86,20 +84,18 @@ class Interval:
 
 @dataclass(frozen=True)
 class Paired:
-    """Run by run, the loss of ``b`` less that of ``a``, over the steps that all have.
+    """Run by run, the loss of experiment ``b`` minus that of ``a``, at the steps that all have.
 
     Attributes:
-        a: an experiment.
-        b: the other one.
-        pairs: how many pairs of runs.
+        a, b: the experiments.
+        pairs: the number of pairs of runs.
         steps: (n,) names of the steps.
-        mean: (n,) float64; the mean difference of each step.
-        low95, high95, low99, high99: (n,) float64; its intervals of 95% and 99%.
+        mean: (n,) float64; mean difference at each step.
+        low95, high95, low99, high99: (n,) float64; its intervals of 95% and 99%; None with fewer
+            than two pairs, or without SciPy.
         overall: the mean over all steps and pairs.
-        interval95: of that, from one mean a pair; None with fewer than two pairs, or where SciPy
-            is missing (as are then the arrays).
-        interval99: the same.
-        correlation: Pearson's, of the two mean curves; None where one of them is constant.
+        interval95, interval99: its intervals, from one mean per pair; None as above.
+        correlation: Pearson's, of the two mean curves; None where one is constant or not finite.
     """
 
     a: str
@@ -119,45 +115,45 @@ class Paired:
 
 @dataclass(frozen=True)
 class Check:
-    """One question, and its answer.
+    """One question and its answer.
 
     Attributes:
-        name: ``repeat``, ``prefix``, ``resume``, ``control`` or ``tensors``.
-        title: what is asked: "runs of the same seed repeat".
-        passed: the answer; None where it was not asked.
-        identical: whether all pairs that were compared are equal to the last bit.
-        says: the answer in a sentence.
-        differences: where pairs part; one a pair that differs, at most 100.
-        pairs: how many pairs were compared.
+        name: ``repeat``, ``truncate``, ``resume``, ``baseline`` or ``tensors``.
+        title: the property that is checked: "runs with the same seed are identical".
+        passed: the answer; None if it was not checked.
+        identical: True if all pairs that were compared are bit-identical.
+        message: the answer in a sentence.
+        differences: the first difference of each pair that differs, at most 100.
+        pairs: the number of pairs compared.
     """
 
     name: str
     title: str
     passed: bool | None
     identical: bool
-    says: str
+    message: str
     differences: tuple[Difference, ...] = ()
     pairs: int = 0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Why runs differ, or what may make them.
+    """A cause, or a likely cause, of a difference.
 
     Attributes:
         kind: ``generator``, ``worker``, ``resume``, ``arithmetic``, ``tensor``, ``environment``,
-            ``lint``, ``audit``, ``log`` or ``control``.
-        certain: whether it was observed; if not it is what the script's text makes likely.
-        says: what.
-        where: the file and line, the run, or the step; may be empty.
-        mend: what to do about it; may be empty.
+            ``baseline``, ``audit`` or ``lint``.
+        certain: True if it was observed; False if the script's text makes it likely.
+        message: the cause in a sentence.
+        where: file and line, run, or step; may be empty.
+        fix: how to fix it; may be empty.
     """
 
     kind: str
     certain: bool
-    says: str
+    message: str
     where: str = ""
-    mend: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,10 +164,10 @@ class Run:
         name: experiment and number, ``resumed-3``.
         experiment: one of :data:`EXPERIMENTS`.
         number: from 0.
-        command: the arguments that it was started with.
-        seconds: how long it took.
+        command: the arguments it was started with.
+        seconds: its duration.
         folder: its folder, relative to the run directory.
-        curve: what it wrote.
+        curve: its losses.
     """
 
     name: str
@@ -185,33 +181,33 @@ class Run:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a verification found.
+    """The result of a verification; true if it passed.
 
     Attributes:
-        passed: what the exit code says.
-        verdict: ``bit-identical``, ``variance reduced``, ``not reproducible`` or ``no control``.
-        required: what had to be shown to pass: ``bit-identical`` or ``variance``.
-        says: the verdict in a sentence.
-        runs: all of them, experiment by experiment.
-        checks: the questions, and their answers.
-        findings: why not, what matters most first.
-        bands: for each experiment that was run.
-        paired: ``whole`` against half and resumed put together (``resumed``), and against
+        passed: True if the verdict meets what was required.
+        verdict: ``bit-identical``, ``variance reduced``, ``not reproducible`` or ``inconclusive``.
+        required: ``bit-identical`` or ``variance``.
+        summary: the verdict in a sentence.
+        runs: all runs, experiment by experiment.
+        checks: the questions and their answers.
+        findings: causes of differences, the most important first.
+        bands: experiment -> mean and standard deviation.
+        paired: ``uninterrupted`` against truncated and resumed joined (``resumed``), and against
             ``unseeded``.
-        variance_ratio: pooled variance of the seeded runs over that of the unseeded ones, over the
+        variance_ratio: pooled variance of the seeded runs over that of the unseeded ones, at the
             steps that both have; None without unseeded runs, or where these do not vary.
-        environment: what differs between the environments of two runs, as rows of
-            :func:`fastseed.tools.environment.diff`.
-        plan: command, epochs, runs, seed and the rest of what was asked for, as plain values.
-        seconds: of all runs together.
+        environment: differences between the environments of the first and the last session, as
+            rows of :func:`fastseed.tools.environment.diff`.
+        options: the options as plain values.
+        seconds: the duration of all runs together.
         versions: of Python, torch, NumPy and fastseed.
-        notes: what else is to be said.
+        notes: further remarks.
     """
 
     passed: bool
     verdict: str
     required: str
-    says: str
+    summary: str
     runs: tuple[Run, ...]
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
@@ -219,7 +215,7 @@ class Report:
     paired: tuple[Paired, ...]
     variance_ratio: float | None
     environment: tuple[tuple[Any, ...], ...]
-    plan: dict[str, Any]
+    options: dict[str, Any]
     seconds: float
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
@@ -228,5 +224,5 @@ class Report:
         return self.passed
 
     def of(self, experiment: str) -> tuple[Run, ...]:
-        """The runs of one experiment."""
+        """Return the runs of one experiment."""
         return tuple(run for run in self.runs if run.experiment == experiment)

@@ -1,8 +1,8 @@
-"""The run directory: what was run is kept, so that a verification can be interrupted and gone on.
+"""The run directory: it keeps the runs, so that an interrupted verification can resume.
 
-plan.json                 what was asked for
-runs/<experiment>-<k>/    one run: run.json when it ended well, stdout.txt, stderr.txt, its files
-sessions/<n>/             the environment of the n-th time that runs were started here
+options.json              the options
+runs/<experiment>-<k>/    one run: run.json if it succeeded, stdout.txt, stderr.txt, its files
+sessions/<n>/             the environment of the n-th session
 report/                   see reports/
 """
 
@@ -11,181 +11,149 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..._utils import atomic_file, strict_json, validation
-from .plan import Plan
+from .options import Options
 
 FORMAT = 1
-"""Of the files of JSON in a run directory."""
 
-_FIXED = ("command", "epochs", "seed", "deterministic")  # what the runs that are there depend on
+_FIXED = ("command", "epochs", "seed", "deterministic")  # what the existing runs depend on
 _LOCK = "lock"
-_LARGEST = 1 << 26  # bytes of a file that is named in the command and watched for changes
+_LARGEST = 1 << 26  # bytes of a file in the command that is checked for changes
 
 
 class RunDirectory:
-    """A folder for the runs of one plan. Use :func:`opened`."""
+    """The folder of a verification; see :func:`open_directory`."""
 
-    def __init__(self, path: Path, plan: Plan) -> None:
+    def __init__(self, path: Path, options: Options) -> None:
         self.path = path
-        self.plan = plan
-        self.files = _files(plan)
+        self.options = options
         self.notes: list[str] = []
-        self._session: int | None = None
+        self._files = _file_hashes(options)
+        self._captured = False
 
     def folder(self, name: str) -> Path:
-        """Where a run's files are."""
+        """Return the folder of a run."""
         return self.path / "runs" / name
 
-    def kept(self, name: str) -> dict[str, Any] | None:
-        """The record of a run that ended well; None if it has to be run (again).
+    def record(self, name: str) -> dict[str, Any] | None:
+        """Return the record of a run that succeeded; None if it has to be run.
 
         Raises:
-            ValueError: a file that its command names has changed since.
+            ValueError: the record is damaged, or a file in its command has changed since.
         """
         path = self.folder(name) / "run.json"
         record = _read(path)
         if record is None:
             return None
-        if not _is_record(record, name):
-            raise ValueError(
-                f"fastseed.tools.verify: {str(path)!r} must be the record of run {name}: "
-                "restart, or remove it"
-            )
-        for file, sha in record["files"].items():
-            if self.files.get(file, sha) != sha:
+        try:
+            name, seconds, files = record["name"], float(record["seconds"]), dict(record["files"])
+            record = {"command": [str(word) for word in record["command"]], "seconds": seconds}
+        except (KeyError, TypeError, ValueError):
+            raise _unreadable(path, "fields are missing") from None
+        for file, digest in files.items():
+            if self._files.get(file, digest) != digest:
                 raise ValueError(
-                    f"fastseed.tools.verify: directory must hold runs of the files that are there now, "
-                    f"but {file} has changed since {name}: restart, or give another directory"
+                    f"fastseed.tools.verify: {file} has changed since run {name}: restart, or use "
+                    "another directory"
                 )
         return record
 
-    def begin(self, name: str) -> Path:
-        """An empty folder for a run."""
+    def start(self, name: str) -> Path:
+        """Return an empty folder for a run; the first call captures the environment."""
+        if not self._captured:
+            self._captured = True
+            self._capture()
         folder = self.folder(name)
         _remove(folder)
         folder.mkdir(parents=True)
         return folder
 
-    def forget(self, name: str) -> None:
-        """Have a run made again, whatever becomes of this session."""
+    def finish(self, name: str, command: tuple[str, ...], seconds: float) -> dict[str, Any]:
+        """Keep a run that succeeded; return its record."""
+        record = {"name": name, "files": self._files, "command": list(command), "seconds": seconds}
+        _write(self.folder(name) / "run.json", record)
+        return record
+
+    def discard(self, name: str) -> None:
+        """Discard the record of a run, so that it is run again."""
         _remove(self.folder(name) / "run.json")
 
     def changed(self) -> list[str]:
-        """The files that the command names and that are others now than when this began."""
-        now = _files(self.plan)
-        return [name for name, sha in self.files.items() if now.get(name) != sha]
-
-    def finish(self, name: str, record: dict[str, Any]) -> None:
-        """Keep a run that ended well."""
-        record = {"format": FORMAT, "name": name, "files": self.files, **record}
-        _write(self.folder(name) / "run.json", record)
-
-    def session(self) -> int:
-        """The number of this session, whose environment is captured when it is first asked for."""
-        if self._session is None:
-            from .. import environment
-
-            there = self.sessions()
-            self._session = int(there[-1].name) + 1 if there else 0
-            folder = self.path / "sessions" / str(self._session)
-            try:
-                folder.parent.mkdir(exist_ok=True)
-                environment.capture(folder)
-            except Exception as error:  # whatever is wrong with it: it is the runs that count
-                self.notes.append(f"the environment was not captured: {error}")
-        return self._session
+        """Return the files in the command that have changed since the directory was opened."""
+        now = _file_hashes(self.options)
+        return [name for name, digest in self._files.items() if now.get(name) != digest]
 
     def sessions(self) -> list[Path]:
-        """The environments that were captured, from the first on."""
-        found = [
-            one
-            for one in (self.path / "sessions").glob("*")
-            if re.fullmatch("[0-9]{1,9}", one.name) and one.is_dir()
-        ]
+        """Return the captured environments, the oldest first."""
+        found = [one for one in (self.path / "sessions").glob("*") if one.name.isdecimal()]
         return sorted(found, key=lambda one: int(one.name))
+
+    def _capture(self) -> None:
+        from .. import environment
+
+        sessions = self.sessions()
+        number = int(sessions[-1].name) + 1 if sessions else 0
+        try:
+            (self.path / "sessions").mkdir(exist_ok=True)
+            environment.capture(self.path / "sessions" / str(number))
+        except Exception as error:  # the runs do not depend on it
+            self.notes.append(f"the environment was not captured: {error}")
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str], plan: Plan, *, restart: bool) -> Iterator[RunDirectory]:
-    """A run directory, for one process at a time.
+def open_directory(options: Options) -> Iterator[RunDirectory]:
+    """Open the run directory for one process at a time.
 
     Raises:
-        ValueError: it holds something else, or the runs of another plan.
-        RuntimeError: another process is verifying there.
+        ValueError: it holds something else, or runs with other options.
+        RuntimeError: another process uses it.
     """
-    folder = _checked(path)
-    if _read_plan(folder) is None and folder.exists():
-        others = {one.name for one in folder.iterdir()} - {_LOCK, "plan.partial"}
-        if others:
-            raise ValueError(
-                "fastseed.tools.verify: directory must be new, empty, or that of a verification, "
-                f"got {validation.describe(str(folder))}"
-            )
+    folder = Path(options.directory)
+    unknown = folder.exists() and _read(folder / "options.json") is None
+    if unknown and (not folder.is_dir() or {one.name for one in folder.iterdir()} - {_LOCK}):
+        rule = "a new or empty folder, or that of a verification"
+        raise validation.value_error("tools.verify", "directory", rule, str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
-        there = _read_plan(folder)  # nobody else writes it from here on
-        if restart:
+        existing = _read(folder / "options.json")
+        if options.restart:
             for name in ("runs", "sessions", "report"):
                 _remove(folder / name)
-        elif there is not None:
-            _check_same(there, plan)
-        _write(folder / "plan.json", {"format": FORMAT, "plan": plan.document()})
+        elif existing is not None:
+            _check_same(existing.get("options"), options)
+        _write(folder / "options.json", {"options": options.document()})
         (folder / "runs").mkdir(exist_ok=True)
-        yield RunDirectory(folder, plan)
+        yield RunDirectory(folder, options)
 
 
-def _checked(path: object) -> Path:
-    if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
-        raise TypeError(
-            "fastseed.tools.verify: directory must be a path, "
-            f"got {validation.describe(path)} of type {type(path).__name__}"
-        )
-    folder = Path(path).absolute()
-    if "\0" in str(folder) or not os.fspath(path):
-        raise ValueError(
-            f"fastseed.tools.verify: directory must be a path, got {validation.describe(os.fspath(path))}"
-        )
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(
-            f"fastseed.tools.verify: directory must be a folder, got {validation.describe(str(folder))}"
-        )
-    return folder
-
-
-def _check_same(there: dict[str, Any], plan: Plan) -> None:
-    new = plan.document()
+def _check_same(existing: Any, options: Options) -> None:
+    new = options.document()
     for name in _FIXED:
-        if there.get(name) != new[name]:
-            was, is_ = _parting(there.get(name), new[name])
-            raise ValueError(
-                f"fastseed.tools.verify: {name} must be that of the runs in the directory, {was}, "
-                f"got {is_}: restart, or give another directory"
-            )
-
-
-def _parting(was: Any, new: Any) -> tuple[str, str]:
-    """Two values in words: of lists, what stands where they part."""
-    if not isinstance(was, list) or not isinstance(new, list):
-        return validation.describe(was), validation.describe(new)
-    at = next((i for i, (a, b) in enumerate(zip(was, new, strict=False)) if a != b), None)
-    at = min(len(was), len(new)) if at is None else at
-    shown = [validation.describe(one[at]) if at < len(one) else "nothing" for one in (was, new)]
-    return f"with {shown[0]} at {at}", shown[1]
+        before, now = existing.get(name) if isinstance(existing, dict) else None, new[name]
+        if before == now:
+            continue
+        where = ""
+        if isinstance(before, list) and isinstance(now, list):  # show the word that differs
+            i = next((i for i, (a, b) in enumerate(zip(before, now)) if a != b), -1)  # noqa: B905
+            if i >= 0:
+                where, before, now = f"[{i}]", before[i], now[i]
+        raise ValueError(
+            f"fastseed.tools.verify: {name}{where} must be {validation.describe(before)}, as for "
+            f"the existing runs, got {validation.describe(now)}: restart, or use another directory"
+        )
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     try:
         import fcntl
-    except ImportError:  # no such locks there: two processes at once are the user's care
+    except ImportError:  # Windows: no lock
         yield
         return
     with open(folder / _LOCK, "a") as file:
@@ -193,51 +161,26 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RuntimeError(
-                "fastseed.tools.verify: directory must be used by one process at a time, and another is "
-                f"at work in {validation.describe(str(folder))}: wait for it"
+                f"fastseed.tools.verify: another process uses {str(folder)!r}: wait for it to end, "
+                "or use another directory"
             ) from None
         except OSError:  # a file system without locks
             pass
         yield
 
 
-def _files(plan: Plan) -> dict[str, str]:
-    """SHA-256 of each file that the command names: the script above all."""
+def _file_hashes(options: Options) -> dict[str, str]:
+    """Return the SHA-256 of each file that the command names, above all the script."""
     found = {}
-    for word in plan.command[1:]:
-        for name in dict.fromkeys((word, word.partition("=")[2])):  # also --config=FILE
+    for word in options.command[1:]:
+        for name in (word, word.partition("=")[2]):  # also --config=FILE
             with contextlib.suppress(OSError, ValueError):
                 if os.path.isfile(name) and os.path.getsize(name) <= _LARGEST:
                     found[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
     return found
 
 
-def _is_record(record: dict[str, Any], name: str) -> bool:
-    """Whether all is there that is used of it; the file may hold anything."""
-    command, files, seconds = (record.get(key) for key in ("command", "files", "seconds"))
-    return (
-        record.get("name") == name
-        and isinstance(command, list)
-        and all(isinstance(word, str) for word in command)
-        and isinstance(files, dict)
-        and isinstance(seconds, float)
-        and 0 <= seconds < math.inf
-    )
-
-
-def _read_plan(folder: Path) -> dict[str, Any] | None:
-    path = folder / "plan.json"
-    found = _read(path)
-    if found is None:
-        return None
-    there = found.get("plan")
-    if not isinstance(there, dict) or not there.keys() >= set(_FIXED):
-        raise ValueError(f"fastseed.tools.verify: {str(path)!r} must be the plan of a verification")
-    return there
-
-
 def _remove(path: Path) -> None:
-    """Whatever it is; of a link the link alone."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -245,24 +188,25 @@ def _remove(path: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """Return a document of a run directory; None if the file does not exist."""
     try:
-        found = strict_json.parse(path.read_text(encoding="utf-8"))
+        found = strict_json.parse(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except IsADirectoryError:
-        raise ValueError(
-            f"fastseed.tools.verify: {str(path)!r} must be a file of a verification, got a folder"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"fastseed.tools.verify: {str(path)!r} must be a file of a verification, got {error}"
-        ) from None
+    except (IsADirectoryError, ValueError) as error:
+        raise _unreadable(path, str(error)) from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(
-            f"fastseed.tools.verify: {str(path)!r} must be a file of a verification in format {FORMAT}"
-        )
+        raise _unreadable(path, f"its format is not {FORMAT}")
     return found
 
 
+def _unreadable(path: Path, reason: str) -> ValueError:
+    return ValueError(
+        f"fastseed.tools.verify: {str(path)!r} is not a file of a verification ({reason}): "
+        "remove it, or use another directory"
+    )
+
+
 def _write(path: Path, document: dict[str, Any]) -> None:
-    atomic_file.replace(path, (json.dumps(document, indent=2) + "\n").encode())
+    text = json.dumps({"format": FORMAT, **document}, indent=2) + "\n"
+    atomic_file.replace(path, text.encode())

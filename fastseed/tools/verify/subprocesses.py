@@ -1,4 +1,4 @@
-"""Programs that are run to their end, and ended together with all that they have started."""
+"""Child processes that are ended together with the processes that they started."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-GRACE = 5.0  # seconds between asking programs to end and killing them
-_LOOK = 0.03  # seconds between looks whether they have
+GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+_POLL = 0.03  # seconds
 
 _Process = subprocess.Popen[bytes]
 
 
 class Processes:
-    """Those that are running. All methods may be called from any thread."""
+    """The running processes. All methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._living: set[_Process] = set()
+        self._running: set[_Process] = set()
         self._stopped = threading.Event()
 
     @property
     def stopped(self) -> bool:
-        """Whether :meth:`stop` was called: then what has ended was perhaps ended by it."""
+        """True after :meth:`stop`, which may have ended a process."""
         return self._stopped.is_set()
 
     def run(
@@ -37,13 +37,10 @@ class Processes:
         folder: Path,
         timeout: float | None,
     ) -> int | None:
-        """Run a program in a session of its own; its exit code, or None if it took too long.
+        """Run a program in a session of its own; return its exit code, or None after ``timeout``.
 
-        What it prints goes to files in ``folder`` rather than through pipes, which whatever it
-        leaves behind would hold open. What it leaves behind in its process group is ended.
-
-        Raises:
-            OSError: it cannot be started.
+        Its output goes to files in ``folder``; a pipe could be kept open by a process that it
+        leaves behind. Processes left in its process group are ended.
         """
         with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
             process = subprocess.Popen(
@@ -52,51 +49,51 @@ class Processes:
             )  # fmt: skip
         try:
             with self._lock:
-                self._living.add(process)
+                self._running.add(process)
             return None if self.stopped else process.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
         finally:
-            _end([process])
+            end([process])
             with self._lock:
-                self._living.discard(process)
+                self._running.discard(process)
 
     def stop(self) -> None:
-        """End what runs, all at once, and let nothing more begin."""
+        """End all running processes together, and start no more."""
         self._stopped.set()
         with self._lock:
-            living = list(self._living)
-        _end(living)
+            running = list(self._running)
+        end(running)
 
 
-def _end(processes: Sequence[_Process]) -> None:
-    """End programs and what they have started: ask, and kill what is there after a while."""
-    left = [one for one in processes if _lives(one)]
+def end(processes: Sequence[_Process]) -> None:
+    """End processes and their process groups: SIGTERM, and SIGKILL after :data:`GRACE`."""
+    left = [one for one in processes if _is_running(one)]
     try:
         for one in left:
-            _signal(one, signal.SIGTERM)
-        until = time.monotonic() + GRACE
-        while left and time.monotonic() < until:
-            time.sleep(_LOOK)
-            left = [one for one in left if _lives(one)]
-    finally:  # also when interrupted once more
+            _send(one, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
+        while left and time.monotonic() < deadline:
+            time.sleep(_POLL)
+            left = [one for one in left if _is_running(one)]
+    finally:  # also after a second interrupt
         for one in left:
-            _signal(one, getattr(signal, "SIGKILL", signal.SIGTERM))
+            _send(one, getattr(signal, "SIGKILL", signal.SIGTERM))
     for one in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             one.wait(GRACE)
 
 
-def _signal(process: _Process, how: signal.Signals) -> None:
+def _send(process: _Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
-            os.killpg(process.pid, how)  # its session's leader, so its group has its number
+            os.killpg(process.pid, number)  # the leader of a session: its group has its number
         else:
             process.terminate()
 
 
-def _lives(process: _Process) -> bool:
-    """Whether the program, or anything in its group, runs."""
+def _is_running(process: _Process) -> bool:
+    """Return True if the process or a process in its group is running."""
     if process.poll() is None:
         return True
     if not hasattr(os, "killpg"):
@@ -105,16 +102,19 @@ def _lives(process: _Process) -> bool:
         os.killpg(process.pid, 0)
     except (ProcessLookupError, PermissionError):
         return False
-    return _has_more_than_zombies(process.pid)
+    return has_running(process.pid)
 
 
-def _has_more_than_zombies(group: int) -> bool:
-    """Of a group that is there. Orphans stay zombies where process 1 does not look after them."""
+def has_running(group: int) -> bool:
+    """Return True if a process group has a process that is not a zombie.
+
+    In a container without an init process, orphans remain zombies.
+    """
     if not os.path.exists("/proc/self/stat"):
         return True
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # pid (name) state parent group …, and the name may hold anything
+            # pid (name) state parent group ...; the name may contain anything
             state, _, found = path.read_text(errors="replace").rpartition(")")[2].split()[:3]
             if int(found) == group and state not in "ZX":
                 return True

@@ -1,4 +1,4 @@
-"""From what runs wrote to whether they are the same run."""
+"""Compare the losses of all runs and reach a verdict."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from . import statistics
-from .result import Band, Check, Curve, Difference, Paired, Run
+from .result import EXPERIMENTS, Band, Check, Curve, Difference, Floats, Paired, Run
 
 IDENTICAL, REDUCED = "bit-identical", "variance reduced"
-NOT, NO_CONTROL = "not reproducible", "no control"
-REQUIRED = {"bit-identical": (IDENTICAL,), "variance": (IDENTICAL, REDUCED)}
-"""What can be asked for, and the verdicts that pass then."""
+NOT_REPRODUCIBLE, INCONCLUSIVE = "not reproducible", "inconclusive"
+PASSING = {"bit-identical": (IDENTICAL,), "variance": (IDENTICAL, REDUCED)}
+"""Requirement -> the verdicts that meet it."""
 
-_MOST = 100  # differences of a check that are kept
-_ENOUGH_DIGITS = 9  # tell any two float32
+_MOST = 100  # differences that a check keeps
+_ENOUGH_DIGITS = 9  # identify every float32
+
+_Pairs = Sequence[tuple[Run, Run]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What follows from the losses alone; the fields are those of the report."""
+    """The verdict and what it is based on; the fields are those of the report."""
 
     verdict: str
-    says: str
+    summary: str
     checks: tuple[Check, ...]
     bands: dict[str, Band]
     paired: tuple[Paired, ...]
@@ -32,13 +35,13 @@ class Verdict:
     notes: tuple[str, ...]
 
 
-def placed(runs: Sequence[Run]) -> list[Run]:
-    """The runs; resumed ones whose log does not name its steps go on where the half run ended."""
-    halves = {run.number: len(run.curve.steps) for run in runs if run.experiment == "half"}
+def continue_steps(runs: Sequence[Run]) -> list[Run]:
+    """Number the steps of resumed runs from the end of the truncated run, if logs have no names."""
+    sizes = {run.number: len(run.curve.steps) for run in runs if run.experiment == "truncated"}
     found = []
     for run in runs:
         if run.experiment == "resumed" and not run.curve.labelled:
-            begin = halves[run.number]
+            begin = sizes[run.number]
             steps = tuple(str(begin + i) for i in range(len(run.curve.steps)))
             run = replace(run, curve=replace(run.curve, steps=steps))
         found.append(run)
@@ -46,208 +49,213 @@ def placed(runs: Sequence[Run]) -> list[Run]:
 
 
 def judge(runs: Sequence[Run], tensors: Check) -> Verdict:
-    """Compare all runs (of :func:`placed`) by the bits of their losses, then by their statistics.
+    """Compare all runs bit by bit, then by their statistics.
 
-    ``tensors`` is what the recordings say (:mod:`recordings`).
+    ``runs`` are those of :func:`continue_steps`; ``tensors`` is the check of the recordings.
     """
-    of = {
-        name: [run for run in runs if run.experiment == name]
-        for name in ("whole", "half", "resumed", "unseeded")
-    }
+    uninterrupted, truncated, resumed, unseeded = (
+        [run for run in runs if run.experiment == name] for name in EXPERIMENTS
+    )
+    joined = [
+        (replace(rest, curve=_join(start.curve, rest.curve)), run)
+        for start, rest, run in zip(truncated, resumed, uninterrupted, strict=True)
+    ]
     checks = (
-        _same("repeat", "runs of one seed repeat", _against_first(of["whole"])),
-        _same(
-            "prefix", "a run that stops half-way is the same up to there",
-            list(zip(of["half"], of["whole"], strict=True)), part=True,
+        _check_identical(
+            "repeat", "runs with the same seed are identical", _with_first(uninterrupted)
         ),
-        _same(
-            "resume", "a run that was stopped and resumed goes on as the one that was not",
-            _joined(of["half"], of["resumed"], of["whole"]),
+        _check_identical(
+            "truncate", "a truncated run matches the uninterrupted run",
+            list(zip(truncated, uninterrupted, strict=True)), prefix=True,
         ),
-        _control(of["unseeded"], of["whole"]),
+        _check_identical("resume", "a resumed run matches the uninterrupted run", joined),
+        _check_baseline(unseeded, uninterrupted),
         tensors,
     )  # fmt: skip
-    curves = {name: [run.curve for run in found] for name, found in of.items() if found}
+    curves = {
+        name: [run.curve for run in found]
+        for name, found in zip(
+            EXPERIMENTS, (uninterrupted, truncated, resumed, unseeded), strict=True
+        )
+        if found
+    }
     bands = {name: statistics.band(found) for name, found in curves.items()}
-    joined = [one.curve for one, _ in _joined(of["half"], of["resumed"], of["whole"])]
-    paired = [statistics.paired("whole", "resumed", curves["whole"], joined)]
-    if of["unseeded"]:
-        paired.append(statistics.paired("whole", "unseeded", curves["whole"], curves["unseeded"]))
+    first = curves["uninterrupted"]
+    paired = [
+        statistics.paired("uninterrupted", "resumed", first, [run.curve for run, _ in joined])
+    ]
     ratio = None
-    if "unseeded" in bands:
-        ratio = statistics.variance_ratio(bands["whole"], bands["unseeded"])
-    complete = all(
-        set(a.curve.steps) == set(b.curve.steps)
-        for a, b in _joined(of["half"], of["resumed"], of["whole"])
+    if unseeded:
+        paired.append(statistics.paired("uninterrupted", "unseeded", first, curves["unseeded"]))
+        ratio = statistics.variance_ratio(bands["uninterrupted"], bands["unseeded"])
+    complete = all(set(a.curve.steps) == set(b.curve.steps) for a, b in joined)
+    reduced = (
+        ratio is not None
+        and complete
+        and paired[0].interval99 is not None
+        and 0.0 in paired[0].interval99
+        and statistics.is_smaller(ratio, len(uninterrupted), len(unseeded))
     )
-    verdict, says = _verdict(checks, paired[0], ratio, len(of["whole"]), complete)
-    notes = [*_notes(runs), *_without_scipy(paired)]
-    return Verdict(verdict, says, checks, bands, tuple(paired), ratio, tuple(notes))
+    verdict, summary = _conclude(checks, ratio if reduced else None)
+    return Verdict(
+        verdict, summary, checks, bands, tuple(paired), ratio, tuple(_notes(runs, paired))
+    )
 
 
-def not_required(checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The checks of a verification that passed: one that failed was not required to."""
+def waive_failures(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """Return the checks of a verification that passed: a failed one was not required."""
     return tuple(
         one
         if one.passed is not False
-        else replace(one, passed=None, says=f"not required: {one.says}")
+        else replace(one, passed=None, message=f"not required: {one.message}")
         for one in checks
     )
 
 
-def _verdict(
-    checks: Sequence[Check], resumed: Paired, ratio: float | None, runs: int, complete: bool
-) -> tuple[str, str]:
-    """``complete`` says whether each resumed run has all steps of a whole one, and no others."""
-    *same, control, tensors = checks
+def _conclude(checks: Sequence[Check], reduced: float | None) -> tuple[str, str]:
+    """Return the verdict and its summary; ``reduced`` is a significantly reduced variance."""
+    *same, baseline, tensors = checks
     if all(check.identical for check in (*same, tensors)):
-        if control.passed is False:
-            return NO_CONTROL, (
-                "seeded runs are equal to the last bit, but those without a seed do not all differ "
-                f"({control.says}): either the command takes its seed from elsewhere, or these "
-                "losses do not depend on it"
+        if baseline.passed is False:
+            return INCONCLUSIVE, (
+                "seeded runs are bit-identical, but the unseeded baseline does not differ "
+                f"({baseline.message}): the command gets its seed from elsewhere, or these losses "
+                "do not depend on it"
             )
-        return IDENTICAL, "seeded runs, stopped and resumed or not, are equal to the last bit"
-    wrong = "; ".join(check.says for check in same if not check.identical)
+        return IDENTICAL, "seeded runs are bit-identical, whether resumed or not"
+    wrong = "; ".join(check.message for check in same if not check.identical)
     if not wrong:
-        return NOT, f"losses are equal to the last bit, but not what was recorded: {tensors.says}"
-    inside = resumed.interval99 is not None and 0.0 in resumed.interval99
-    if ratio is not None and complete and inside and statistics.is_smaller(ratio, runs, runs):
+        return (
+            NOT_REPRODUCIBLE,
+            f"losses are identical, but not recorded tensors: {tensors.message}",
+        )
+    if reduced is not None:
         return REDUCED, (
-            f"runs are not equal to the last bit ({wrong}), but a seed reduces the variance of "
-            f"their losses to {ratio:.3g} of what it is without, and the 99% interval of what "
-            "resuming changes holds 0"
+            f"runs are not bit-identical ({wrong}), but the seed reduces the variance of their "
+            f"losses to {reduced:.3g} of the unseeded baseline's, and the 99% interval of the "
+            "effect of resuming contains 0"
         )
-    return NOT, wrong
+    return NOT_REPRODUCIBLE, wrong
 
 
-def _same(name: str, title: str, pairs: Sequence[tuple[Run, Run]], *, part: bool = False) -> Check:
-    """Whether the runs of all pairs are equal; with ``part`` the second one may have more steps."""
-    found = [difference for a, b in pairs if (difference := compare(a, b, part=part))]
+# ---------------------------------------------------------------- checks
+
+
+def _count(n: int) -> str:
+    return f"{n} pair{'' if n == 1 else 's'} of runs"
+
+
+def _check_identical(name: str, title: str, pairs: _Pairs, *, prefix: bool = False) -> Check:
+    """Check that all pairs are identical; with ``prefix`` the first one may lack steps."""
     if not pairs:
-        return Check(name, title, None, True, "not asked: that takes two runs")
+        return Check(name, title, None, True, "not checked: it needs two runs")
+    found = [one for a, b in pairs if (one := compare(a, b, prefix=prefix))]
     if not found:
-        return Check(
-            name, title, True, True, f"{_pairs(len(pairs))} equal to the last bit", (), len(pairs)
-        )
-    return Check(
-        name, title, False, False, f"{len(found)} of {_pairs(len(pairs))} differ: {say(found[0])}",
-        tuple(found[:_MOST]), len(pairs),
-    )  # fmt: skip
+        message = f"{_count(len(pairs))} bit-identical"
+        return Check(name, title, True, True, message, (), len(pairs))
+    message = f"{len(found)} of {_count(len(pairs))} differ: {describe(found[0])}"
+    return Check(name, title, False, False, message, tuple(found[:_MOST]), len(pairs))
 
 
-def _pairs(n: int) -> str:
-    return f"{n} pair{'s' * (n > 1)} of runs"
+def _check_baseline(unseeded: Sequence[Run], seeded: Sequence[Run]) -> Check:
+    """Check that unseeded runs differ, from one another and from seeded ones."""
+    name, title = "baseline", "runs of the unseeded baseline differ"
+    if not unseeded:
+        return Check(name, title, None, False, "not checked")
+    pairs = [*_with_first(unseeded), *zip(unseeded, seeded, strict=False)]
+    found = [compare(a, b) for a, b in pairs]
+    equal = [pair for pair, one in zip(pairs, found, strict=True) if one is None]
+    message = f"{_count(len(pairs))} differ"
+    if equal:
+        a, b = equal[0]
+        message = f"{len(equal)} of {_count(len(pairs))} identical: {a.name} and {b.name}"
+    differences = tuple(one for one in found if one is not None)[:_MOST]
+    return Check(name, title, not equal, not differences, message, differences, len(pairs))
 
 
-def say(found: Difference) -> str:
-    """A difference in words."""
+def describe(found: Difference) -> str:
+    """Return a difference in a sentence."""
     if found.step is None:
         return f"{found.a} and {found.b} have no step in common"
-    values = [
-        "no loss" if value is None else repr(value) for value in (found.value_a, found.value_b)
-    ]
+    a, b = ("no loss" if one is None else repr(one) for one in (found.value_a, found.value_b))
     return (
-        f"{found.a} and {found.b} part at step {found.step}: {values[0]} and {values[1]} "
+        f"first difference between {found.a} and {found.b} at step {found.step}: {a} and {b} "
         f"({found.differing} of {found.compared} steps differ)"
     )
 
 
-def _control(unseeded: Sequence[Run], whole: Sequence[Run]) -> Check:
-    """Whether runs without a seed differ, from one another and from those with one."""
-    title = "runs without a seed differ"
-    if not unseeded:
-        return Check("control", title, None, False, "not asked")
-    pairs = [*_against_first(unseeded), *zip(unseeded, whole, strict=False)]
-    found = [compare(a, b) for a, b in pairs]
-    equal = [pair for pair, difference in zip(pairs, found, strict=True) if difference is None]
-    differences = tuple(one for one in found if one is not None)[:_MOST]
-    if equal:
-        a, b = equal[0]
-        says = f"{len(equal)} of {_pairs(len(pairs))} equal: {a.name} and {b.name}"
-        same = len(equal) == len(pairs)
-        return Check("control", title, False, same, says, differences, len(pairs))
-    says = f"{_pairs(len(pairs))} differ"
-    return Check("control", title, True, False, says, differences, len(pairs))
-
-
-def _against_first(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+def _with_first(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
     return [(runs[0], run) for run in runs[1:]]
 
 
-def _joined(
-    halves: Sequence[Run], resumed: Sequence[Run], whole: Sequence[Run]
-) -> list[tuple[Run, Run]]:
-    """Each resumed run, with the half run before it, and the whole one of its number."""
-    found = []
-    for half, rest, run in zip(halves, resumed, whole, strict=True):
-        after = set(rest.curve.steps)
-        kept = [i for i, step in enumerate(half.curve.steps) if step not in after]
-        curve = Curve(
-            (*(half.curve.steps[i] for i in kept), *rest.curve.steps),
-            np.concatenate([half.curve.values[kept], rest.curve.values]),
-        )
-        found.append((replace(rest, curve=curve), run))
-    return found
+def _join(start: Curve, rest: Curve) -> Curve:
+    """Return a truncated and a resumed curve as one; of a common step the resumed value."""
+    after = set(rest.steps)
+    kept = [i for i, step in enumerate(start.steps) if step not in after]
+    steps = (*(start.steps[i] for i in kept), *rest.steps)
+    return Curve(steps, np.concatenate([start.values[kept], rest.values]))
 
 
-def compare(a: Run, b: Run, *, part: bool = False) -> Difference | None:
-    """The first step, in b's order, in which the losses of two runs differ; None for none.
+def compare(a: Run, b: Run, *, prefix: bool = False) -> Difference | None:
+    """Return the first difference, in the order of ``b``; None if they are equal.
 
-    A step that one of them lacks differs too; with ``part``, ``a`` may lack some.
+    A step that one run lacks is a difference; with ``prefix``, ``a`` may lack some.
     """
-    left = dict(zip(a.curve.steps, a.curve.values.tolist(), strict=True))
-    right = dict(zip(b.curve.steps, b.curve.values.tolist(), strict=True))
-    both = len(left.keys() & right.keys())
-    if not both:
+    left, right = a.curve, b.curve
+    extra: list[str] = []
+    if left.steps == right.steps:
+        index = np.arange(len(right.steps))
+    else:
+        at = {step: i for i, step in enumerate(left.steps)}
+        index = np.array([at.get(step, -1) for step in right.steps], dtype=np.int64)
+        known = set(right.steps)
+        extra = [step for step in left.steps if step not in known]
+    common = index >= 0
+    if not common.any():
         return Difference(a.name, b.name, None, None, None, 0, 0)
-    wrong = list(_differing(left, right, part))
-    if not wrong:
+    differs = np.full(len(index), not prefix)
+    differs[common] = ~_equal(left.values[index[common]], right.values[common])
+    if not differs.any() and not extra:
         return None
-    step = wrong[0]
-    differing = sum(one in left and one in right for one in wrong)
-    return Difference(a.name, b.name, step, left.get(step), right.get(step), differing, both)
+    value_a = value_b = None
+    if differs.any():
+        i = int(differs.argmax())
+        step, value_b = right.steps[i], float(right.values[i])
+        value_a = float(left.values[index[i]]) if common[i] else None
+    else:
+        step = extra[0]
+        value_a = float(left.values[left.steps.index(step)])
+    differing, compared = int((differs & common).sum()), int(common.sum())
+    return Difference(a.name, b.name, step, value_a, value_b, differing, compared)
 
 
-def _differing(left: dict[str, float], right: dict[str, float], part: bool) -> Iterator[str]:
-    for step, value in right.items():
-        if step not in left:
-            if not part:
-                yield step
-        elif not _equal(left[step], value):
-            yield step
-    for step in left:
-        if step not in right:
-            yield step
+def _equal(a: Floats, b: Floats) -> npt.NDArray[np.bool_]:
+    """Return where the bits are equal; all NaN are, since their text is the same."""
+    same: npt.NDArray[np.bool_] = a.view(np.int64) == b.view(np.int64)
+    return same | (np.isnan(a) & np.isnan(b))
 
 
-def _equal(a: float, b: float) -> bool:
-    """The same bits; all NaN count as one, since text does not tell them apart."""
-    return (a == b and np.signbit(a) == np.signbit(b)) or (a != a and b != b)
+# ---------------------------------------------------------------- notes
 
 
-def _without_scipy(paired: Sequence[Paired]) -> Iterator[str]:
-    if any(one.pairs > 1 and one.interval95 is None for one in paired):
-        yield (
-            "without SciPy there are no Student-t intervals and no F test, so no variance can be "
-            'said to be reduced: pip install "fastseed[report]"'
-        )
-
-
-def _notes(runs: Sequence[Run]) -> Iterator[str]:
+def _notes(runs: Sequence[Run], paired: Sequence[Paired]) -> Iterator[str]:
     digits = max(run.curve.digits for run in runs)
     if digits < _ENOUGH_DIGITS:
         yield (
-            f"losses are written with {digits} significant digits at most: that they are equal "
-            "says no more than these; write them with repr(), or as JSON"
+            f"losses have at most {digits} significant digits, so only these are compared; write "
+            "them with repr() or as JSON"
         )
     if not all(np.isfinite(run.curve.values).all() for run in runs):
-        yield "some losses are not finite: statistics of those steps are not either"
-    if len({run.curve.steps for run in runs if run.experiment == "whole"}) > 1:
-        yield "whole runs wrote other steps than one another"
-    said: dict[str, str] = {}
+        yield "some losses are not finite, nor are the statistics of their steps"
+    if len({run.curve.steps for run in runs if run.experiment == "uninterrupted"}) > 1:
+        yield "uninterrupted runs have different steps"
+    first: dict[str, str] = {}
     for run in runs:
         for note in run.curve.notes:
-            said.setdefault(note, run.name)
-    for note, name in said.items():
-        yield f"{name}: {note}"
+            first.setdefault(note, run.name)
+    yield from (f"{name}: {note}" for note, name in first.items())
+    if any(one.pairs > 1 and one.interval95 is None for one in paired):
+        yield (
+            "without SciPy there are no Student-t intervals and no F test, so a reduced variance "
+            'is not detected: pip install "fastseed[report]"'
+        )

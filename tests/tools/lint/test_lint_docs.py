@@ -16,7 +16,7 @@ def test_every_rule_is_documented_as_it_is():
     row = re.compile(r"^\| (FS\d{3}) \| ([\w-]+)( \(\*\w+\*\))? \| (.*?) \| (.*) \|$", re.M)
     rows = row.findall(table)
     found = [(id, name, says, mend) for id, name, _, says, mend in rows]
-    assert found == [(r.id, r.name, r.says, r.mend) for r in lint.RULES.values()]
+    assert found == [(r.id, r.name, r.message, r.fix) for r in lint.RULES.values()]
     marks = {id: mark.strip(" (*)") for id, _, mark, _, _ in rows}
     for rule in lint.RULES.values():
         expected = {"fastseed": "adopted", "train": "training"}

@@ -198,10 +198,10 @@ def test_nothing_crashes_on_mutated_programs(data):
         return
     source = sources.Source("a.py", text)
     try:
-        module = lint.checking.Module(source)
+        module = lint.runner.Module(source)
     except sources.Unreadable:
         return
-    for check in lint.checking.CHECKS:
+    for check in lint.runner.CHECKS:
         for fault in check(module):
             assert fault.rule in lint.RULES and fault.message and fault.node in module.names.scopes
 

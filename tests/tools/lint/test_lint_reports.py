@@ -55,7 +55,7 @@ def test_text_names_file_line_rule_and_how_to_mend(command):
     assert done.returncode == 1 and done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[0] == "a b%é.py:2:10: FS102 `random.Random()` without a seed"
-    assert lines[1].strip() == f"mend: {lint.RULES['FS102'].mend}"
+    assert lines[1].strip() == f"fix: {lint.RULES['FS102'].fix}"
     assert lines[2] == "n.ipynb:cell 1:2:5: FS102 `random.Random()` without a seed"
     assert lines[-1] == "2 findings in 3 files"
     done = command("fine.py")

@@ -1,9 +1,14 @@
-"""`verify` on a small training script without a fault, and with each of these planted."""
+"""`verify` on a small training script, without a fault and with planted faults.
+
+Each run imports torch, so that most of these tests are slow.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+import pytest
 
 from fastseed.tools import verify
 
@@ -11,7 +16,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "small_training.py"
 
 RACE = '''
 class Racing(torch.autograd.Function):
-    """Its gradient adds up in the order in which threads come, as atomics do."""
+    """Its gradient is a sum in the order in which threads run, as with atomics."""
 
     @staticmethod
     def forward(ctx, weight):
@@ -34,7 +39,7 @@ def penalty(weight: torch.Tensor) -> torch.Tensor:
     return Racing.apply(weight)
 '''
 
-# What is replaced in the script, by fault.
+# Fault -> replacements in the script.
 PLANTED = {
     "generator": [
         ("    points = Points()\n", "    points, noise = Points(), np.random.default_rng()\n"),
@@ -55,11 +60,11 @@ PLANTED = {
     "resume": [
         ("            fastseed.reseed(1, epoch)\n", ""),
         (
-            "    with fastseed.Watch",
+            "    with (\n",
             "    if state:\n"
             '        torch.set_rng_state(state["torch"])\n'
-            "        model(torch.from_numpy(points.x))  # to warm up: its dropout draws\n"
-            "    with fastseed.Watch",
+            "        model(torch.from_numpy(points.x))  # uses random numbers, for its dropout\n"
+            "    with (\n",
         ),
         ("    saved = {\n", '    saved = {\n        "torch": torch.get_rng_state(),\n'),
     ],
@@ -82,8 +87,7 @@ PLANTED = {
 }  # fmt: skip
 
 
-def planted(folder: Path, fault: str | None) -> Path:
-    """The script, with a fault in it."""
+def write_script(folder: Path, fault: str | None) -> Path:
     text = SCRIPT.read_text()
     for old, new in PLANTED.get(fault, ()):
         assert text.count(old) == 1, (fault, old)
@@ -95,12 +99,12 @@ def planted(folder: Path, fault: str | None) -> Path:
 
 def verified(folder: Path, fault: str | None, **options) -> verify.Report:
     command = [
-        sys.executable, str(planted(folder, fault)), "--epochs", "{epochs}",
+        sys.executable, str(write_script(folder, fault)), "--epochs", "{epochs}",
         "--log", "{run}/log.jsonl", "--checkpoint", "{checkpoint}",
         "[", "--resume", "{resume}", "or", "--seed", "{seed}", "]",
     ]  # fmt: skip
-    arguments = {"epochs": 4, "runs": 2, "jobs": 2, "log": "log.jsonl", "timeout": 120, **options}
-    return verify.verify(command, directory=folder / "runs", **arguments)
+    given = {"epochs": 4, "runs": 2, "jobs": 2, "log": "log.jsonl", "timeout": 200, **options}
+    return verify.verify(verify.Options(command=command, directory=folder / "runs", **given))
 
 
 def first(report: verify.Report, kind: str) -> verify.Finding:
@@ -109,71 +113,83 @@ def first(report: verify.Report, kind: str) -> verify.Finding:
     return found[0]
 
 
-def test_a_script_without_a_fault_is_bit_identical(tmp_path):
+def test_a_checkpoint_without_the_optimizer(tmp_path):
+    """The fast tier runs this one, with three processes."""
+    report = verified(tmp_path, "checkpoint", runs=1, baseline=False, audit=False)
+    assert report.verdict == "not reproducible"
+    assert report.checks[1].passed and not report.checks[2].passed
+    assert report.checks[2].differences[0].step == "9"  # the first update with another momentum
+    found = report.findings[0]
+    assert found.kind == "resume" and "optimizer 0.weight.momentum_buffer" in found.message
+    assert not report.checks[4].passed and "resumed-0" in report.checks[4].message
+
+
+@pytest.mark.slow
+def test_no_fault(tmp_path):
     report = verified(tmp_path, None)
-    assert report.passed and report.verdict == "bit-identical", report.says
+    assert report.passed and report.verdict == "bit-identical", report.summary
     assert [check.passed for check in report.checks] == [True] * 5
     assert report.findings == () and report.notes == ()
-    whole, half, resumed = (report.of(name)[0].curve for name in ("whole", "half", "resumed"))
-    assert half.steps + resumed.steps == whole.steps and len(whole.steps) == 16
+    curves = [report.of(name)[0].curve for name in ("uninterrupted", "truncated", "resumed")]
+    assert curves[1].steps + curves[2].steps == curves[0].steps and len(curves[0].steps) == 16
     assert report.variance_ratio == 0 and report.paired[0].overall == 0
-    assert not (tmp_path / "runs" / "runs" / "probe-0").exists()  # nothing to explain
+    assert not (tmp_path / "runs" / "runs" / "audit-0").exists()
 
 
-def test_an_unseeded_generator_is_named_with_its_line(tmp_path):
+@pytest.mark.slow
+def test_an_unseeded_generator(tmp_path):
     report = verified(tmp_path, "generator")
     assert report.verdict == "not reproducible"
-    assert not report.checks[0].passed
     assert report.checks[0].differences[0].step == "0"
     found = report.findings[0]
     assert (found.kind, found.certain) == ("generator", True)
-    assert "made without a seed" in found.says
-    line = (tmp_path / "train.py").read_text().splitlines().index(
-        "    points, noise = Points(), np.random.default_rng()"
-    )  # fmt: skip
-    assert found.where == f"{tmp_path / 'train.py'}:{line + 1}"
-    assert first(report, "tensor").says.startswith("whole-0 and whole-1 part first in gradient")
-    assert any(one.says.startswith("FS102") for one in report.findings)
+    assert "created without a seed" in found.message
+    lines = (tmp_path / "train.py").read_text().splitlines()
+    line = lines.index("    points, noise = Points(), np.random.default_rng()") + 1
+    assert found.where == f"{tmp_path / 'train.py'}:{line}"
+    message = "first difference between uninterrupted-0 and uninterrupted-1: gradient"
+    assert first(report, "tensor").message.startswith(message)
+    assert any(one.message.startswith("FS102") for one in report.findings)
 
 
-def test_a_worker_trap_is_named(tmp_path):
-    """Whole runs repeat, but persistent workers go on where those of a resumed run begin anew."""
-    report = verified(tmp_path, "worker", control=False)
-    assert report.checks[0].passed and not report.checks[2].passed
-    assert report.checks[2].differences[0].step == "8"
+@pytest.mark.slow
+def test_generators_in_persistent_workers(tmp_path):
+    """Uninterrupted runs repeat, but the workers of a resumed run restart."""
+    report = verified(tmp_path, "worker", baseline=False)
+    assert report.checks[0].passed and report.checks[2].differences[0].step == "8"
     found = first(report, "worker")
-    assert found.says.startswith("FS203") and ":" in found.where
+    assert found.message.startswith("FS203") and ":" in found.where
 
 
-def test_a_generator_that_was_drawn_from_before_resuming_is_named(tmp_path):
-    report = verified(tmp_path, "resume", control=False)
+@pytest.mark.slow
+def test_a_generator_used_before_resuming(tmp_path):
+    report = verified(tmp_path, "resume", baseline=False)
     assert report.checks[0].passed and not report.checks[2].passed
     found = report.findings[0]
     assert found.kind == "resume" and found.where == "resumed-0, step 8"
-    assert "generator torch is in another state in the resumed run" in found.says
+    assert "generator torch is in a different state in the resumed run" in found.message
 
 
-def test_an_operation_that_adds_as_threads_come_is_named(tmp_path):
-    report = verified(tmp_path, "arithmetic", runs=3, control=False)
-    assert not report.passed and not report.checks[0].passed
+@pytest.mark.slow
+def test_a_sum_in_the_order_of_threads(tmp_path):
+    report = verified(tmp_path, "arithmetic", runs=3, baseline=False)
+    assert not report.checks[0].passed
     found = report.findings[0]
     assert (found.kind, found.certain) == ("arithmetic", True)
     assert found.where.startswith("gradient 0.weight, step ")
     assert not [one for one in report.findings if one.kind == "generator"]
 
 
-def test_weights_that_are_not_seeded_are_named(tmp_path):
-    found = verified(tmp_path, "weights", control=False, probe=False).findings[0]
-    assert found.kind == "generator" and "begin with other weights" in found.says
+@pytest.mark.slow
+def test_unseeded_weights(tmp_path):
+    found = verified(tmp_path, "weights", baseline=False, audit=False).findings[0]
+    assert found.kind == "generator" and "the initial weights differ" in found.message
 
 
-def test_what_a_checkpoint_leaves_out_is_named(tmp_path):
-    found = verified(tmp_path, "checkpoint", runs=1, control=False, probe=False).findings[0]
-    assert found.kind == "resume" and "optimizer 0.weight.momentum_buffer" in found.says
-
-
-def test_a_schedule_that_ends_with_the_run_is_named(tmp_path):
-    report = verified(tmp_path, "schedule", runs=1, control=False, probe=False)
+@pytest.mark.slow
+def test_a_schedule_that_depends_on_the_number_of_epochs(tmp_path):
+    report = verified(tmp_path, "schedule", runs=1, baseline=False, audit=False)
     found = report.findings[0]
-    assert found.kind == "resume" and "depends on the number of epochs" in found.says
-    assert first(report, "tensor").says.startswith("whole-0 and half-0 part first in optimizer")
+    assert found.kind == "resume" and "depends on the number of epochs" in found.message
+    message = "first difference between uninterrupted-0 and truncated-0: optimizer"
+    assert first(report, "tensor").message.startswith(message)

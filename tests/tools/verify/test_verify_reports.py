@@ -1,155 +1,138 @@
-"""The files of a report: which are written, how, and what a missing package does."""
+"""The reports: JSON, HTML page, picture, and tables."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
-import stat
-import subprocess
 import sys
-from pathlib import Path
+from html.parser import HTMLParser
 
+import numpy as np
 import pytest
-from helpers.made_reports import CASES, make
+from helpers.made_reports import ATTACKS, CASES, failing, hostile, passing
 
 from fastseed.tools.verify import reports
+from fastseed.tools.verify.reports import html_report, plots, tables
 
-ROOT = Path(__file__).resolve().parents[3]
-SMALL = make(count=2, n=4)
-NAMES = {"json": "report.json", "html": "report.html", "png": "curves.png", "junit": "junit.xml"}
-
-
-@pytest.mark.parametrize("case", ["differing", "single", "nothing"])
-def test_write_all_formats(case, tmp_path):
-    written = reports.write(CASES[case](), tmp_path / "a" / "report")
-    assert {name: path.name for name, path in written.items()} == NAMES
-    assert written.skipped == {}
-    assert sorted(os.listdir(tmp_path / "a" / "report")) == sorted(NAMES.values())
-    assert all(path.stat().st_size > 100 for path in written.values())
+NAMES = ["curves.png", "report.html", "report.json"]
+PICTURE = b"\x89PNG not checked"
 
 
-def test_write_twice_is_the_same_to_the_byte(tmp_path):
-    first = {k: p.read_bytes() for k, p in reports.write(SMALL, tmp_path).items()}
-    assert {k: p.read_bytes() for k, p in reports.write(SMALL, tmp_path).items()} == first
+class Page(HTMLParser):
+    """The elements and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
 
 
-def test_write_some_formats(tmp_path):
-    assert set(reports.write(SMALL, tmp_path, formats=["junit", "json"])) == {"json", "junit"}
-    assert sorted(os.listdir(tmp_path)) == ["junit.xml", "report.json"]
+@pytest.mark.parametrize("case", CASES)
+def test_all_files_of_any_report(case, tmp_path):
+    report = CASES[case]()
+    written = reports.write(report, tmp_path / "a" / "report")
+    assert sorted(path.name for path in written.files) == NAMES and not written.missing
+    assert sorted(os.listdir(tmp_path / "a" / "report")) == NAMES
+    found = {path.name: path.read_bytes() for path in written.files}
+    assert found["curves.png"].startswith(b"\x89PNG")
+    page = Page(found["report.html"].decode())
+    assert {tag for tag, _ in page.elements} <= {
+        *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "img"),
+        *("table", "thead", "tbody", "tr", "th", "td"),
+    }
+    attributes = {name for _, held in page.elements for name in held}
+    assert not attributes & {"href", "srcset", "style"}
+    assert not [name for name in attributes if name.startswith("on")]
+    source = next(held["src"] for tag, held in page.elements if tag == "img")
+    assert base64.b64decode(source.partition(",")[2]) == found["curves.png"]
 
 
-def test_write_leaves_the_old_file_where_a_new_one_cannot_be_made(tmp_path, monkeypatch):
-    (tmp_path / "report.json").write_text("old")
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        reports.write(SMALL, tmp_path, formats=["json"])
-    assert os.listdir(tmp_path) == ["report.json"]
-    assert (tmp_path / "report.json").read_text() == "old"
-
-
-def test_write_keeps_to_the_umask(tmp_path):
-    old = os.umask(0o027)
-    try:
-        path = reports.write(SMALL, tmp_path, formats=["json"])["json"]
-    finally:
-        os.umask(old)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-
-
-@pytest.mark.parametrize(
-    ("package", "format"), [("matplotlib", "png"), ("junitparser", "junit"), ("jinja2", "html")]
-)
-def test_a_missing_package_skips_its_format_alone(package, format, tmp_path, monkeypatch):
-    hide(monkeypatch, package)
-    written = reports.write(SMALL, tmp_path)
-    assert set(written) == set(NAMES) - {format}
-    assert list(written.skipped) == [format]
-    for part in (format, package, 'pip install "fastseed[report]"'):
-        assert part in written.skipped[format]
-    assert not (tmp_path / NAMES[format]).exists()
+def test_files_are_the_same_to_the_byte(tmp_path):
+    first = [path.read_bytes() for path in reports.write(failing(), tmp_path).files]
+    assert [path.read_bytes() for path in reports.write(failing(), tmp_path).files] == first
 
 
 @pytest.mark.parametrize(
-    ("package", "format"), [("matplotlib", "png"), ("junitparser", "junit"), ("jinja2", "html")]
+    ("package", "lost"), [("matplotlib", "curves.png"), ("jinja2", "report.html")]
 )
-def test_a_missing_package_of_a_format_that_was_asked_for(package, format, tmp_path, monkeypatch):
-    hide(monkeypatch, package)
-    with pytest.raises(ImportError, match=rf"needs {package}: pip install \"fastseed\[report\]\""):
-        reports.write(SMALL, tmp_path / "new", formats=("json", format))
-    assert not (tmp_path / "new").exists()  # nothing of it, not even the JSON
-
-
-def test_the_page_without_matplotlib_says_that_the_picture_is_missing(tmp_path, monkeypatch):
-    hide(monkeypatch, "matplotlib")
-    written = reports.write(SMALL, tmp_path, formats=["html"])
-    text = written["html"].read_text()
-    assert "No picture: matplotlib is not installed" in text and "<img" not in text
-    assert list(written.skipped) == ["png"]
-
-
-def hide(monkeypatch, package: str) -> None:
-    """Let ``import package`` fail, and that of what is in it."""
-    for name in [n for n in sys.modules if n.partition(".")[0] == package]:
+def test_without_a_package_its_file_is_missing(package, lost, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "png", lambda report: PICTURE)
+    if package == "matplotlib":
+        monkeypatch.undo()
+    for name in [one for one in sys.modules if one.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
+    written = reports.write(passing(), tmp_path)
+    assert sorted(path.name for path in written.files) == [one for one in NAMES if one != lost]
+    assert written.missing == [f'no {lost} without {package}: pip install "fastseed[report]"']
+
+
+def test_json_has_every_field_and_every_bit():
+    report = failing()
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    found = json.loads(reports.to_json(report), parse_constant=refuse)
+    assert list(found) == ["format", "kind", *report.__dataclass_fields__]
+    curve = report.runs[1].curve
+    values = found["runs"][1]["curve"]["values"]
+    assert values[5:8] == ["NaN", "Infinity", "-Infinity"]
+    assert np.array(list(map(float, values))).tobytes() == curve.values.tobytes()
+    assert found["runs"][1]["curve"]["steps"] == list(curve.steps)
+    assert found["environment"] == [list(report.environment[0])]
+
+
+def test_the_page_names_the_verdict():
+    page = Page(html_report.html(failing(), PICTURE))
+    for text in ("✘ Failed: not reproducible", "step 2/30", "preload/LD_PRELOAD", "train.py:41"):
+        assert text in page.text
+    page = Page(html_report.html(passing(), None))
+    assert "✔ Passed: bit-identical" in page.text and "img" not in dict(page.elements)
+
+
+def test_text_of_runs_is_escaped():
+    page = Page(html_report.html(hostile(), None))
+    assert all(text in page.text for text in ATTACKS)
+    policy = [held["content"] for _, held in page.elements if "http-equiv" in held]
+    assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+
+
+def test_thin_keeps_the_extremes():
+    values = np.zeros(100_000)
+    values[[77, 5_000]], values[60_000] = (9, -9), np.nan
+    index = plots.thin(values)
+    assert len(index) <= 2000 and {77, 5_000} <= set(index.tolist()) and 60_000 not in index
+    assert plots.thin(values[:10]).tolist() == list(range(10))
+    assert len(plots.thin(np.full(5000, np.nan))) == 0
+
+
+def test_tables():
+    found = {table.title: table for table in tables.summary(failing())}
+    checks = found["Checks"]
+    assert [row[2] for row in checks.rows] == [*["FAILED"] * 3, "passed", "not checked"]
+    assert checks.styles == [*["bold red"] * 3, "green", "dim"]
+    experiments = {row[0]: row for row in found["Experiments"].rows}
+    assert experiments["uninterrupted"][-3:] == ("nan", "0/5", "3.75 s")
+    assert experiments["truncated"][1:3] == ("3", "no")
+    assert found["Paired differences"].rows[0][0] == "truncated and resumed minus uninterrupted"
+    assert [row[1] for row in found["Findings"].rows] == ["yes", "likely"]
+    for table in (*tables.summary(hostile()), *tables.details(hostile())):
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert all(isinstance(cell, str) for row in table.rows for cell in row)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((None, "x"), TypeError, r"write: report must be a Report, got NoneType"),
-        ((make(), 3), TypeError, r"write: folder must be a path, got int"),
-        ((make(), "x", "png"), TypeError, r"write: formats must be a sequence of names, got 'png'"),
-        ((make(), "x", ["json", "pdf"]), ValueError, r"formats\[1\] must be one of .*, got 'pdf'"),
-    ],
+    ("value", "text"),
+    [(0.004, "0.00 s"), (59.99, "59.99 s"), (60, "1 min 0 s"), (3599.6, "1 h 0 min")],
 )
-def test_write_refuses(arguments, error, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    *positional, formats = (*arguments, reports.FORMATS)[:3]
-    with pytest.raises(error, match=message):
-        reports.write(*positional, formats=formats)
-    assert os.listdir(tmp_path) == []
-
-
-def test_the_template_is_installed_with_the_package():
-    code = (
-        "from setuptools import Distribution; import json; d = Distribution();"
-        "d.parse_config_files(['pyproject.toml']); print(json.dumps(d.package_data))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert found.returncode == 0, found.stderr
-    data = json.loads(found.stdout.splitlines()[-1])
-    assert "page.html" in data["fastseed.tools.verify.reports"]
-
-
-def test_importing_and_drawing_changes_nothing_of_matplotlib(tmp_path):
-    code = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import fastseed.tools.verify.reports as reports
-heavy = {"matplotlib", "jinja2", "junitparser", "rich", "pandas"} & set(sys.modules)
-import matplotlib, warnings, random, numpy
-before = dict(matplotlib.rcParams), list(warnings.filters), random.getstate()
-state = numpy.random.get_state(legacy=False)["state"]["key"].tobytes()
-from helpers.made_reports import make
-reports.write(make(differing=True), sys.argv[2])
-assert before == (dict(matplotlib.rcParams), list(warnings.filters), random.getstate())
-assert state == numpy.random.get_state(legacy=False)["state"]["key"].tobytes()
-assert "matplotlib.pyplot" not in sys.modules
-print(sorted(heavy))
-"""
-    found = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).resolve().parents[2]), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "MPLBACKEND": "TkAgg", "DISPLAY": ""},
-    )
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.strip() == "[]"
+def test_durations(value, text):
+    assert tables.seconds(value) == text

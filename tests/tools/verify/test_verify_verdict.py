@@ -1,4 +1,4 @@
-"""From losses to a verdict, by runs that nobody ran."""
+"""From losses to a verdict, on made-up runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fastseed.tools.verify import statistics, verdict
 from fastseed.tools.verify.result import Check, Curve, Run
 
-UNASKED = Check("tensors", "recorded tensors are equal", None, True, "not asked")
+UNCHECKED = Check("tensors", "recorded tensors are identical", None, True, "not checked")
 
 
 def run(experiment: str, number: int, losses: dict[str, float], **more) -> Run:
@@ -26,17 +26,17 @@ def line(values, begin: int = 0) -> dict[str, float]:
 
 def all_runs(n: int = 2, *, unseeded: bool = True, noise: float = 0.0, shift: float = 0.0):
     """``n`` of each: of 4 steps; seeded ones differ by ``noise``, resumed ones by ``shift``."""
-    draws = np.random.Generator(np.random.Philox(3)).normal(size=(2, n, 4))
+    samples = np.random.Generator(np.random.Philox(3)).normal(size=(2, n, 4))
     found = []
     for k in range(n):
-        values = [1 + noise * draw for draw in draws[0, k]]
+        values = [1 + noise * noisy for noisy in samples[0, k]]
         found += [
-            run("whole", k, line(values)),
-            run("half", k, line(values[:2])),
+            run("uninterrupted", k, line(values)),
+            run("truncated", k, line(values[:2])),
             run("resumed", k, line([value + shift for value in values[2:]], 2)),
         ]
         if unseeded:
-            found.append(run("unseeded", k, line(2 + draws[1, k])))
+            found.append(run("unseeded", k, line(2 + samples[1, k])))
     return found
 
 
@@ -44,8 +44,8 @@ def replaced(runs, name: str, losses: dict[str, float], **more):
     return [run(r.experiment, r.number, losses, **more) if r.name == name else r for r in runs]
 
 
-def judged(runs, tensors: Check = UNASKED) -> verdict.Verdict:
-    return verdict.judge(verdict.placed(runs), tensors)
+def judged(runs, tensors: Check = UNCHECKED) -> verdict.Verdict:
+    return verdict.judge(verdict.continue_steps(runs), tensors)
 
 
 def named(found: verdict.Verdict) -> dict[str, Check]:
@@ -59,128 +59,136 @@ def test_identical_runs():
     found = judged(all_runs())
     assert found.verdict == "bit-identical" and found.notes == ()
     assert [one.passed for one in found.checks] == [True, True, True, True, None]
-    assert found.checks[0].says == "1 pair of runs equal to the last bit"
-    assert found.checks[1].says == "2 pairs of runs equal to the last bit"
-    assert found.checks[3].says == "3 pairs of runs differ"
-    assert found.variance_ratio == 0 and found.bands.keys() >= {"whole", "unseeded"}
-    assert [(one.a, one.b) for one in found.paired] == [("whole", "resumed"), ("whole", "unseeded")]
+    assert found.checks[0].message == "1 pair of runs bit-identical"
+    assert found.checks[1].message == "2 pairs of runs bit-identical"
+    assert found.checks[3].message == "3 pairs of runs differ"
+    assert found.variance_ratio == 0 and found.bands.keys() >= {"uninterrupted", "unseeded"}
+    assert [(one.a, one.b) for one in found.paired] == [
+        ("uninterrupted", "resumed"),
+        ("uninterrupted", "unseeded"),
+    ]
 
 
 def test_a_single_run_of_each_cannot_repeat():
     found = judged(all_runs(1))
     assert found.verdict == "bit-identical"
     assert found.checks[0].passed is None
-    assert found.checks[0].says == "not asked: that takes two runs"
+    assert found.checks[0].message == "not checked: it needs two runs"
 
 
 def test_one_bit_in_the_last_step_is_a_difference():
     last = math.nextafter(1, 2)
-    found = judged(replaced(all_runs(3), "whole-2", line([1, 1, 1, last])))
-    assert found.verdict == "variance reduced"  # all but to nothing
+    found = judged(replaced(all_runs(3), "uninterrupted-2", line([1, 1, 1, last])))
+    assert found.verdict == "variance reduced"
     check = named(found)["repeat"]
-    assert check.says == (
-        "1 of 2 pairs of runs differ: whole-0 and whole-2 part at step 3: 1.0 and "
-        "1.0000000000000002 (1 of 4 steps differ)"
+    assert check.message == (
+        "1 of 2 pairs of runs differ: first difference between uninterrupted-0 and uninterrupted-2 "
+        "at step 3: 1.0 and 1.0000000000000002 (1 of 4 steps differ)"
     )
-    assert check.says in found.says
+    assert check.message in found.summary
     (one,) = check.differences
     assert (one.a, one.b, one.step, one.value_a, one.value_b) == (
-        "whole-0",
-        "whole-2",
+        "uninterrupted-0",
+        "uninterrupted-2",
         "3",
         1,
         last,
     )
-    assert named(found)["prefix"].passed and not named(found)["resume"].passed
+    assert named(found)["truncate"].passed and not named(found)["resume"].passed
 
 
 @pytest.mark.parametrize(
     ("name", "losses", "check", "step", "values"),
     [
-        ("whole-1", line([1, 1, 1]), "repeat", "3", (1, None)),
-        ("whole-1", line([1, 1, 1, 1, 1]), "repeat", "4", (None, 1)),
-        ("half-1", line([1, 2]), "prefix", "1", (2, 1)),
-        ("half-1", {**line([1, 1]), "x": 1}, "prefix", "x", (1, None)),
+        ("uninterrupted-1", line([1, 1, 1]), "repeat", "3", (1, None)),
+        ("uninterrupted-1", line([1, 1, 1, 1, 1]), "repeat", "4", (None, 1)),
+        ("truncated-1", line([1, 2]), "truncate", "1", (2, 1)),
+        ("truncated-1", {**line([1, 1]), "x": 1}, "truncate", "x", (1, None)),
         ("resumed-1", line([1], 2), "resume", "3", (None, 1)),
         ("resumed-1", line([1], 3), "resume", "2", (None, 1)),
         ("resumed-1", line([1, 1, 1], 2), "resume", "4", (1, None)),
         ("resumed-0", line([1, 1, 1, 2]), "resume", "3", (2, 1)),
     ],
 )
-def test_steps_that_are_missing_or_too_many(name, losses, check, step, values):
+def test_missing_and_additional_steps(name, losses, check, step, values):
     found = judged(replaced(all_runs(), name, losses))
-    assert found.verdict not in ("bit-identical", "no control")
+    assert found.verdict not in ("bit-identical", "inconclusive")
     failed = named(found)[check]
     assert failed.passed is False and failed.identical is False
     (one,) = failed.differences
     assert (one.step, one.value_a, one.value_b) == (step, *values)
 
 
-def test_a_half_run_may_have_written_less_but_not_nothing_in_common():
-    assert judged(replaced(all_runs(), "half-0", line([1]))).checks[1].passed
-    found = judged(replaced(all_runs(), "half-0", {"x": 1, "y": 1}))
-    assert "half-0 and whole-0 have no step in common" in found.checks[1].says
+def test_a_truncated_run_may_have_fewer_steps():
+    assert judged(replaced(all_runs(), "truncated-0", line([1]))).checks[1].passed
+    found = judged(replaced(all_runs(), "truncated-0", {"x": 1, "y": 1}))
+    assert "truncated-0 and uninterrupted-0 have no step in common" in found.checks[1].message
     assert found.checks[1].differences[0].compared == 0
 
 
-def test_resumed_runs_that_write_steps_again_are_taken_at_their_last_word():
-    runs = replaced(all_runs(), "half-0", line([1, 1, 7]))
+def test_the_last_value_of_a_step_counts_in_resumed_runs():
+    runs = replaced(all_runs(), "truncated-0", line([1, 1, 7]))
     assert judged(runs).checks[2].passed and not judged(runs).checks[1].passed
 
 
-def test_steps_without_names_are_counted_on():
+def test_steps_without_names_continue():
     runs = replaced(all_runs(), "resumed-0", line([1, 1]), labelled=False)
-    assert verdict.placed(runs)[2].curve.steps == ("2", "3")
+    assert verdict.continue_steps(runs)[2].curve.steps == ("2", "3")
     assert judged(runs).verdict == "bit-identical"
 
 
-def test_recordings_that_differ_are_no_proof():
-    tensors = Check("tensors", "", False, False, "whole-0 and whole-1: weight")
+def test_recordings_that_differ():
+    tensors = Check("tensors", "", False, False, "uninterrupted-0 and uninterrupted-1: weight")
     found = judged(all_runs(), tensors)
-    assert (found.verdict, found.says) == (
+    assert (found.verdict, found.summary) == (
         "not reproducible",
-        "losses are equal to the last bit, but not what was recorded: whole-0 and whole-1: weight",
+        "losses are identical, but not recorded tensors: uninterrupted-0 and uninterrupted-1: "
+        "weight",
     )
 
 
-def test_unseeded_runs_that_are_equal_are_no_control():
+def test_equal_unseeded_runs_are_inconclusive():
     runs = all_runs()
     for k in (0, 1):
         runs = replaced(runs, f"unseeded-{k}", line([1, 1, 1, 1]))
     found = judged(runs)
-    assert found.verdict == "no control" and found.verdict not in verdict.REQUIRED["variance"]
-    check = named(found)["control"]
+    assert found.verdict == "inconclusive" and found.verdict not in verdict.PASSING["variance"]
+    check = named(found)["baseline"]
     assert check.passed is False and check.identical and not check.differences
-    assert check.says == "3 of 3 pairs of runs equal: unseeded-0 and unseeded-1"
+    assert check.message == "3 of 3 pairs of runs identical: unseeded-0 and unseeded-1"
 
 
-def test_some_unseeded_runs_that_are_equal_are_no_control_either():
+def test_some_equal_unseeded_runs_are_inconclusive():
     found = judged(replaced(all_runs(), "unseeded-1", line([1, 1, 1, 1])))
-    check = named(found)["control"]
-    assert found.verdict == "no control" and check.passed is False and not check.identical
-    assert check.says == "1 of 3 pairs of runs equal: unseeded-1 and whole-1" in found.says
+    check = named(found)["baseline"]
+    assert found.verdict == "inconclusive" and check.passed is False and not check.identical
+    assert (
+        check.message
+        == "1 of 3 pairs of runs identical: unseeded-1 and uninterrupted-1"
+        in found.summary
+    )
 
 
-def test_no_control_was_asked_for():
+def test_without_the_baseline():
     found = judged(all_runs(unseeded=False))
     assert found.verdict == "bit-identical" and found.variance_ratio is None
-    assert named(found)["control"].passed is None and len(found.paired) == 1
+    assert named(found)["baseline"].passed is None and len(found.paired) == 1
 
 
-def test_a_variance_that_a_seed_reduces():
+def test_a_reduced_variance():
     found = judged(all_runs(6, noise=1e-3))
-    assert found.verdict == "variance reduced" and found.verdict in verdict.REQUIRED["variance"]
-    assert found.verdict not in verdict.REQUIRED["bit-identical"]
-    assert 0 < found.variance_ratio < 1e-4 and f"{found.variance_ratio:.3g} of" in found.says
+    assert found.verdict == "variance reduced" and found.verdict in verdict.PASSING["variance"]
+    assert found.verdict not in verdict.PASSING["bit-identical"]
+    assert 0 < found.variance_ratio < 1e-4 and f"{found.variance_ratio:.3g} of" in found.summary
 
 
-def test_a_variance_as_large_as_without_a_seed_is_not_reduced():
+def test_a_variance_that_is_not_significantly_reduced():
     assert judged(all_runs(6, noise=1)).verdict == "not reproducible"
-    assert judged(all_runs(2, noise=0.1)).verdict == "not reproducible"  # two tell too little
+    assert judged(all_runs(2, noise=0.1)).verdict == "not reproducible"  # two runs are too few
     assert judged(all_runs(1, shift=1e-3)).verdict == "not reproducible"
 
 
-def test_a_resume_that_changes_something_is_not_reduced_variance():
+def test_a_resumed_run_with_a_significant_difference():
     runs = all_runs(6, noise=1e-6, shift=1e-2)
     found = judged(runs)
     assert 0 < found.variance_ratio < 1e-6 and 0 not in found.paired[0].interval99
@@ -188,60 +196,58 @@ def test_a_resume_that_changes_something_is_not_reduced_variance():
 
 
 @pytest.mark.parametrize("lacks", ["some", "all"])
-def test_resumed_runs_without_the_steps_prove_no_reduced_variance(lacks):
-    """What they have in common may be as near as one likes."""
+def test_resumed_runs_that_lack_steps(lacks):
     runs = all_runs(6, noise=1e-3)
     for k in range(6):
         if lacks == "some":
             runs = replaced(runs, f"resumed-{k}", line([1], 2))
         else:
-            runs = replaced(runs, f"half-{k}", {"a": 1.0})
+            runs = replaced(runs, f"truncated-{k}", {"a": 1.0})
             runs = replaced(runs, f"resumed-{k}", {"b": 1.0})
     assert judged(runs).verdict == "not reproducible"
 
 
 def test_notes_about_logs():
-    few = replaced(all_runs(), "whole-0", line([1, 1, 1, 1]), digits=4)
+    few = replaced(all_runs(), "uninterrupted-0", line([1, 1, 1, 1]), digits=4)
     few = [run(r.experiment, r.number, dict(zip(r.curve.steps, r.curve.values, strict=True)),
                digits=4, notes=("cut off",)) for r in few]  # fmt: skip
     notes = judged(few).notes
-    assert notes[0].startswith("losses are written with 4 significant digits at most")
-    assert notes[1:] == ("whole-0: cut off",)
-    inf = judged(replaced(all_runs(), "whole-0", line([1, math.inf, 1, 1])))
-    assert "some losses are not finite: statistics of those steps are not either" in inf.notes
-    other = judged(replaced(all_runs(), "whole-0", line([1, 1, 1])))
-    assert "whole runs wrote other steps than one another" in other.notes
+    assert notes[0].startswith("losses have at most 4 significant digits")
+    assert notes[1:] == ("uninterrupted-0: cut off",)
+    inf = judged(replaced(all_runs(), "uninterrupted-0", line([1, math.inf, 1, 1])))
+    assert "some losses are not finite, nor are the statistics of their steps" in inf.notes
+    other = judged(replaced(all_runs(), "uninterrupted-0", line([1, 1, 1])))
+    assert "uninterrupted runs have different steps" in other.notes
 
 
 def test_without_scipy_a_note_names_the_extra(monkeypatch):
-    monkeypatch.setattr(statistics, "_half_width", lambda *_: None)  # what it is without SciPy
-    monkeypatch.setattr(statistics, "is_smaller", lambda ratio, *_: ratio == 0)
+    monkeypatch.setattr(statistics, "_scipy_stats", lambda: None)
     found = judged(all_runs(6, noise=1e-3))
     assert found.verdict == "not reproducible"
     assert found.notes == (
-        "without SciPy there are no Student-t intervals and no F test, so no variance can be said "
-        'to be reduced: pip install "fastseed[report]"',
+        "without SciPy there are no Student-t intervals and no F test, so a reduced variance is "
+        'not detected: pip install "fastseed[report]"',
     )
-    assert judged(all_runs(1)).notes == ()  # of one run there are none anyway
+    assert judged(all_runs(1)).notes == ()
 
 
-def test_many_differences_are_kept_up_to_a_hundred():
-    runs = [run("whole", k, line([k, 1, 1, 1])) for k in range(150)]
-    runs += [run("half", k, line([k, 1])) for k in range(150)]
+def test_a_hundred_differences_are_kept():
+    runs = [run("uninterrupted", k, line([k, 1, 1, 1])) for k in range(150)]
+    runs += [run("truncated", k, line([k, 1])) for k in range(150)]
     runs += [run("resumed", k, line([1, 1], 2)) for k in range(150)]
     check = judged(runs).checks[0]
     assert len(check.differences) == 100 and check.pairs == 149
-    assert check.says.startswith("149 of 149 pairs of runs differ: whole-0 and whole-1 part at")
+    assert check.message.startswith("149 of 149 pairs of runs differ: first difference between ")
 
 
 # ---------------------------------------------------------------- comparing two
 
 
 def differs(a: dict[str, float], b: dict[str, float], **how):
-    return verdict.compare(run("whole", 0, a), run("whole", 1, b), **how)
+    return verdict.compare(run("uninterrupted", 0, a), run("uninterrupted", 1, b), **how)
 
 
-def test_signs_of_zero_differ_and_nan_is_nan():
+def test_zeros_and_nans():
     assert differs({"0": -0.0}, {"0": 0.0}).step == "0"
     other = np.array([0x7FF8000000000001], dtype=np.uint64).view(np.float64)[0]
     assert differs({"0": math.nan}, {"0": float(other)}) is None
@@ -259,7 +265,7 @@ def same(a: float, b: float) -> bool:
 
 
 @given(CURVES, CURVES)
-def test_compare_finds_something_either_way_round(a, b):
+def test_compare_is_symmetric(a, b):
     there, back = differs(a, b), differs(b, a)
     assert (there is None) == (back is None)
     if there is not None:
@@ -275,7 +281,7 @@ def test_a_curve_is_equal_to_itself(a):
 
 
 @given(CURVES, CURVES)
-def test_compare_finds_the_first_step_that_differs(a, b):
+def test_compare_returns_the_first_step_that_differs(a, b):
     found = differs(a, b)
     if not a.keys() & b.keys():
         assert found is not None and found.step is None
@@ -290,8 +296,8 @@ def test_compare_finds_the_first_step_that_differs(a, b):
 
 
 @given(CURVES, CURVES)
-def test_a_part_may_lack_steps_and_nothing_else(a, b):
-    found, full = differs(a, b, part=True), differs(a, b)
+def test_a_prefix_may_lack_steps_but_not_differ(a, b):
+    found, full = differs(a, b, prefix=True), differs(a, b)
     if full is None:
         assert found is None
     elif found is None:

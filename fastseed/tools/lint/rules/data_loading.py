@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..module import Arguments, Fault, Module, constant, is_none
+from ..module import Arguments, Module, Violation, constant, is_none
+from . import manual_seed
 
 LOADERS = frozenset(
     {
@@ -28,20 +29,29 @@ _SAMPLERS = {
     "torch.utils.data.SubsetRandomSampler": 1,
     "torch.utils.data.WeightedRandomSampler": 3,
 }
-"""What draws from a generator, and at which position that is passed."""
+"""Functions that draw from a generator, and the position of that argument."""
 
 
-def shuffle_without_generator(module: Module) -> Iterator[Fault]:
-    """FS201."""
-    for call, arguments in _loaders(module):
-        if constant(module, arguments.get("shuffle", _SHUFFLE)) is not True:
-            continue
-        ordered = (("sampler", _SAMPLER), ("batch_sampler", _BATCH_SAMPLER))
-        if not any(arguments.get(*one) for one in (*ordered, ("generator", _GENERATOR))):
-            yield Fault("FS201", call, "`shuffle=True` without a generator or sampler")
+def shuffle_without_generator(module: Module) -> Iterator[Violation]:
+    """FS201, and once a file FS205 where the file seeds the global generator."""
+    ordered = (("sampler", _SAMPLER), ("batch_sampler", _BATCH_SAMPLER))
+    found = [
+        call
+        for call, arguments in _loaders(module)
+        if constant(module, arguments.get("shuffle", _SHUFFLE)) is True
+        and not any(arguments.get(*one) for one in (*ordered, ("generator", _GENERATOR)))
+    ]
+    message = "`shuffle=True` without a generator or sampler"
+    if found and manual_seed.seeds_globally(module):
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        first = min(found, key=lambda call: (call.lineno, call.col_offset))
+        yield Violation("FS205", first, message + more)
+        return
+    for call in found:
+        yield Violation("FS201", call, message)
 
 
-def split_without_generator(module: Module) -> Iterator[Fault]:
+def split_without_generator(module: Module) -> Iterator[Violation]:
     """FS202."""
     for call in module.calls:
         origin = module.origin(call) or ""
@@ -49,10 +59,10 @@ def split_without_generator(module: Module) -> Iterator[Fault]:
             arguments = Arguments(module, call)
             if not arguments.hidden and not arguments.get("generator", _SAMPLERS[origin]):
                 name = origin.rpartition(".")[2]
-                yield Fault("FS202", call, f"`{name}` without a generator")
+                yield Violation("FS202", call, f"`{name}` without a generator")
 
 
-def workers_without_init(module: Module) -> Iterator[Fault]:
+def workers_without_init(module: Module) -> Iterator[Violation]:
     """FS203."""
     for call, arguments in _loaders(module):
         workers = arguments.get("num_workers", _WORKERS)
@@ -60,10 +70,10 @@ def workers_without_init(module: Module) -> Iterator[Fault]:
             continue
         init = arguments.get("worker_init_fn", _INIT)
         if init is None:
-            yield Fault("FS203", call, "workers without `fastseed.data.worker_init_fn`")
+            yield Violation("FS203", call, "workers without `fastseed.data.worker_init_fn`")
         elif _is_another(module, init):
-            says = "the `worker_init_fn` here does not call `fastseed.data.worker_init_fn`"
-            yield Fault("FS203", call, says)
+            message = "the `worker_init_fn` here does not call `fastseed.data.worker_init_fn`"
+            yield Violation("FS203", call, message)
 
 
 def _loaders(module: Module) -> Iterator[tuple[ast.Call, Arguments]]:
@@ -78,7 +88,7 @@ def _loaders(module: Module) -> Iterator[tuple[ast.Call, Arguments]]:
 
 
 def _prepared(module: Module, call: ast.Call) -> bool:
-    """Whether the loader is given to `fastseed.data.prepare`."""
+    """Return whether the loader is given to `fastseed.data.prepare`."""
     holder = module.parents.get(call)
     if isinstance(holder, ast.Call):
         return module.origin(holder) in _PREPARES
@@ -91,7 +101,7 @@ def _prepared(module: Module, call: ast.Call) -> bool:
 
 
 def _is_another(module: Module, init: ast.expr) -> bool:
-    """Whether it is a function of this file that does not call ours."""
+    """Return whether a function of this file that does not call fastseed's."""
     function = module.names.function(init)
     value = module.names.value(init)
     body: list[ast.AST] = []
@@ -100,7 +110,7 @@ def _is_another(module: Module, init: ast.expr) -> bool:
     elif isinstance(value, ast.Lambda):
         body = [value.body]
     if not body:
-        return False  # somebody else's: not known
+        return False  # a function of another file: unknown
     return not any(
         isinstance(node, ast.Call) and (module.origin(node) or "").startswith("fastseed.")
         for node in module.reached(body)

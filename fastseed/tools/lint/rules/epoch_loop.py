@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from ..module import Arguments, Fault, Module, constant
+from ..module import Arguments, Module, Violation, constant
 
 _Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
 
@@ -18,7 +18,7 @@ _TRAINS = re.compile(
 _OPTIMIZER = re.compile(r"opt|scaler|fabric|accelerator|engine", re.IGNORECASE)
 
 
-def set_epoch_missing(module: Module) -> Iterator[Fault]:
+def set_epoch_missing(module: Module) -> Iterator[Violation]:
     """FS204."""
     loops = list(_epoch_loops(module))
     if not loops or any(_called(call) == "set_epoch" for call in module.calls):
@@ -28,11 +28,11 @@ def set_epoch_missing(module: Module) -> Iterator[Fault]:
             arguments = Arguments(module, call)
             shuffles = constant(module, arguments.get("shuffle", 3)) is not False
             if shuffles and not arguments.hidden and not _ours(module, call):
-                yield Fault("FS204", call, "nothing calls `set_epoch` of this DistributedSampler")
+                yield Violation("FS204", call, "no call of this DistributedSampler's `set_epoch`")
 
 
 def _ours(module: Module, sampler: ast.Call) -> bool:
-    """Whether a sampler is given to fastseed, which tells it the epoch."""
+    """Return whether a sampler is given to fastseed, which sets its epoch."""
     holder = module.parents.get(sampler)
     places: list[ast.expr] = [sampler]
     if isinstance(holder, ast.Assign):
@@ -47,16 +47,16 @@ def _ours(module: Module, sampler: ast.Call) -> bool:
     return False
 
 
-def reseed_missing(module: Module) -> Iterator[Fault]:
+def reseed_missing(module: Module) -> Iterator[Violation]:
     """FS301."""
     if any(name.startswith("fastseed.integrations") for name in module.imports):
         return  # the callbacks reseed
     for loop in _epoch_loops(module):
         if not any(_called(node) == "reseed" for node in module.reached([loop])):
-            yield Fault("FS301", loop, "this loop over epochs never calls `reseed`")
+            yield Violation("FS301", loop, "this loop over epochs never calls `reseed`")
 
 
-def reseed_constant(module: Module) -> Iterator[Fault]:
+def reseed_constant(module: Module) -> Iterator[Violation]:
     """FS302."""
     for loop in _epoch_loops(module):
         calls = [node for node in ast.walk(loop) if _called(node) == "reseed"]
@@ -66,7 +66,7 @@ def reseed_constant(module: Module) -> Iterator[Fault]:
             passed = [*call.args, *arguments.keywords.values()]
             fixed = all(isinstance(constant(module, value), int) for value in passed)
             if fixed and passed and not arguments.hidden and len(calls) == 1:
-                yield Fault("FS302", call, "`reseed` here does not depend on the epoch")
+                yield Violation("FS302", call, "`reseed` here does not depend on the epoch")
 
 
 def _called(node: ast.AST) -> str:
@@ -92,7 +92,7 @@ def _epoch_loops(module: Module) -> Iterator[_Loop]:
 
 
 def _counts_epochs(loop: _Loop) -> bool:
-    """Whether the names in a loop's head speak of epochs."""
+    """Return whether the names in a loop's head speak of epochs."""
     if isinstance(loop, ast.While):
         return any(_EPOCH.search(name) for name in _words(loop.test))
     if any(_EPOCH.search(name) for name in _words(loop.target)):
@@ -109,7 +109,7 @@ def _words(node: ast.AST) -> Iterator[str]:
 
 
 def _trains(module: Module, node: ast.AST) -> bool:
-    """Whether a call trains: a backward pass, an optimizer's step, a function called train…."""
+    """Return whether a call trains: a backward pass, an optimizer's step, `train…`."""
     name = _called(node)
     if name == "backward":
         return True

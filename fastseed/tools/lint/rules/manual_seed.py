@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..module import Arguments, Fault, Module, constant, is_none
+from ..module import Arguments, Module, Violation, constant, is_none
 
 SEEDERS = frozenset(
     {
@@ -15,7 +15,7 @@ SEEDERS = frozenset(
           for f in ("manual_seed", "manual_seed_all", "seed", "seed_all")),
     }
 )  # fmt: skip
-"""What seeds a global generator that fastseed seeds."""
+"""Functions that seed a global generator that fastseed seeds."""
 
 _EVERYTHING = (
     "pytorch_lightning", "pytorch_lightning.utilities.seed", "lightning", "lightning.pytorch",
@@ -38,7 +38,7 @@ MAKERS = {
     "numpy.random.PCG64DXSM": "seed", "numpy.random.MT19937": "seed",
     "numpy.random.Philox": "seed", "numpy.random.SFC64": "seed", "random.Random": "x",
 }  # fmt: skip
-"""What makes a generator, and the name of its first argument, the seed."""
+"""Functions that make a generator, and the name of their first argument, the seed."""
 
 _CLOCKS = (
     "time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic",
@@ -62,21 +62,30 @@ _TEXTS = {"repr", "format", "join", "encode", "strftime", "isoformat", "gethostn
 _SEEDING = re.compile(r"(?:^|_)seed(?:_|$)|^manual_seed", re.IGNORECASE)  # functions that take one
 
 
+def seeds_globally(module: Module) -> bool:
+    """Return whether a file seeds torch's global generator, itself or through a helper."""
+    for call in module.calls:
+        origin = module.origin(call) or ""
+        if origin in _HELPERS or origin == "torch.manual_seed":
+            return True
+    return False
+
+
 # ---------------------------------------------------------------- FS101
 
 
-def manual_seeding(module: Module) -> Iterator[Fault]:
+def manual_seeding(module: Module) -> Iterator[Violation]:
     """FS101."""
     for call in module.calls:
         origin = module.origin(call)
         if origin not in SEEDERS and origin not in _HELPERS:
             continue
         if not (origin.startswith("torch.") and _forked(module, call)):
-            yield Fault("FS101", call, f"`{origin}` seeds by hand beside fastseed")
+            yield Violation("FS101", call, f"`{origin}` seeds by hand beside fastseed")
 
 
 def _forked(module: Module, node: ast.AST) -> bool:
-    """Whether torch's generators are put back after it: inside `with torch.random.fork_rng()`."""
+    """Return whether a node is inside `with torch.random.fork_rng()`."""
     for holder in module.ancestors(node):
         if isinstance(holder, (ast.With, ast.AsyncWith)):
             for item in holder.items:
@@ -88,17 +97,17 @@ def _forked(module: Module, node: ast.AST) -> bool:
 # ---------------------------------------------------------------- FS104
 
 
-def accidental_seed(module: Module) -> Iterator[Fault]:
+def accidental_seed(module: Module) -> Iterator[Violation]:
     """FS104."""
-    told: set[ast.AST] = set()
+    reported: set[ast.AST] = set()
     for expression in _seeds(module):
         for node, what in _changing(module, expression):
-            if node not in told:
-                told.add(node)
-                yield Fault("FS104", node, f"a seed from {what} differs in every run")
+            if node not in reported:
+                reported.add(node)
+                yield Violation("FS104", node, f"a seed from {what} differs in every run")
     for call in module.calls:
         if _from_the_system(module, call):
-            yield Fault(
+            yield Violation(
                 "FS104", call, "without a seed this takes one from the operating system"
             )  # fmt: skip
 
@@ -154,7 +163,7 @@ def _passed(module: Module, call: ast.Call) -> Iterator[ast.expr]:
 def _changing(
     module: Module, expression: ast.expr, depth: int = 0
 ) -> Iterator[tuple[ast.AST, str]]:
-    """What in an expression differs between runs, also behind names that are assigned once."""
+    """Yield the parts of an expression that differ between runs, through names assigned once."""
     todo: list[ast.AST] = [expression]
     while todo:
         node = todo.pop()
@@ -182,7 +191,7 @@ def _address(module: Module, call: ast.Call) -> str | None:
 
 
 def _holds_text(node: ast.AST) -> bool:
-    """Whether an expression evidently has a string in it: hashes of numbers are not salted."""
+    """Return whether an expression contains a string: hashes of numbers are not salted."""
     todo = [node]
     while todo:
         part = todo.pop()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from .. import torch_docs
-from ..module import Arguments, Fault, Module, constant
+from ..module import Arguments, Module, Violation, constant
 from ..torch_docs import Operation
 
 # Ways to write a listed operation that its own documentation shows, not the list.
@@ -50,15 +50,15 @@ _SWITCHES = {
 }  # fmt: skip
 
 
-def nondeterministic_operation(module: Module) -> Iterator[Fault]:
+def nondeterministic_operation(module: Module) -> Iterator[Violation]:
     """FS501."""
     for call, operation in _listed(module, torch_docs.RAISES):
         on = f" ({operation.condition})" if operation.condition else ""
         short = operation.name.removeprefix("torch.")
-        yield Fault("FS501", call, f"`{short}` has no deterministic implementation{on}")
+        yield Violation("FS501", call, f"`{short}` has no deterministic implementation{on}")
 
 
-def deterministic_mode_off(module: Module) -> Iterator[Fault]:
+def deterministic_mode_off(module: Module) -> Iterator[Violation]:
     """FS502: once a file, at the first such operation."""
     if not any(
         isinstance(c.func, ast.Attribute) and c.func.attr == "backward" for c in module.calls
@@ -73,12 +73,12 @@ def deterministic_mode_off(module: Module) -> Iterator[Fault]:
     if found:
         _, _, call, short = min(found, key=lambda one: one[:2])
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        says = f"`{short}`{more} is deterministic only under `use_deterministic_algorithms`"
-        yield Fault("FS502", call, says)
+        message = f"`{short}`{more} is deterministic only under `use_deterministic_algorithms`"
+        yield Violation("FS502", call, message)
 
 
 def switches_on(module: Module) -> bool:
-    """Whether a file tells torch to be deterministic."""
+    """Return whether a file turns on deterministic algorithms."""
     for call in module.calls:
         origin = module.origin(call) or ""
         first = call.args[0] if call.args else None
@@ -92,8 +92,9 @@ def switches_on(module: Module) -> bool:
 
 
 def _cudnn_deterministic(module: Module) -> bool:
+    """Return whether cudnn's switch is set, to a constant or to what an option says."""
     for node in module.nodes:
-        if isinstance(node, ast.Assign) and constant(module, node.value) is True:
+        if isinstance(node, ast.Assign) and constant(module, node.value) is not False:
             targets = [module.names.origin(target) for target in node.targets]
             if "torch.backends.cudnn.deterministic" in targets:
                 return True
@@ -133,7 +134,7 @@ def _operation(
 
 
 def _is_tensor(origin: str) -> bool:
-    """Whether an origin is that of a tensor: what a function of torch returned."""
+    """Return whether an origin is that of a tensor: what a function of torch returned."""
     if origin in ("torch.Tensor()", "torch.nn.Parameter()", "torch.nn.parameter.Parameter()"):
         return True
     if not origin.startswith("torch.") or not origin.endswith("()"):
@@ -144,7 +145,7 @@ def _is_tensor(origin: str) -> bool:
 
 
 def _holds(module: Module, call: ast.Call, name: str, operation: Operation) -> bool:
-    """Whether a call passes what the operation's condition asks for."""
+    """Return whether a call passes what the operation's condition asks for."""
     arguments = Arguments(module, call)
     order = _SAME[name][1] if name in _SAME else ()
     order = order or _POSITIONS.get(name, ())
@@ -166,7 +167,7 @@ def _holds(module: Module, call: ast.Call, name: str, operation: Operation) -> b
 
 
 def _without_gradient(module: Module, call: ast.Call) -> bool:
-    """Whether it is inside `no_grad`, or in a function before or after the model."""
+    """Return whether it is inside `no_grad`, or in a function before or after the model."""
     for holder in module.ancestors(call):
         guards: list[ast.expr] = []
         if _AROUND.search(getattr(holder, "name", None) or ""):
@@ -192,7 +193,7 @@ def _is_mean(module: Module, call: ast.Call, operation: Operation) -> bool:
 
 
 def _may_be_float(module: Module, call: ast.Call, name: str) -> bool:
-    """Whether what is summed up is not evidently of integers: masks, counts, lengths."""
+    """Return whether what is summed up is not evidently of integers: masks, counts, lengths."""
     arguments = Arguments(module, call)
     dtype = arguments.get("dtype")
     if dtype is not None:

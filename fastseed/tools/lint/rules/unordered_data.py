@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..module import Fault, Module
+from ..module import Module, Violation
 
 _LISTINGS = frozenset(
     {"os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.glob", "glob.iglob"}
@@ -48,24 +48,24 @@ _OTHER = re.compile(
 )
 
 
-def listing_order(module: Module) -> Iterator[Fault]:
+def listing_order(module: Module) -> Iterator[Violation]:
     """FS401."""
     for call in module.calls:
         name = _listing(module, call)
         if name and _is_data(module, call) and _Climb(module).ordered(call, True):
-            yield Fault("FS401", call, f"data in the order of `{name}`, which is the file system's")
+            yield Violation("FS401", call, f"data in the file system's order, from `{name}`")
 
 
-def set_order(module: Module) -> Iterator[Fault]:
+def set_order(module: Module) -> Iterator[Violation]:
     """FS402."""
-    told: set[ast.AST] = set()
+    reported: set[ast.AST] = set()
     for node in module.nodes:
         found = _is_set(module, node) and _is_data(module, node) and not _of_numbers(module, node)
         if found and _Climb(module).ordered(node, False):
             statement = next(one for one in module.ancestors(node) if isinstance(one, ast.stmt))
-            if statement not in told:  # `set(a) | set(b)`: one finding
-                told.add(statement)
-                yield Fault("FS402", node, "data in the order of a set")
+            if statement not in reported:  # `set(a) | set(b)`: one finding
+                reported.add(statement)
+                yield Violation("FS402", node, "data in the order of a set")
 
 
 # ---------------------------------------------------------------- what has no order
@@ -93,14 +93,14 @@ def _listing(module: Module, call: ast.Call) -> str | None:
 
 
 def _is_set(module: Module, node: ast.AST) -> bool:
-    """Whether an expression makes a set."""
+    """Return whether an expression makes a set."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return any(module.names.is_builtin(node.func, name) for name in ("set", "frozenset"))
     return isinstance(node, (ast.Set, ast.SetComp))
 
 
 def _of_numbers(module: Module, node: ast.AST) -> bool:
-    """Whether it holds numbers, as far as names tell: their order is the same in every process."""
+    """Return whether a set holds numbers, whose order is the same in every process."""
     if isinstance(node, ast.Set):
         return all(
             isinstance(one, ast.Constant) and not isinstance(one.value, (str, bytes))
@@ -145,7 +145,7 @@ def _said_of(module: Module, *nodes: ast.AST | None) -> str:
 
 
 def _is_data(module: Module, node: ast.AST) -> bool:
-    """Whether the names around an expression are those of data, and of nothing else."""
+    """Return whether the names around an expression are those of data, and of nothing else."""
     words: list[str] = []
     for holder in module.ancestors(node):
         if isinstance(holder, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -184,7 +184,7 @@ class _Climb:
         self.seen: set[ast.AST] = set()
 
     def ordered(self, node: ast.AST, listed: bool, depth: int = 0, counted: bool = False) -> bool:
-        """Whether the order of an expression becomes the order of data.
+        """Return whether the order of an expression becomes the order of data.
 
         Args:
             node: the expression.
@@ -281,7 +281,7 @@ class _Climb:
         return node in call.args and self._matters(function.value)
 
     def _collects(self, loop: ast.For | ast.AsyncFor) -> bool:
-        """Whether the body of a loop puts things into a list, or yields them."""
+        """Return whether the body of a loop puts things into a list, or yields them."""
         for node in _own_nodes(loop.body):
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
                 function = self.module.function_of(node)
@@ -300,7 +300,7 @@ class _Climb:
         return any(self._sorted(part) for part in loop.target.elts[1:])
 
     def _matters(self, collection: ast.expr) -> bool:
-        """Whether a list's order is kept: nothing sorts it, here or in a caller."""
+        """Return whether a list's order is kept: nothing sorts it, here or in a caller."""
         if self._sorted(collection):
             return False
         for use in self.module.uses_of(collection):
@@ -314,7 +314,7 @@ class _Climb:
         return function is not None and bool(_DATA.search(function.name))
 
     def _sorted(self, target: ast.AST) -> bool:
-        """Whether a variable is sorted anywhere, or assigned sorted."""
+        """Return whether a variable is sorted anywhere, or assigned sorted."""
         for use in self.module.uses_of(target):
             holder = self.module.parents.get(use)
             if isinstance(holder, ast.Attribute) and "sort" in holder.attr:
@@ -327,7 +327,7 @@ class _Climb:
         return False
 
     def _sorted_from_here(self, target: ast.AST) -> bool:
-        """Whether a variable itself is sorted: `x.sort()`, `x = sorted(x)`; not a copy of it."""
+        """Return whether a variable is sorted itself: `x.sort()`, `x = sorted(x)`."""
         for use in self.module.uses_of(target):
             holder = self.module.parents.get(use)
             if isinstance(holder, ast.Attribute) and "sort" in holder.attr:
@@ -343,7 +343,7 @@ class _Climb:
         return function is not None and self._sorted_calls(function.name)
 
     def _sorted_calls(self, name: str) -> bool:
-        """Whether every call of a function of this file is inside one that sorts."""
+        """Return whether every call of a function of this file is inside one that sorts."""
         calls = [call for call in self.module.calls if _name(call.func) == name]
         return bool(calls) and all(self._inside_sort(call) for call in calls)
 

@@ -1,7 +1,7 @@
 """Rules about generators that are made without a seed (FS102, FS103).
 
 Where a generator goes is followed through one variable. What could seed it unseen (a function of
-somebody else's, a return) ends the matter for a torch.Generator, which is often made first and
+another object's, a return) ends the matter for a torch.Generator, which is often made first and
 seeded later; one of NumPy's or Python's has taken its seed from the system by then.
 """
 
@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..module import Arguments, Fault, Module, is_none
+from ..module import Arguments, Module, Violation, is_none
 from .manual_seed import MAKERS, last_name
 
 _SEEDS = frozenset(
@@ -24,7 +24,7 @@ _BIT_GENERATORS = {"numpy.random.Generator", "numpy.random.RandomState"}
 
 
 class _Fate(NamedTuple):
-    """What becomes of a generator."""
+    """The fate of a generator."""
 
     seeded: bool = False
     """Seeded, given a state, or registered."""
@@ -32,29 +32,31 @@ class _Fate(NamedTuple):
     """Given to something that may do so."""
 
 
-def unseeded(module: Module) -> Iterator[Fault]:
+def unseeded(module: Module) -> Iterator[Violation]:
     """FS102."""
     for call in module.calls:
         origin = module.origin(call)
         if origin == "random.SystemRandom" and not _used_up(module, call):
-            yield Fault("FS102", call, "`random.SystemRandom` cannot be seeded")
+            yield Violation("FS102", call, "`random.SystemRandom` cannot be seeded")
         if origin not in MAKERS or _given_seed(module, call, MAKERS[origin]):
             continue
         if not _fate(module, call).seeded and not _stand_in(module, call):
-            yield Fault("FS102", call, f"`{origin}()` without a seed")
+            yield Violation("FS102", call, f"`{origin}()` without a seed")
 
 
-def unseeded_torch(module: Module) -> Iterator[Fault]:
+def unseeded_torch(module: Module) -> Iterator[Violation]:
     """FS103."""
     for call in module.calls:
         if module.origin(call) == "torch.Generator" and not Arguments(module, call).hidden:
             fate = _fate(module, call)
             if not fate.seeded and not fate.unknown:
-                yield Fault("FS103", call, "this `torch.Generator` is never seeded or registered")
+                yield Violation(
+                    "FS103", call, "this `torch.Generator` is neither seeded nor registered"
+                )
 
 
 def _used_up(module: Module, call: ast.Call) -> bool:
-    """Whether it is made for one draw: somebody chose it, for a port or a password."""
+    """Return whether a generator is made for one number, such as a port or a password."""
     return isinstance(module.parents.get(call), ast.Attribute)
 
 
@@ -94,7 +96,7 @@ def _fate(module: Module, call: ast.expr) -> _Fate:
 
 
 def _targets(holder: ast.AST | None) -> list[ast.expr] | None:
-    """What a statement assigns to, if that is variables alone."""
+    """Return the targets of an assignment, if all of them are variables."""
     if isinstance(holder, ast.Assign):
         targets = holder.targets
     elif isinstance(holder, (ast.AnnAssign, ast.NamedExpr)):
@@ -105,7 +107,7 @@ def _targets(holder: ast.AST | None) -> list[ast.expr] | None:
 
 
 def _later(module: Module, target: ast.expr) -> _Fate:
-    """What becomes of a variable's generator."""
+    """Return the fate of a variable's generator."""
     uses = module.uses_of(target)
     if not uses:  # an attribute of something else: rng.inner = Generator()
         return _Fate(unknown=True)
@@ -129,7 +131,7 @@ def _later(module: Module, target: ast.expr) -> _Fate:
 
 
 def _leaves(holder: ast.AST | None) -> bool:
-    """Whether something else may hold it from here on."""
+    """Return whether something else may hold it from here on."""
     plain = (ast.Expr, ast.Compare, ast.If, ast.IfExp, ast.UnaryOp, ast.BoolOp, ast.Assert)
     return not isinstance(holder, plain)
 
@@ -166,7 +168,7 @@ def _is_module_level(module: Module, target: ast.expr) -> bool:
 
 
 def _seeded_elsewhere(module: Module, target: ast.expr) -> bool:
-    """Whether a variable of that name is seeded through another object: `job.rng.seed(0)`."""
+    """Return whether such a name is seeded through another object: `job.rng.seed(0)`."""
     name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
     return name in module.attributes_of(_SEEDS)
 
@@ -175,7 +177,7 @@ def _seeded_elsewhere(module: Module, target: ast.expr) -> bool:
 
 
 def _stand_in(module: Module, call: ast.Call) -> bool:
-    """Whether it is made only where the caller brought none: `rng = rng or default_rng()`."""
+    """Return whether a generator is only the default: `rng = rng or default_rng()`."""
     for holder in module.ancestors(call):
         if isinstance(holder, (ast.BoolOp, ast.IfExp)):
             return True
@@ -194,7 +196,7 @@ def _stand_in(module: Module, call: ast.Call) -> bool:
 
 
 def _brought(module: Module, use: ast.expr) -> bool:
-    """Whether a variable is also assigned something better than an unseeded generator."""
+    """Return whether a variable is also assigned something better than an unseeded generator."""
     holder = module.parents.get(use)
     if isinstance(use.ctx, ast.Load) or not isinstance(holder, (ast.Assign, ast.AnnAssign)):  # type: ignore[attr-defined]
         return False

@@ -1,4 +1,4 @@
-"""Training without the switch: told once. A line that ends in `fault: ID` has that fault alone."""
+"""Training without the switch: one finding. `fault: ID` ends a line with that fault."""
 
 import torch
 from torch import nn

@@ -1,0 +1,1 @@
+"""Baselines of the cases; a module raises Unavailable where its baseline is not installed."""

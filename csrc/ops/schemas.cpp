@@ -1,0 +1,29 @@
+// The schema of every operator. fastseed/_backend/draw_ops.py infers the same ones from the
+// signatures of the NumPy implementations, which a test compares with these.
+#include <torch/csrc/stable/library.h>
+
+#define FS_DRAW(name, parameters)                                                  \
+  "draw_" name                                                                     \
+  "(Tensor(a0!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, " \
+  "int offset" parameters ") -> ()"
+
+#define FS_STREAM "int rank_word, int worker, int start) -> ()"
+#define FS_NAMED "Tensor scope, int name_lo, int name_hi, " FS_STREAM
+#define FS_BANK "(Tensor(a0!) keys, Tensor(a1!) positions, "
+
+STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
+  m.def(FS_DRAW("bits", ""));
+  m.def(FS_DRAW("uniform", ", float span, float shift, float cap"));
+  m.def(FS_DRAW("normal", ", float mean, float std"));
+  m.def(FS_DRAW("exponential", ", float scale"));
+  m.def(FS_DRAW("bernoulli", ", int threshold"));
+  m.def(FS_DRAW("randint", ", int low, int range"));
+  m.def("derive_keys_at(Tensor(a0!) out, " FS_NAMED);
+  m.def("derive_seeds_at(Tensor(a0!) out, " FS_NAMED);
+  m.def("reseed_streams" FS_BANK "int key, int tweak, " FS_STREAM);
+  m.def("reseed_streams_at" FS_BANK FS_NAMED);
+  m.def("reseed_streams_from" FS_BANK "Tensor seeds, Tensor? indices, int name_lo, int name_hi) -> ()");
+  m.def("shuffle(Tensor(a0!) out, int lo, int hi, int n, int start, int stride) -> ()");
+  m.def("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()");
+  m.def("digest_tiles(Tensor(a0!) sums, Tensor plan, int tiles) -> ()");  // CUDA alone
+}

@@ -1,0 +1,68 @@
+// What the operators check of their tensors, and how they report a write. Uses the stable ABI
+// alone.
+#pragma once
+#include <torch/csrc/stable/stableivalue_conversions.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+#include <torch/headeronly/util/Exception.h>
+
+#include <array>
+#include <cstdint>
+
+namespace fastseed {
+
+using Dtype = torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+inline bool same_device(const Tensor& a, const Tensor& b) {
+  return a.device() == b.device();
+}
+
+// Bytes of the storage from the first element of `tensor` on; 0 if it was freed (resize_(0)).
+inline int64_t bytes_behind(const Tensor& tensor) {
+  int64_t size = 0;
+  STD_TORCH_CHECK(aoti_torch_get_storage_size(tensor.get(), &size) == AOTI_TORCH_SUCCESS,
+                  "fastseed: the tensor has no storage");
+  const int64_t offset = tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
+  return size > offset && tensor.data_ptr() != nullptr ? size - offset : 0;
+}
+
+inline int64_t bytes_of(const Tensor& tensor) {
+  return tensor.numel() * static_cast<int64_t>(tensor.element_size());
+}
+
+// A tensor that the loops can walk: contiguous, and none of it freed.
+inline void check_memory(const Tensor& tensor, const char* op, const char* argument) {
+  STD_TORCH_CHECK(tensor.is_contiguous(), "fastseed.", op, ": ", argument, " must be contiguous");
+  STD_TORCH_CHECK(bytes_of(tensor) == 0 || bytes_of(tensor) <= bytes_behind(tensor), "fastseed.",
+                  op, ": ", argument, " must have memory for all of its elements");
+}
+
+// Two contiguous tensors without a byte in common: one of them is written while the other is read.
+inline void check_disjoint(const Tensor& written, const Tensor& other, const char* op,
+                           const char* argument) {
+  const auto a = reinterpret_cast<uintptr_t>(written.data_ptr());
+  const auto b = reinterpret_cast<uintptr_t>(other.data_ptr());
+  STD_TORCH_CHECK(bytes_of(written) == 0 || bytes_of(other) == 0 ||
+                      a + static_cast<uintptr_t>(bytes_of(written)) <= b ||
+                      b + static_cast<uintptr_t>(bytes_of(other)) <= a,
+                  "fastseed.", op, ": ", argument, " must not share memory with what is written");
+}
+
+// Counts a write for autograd, which the stable ABI has no call for: this operator changes no
+// element and no stride, but increments the version counter.
+inline void mark_written(const Tensor& tensor) {
+  const bool records = aoti_torch_grad_mode_is_enabled();
+  aoti_torch_grad_mode_set_enabled(false);
+  std::array<StableIValue, 3> stack{torch::stable::detail::from(tensor),
+                                    torch::stable::detail::from(int64_t{0}),
+                                    torch::stable::detail::from(int64_t{0})};
+  const AOTITorchError error =
+      torch_call_dispatcher("aten::transpose_", "", stack.data(), TORCH_ABI_VERSION);
+  aoti_torch_grad_mode_set_enabled(records);
+  if (error == AOTI_TORCH_SUCCESS) {  // an inference tensor has no counter
+    torch::stable::detail::to<Tensor>(stack[0]);
+  }
+}
+
+}  // namespace fastseed

@@ -1,0 +1,195 @@
+"""Argument checks for tensors: dtype, layout, shape, device, and the memory behind them.
+
+Errors have the form of :mod:`fastseed._utils.validation`. Memory is not checked where there is none
+to look at: in compiled code, under ``vmap``, and for fake and meta tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .._utils.validation import check_int, type_error, value_error
+
+_INTEGERS = (
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+)
+
+
+def check_device(function: str, device: Any) -> torch.device:
+    """Return a ``device`` argument as a :class:`torch.device`; None is the CPU."""
+    try:
+        return torch.device("cpu" if device is None else device)
+    except TypeError:
+        raise type_error(function, "device", "a device", device) from None
+    except RuntimeError:
+        raise value_error(function, "device", "a device of this torch", device) from None
+
+
+def check_dtype(function: str, argument: str, value: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return ``value`` if it is a tensor of ``dtype``."""
+    if not isinstance(value, torch.Tensor):
+        raise type_error(function, argument, "a tensor", value)
+    if value.dtype != dtype:
+        raise TypeError(
+            f"fastseed.{function}: {argument} must be of dtype {dtype}, got {value.dtype}"
+        )
+    return value
+
+
+def check_tensor(
+    function: str,
+    argument: str,
+    value: Any,
+    dtype: torch.dtype,
+    shape: tuple[int, ...] | None = None,
+    device: torch.device | None = None,
+) -> torch.Tensor:
+    """Return ``value`` if it is a dense tensor of ``dtype``, with memory.
+
+    ``shape`` and ``device`` are compared where they are given; a device without an index stands for
+    any of its type.
+    """
+    tensor = check_dtype(function, argument, value, dtype)
+    check_dense(function, argument, tensor)
+    if shape is not None and tuple(tensor.shape) != shape:
+        raise value_error(function, argument, f"of shape {shape}", tuple(tensor.shape))
+    if device is not None and not (
+        tensor.device.type == device.type and device.index in (None, tensor.device.index)
+    ):
+        raise ValueError(
+            f"fastseed.{function}: {argument} must be on device {device}, got {tensor.device}"
+        )
+    return tensor
+
+
+def check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
+    """ValueError for a sparse or nested tensor, and for one whose memory was freed."""
+    if tensor.layout != torch.strided or tensor.is_nested:
+        kind = "a nested tensor" if tensor.is_nested else str(tensor.layout)
+        raise ValueError(f"fastseed.{function}: {argument} must be strided, got {kind}")
+    if not has_memory(tensor):
+        raise ValueError(
+            f"fastseed.{function}: {argument} must have memory for all of its elements, "
+            f"got shape {tuple(tensor.shape)} on a storage that is smaller (freed?)"
+        )
+
+
+def check_out(
+    function: str,
+    argument: str,
+    out: Any,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device | None = None,
+    **inputs: Any,
+) -> torch.Tensor:
+    """Return ``out`` if a result of ``shape`` and ``dtype`` can be written to it.
+
+    It must not overlap itself, nor any of ``inputs`` (tensors, by argument name), which are read
+    while it is written.
+    """
+    tensor = check_tensor(function, argument, out, dtype, shape, device)
+    check_writable(function, argument, tensor, **inputs)
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"fastseed.{function}: {argument} must not require grad where gradients are recorded, "
+            "got a tensor that does"
+        )
+    return tensor
+
+
+def check_writable(function: str, argument: str, tensor: torch.Tensor, **inputs: Any) -> None:
+    """ValueError where two elements may share memory, or an element and one of ``inputs``."""
+    if not tensor.is_contiguous():
+        axes = [axis for axis in zip(tensor.stride(), tensor.shape, strict=True) if axis[1] != 1]
+        for i, (stride, _) in enumerate(axes):
+            # from the first to the last element along the axes whose steps are not longer
+            reach = sum(t * (n - 1) for j, (t, n) in enumerate(axes) if t <= stride and j != i)
+            if stride <= reach and tensor.numel():
+                raise ValueError(
+                    f"fastseed.{function}: {argument} must not overlap itself, got the strides "
+                    f"{tensor.stride()} for the shape {tuple(tensor.shape)}"
+                )
+    written = _addresses(tensor)
+    for name, value in inputs.items():
+        read = _addresses(value) if isinstance(value, torch.Tensor) else range(0)
+        if max(written.start, read.start) < min(written.stop, read.stop):
+            raise ValueError(
+                f"fastseed.{function}: {argument} must not share memory with {name}, "
+                "got tensors that overlap"
+            )
+
+
+def check_values(function: str, argument: str, values: torch.Tensor, top: int) -> None:
+    """ValueError unless integers are in [0, top]; not checked where reading them would wait."""
+    if values.device.type != "cpu" or values.numel() == 0 or not _is_plain(values):
+        return
+    least, most = (int(v) for v in values.aminmax())
+    if least < 0 or most > top:
+        raise value_error(function, argument, f"in [0, {top}]", least if least < 0 else most)
+
+
+def as_int64(
+    function: str, argument: str, values: Any, n: int, low: int, high: int
+) -> torch.Tensor:
+    """Return n integers as contiguous int64 with the same 64 bits, on the device they are on.
+
+    Those of a sequence must be in [low, high]; those of a tensor are not read.
+    """
+    if not isinstance(values, torch.Tensor):
+        if not hasattr(values, "__iter__"):
+            raise type_error(function, argument, "a tensor or a sequence of integers", values)
+        checked = [
+            check_int(function, f"{argument}[{i}]", v, low, high) for i, v in enumerate(values)
+        ]
+        signed = [v - 2**64 if v >= 2**63 else v for v in checked]
+        values = torch.tensor(signed, dtype=torch.int64, device="cpu")
+    elif values.dtype not in _INTEGERS:
+        raise TypeError(
+            f"fastseed.{function}: {argument} must be integers, got dtype {values.dtype}"
+        )
+    values = check_tensor(function, argument, values, values.dtype, (n,)).contiguous()
+    same_bits = values.dtype == torch.uint64
+    found: torch.Tensor = values.view(torch.int64) if same_bits else values.to(torch.int64)
+    return found
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether the storage of a strided tensor holds all of its elements."""
+    if not _is_plain(tensor) or tensor.numel() == 0:
+        return True
+    if tensor._is_zerotensor():
+        return False
+    try:
+        end = tensor.storage_offset() + _span(tensor)
+        return tensor.untyped_storage().nbytes() >= end * tensor.element_size()
+    except (RuntimeError, NotImplementedError):  # a kind of tensor that has no storage
+        return False
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's memory can be looked at: not in compiled code or under vmap."""
+    if torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Elements from the first to the last in memory, both included."""
+    if tensor.is_contiguous():
+        return tensor.numel()
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _addresses(tensor: torch.Tensor) -> range:
+    """The addresses from the first to the last byte of a tensor; empty where it has none."""
+    if torch.compiler.is_compiling() or tensor.numel() == 0 or tensor.is_meta:
+        return range(0)
+    try:
+        first = tensor.data_ptr()
+    except RuntimeError:  # fake, or under vmap
+        return range(0)
+    return range(first, first + _span(tensor) * tensor.element_size())

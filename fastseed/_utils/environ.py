@@ -1,0 +1,36 @@
+"""The environment variables of fastseed: every name and its meaning.
+
+``fastseed run`` and ``fastseed verify`` set the first four for the programs that they start.
+"""
+
+from __future__ import annotations
+
+import os
+
+MASTER_SEED = "FASTSEED_MASTER_SEED"
+DETERMINISTIC = "FASTSEED_DETERMINISTIC"
+CONFIG = "FASTSEED_CONFIG"
+RUN_DIR = "FASTSEED_RUN_DIR"
+CAPTURE_KEY = "FASTSEED_CAPTURE_KEY"
+BACKEND = "FASTSEED_BACKEND"
+SIMD = "FASTSEED_SIMD"
+NO_EXT = "FASTSEED_NO_EXT"
+
+MEANINGS: dict[str, str] = {
+    MASTER_SEED: "the master seed of `fastseed.init()` when it is called without one",
+    DETERMINISTIC: "`1` or `warn`: `fastseed.init()` also calls `fastseed.deterministic()`, "
+    "with `warn_only=True` for `warn`",
+    CONFIG: "the configuration file that `fastseed.determinism.apply_config()` reads",
+    RUN_DIR: "the folder of this run, in which `fastseed.debug.Watch` records by default",
+    CAPTURE_KEY: "the file with the key of the hashes in `fastseed env capture`",
+    BACKEND: "`native`: an error if the native code cannot be used; `reference`: NumPy only; "
+    "`auto` (default)",
+    SIMD: "the CPU instruction set to use, such as `avx2`; by default the fastest",
+    NO_EXT: "at build time, `1`: build no native code",
+}
+"""The meaning of each variable; `docs/determinism.md` has the same table."""
+
+
+def get(name: str) -> str | None:
+    """Return the value of a variable; None if it is not set or empty."""
+    return os.environ.get(name) or None

@@ -1,0 +1,109 @@
+"""The adapter of :class:`torch.Generator`."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._backend import derive_ops, native
+from ..derivation.streams import Stream
+from .adapter import LOW64, MT_WORDS, check_words, pack, unpack
+
+# Generator.get_state() of a CPU generator. `normal` is what torch.randn of float64 caches,
+# `float_normal` that of float32; torch no longer uses the two numbers before `normal`.
+_CPU = np.dtype(
+    [
+        ("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next", "u8"),
+        ("words", "u8", (MT_WORDS,)),
+        ("normal_x", "f8"), ("normal", "f8"), ("normal_rho", "f8"), ("has_normal", "u4"),
+        ("unused", "u4"), ("float_normal", "f4"), ("has_float_normal", "u4"),
+    ]
+)  # fmt: skip
+
+
+class TorchGenerator:
+    """A :class:`torch.Generator` of any device; the default one of the CPU unless given.
+
+    On the CPU it takes the full MT19937 state and reports the key's low 64 bits as its seed; on
+    other devices it takes that seed, at offset 0. Its mutex is held while it is written.
+    """
+
+    is_bulk = False
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        self._generator = torch.default_generator if generator is None else generator
+
+    def reseed(self, stream: Stream) -> None:
+        """Set the state that belongs to the key of ``stream``."""
+        self.seed(stream.key())
+
+    def seed(self, key: int) -> None:
+        """Set the state that belongs to all 128 bits of ``key``."""
+        if native.generators is not None:
+            native.generators.reseed(self._generator, key & LOW64, key >> 64)
+        elif self._is_mt19937():
+            words = derive_ops.mt19937_state(key).astype(np.uint64).tobytes()
+            head = struct.pack("=QiiQ", key & LOW64, 1, 1, 0) + words
+            self._generator.set_state(pack(head.ljust(_CPU.itemsize, b"\0")))
+        else:
+            self._generator.manual_seed(key & LOW64)
+
+    def _is_mt19937(self) -> bool:
+        """Whether it is torch's own CPU generator; other libraries have some on the CPU too."""
+        return self._generator.device.type == "cpu" and self.size() == _CPU.itemsize
+
+    def size(self) -> int:
+        """Return the number of bytes of :meth:`state`."""
+        return self._generator.get_state().numel()
+
+    def state(self) -> torch.Tensor:
+        """Return ``get_state()``."""
+        return self._generator.get_state()
+
+    def check_state(self, state: torch.Tensor) -> None:
+        """Raise ValueError unless :meth:`load_state` accepts ``state``.
+
+        ``set_state`` itself accepts states that read outside the 624 words, that give only zeros,
+        and cached normals that are not finite.
+        """
+        size = self.size()
+        if state.numel() != size:
+            raise ValueError(f"it must be {size} bytes long, got {state.numel()}")
+        if self._is_mt19937():
+            _check_cpu_state(unpack(state))
+        elif self._generator.device.type == "cuda" and size == 16:
+            (offset,) = struct.unpack_from("=q", unpack(state), 8)
+            if offset < 0 or offset % 4 != 0:
+                raise ValueError(f"its offset must be a multiple of 4, got {offset}")
+
+    def load_state(self, state: torch.Tensor) -> None:
+        """Restore what :meth:`state` returned. A copy: torch 2.13 crashes on a view."""
+        self._generator.set_state(state.cpu().clone(memory_format=torch.contiguous_format))
+
+
+def cpu_words(state: torch.Tensor) -> tuple[np.ndarray[Any, Any], int]:
+    """Return the 624 words and the position of a CPU state; ValueError for another state."""
+    data = unpack(state)
+    if len(data) != _CPU.itemsize:
+        raise ValueError(f"it must be {_CPU.itemsize} bytes long, got {len(data)}")
+    (held,) = np.frombuffer(data, _CPU)
+    return held["words"].astype(np.uint32), int(held["next"])
+
+
+def _check_cpu_state(data: bytes) -> None:
+    (held,) = np.frombuffer(data, _CPU)
+    left, following = int(held["left"]), int(held["next"])
+    # `left` is 1 before the first random number of all, and then the number of words not used.
+    expected = 1 if following == 0 else MT_WORDS + 1 - following
+    if held["seeded"] != 1 or following > MT_WORDS or left != expected:
+        raise ValueError(f"its position must be one that torch sets, got {following} and {left}")
+    check_words(held["words"])
+    if held["words"].max() >> np.uint64(32):
+        raise ValueError("its words must be below 2**32")
+    for kind in ("normal", "float_normal"):
+        if held[f"has_{kind}"] & 0xFF and not math.isfinite(held[kind]):
+            raise ValueError(f"its cached normal must be finite, got {held[kind]}")

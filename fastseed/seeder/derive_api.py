@@ -1,0 +1,235 @@
+"""The functions that derive keys and seeds, with the one :class:`Seeder` of the process."""
+
+from __future__ import annotations
+
+import torch
+
+from ..derivation.context import current
+
+
+def derive_key(
+    name: str,
+    *,
+    task: int,
+    epoch: int = 0,
+    step: int = 0,
+    rank: int | None = None,
+    worker: int = 0,
+    index: int = 0,
+) -> int:
+    """Return the 128-bit key of a stream, without touching any generator.
+
+    Args:
+        name: the stream's name, registered or not.
+        task: [0, 2**24).
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+        rank: [0, 2**24 - 1), or ``fastseed.SHARED``. None: the rank field that ``name`` has on this
+            rank: the rank, ``SHARED`` if all ranks share it, or its index in the mesh.
+        worker: 0 is the main process, k + 1 DataLoader worker k.
+        index: the member of a group of streams; 0 for a single generator.
+
+    Returns:
+        An integer in [0, 2**128).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``, which has no
+            keys.
+        RuntimeError: before ``init``.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> key = fastseed.derive_key("dropout", task=1, epoch=3)
+        >>> key == fastseed.derive_key("dropout", task=1, epoch=3)
+        True
+        >>> key == fastseed.derive_key("dropout", task=1, epoch=4)
+        False
+    """
+    key: int = current("derive_key").derive_key(
+        name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
+    )
+    return key
+
+
+def derive_seed(
+    name: str,
+    *,
+    task: int,
+    epoch: int = 0,
+    step: int = 0,
+    rank: int | None = None,
+    worker: int = 0,
+    index: int = 0,
+) -> int:
+    """Return a 64-bit seed of a stream: the low 64 bits of its key.
+
+    Args:
+        name: the stream's name, registered or not.
+        task: [0, 2**24).
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+        rank: as in :func:`fastseed.derive_key`.
+        worker: 0 is the main process, k + 1 DataLoader worker k.
+        index: the member of a group of streams; 0 for a single generator.
+
+    Returns:
+        An integer in [0, 2**64).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``.
+        RuntimeError: before ``init``.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> seed = fastseed.derive_seed("request", task=1, index=7)
+        >>> seed == fastseed.derive_key("request", task=1, index=7) % 2**64
+        True
+    """
+    seed: int = current("derive_seed").derive_seed(
+        name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
+    )
+    return seed
+
+
+def derive_keys(
+    name: str,
+    n: int,
+    *,
+    task: int,
+    epoch: int = 0,
+    step: int = 0,
+    rank: int | None = None,
+    worker: int = 0,
+    start: int = 0,
+    out: torch.Tensor | None = None,
+    device: torch.device | str | None = None,
+) -> torch.Tensor:
+    """Return the keys of ``n`` members of a group of streams.
+
+    Args:
+        name: the stream's name, registered or not.
+        n: the number of keys, at most 2**40.
+        task: [0, 2**24).
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+        rank: as in :func:`fastseed.derive_key`.
+        worker: 0 is the main process, k + 1 DataLoader worker k.
+        start: the index of the first member.
+        out: write here: shape (n, 2), torch.uint64, any device and strides.
+        device: where the result is, by default the CPU. Keys are derived there if it is a CUDA
+            device and the CUDA part was built; else on the CPU, and copied.
+
+    Returns:
+        Shape (n, 2), torch.uint64: low and high half of each key.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``; ``out`` has
+            not changed.
+        RuntimeError: before ``init``.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> keys = fastseed.derive_keys("prompts", 3, task=1)
+        >>> lo, hi = keys[2].tolist()
+        >>> lo | hi << 64 == fastseed.derive_key("prompts", task=1, index=2)
+        True
+    """
+    keys: torch.Tensor = current("derive_keys").derive_keys(
+        name, n, task=task, epoch=epoch, step=step, rank=rank, worker=worker,
+        start=start, out=out, device=device,
+    )  # fmt: skip
+    return keys
+
+
+def derive_seeds(
+    name: str,
+    n: int,
+    *,
+    task: int,
+    epoch: int = 0,
+    step: int = 0,
+    rank: int | None = None,
+    worker: int = 0,
+    start: int = 0,
+    out: torch.Tensor | None = None,
+    device: torch.device | str | None = None,
+) -> torch.Tensor:
+    """Return 64-bit seeds of ``n`` members of a group of streams: the low halves of their keys.
+
+    Args:
+        name: the stream's name, registered or not.
+        n: the number of seeds, at most 2**40.
+        task: [0, 2**24).
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+        rank: as in :func:`fastseed.derive_key`.
+        worker: 0 is the main process, k + 1 DataLoader worker k.
+        start: the index of the first member.
+        out: write here: shape (n,), torch.uint64, any device and strides.
+        device: where the result is, as in :func:`fastseed.derive_keys`.
+
+    Returns:
+        Shape (n,), torch.uint64.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``; ``out`` has
+            not changed.
+        RuntimeError: before ``init``.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> seeds = fastseed.derive_seeds("prompts", 3, task=1)
+        >>> seeds[2].item() == fastseed.derive_seed("prompts", task=1, index=2)
+        True
+    """
+    seeds: torch.Tensor = current("derive_seeds").derive_seeds(
+        name, n, task=task, epoch=epoch, step=step, rank=rank, worker=worker,
+        start=start, out=out, device=device,
+    )  # fmt: skip
+    return seeds
+
+
+def derive_scope(
+    task: int,
+    epoch: int = 0,
+    step: int = 0,
+    *,
+    out: torch.Tensor | None = None,
+    device: torch.device | str | None = None,
+) -> torch.Tensor:
+    """Return the scope (task, epoch, step) as a tensor, for ``StreamBank.reseed_from_scope``.
+
+    The keys of all streams of all ranks at that point of the job follow from it. Written into
+    ``out`` between two replays of a CUDA graph, it moves the graph to another point.
+
+    Args:
+        task: [0, 2**24).
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+        out: write here: shape (2,), torch.uint64, any device and strides.
+        device: where the result is, by default the CPU.
+
+    Returns:
+        Shape (2,), torch.uint64: key and tweak.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``; ``out`` has
+            not changed.
+        RuntimeError: before ``init``, or while a CUDA graph is captured.
+
+    Example:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> bank = fastseed.random.StreamBank(4, name="noise")
+        >>> bank.reseed_from_scope(fastseed.derive_scope(task=1, epoch=3))
+        >>> bank.rand(2).shape
+        torch.Size([4, 2])
+    """
+    scope: torch.Tensor = current("derive_scope").derive_scope(
+        task, epoch, step, out=out, device=device
+    )
+    return scope

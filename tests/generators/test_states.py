@@ -1,0 +1,190 @@
+"""Exact states of generators: what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import random
+import struct
+import threading
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import scramble, snapshot
+
+from fastseed.generators.adapter import pack
+from fastseed.generators.default import DefaultGenerators
+from fastseed.seeder.registry import adapter_for
+
+CPU = 5056  # bytes of a state of torch's CPU generator
+
+
+def use(seed: int) -> None:
+    """Leave the global generators where a few random numbers lead."""
+    chosen = random.Random(seed)
+    for _ in range(chosen.randrange(6)):
+        chosen.choice(
+            (
+                lambda: [random.random() for _ in range(chosen.randrange(700))],
+                lambda: random.gauss(0, 1),
+                lambda: np.random.random(chosen.randrange(700)),
+                lambda: np.random.standard_normal(chosen.randrange(4)),
+                lambda: torch.rand(chosen.randrange(700)),
+                lambda: torch.randn((), dtype=torch.float64),
+                lambda: torch.manual_seed(chosen.randrange(2**64) - 2**63),
+            )
+        )()
+
+
+def test_states_come_back_exactly():
+    three = DefaultGenerators()
+    for seed in range(40):
+        use(seed)
+        states, at_that_point = three.states(), snapshot()
+        assert snapshot() == at_that_point, "reading the state has changed it"
+        use(seed + 1000)
+        scramble()
+        three.load_states(states)
+        assert snapshot() == at_that_point, seed
+
+
+def test_states_are_those_of_the_libraries():
+    scramble()
+    states = DefaultGenerators().states()
+    assert torch.equal(states["torch.cpu"], torch.get_rng_state())
+    _, words, gauss = random.getstate()
+    assert bytes(states["python"].tolist()) == struct.pack("<625IId", *words, 1, gauss)
+    held = np.random.get_state(legacy=False)
+    inner = held["state"]["key"].tolist(), held["state"]["pos"]
+    expected = struct.pack("<624IIId", *inner[0], inner[1], 1, held["gauss"])
+    assert bytes(states["numpy"].tolist()) == expected
+
+
+KINDS = {
+    "python": lambda: random.Random(3),
+    "RandomState": lambda: np.random.RandomState(3),
+    "RandomState PCG64": lambda: np.random.RandomState(np.random.PCG64(3)),
+    **{
+        name: lambda name=name: np.random.Generator(getattr(np.random, name)(3))
+        for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+    },
+    "torch": lambda: torch.Generator().manual_seed(3),
+}
+
+
+def numbers(generator):
+    """A few random numbers of any generator, an odd number of normals among them."""
+    if isinstance(generator, torch.Generator):
+        return torch.randn((), generator=generator, dtype=torch.float64).item()
+    if isinstance(generator, random.Random):
+        return [generator.gauss(0, 1) for _ in range(3)]
+    return generator.standard_normal(3).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_resumes_and_refuses_other_sizes(kind):
+    generator = KINDS[kind]()
+    adapter = adapter_for(generator)
+    numbers(generator)
+    state = adapter.state()
+    expected = numbers(generator)
+    adapter.check_state(state)
+    for wrong in (state[:-1], state[:0], torch.cat([state, state[:8]])):
+        with pytest.raises(ValueError, match="must be"):
+            adapter.check_state(wrong)
+    adapter.load_state(state)
+    assert numbers(generator) == expected
+    adapter.load_state(torch.stack([state, state], 1).reshape(-1)[::2])  # strided
+    assert numbers(generator) == expected
+
+
+@pytest.mark.parametrize("gauss", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("kind", ["python", "RandomState", "RandomState PCG64"])
+def test_a_cached_gaussian_that_is_not_finite_is_refused(kind, gauss):
+    generator = KINDS[kind]()
+    adapter = adapter_for(generator)
+    if kind == "python":
+        generator.setstate((*generator.getstate()[:2], gauss))
+    else:
+        held = generator.get_state(legacy=False)
+        generator.set_state({**held, "has_gauss": 1, "gauss": gauss})
+    with pytest.raises(ValueError):
+        adapter.check_state(adapter.state())
+
+
+def changed(state, form, at, *values):
+    data = bytearray(state.numpy().tobytes())
+    struct.pack_into(form, data, at, *values)
+    return pack(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "at", "values", "says"),
+    [
+        ("python", "<I", 2496, (625,), "position"),
+        ("python", "<624I", 0, (0x7FFFFFFF, *(0,) * 623), "all be zero"),
+        ("RandomState", "<I", 2500, (2,), "one finite number"),
+        ("torch", "=iiQ", 8, (5, 1, 5), "position"),
+        ("torch", "=iiQ", 8, (624, 1, 624), "position"),  # would read past the words
+        ("torch", "=i", 12, (0,), "position"),
+        ("torch", "=624Q", 24, (0,) * 624, "all be zero"),
+        ("torch", "=Q", 24 + 8 * 7, (2**32,), "below"),
+        ("torch", "=dddI", CPU - 40, (0.0, float("nan"), 0.0, 1), "finite"),
+        ("torch", "=fI", CPU - 8, (float("inf"), 1), "finite"),
+    ],
+)
+def test_invalid_states_are_refused(kind, form, at, values, says):
+    generator = KINDS[kind]()
+    adapter = adapter_for(generator)
+    state = adapter.state()
+    with pytest.raises(ValueError, match=says):
+        adapter.check_state(changed(state, form, at, *values))
+    assert torch.equal(adapter.state(), state)
+
+
+def test_a_cached_float_normal_of_torch_comes_back():
+    """No CPU kernel of today caches one."""
+    generator = torch.Generator()
+    adapter = adapter_for(generator)
+    state = changed(adapter.state(), "=fI", CPU - 8, -0.75, 1)
+    adapter.check_state(state)
+    adapter.load_state(state)
+    assert torch.equal(adapter.state(), state)
+
+
+def test_a_state_of_another_bit_generator_is_refused():
+    kinds = [kind for kind in KINDS if kind not in ("python", "torch")]
+    states = {kind: adapter_for(KINDS[kind]()).state() for kind in kinds}
+    same = [{"RandomState", "MT19937"}, {"RandomState PCG64", "PCG64"}]
+    for here in kinds:
+        for there in kinds:
+            adapter = adapter_for(KINDS[here]())
+            if here == there or {here, there} in same:
+                adapter.check_state(states[there])
+            else:
+                with pytest.raises(ValueError, match="must be"):
+                    adapter.check_state(states[there])
+
+
+def test_states_are_whole_while_other_threads_draw():
+    three = DefaultGenerators()
+    stop = threading.Event()
+
+    def draw() -> None:
+        while not stop.is_set():
+            torch.rand(5000)
+            np.random.random(5000)
+
+    threads = [threading.Thread(target=draw) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(100):
+            states = three.states()
+            for name, state in states.items():
+                three.adapters[name].check_state(state)
+            three.load_states(states)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)

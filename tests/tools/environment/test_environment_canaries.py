@@ -1,0 +1,287 @@
+"""99 planted secrets of realistic kinds; none of them is in any byte of a default capture."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from urllib.parse import quote
+
+import pytest
+from helpers.repositories import git, repository
+from helpers.support import SCRIPTS, clean_environment
+
+from fastseed.cli import main
+from fastseed.tools import environment
+from fastseed.tools.environment import variables
+from fastseed.tools.environment.keyed_hash import Hasher
+
+PEM = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n{}\n-----END OPENSSH KEY--\n"
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdW4iOiJqZCJ9."
+# Name of a variable: the value around its canary, {}.
+VARIABLES = {
+    "DATABASE_URL": "postgres://svc:{}@db.example.org:5432/train",
+    "REDIS_URL": "redis://:{}@cache:6379/0",
+    "MONGODB_URI": "mongodb+srv://u:{}@m.example.org",
+    "AMQP_URL": "amqp://u:{}@q.example.org",
+    "SENTRY_DSN": "https://{}@o77.ingest.example.org/42",
+    "SLURM_JWT": JWT + "{}",
+    "GH_PAT": "ghp_{}",
+    "GITHUB_TOKEN": "{}",
+    "AWS_SECRET_ACCESS_KEY": "{}",
+    "AWS_SESSION_TOKEN": "{}",
+    "MYSQL_PWD": "{}",
+    "PGPASSWORD": "{}",
+    "OPENLDAP_BINDPW": "{}",
+    "AZURE_STORAGE_CONNECTION_STRING": "Protocol=https;AccountKey={};Suffix=x",
+    "SLACK_WEBHOOK": "https://hooks.slack.com/services/T01/B02/{}",
+    "PIP_EXTRA_INDEX_URL": "https://ci:{}@pypi.example.org/simple",
+    "https_proxy": "http://worker:{}@proxy.example.org:3128",
+    "LICENSE_STRING": "{}",
+    "TF_VAR_db_pw": "{}",
+    "REGISTRY_CONFIG": '{{"auths": {{"r": {{"auth": "{}"}}}}}}',
+    "DEPLOY_ID": PEM,
+    "SERVICE_SETTINGS": '{{"host": "h", "password": "{}"}}',
+    "TRACKER": "{}",
+    "TG_BOT": "123456789:{}",
+    "UNNAMED_THING": "{}",
+    "USER": "{}",
+    "HOME": "/home/{}",
+    "CONDA_DEFAULT_ENV": "{}",
+    "CONDA_PREFIX_1": "/opt/conda/envs/{}",
+    "VIRTUAL_ENV": "/venvs/{}",
+    "MODULEPATH": "/apps/{}/modules",
+    "LD_LIBRARY_PATH": "/opt/api_key={}/lib",
+    "SLURM_JOB_NAME": "{}",
+    "SLURM_NODELIST": "{}[1-4]",
+    "HF_HOME": "/data/{}",
+    "CFLAGS": '-DTOKEN="{}"',
+    # Of families whose variables are listed, and of listed ones with values that are no settings.
+    "CUDA_LICENSE_KEY": "{}",
+    "CUDA_CACHE_PATH": "/scratch/{}/cache",
+    "NCCL_TOPO_FILE": "https://nccl:{}@files.example.org/topo.xml",
+    "NCCL_SOCKET_IFNAME": "https://{}@files.example.org",
+    "TORCH_HOME": "/data/{}",
+    "TORCH_TRACE_LABEL": "run token={}",
+    "TOKENIZERS_PARALLELISM": "/tmp/{}/log",
+    "OMP_TOOL_LIBRARIES": "/tools/{}.so",
+    "MKL_VERBOSE_FILE": "{}",
+    "NCCL_ALGO": "conf: password {}",
+    "FASTSEED_CONFIG": "/runs/{}/c.json",
+    "FASTSEED_RUN_DIR": "/runs/{}",
+    "PYTHONSTARTUP": "/home/{}/start.py",
+    "LOADEDMODULES": "gcc/12.2:licensed/access_token={}",
+    "_LMFILES_": "/apps/ro:{}@modules.example.org/gcc",
+}
+ARGUMENTS = {
+    "option": ["--api-key", "{}"],
+    "assignment": ["--db-password={}"],
+    "user": ["-u", "admin:{}"],
+    "header": ["Authorization: Bearer {}"],
+    "url": ["--store", "s3://AK:{}@minio.example.org/bucket"],
+    "attached": ["-p{}"],
+    "word": ["{}"],
+    "file": ["/home/{}/train.py"],
+}
+# A file of the repository: its text before and after.
+DIFFS = {
+    "literal.py": ("password = None\n", 'password: str = "{}"\n'),
+    "called.py": ("x = 1\n", 'os.environ.setdefault("DB_PWD", "{}")\n'),
+    "below.py": ("x = 1\n", 'api_key = (\n    "{}"\n)\n'),
+    "gone.py": ('client_secret = "{}"\n', "client_secret = None\n"),
+    "context.py": ('TOKEN = "{}"\nx = 1\n', 'TOKEN = "{}"\nx = 2\n'),
+    "word.py": ("x = 1\n", 'connect("root", "{}")\n'),
+    "comment.py": ("x = 1\n", "x = 1  # {} is what it wants\n"),
+    "settings.yaml": ("a: 1\n", "a: 1\nsmtp_password: {}\n"),
+    "run.sh": ("x\n", "curl -H 'Authorization: Basic {}=' https://e.org\n"),
+    "notebook.ipynb": ("[]\n", '["token = \\"{}\\"\\n"]\n'),
+    "prod.env": ("A=1\n", "A=1\nANYTHING={}\n"),
+    "deploy.key": ("a\n", "{}\n"),
+    "pom.xml": ("<a/>\n", "<password>{}</password>\n"),
+    "url.py": ("x = 1\n", 'open("https://u:{}@files.example.org/x")\n'),
+    "key.txt": ("x\n", PEM),
+    "table.csv": ("a,b\n", "a,b\n1,{}\n"),
+}
+# git config of the repository.
+CONFIG = {
+    "remote.origin.url": "https://oauth2:{}@git.example.org/team/run.git",
+    "remote.backup.url": "https://{}@github.com/team/run.git",
+    "remote.query.url": "https://git.example.org/run.git?private_token={}",
+    "remote.path.url": "/backup/{}/run.git",
+    "http.extraheader": "AUTHORIZATION: bearer {}",
+    "http.proxy": "http://u:{}@proxy.example.org",
+    "credential.username": "{}",
+    "user.signingkey": "{}",
+    "sendemail.smtppass": "{}",
+    "url.https://u:{}@git.example.org/.insteadOf": "git:",
+    "branch.main.description": "{}",
+}
+OTHERS = (
+    *("working folder", "branch", "untracked name", "untracked text", "submodule url"),
+    *("python path", "library folder", "package url", "package query", "package revision"),
+    *("conda folder", "conda channel", "compiler"),
+)
+
+
+def canary(number):
+    """Return a secret: no rule finds it by its form."""
+    return f"{('walrus', 'otter', 'ibex', 'lynx')[number % 4]}-Quartz{number * 7919 % 9973}"
+
+
+KINDS = {"variable": VARIABLES, "argument": ARGUMENTS, "diff": DIFFS, "config": CONFIG}
+NAMES = [f"{kind} {name}" for kind, names in KINDS.items() for name in names] + list(OTHERS)
+CANARIES = {name: canary(number) for number, name in enumerate(NAMES, 100)}
+
+
+def fill(kind, name, text):
+    return text.replace("{{", "{").replace("}}", "}").replace("{}", CANARIES[f"{kind} {name}"])
+
+
+def distribution(site, name, direct_url):
+    folder = site / f"{name}-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (folder / "direct_url.json").write_text(json.dumps(direct_url))
+
+
+def shared_library():
+    """Return the file of a small library that every process has mapped."""
+    with open("/proc/self/maps") as maps:
+        return re.search(r"/\S+/lib[mcz][.-]\S*", maps.read())[0]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Plant everything: (working folder, environment, arguments of the script)."""
+    root, c = tmp_path_factory.mktemp("planted"), CANARIES
+    work = repository(
+        root / c["working folder"],
+        {name: fill("diff", name, before) for name, (before, _) in DIFFS.items()},
+    )
+    for name, (_, after) in DIFFS.items():
+        (work / name).write_text(fill("diff", name, after))
+    for name, value in CONFIG.items():
+        git(work, "config", fill("config", name, name), fill("config", name, value))
+    git(work, "checkout", "-q", "-b", c["branch"])
+    (work / f"{c['untracked name']}.txt").write_text(c["untracked text"])
+    (work / ".gitmodules").write_text(f"[submodule]\n url = https://{c['submodule url']}@e.org\n")
+    site = root / c["python path"]
+    editable = {"url": f"file://{work}", "dir_info": {"editable": True}}
+    distribution(site, "mylib", editable)
+    distribution(site, "a", {"url": f"https://u:{c['package url']}@e.org/a.whl"})
+    vcs = {"vcs": "git", "commit_id": "1" * 40, "requested_revision": c["package revision"]}
+    url = f"https://git.example.org/b.git?access_token={c['package query']}"
+    distribution(site, "b", {"url": url, "vcs_info": vcs})
+    records = root / c["conda folder"] / "conda-meta"
+    records.mkdir(parents=True)
+    channel = {"channel": f"https://conda.example.org/t/{c['conda channel']}/main"}
+    (records / "mkl-2024.2-h0_1.json").write_text(json.dumps(channel))
+    library = root / c["library folder"] / "libplanted.so.1"
+    library.parent.mkdir()
+    shutil.copy(shared_library(), library)
+    (root / "bin").mkdir()
+    (root / "bin" / "gcc").write_text(f"#!/bin/sh\necho 'gcc ({c['compiler']}) 12.2.0'\n")
+    (root / "bin" / "gcc").chmod(0o755)
+    values = {name: fill("variable", name, value) for name, value in VARIABLES.items()}
+    values |= {
+        "PATH": f"{root / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]),
+        "CONDA_PREFIX": str(root / c["conda folder"]),
+        "FASTSEED_CAPTURE_KEY": str(root / "key"),
+    }
+    arguments = [fill("argument", name, part) for name, a in ARGUMENTS.items() for part in a]
+    return work, values, ["--load", str(library), "--", *arguments]
+
+
+def captured(planted, folder, *options):
+    """Return all that comes out of a capture: what is printed, and every file."""
+    work, variables, arguments = planted
+    script = SCRIPTS / "environment_capture.py"
+    done = subprocess.run(
+        list(map(str, [sys.executable, script, folder, *options, *arguments])),
+        cwd=work,
+        env=clean_environment(**variables),
+        capture_output=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout)["problems"] == []
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return done.stdout + done.stderr + b"".join(path.read_bytes() for path in files)
+
+
+def forms(text):
+    """Return the forms of a canary that an output may have, hashes without a key among them."""
+    raw = text.encode()
+    plain = {raw, base64.b64encode(raw).rstrip(b"="), quote(text).encode(), raw.hex().encode()}
+    hashes = {getattr(hashlib, n)(raw).hexdigest()[:16].encode() for n in ("md5", "sha1", "sha256")}
+    return plain | hashes
+
+
+def leaks(output):
+    return [name for name, text in CANARIES.items() if any(f in output for f in forms(text))]
+
+
+def test_there_are_99_canaries_and_no_two_alike():
+    assert len(set(CANARIES.values())) == len(CANARIES) == 99
+
+
+def test_values_that_are_hashed_would_leak_without_a_key(planted, tmp_path):
+    """The control: with plain values in place of hashes the search finds them."""
+    found = leaks(captured(planted, tmp_path / "c", "--plain"))
+    assert len(found) >= 80
+    assert {"working folder", "python path", "library folder", "package query"} <= set(found)
+
+
+def test_no_canary_comes_out(planted, tmp_path, capsysbinary):
+    output = captured(planted, tmp_path / "a")
+    assert leaks(output) == []
+    environment.capture(tmp_path / "b")
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    for command in (
+        *(("show", a), ("show", a, "--json"), ("diff", a, b, "--all"), ("diff", a, b, "--json")),
+        ("capture", a),
+    ):
+        assert main(["env", *command]) in (0, 1, 2)
+    shown = capsysbinary.readouterr()
+    assert leaks(shown.out + shown.err) == [] and b"packages" in shown.out
+    document = json.loads((tmp_path / "a" / "environment.json").read_text())
+    sections = document["sections"]
+    assert sections["packages"]["b"]["commit_id"] == "1" * 40
+    assert sections["git"]["files"] == dict.fromkeys(sorted(DIFFS), "M")
+    assert sections["git"]["untracked_count"] == 2 and document["patches"] == {}
+    assert sections["conda"] == {"mkl": "mkl-2024.2-h0_1"}
+    assert set(VARIABLES) <= set(sections["variables"])
+
+
+# ---------------------------------------------------------------- variables
+
+
+@pytest.mark.parametrize(
+    "name, value, stored",
+    [
+        *(("OMP_NUM_THREADS", "4", True), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8", True)),
+        *(("CUDA_VISIBLE_DEVICES", "0,1", True), ("NCCL_ALGO", "^NVLS", True)),
+        *(("PYTHONHASHSEED", "random", True), ("FASTSEED_MASTER_SEED", "42", True)),
+        *(("PYTORCH_ALLOC_CONF", "expandable_segments:True", True), ("LANG", "C.UTF-8", True)),
+        *(("NCCL_IB_HCA", "=mlx5_0:1", True), ("OMP_PLACES", "{0}:4:1", True), ("RANK", "3", True)),
+        *(("OMP_NUM_THREADS", "https://u:p@e.org", False), ("LANG", "/home/x", False)),
+        *(("PATH", "/bin", False), ("HOME", "x", False), ("NCCL_NEW_SETTING", "1", False)),
+        ("CUDA_VISIBLE_DEVICES", "x" * 200, False),
+    ],
+)
+def test_listed_settings_are_stored_and_everything_else_is_hashed(name, value, stored):
+    found = variables.variables({name: value}, Hasher(bytes(32)))[name]
+    assert (found == value) is stored and found.startswith("hmac:") is not stored
+
+
+def test_own_variables_are_listed_but_for_files():
+    from fastseed._utils import environ
+
+    files = {environ.CONFIG, environ.RUN_DIR, environ.CAPTURE_KEY}
+    assert set(environ.MEANINGS) - variables.LISTED == files | {environ.NO_EXT}

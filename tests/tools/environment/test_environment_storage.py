@@ -1,0 +1,103 @@
+"""The folder of a capture: new, in use, damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+from fastseed.cli import main
+from fastseed.tools import environment
+from fastseed.tools.environment import storage
+
+CAPTURE = environment.Capture({"at": "now", "problems": []}, {"torch": {"version": "2"}}, {})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return the folder of a capture that a test may damage."""
+    storage.write(tmp_path / "c", CAPTURE)
+    return tmp_path / "c"
+
+
+def test_only_the_owner_has_access(folder):
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [path.name for path in folder.iterdir()] == ["environment.json"]
+    assert environment.load(folder) == CAPTURE
+
+
+def test_a_folder_in_use_is_not_changed(tmp_path, folder):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    for name in ("file", "full"):
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match=r"fastseed.environment.capture: directory must"):
+                environment.capture(tmp_path / name, overwrite=overwrite)
+    assert (tmp_path / "file").read_text() == (tmp_path / "full" / "thesis.txt").read_text()
+    with pytest.raises(ValueError, match="new or empty"):
+        environment.capture(folder)
+    assert environment.load(folder) == CAPTURE
+    environment.capture(folder, overwrite=True)
+    assert environment.load(folder) != CAPTURE
+
+
+def changed(change):
+    """Return a damage that changes the document and corrects its checksum."""
+
+    def damage(file):
+        document = json.loads(file.read_text())
+        change(document)
+        document["sha256"] = storage.digest(document)
+        file.write_text(json.dumps(document))
+
+    return damage
+
+
+def edited(old, new):
+    return lambda file: file.write_text(file.read_text().replace(old, new))
+
+
+def piped(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+DAMAGES = {
+    "empty": lambda file: file.write_text(""),
+    "truncated": lambda file: file.write_text(file.read_text()[:99]),
+    "binary": lambda file: file.write_bytes(b"\xff\xfe\0"),
+    "missing": lambda file: file.unlink(),
+    "other": lambda file: file.write_text('{"name": "x"}'),
+    "list": lambda file: file.write_text("[]"),
+    "deep": lambda file: file.write_text("[" * 100_000),
+    "nan": edited('"now"', "NaN"),
+    "twice": edited('"at":', '"at": 1, "at":'),
+    "section": edited('"version": "2"', '"version": "3"'),
+    "header": edited('"now"', '"then"'),
+    "newer": changed(lambda document: document.update(version=2)),
+    "true": changed(lambda document: document.update(version=True)),
+    "no sections": changed(lambda document: document.pop("sections")),
+    "patches": changed(lambda document: document.update(patches=[])),
+    "pipe": piped,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_capture_is_an_error_that_names_the_file(folder, damage, capsys):
+    DAMAGES[damage](folder / "environment.json")
+    with pytest.raises(ValueError, match=r"^fastseed.environment.load: .* must be "):
+        environment.load(folder)
+    assert main(["env", "show", str(folder)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and "environment.json" in shown.err and "Traceback" not in shown.err
+
+
+def test_missing_folders(tmp_path):
+    for path in (tmp_path / "gone", tmp_path):
+        with pytest.raises(ValueError, match=r"fastseed.environment.load: directory must be"):
+            environment.diff(path, path)
+    with pytest.raises(TypeError, match="directory must be a path, got 7"):
+        environment.load(7)
