@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         derive_seeds,
     )
     from .seeder.enforce import enforce_reproducibility
-    from .seeder.named_streams import fork_rng_contexts
+    from .seeder.fork_rng import fork_rng_contexts
     from .seeder.seeder import Seeder
 
 __all__ = [
@@ -85,7 +85,7 @@ _HOME = {
     "Seeder": "seeder.seeder",
     "deterministic": "determinism.switches",
     "enforce_reproducibility": "seeder.enforce",
-    "fork_rng_contexts": "seeder.named_streams",
+    "fork_rng_contexts": "seeder.fork_rng",
 }
 
 

@@ -232,7 +232,7 @@ PYBIND11_MODULE(_generators, m) {
       });
 
   m.attr("TORCH_VERSION") = TORCH_VERSION;
-  m.attr("INTERFACE") = 7;  // see fastseed/_backend/native.py
+  m.attr("INTERFACE") = 9;  // see fastseed/_backend/native.py
   m.def("simd_path", &simd_path);
   m.def("choose_simd_path", &set_simd_path);
 }

@@ -17,7 +17,7 @@ import torch
 
 from .._utils import environ
 
-INTERFACE = 7
+INTERFACE = 9
 """What the Python code expects of ``_generators``: counted up with each change of a signature."""
 
 CHOICES = ("auto", "native", "reference")

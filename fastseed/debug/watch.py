@@ -81,7 +81,7 @@ class Watch:
         self._generators = None if generators is False else Generators(generators)
         folder = _folder(path)
         folder.mkdir(parents=True, exist_ok=True)
-        job = discovery.discover()
+        job = discovery.discover_rank()
         values = self._values(start=True)
         without = {"generator"} if self._generators is None else set()
         without |= set() if self._optimizers else {"optimizer"}

@@ -1,4 +1,8 @@
-"""Who am I among the ranks of this job, and do we agree on the master seed?"""
+"""Rank and world size of this process, and the master seed that all ranks use.
+
+Rank and world size come from, in this order: the arguments of ``init``, torch.distributed where it
+is initialised, the variables of a launcher, Horovod where it is initialised; else rank 0 of 1.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,11 @@ import torch.distributed as dist
 
 from .._utils import validation
 from ..derivation import streams
+from . import rendezvous
 
 logger = logging.getLogger("fastseed")
 
-# Launchers' variables (rank, world size, rank within the node), in the order in which they are
-# believed.
+# (rank, world size, rank within the node); the first launcher whose first two are set counts.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun, Accelerate, Lightning
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
@@ -25,13 +29,50 @@ _LAUNCHERS = (
 )
 
 
-class Place(NamedTuple):
-    """A process among the processes of its job."""
+class ProcessRank(NamedTuple):
+    """The rank of a process in its job, the number of ranks, and where the two come from."""
 
     rank: int
     world_size: int
     source: str
-    local_rank: int | None = None  # within its node, where that is known
+    local_rank: int | None = None  # within the node, where that is known
+
+
+def process_group_size() -> int:
+    """Return the size of the default process group; 1 without one."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    return 1
+
+
+def discover_rank() -> ProcessRank:
+    """Return rank and world size as ``fastseed.init`` finds them without arguments.
+
+    Returns:
+        ``ProcessRank(rank, world_size, source, local_rank)``: from torch.distributed where it is
+        initialised, the variables of a launcher (torchrun, SLURM, Open MPI, PMI), or Horovod where
+        it is initialised; else rank 0 of 1, source ``"default"``.
+
+    Raises:
+        ValueError: a launcher's variable is not an integer, or the rank is not below the size.
+
+    Example:
+        >>> from fastseed.distributed import discover_rank
+        >>> here = discover_rank()
+        >>> 0 <= here.rank < here.world_size
+        True
+    """
+    if dist.is_available() and dist.is_initialized():
+        return ProcessRank(dist.get_rank(), dist.get_world_size(), "torch.distributed")
+    for rank, size, local in _LAUNCHERS:
+        if rank in os.environ and size in os.environ:
+            local_rank = _variable(local) if local in os.environ else None
+            found = ProcessRank(_variable(rank), _variable(size), f"{rank}/{size}", local_rank)
+            return _check(found)
+    horovod: Any = sys.modules.get("horovod.torch")
+    if horovod is not None and horovod.is_initialized():
+        return ProcessRank(horovod.rank(), horovod.size(), "horovod")
+    return ProcessRank(0, 1, "default")
 
 
 def _variable(name: str) -> int:
@@ -39,163 +80,143 @@ def _variable(name: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise ValueError(
-            f"fastseed.init: environment variable {name} must be an integer, got {text!r}"
-        ) from error
+        variable = f"environment variable {name}"
+        raise validation.value_error("init", variable, "an integer", text) from error
 
 
-def process_group_size() -> int:
-    """The size of the default process group; 1 when there is none."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_world_size()
-    return 1
+def _check(found: ProcessRank) -> ProcessRank:
+    where = f" (from {found.source})"
+    size = found.world_size
+    validation.check_int("init", f"world_size{where}", size, 1, streams.MAX_RANK + 1)
+    validation.check_int("init", f"rank{where}", found.rank, 0, size - 1)
+    return found
 
 
-def discover() -> Place:
-    """Rank and world size: from torch.distributed, a launcher's variables or Horovod; else 0 of 1.
+def locate(
+    ngpus: Any, local_rank: Any, rank: Any, world_size: Any, *, correct: bool
+) -> ProcessRank:
+    """Return the rank of this process, from the arguments of ``init`` and from its environment.
 
-    Raises:
-        ValueError: a launcher's variable is no integer, or a rank is not below its world size.
+    ``rank`` and ``world_size`` are used as given. ``ngpus`` and ``local_rank``, fwr13y's arguments,
+    are documented as global but are often a node's, and then every node would repeat the seeds of
+    the first. Where the environment knows a larger world, it is used instead, with a warning (with
+    ``correct=False`` there is a warning only), unless it names another rank within the node: it
+    then describes the parent of this process.
     """
-    if dist.is_available() and dist.is_initialized():
-        return Place(dist.get_rank(), dist.get_world_size(), "torch.distributed")
-    for rank, size, local in _LAUNCHERS:
-        if rank in os.environ and size in os.environ:
-            local_rank = _variable(local) if local in os.environ else None
-            return _check(Place(_variable(rank), _variable(size), f"{rank}/{size}", local_rank))
-    horovod: Any = sys.modules.get("horovod.torch")
-    if horovod is not None and horovod.is_initialized():
-        return Place(horovod.rank(), horovod.size(), "horovod")
-    return Place(0, 1, "default")
-
-
-def _check(place: Place) -> Place:
-    if not 1 <= place.world_size <= streams.MAX_RANK + 1:
-        raise ValueError(
-            f"fastseed.init: world_size must be in [1, {streams.MAX_RANK + 1}], "
-            f"got {place.world_size} (from {place.source})"
-        )
-    if not 0 <= place.rank < place.world_size:
-        raise ValueError(
-            f"fastseed.init: rank must be in [0, {place.world_size}), "
-            f"got {place.rank} (from {place.source})"
-        )
-    return place
-
-
-def locate(ngpus: Any, local_rank: Any, rank: Any, world_size: Any, *, correct: bool) -> Place:
-    """This process's place, from the arguments of ``init`` and what the environment says.
-
-    ``rank`` and ``world_size`` are believed. ``local_rank`` and ``ngpus``, the predecessor's, are
-    meant to be the global ones but often are a node's: then every node would repeat the seeds of
-    the first. Where the environment knows a larger world in which they are not this process's,
-    they are corrected, with a warning (with ``correct=False`` only the warning is given). Not so
-    where the environment names another rank within the node: it then speaks of another process.
-    """
-    given_size = None if ngpus is None else _int("ngpus", ngpus, 1)
-    given_rank = None if local_rank is None else _int("local_rank", local_rank, 0)
+    size = _int("ngpus", ngpus, 1)
+    here = _int("local_rank", local_rank, 0)
     if rank is not None or world_size is not None:
-        return _believe(rank, world_size)
-    found = discover()
-    size = found.world_size if given_size is None else given_size
-    here = found.rank if given_rank is None else given_rank
+        size, here = _int("world_size", world_size, 1), _int("rank", rank, 0)
+        found = discover_rank() if size is None or here is None else None
+        _warn_rankless(size, here, found)
+        size = found.world_size if size is None and found is not None else size
+        here = found.rank if here is None and found is not None else here
+        return _check(ProcessRank(int(here or 0), int(size or 1), "arguments"))
+    found = discover_rank()
+    _warn_rankless(size, here, found)
+    size = found.world_size if size is None else size
+    here = found.rank if here is None else here
     if (here, size) == found[:2]:
         return found
-    given = Place(here, size, "arguments")
+    given = ProcessRank(here, size, "arguments")
     if found.world_size < size or found.world_size == 1:
         return _check(given)  # the environment knows less than the caller
-    # Processes that were spawned from one task of a launcher all see that task's variables, which
-    # then contradict the arguments about the node's rank too: they are not about this process.
-    about_us = size != found.world_size or found.local_rank in (None, here)
+    is_parent = size == found.world_size and found.local_rank not in (None, here)
+    correct = correct and not is_parent
     logger.warning(
-        "fastseed.init: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; %s",
-        here,
-        size,
-        found.source,
-        found.rank,
-        found.world_size,
-        "using the latter, so that no two nodes repeat each other's seeds"
-        if correct and about_us
-        else "using the former: where they are a node's, nodes repeat each other's seeds",
+        "fastseed.init: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; using the "
+        "%s%s",
+        *(here, size, found.source, found.rank, found.world_size),
+        "latter" if correct else "former",
+        ", so that no two nodes repeat each other's seeds"
+        if correct
+        else ": if they are a node's, nodes repeat each other's seeds",
     )
-    return found if correct and about_us else _check(given)
+    return found if correct else _check(given)
 
 
-def _believe(rank: Any, world_size: Any) -> Place:
-    """The arguments; the environment is asked only for what is missing."""
-    size = None if world_size is None else _int("world_size", world_size, 1)
-    here = None if rank is None else _int("rank", rank, 0)
-    size = discover().world_size if size is None else size
-    here = discover().rank if here is None else here
-    return _check(Place(here, size, "arguments"))
+def _warn_rankless(size: int | None, here: int | None, found: ProcessRank | None) -> None:
+    """Warn about a world size without a rank in a job that shows no rank: all would be rank 0."""
+    if size is None or size == 1 or here is not None or found is None or found.source != "default":
+        return
+    logger.warning(
+        "fastseed.init: %d ranks were given without a rank, and neither torch.distributed nor a "
+        "launcher shows one: this process uses rank 0, and processes of one rank draw the same "
+        "random numbers; pass rank=",
+        size,
+    )
 
 
-def _int(argument: str, value: Any, low: int) -> int:
+def _int(argument: str, value: Any, low: int) -> int | None:
+    if value is None:
+        return None
     return validation.check_int("init", argument, value, low, streams.MAX_RANK + low)
 
 
-def draw_master_seed(bits: int) -> int:
-    """A fresh master seed from the operating system, of ``bits`` bits."""
+def random_master_seed(bits: int) -> int:
+    """Return a master seed of ``bits`` bits from the operating system."""
     return secrets.randbits(bits)
 
 
 def refuse(problem: Exception, world_size: Any) -> NoReturn:
-    """Raise it, once the ranks that wait in :func:`agree_on_master` know of it.
+    """Raise ``problem``, an invalid argument of ``init``, after telling the ranks that wait.
 
     Args:
-        problem: what is wrong with the arguments of ``init`` on this rank.
-        world_size: the argument; None where it was not given.
+        problem: the error of this rank.
+        world_size: the argument of ``init``; None if it was not given.
     """
-    there = process_group_size()
-    if world_size is None or world_size == there:  # else the others are not in there either
-        agree_on_master(None, there, 1, problem)
+    size = process_group_size()
+    if world_size is None or world_size == size:  # else the others do not wait either
+        agree_on_master(None, size, 1, problem)
     raise problem
 
 
 def agree_on_master(
     master: int | None, world_size: int, bits: int, problem: Exception | None = None
 ) -> tuple[int, bool]:
-    """The master seed of this job, and whether every rank is known to use it.
+    """Return the master seed of this job, and whether every rank is known to use it.
 
-    With a process group of ``world_size`` ranks this is a collective that every rank must enter:
-    a seed that no rank gave is drawn on rank 0, and seeds that differ, or are none, are an error
-    on every rank.
+    With a process group of ``world_size`` ranks, every rank has to make the call: rank 0 chooses a
+    seed that no rank gave, and master seeds that differ or are invalid are an error on every rank.
 
     Raises:
         ValueError: ranks were given different master seeds.
-        Exception: ``problem``, what is wrong with this rank's, once the others know of it.
+        TimeoutError: some ranks did not call ``init`` within the time-out of the process group.
+        Exception: ``problem``, once the other ranks have been notified.
     """
     alone = world_size == 1 or process_group_size() != world_size
-    if problem is not None and alone:
+    if alone and problem is not None:
         raise problem
-    if world_size == 1:
-        return (draw_master_seed(bits) if master is None else master), True
+    if alone and master is None and world_size > 1:
+        logger.warning(
+            "fastseed.init: master_seed is None and there is no process group of %d ranks to agree "
+            "on one: each rank chooses its own, and shared streams are refused; call "
+            "torch.distributed.init_process_group first, or give a master seed",
+            world_size,
+        )
+        return random_master_seed(bits), False
     if alone:
-        if master is None:
-            logger.warning(
-                "fastseed.init: master_seed is None and there is no process group of %d ranks to "
-                "agree on one: each rank draws its own, and streams shared by ranks are refused; "
-                "call torch.distributed.init_process_group first, or give a master seed",
-                world_size,
-            )
-            return draw_master_seed(bits), False
-        return master, True
-    drawn = draw_master_seed(bits) if master is None and dist.get_rank() == 0 else None
-    mine = (None if problem is not None else master, drawn, problem and str(problem))
-    everyone: list[Any] = [None] * world_size
-    dist.all_gather_object(everyone, mine)
+        return (random_master_seed(bits) if master is None else master), True
+    record = {"seed": None if problem else master, "problem": str(problem) if problem else None}
+    if master is None and dist.get_rank() == 0:
+        record["chosen"] = random_master_seed(bits)
+    found = rendezvous.meet("init", record, _judge_masters)
     if problem is not None:
         raise problem
-    wrong = [f"{text} (on rank {rank})" for rank, (_, _, text) in enumerate(everyone) if text]
-    if wrong:
-        raise ValueError(wrong[0])
-    given = [seed for seed, _, _ in everyone]
-    if all(seed is None for seed in given):
-        return int(everyone[0][1]), True
-    if any(seed != given[0] for seed in given):
-        odd = next(rank for rank, seed in enumerate(given) if seed != given[0])
-        raise ValueError(
-            "fastseed.init: master_seed must be the same on every rank, "
-            f"got {given[0]} on rank 0 and {given[odd]} on rank {odd}"
-        )
-    return int(given[0]), True
+    if "error" in found:
+        raise ValueError(found["error"])
+    return int(found["master"]), True
+
+
+def _judge_masters(ranks: list[int], records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the master seed of these records, or the error that every rank raises."""
+    for rank, record in zip(ranks, records, strict=True):
+        if record["problem"]:
+            return {"error": f"{record['problem']} (on rank {rank})"}
+    seeds = [record["seed"] for record in records]
+    for rank, seed in zip(ranks, seeds, strict=True):
+        if seed != seeds[0]:
+            both = f"{seeds[0]} on rank 0 and {seed} on rank {rank}"
+            rule = "master_seed must be the same on every rank"
+            return {"error": f"fastseed.init: {rule}, got {both}"}
+    return {"master": records[0]["chosen"] if seeds[0] is None else seeds[0]}

@@ -99,6 +99,22 @@ class AcceleratorGenerators:
         """Restore what :meth:`state` returned."""
         GeneratorPool(self.generators()).load_states(state)
 
+    def snapshot(self) -> list[torch.Tensor] | Stream | None:
+        """Return the states by ordinal; before initialisation the stream that it starts with."""
+        if self.ready():
+            return [generator.get_state() for generator in self.generators()]
+        return self._waiting
+
+    def restore(self, held: list[torch.Tensor] | Stream | None) -> None:
+        """Put a snapshot back, also where torch has initialised the accelerator since."""
+        if isinstance(held, list):
+            for generator, state in zip(self.generators(), held, strict=True):
+                generator.set_state(state)
+        elif held is not None:
+            self.reseed(held)
+        elif not self.ready():
+            self._waiting = None
+
     def _not_while_initialising(self) -> AbstractContextManager[Any]:
         """Return torch's own lock: another thread may be initialising, and have read the queue."""
         lock = getattr(self._module, "_initialization_lock", None)

@@ -13,7 +13,7 @@ from .._utils.version import __version__ as __version__
 from ..derivation import context, streams
 from ..derivation.context import current as current
 from ..determinism import switches
-from .named_streams import Fork
+from .fork_rng import ForkBlock
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
@@ -227,7 +227,7 @@ def unregister_generator(gen: Any) -> None:
     current("unregister_generator").unregister_generator(gen)
 
 
-def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) -> Fork:
+def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) -> ForkBlock:
     """Put torch's default generators on a named stream inside a ``with`` block.
 
     Those of the CPU and of all devices. After the block they are exactly as before it. Blocks may
@@ -260,7 +260,7 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) 
         True
     """
     # The seeder is looked up when the block is entered: decorators are made before init.
-    return Fork(lambda: current("fork_rng"), name, index, distinct_over)
+    return ForkBlock(lambda: current("fork_rng").forks, name, index, distinct_over)
 
 
 def state_dict(*, rng: bool = False) -> dict[str, Any]:

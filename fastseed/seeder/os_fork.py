@@ -1,33 +1,27 @@
-"""What ``os.fork`` does to generators, and to the locks in front of them.
+"""``os.fork``: random streams of forked children, and the locks of generators.
 
-*Streams.* A child of ``fork`` starts with a copy of its parent's generators, and so draws what the
-parent, or a sibling, draws. Under ``init(on_os_fork="reseed")`` each child goes on streams of its own:
-those of a job with another master seed, which follows from where the process stood at the fork and
-from the child's number among the children forked there,
+A child starts with a copy of its parent's generators. Under ``init(on_os_fork="reseed")`` each
+child gets streams of its own: those of a job with another master seed,
 
-    master of child k at place p = lo of the key of stream "process.fork", index k, rank field p,
-                                   in the scope of the fork, under the master seed in use at p
+    master of child k at rank field p = low 64 bits of the key of stream "process.fork", index k,
+                                        rank field p, in the scope of the fork
 
-with p the rank field of the stream in question (the rank, or ``SHARED``), k = 1, 2, … in each
-scope, and task 0, epoch 0, step 0 for the scope before the first ``reseed``. A child's child
-follows by the same rule from the child's master seed.
+derived from the master seed that the parent uses at p, with k = 1, 2, ... in each scope, and
+task 0, epoch 0, step 0 before the first ``reseed``.
 
-*Locks.* A thread that is drawing while another one forks leaves the generator's lock held in the
-child, for ever. From the first :class:`~fastseed.seeder.Seeder` on, the forking thread holds the
-locks of the global generators, and of the registered ones, across the fork.
+Locks: a thread that draws while another one forks would leave the generator's lock held in the
+child for ever. The forking thread takes the locks of all generators first: NumPy's, in the order of
+their ids, then torch's mutexes, in the order of their addresses. All code takes them in this order.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import itertools
 import logging
 import os
 import threading
-import time
 import weakref
-from collections import OrderedDict
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,8 +31,6 @@ from .._backend import native
 from .._utils import validation
 from ..derivation import streams
 from ..derivation.streams import Coordinates
-from ..generators.accelerator import AcceleratorGenerators
-from ..generators.adapter import LOW64
 from ..generators.pool import GeneratorPool
 
 if TYPE_CHECKING:
@@ -47,237 +39,129 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fastseed")
 
 STREAM = "process.fork"
-"""The stream whose seeds are the master seeds of forked children: nobody else may use the name."""
+"""The stream of children's master seeds; no generator can be registered under its name."""
 
 MODES = ("inherit", "reseed")
 
-SETTLE = 60.0
-"""Seconds for which a fork waits for threads that are drawing, while all other threads run."""
-
-PATIENCE = 10.0
-"""Seconds more, in which no Python thread runs; a lock that is still taken is made anew in the
-child. Only a thread that forks while it holds the lock itself comes this far."""
-
-_MANY = 1 << 12  # scopes whose children are counted; beyond that the oldest are forgotten
+_MANY = 1 << 12  # scopes in which children are counted
 
 
 class Fork(NamedTuple):
-    """One fork: where the parent stood, and which of its children there this is (1, 2, …)."""
+    """One fork: the scope of the parent, and the number of the child among those forked in it."""
 
     at: Coordinates
     number: int
 
 
-class Lineage:
+class ForkLineage:
     """The forks between the process that called ``init`` and this one, the first fork first."""
 
     def __init__(self, forks: tuple[Fork, ...] = ()) -> None:
         self.forks = forks
-        self._masters: dict[tuple[int, int], int] = {}
-        self._children: OrderedDict[Coordinates, itertools.count[int]] = OrderedDict()
+        self._children: dict[Coordinates, itertools.count[int]] = {}
 
-    def master(self, master_seed: int, place: int) -> int:
-        """The master seed in use for streams of rank field ``place``; the job's without forks."""
-        if not self.forks:
-            return master_seed
-        found = self._masters.get((master_seed, place))
-        if found is None:
-            found = master_of_child(master_seed, place, self.forks)
-            if len(self._masters) >= _MANY:
-                self._masters.clear()
-            self._masters[master_seed, place] = found
-        return found
+    def master(self, master_seed: int, rank_field: int) -> int:
+        """Return the master seed in use for streams of a rank field: the job's without forks."""
+        return master_of_child(master_seed, rank_field, self.forks) if self.forks else master_seed
 
-    def next(self, at: Coordinates) -> Fork:
-        """Count one more child of this process at ``at``.
+    def count_child(self, at: Coordinates) -> Fork:
+        """Return the fork of one more child; two threads that fork get different numbers."""
+        if len(self._children) >= _MANY and at not in self._children:
+            self._children.pop(next(iter(self._children)), None)
+        return Fork(at, next(self._children.setdefault(at, itertools.count(1))))
 
-        Without a lock, which a signal handler that forks would wait for: each step is whole.
-        """
-        number = next(self._children.setdefault(at, itertools.count(1)))
-        with contextlib.suppress(KeyError):  # another thread came first
-            self._children.move_to_end(at)
-            if len(self._children) > _MANY:
-                self._children.popitem(last=False)
-        return Fork(at, number)
-
-    def child(self, fork: Fork) -> Lineage:
-        """The line of that child, which has no children yet."""
-        return Lineage((*self.forks, fork))
+    def child(self, fork: Fork) -> ForkLineage:
+        """Return the lineage of that child."""
+        return ForkLineage((*self.forks, fork))
 
 
-def master_of_child(master_seed: int, place: int, forks: tuple[Fork, ...]) -> int:
-    """The master seed that rules the streams of a forked child, in [0, 2**64).
+@functools.lru_cache(maxsize=_MANY)
+def master_of_child(master_seed: int, rank_field: int, forks: tuple[Fork, ...]) -> int:
+    """Return the master seed of a forked child's streams, in [0, 2**64).
 
     Args:
-        master_seed: the job's.
-        place: the rank field of the streams: the parent's rank, or ``fastseed.SHARED``.
-        forks: (the scope of the fork, the child's number in it) for each fork, the first one first.
+        master_seed: the job's, in [0, 2**64).
+        rank_field: that of the streams: the parent's rank, or ``fastseed.SHARED``.
+        forks: ((task, epoch, step), number of the child) for each fork, the first one first.
+
+    Example:
+        >>> hex(master_of_child(42, 3, (((1, 4, 0), 1),)))
+        '0x22ca2a9250f5831b'
     """
     for at, number in forks:
-        stream = streams.stream(master_seed, Coordinates(*at), STREAM, place)
-        master_seed = stream.key(number) & LOW64
+        stream = streams.stream(master_seed, Coordinates(*at), STREAM, rank_field)
+        master_seed = stream.key(number) & (1 << 64) - 1
     return master_seed
 
 
-def _free_initialization(accelerator: AcceleratorGenerators) -> None:
-    """A thread that was initialising the accelerator in the parent holds torch's lock for that."""
-    lock = getattr(accelerator._module, "_initialization_lock", None)
-    if lock is not None and lock.locked():
-        lock._at_fork_reinit()
-
-
 def check_mode(mode: Any, scheme: str) -> str | None:
-    """The argument ``fork`` of ``init``."""
-    if mode is not None and not isinstance(mode, str):
-        raise TypeError(
-            f"fastseed.init: fork must be None or one of {MODES}, "
-            f"got {validation.describe(mode)} of type {type(mode).__name__}"
-        )
-    if mode is not None and mode not in MODES:
-        raise ValueError(
-            f"fastseed.init: fork must be None or one of {MODES}, got {validation.describe(mode)}"
-        )
-    if mode == "reseed" and scheme != "philox-v1":
-        raise ValueError(
-            f"fastseed.init: fork must be None or 'inherit' under scheme {scheme!r}, got 'reseed'"
-        )
-    return mode
+    """Return the argument ``on_os_fork`` of ``init``."""
+    if mode is None:
+        return None
+    choices = MODES if scheme == "philox-v1" else ("inherit",)
+    return validation.check_choice("init", "on_os_fork", mode, choices)
 
 
-# ---------------------------------------------------------------- around a fork
-
-_seeders: list[weakref.ref[Seeder]] = []  # in the order in which they were made
-_installed = False
-
-
-class _Work:
-    """What the forking thread has to do after one fork; the child's only thread is a copy of it."""
+class _ForkHandlers(threading.local):
+    """The handlers around ``os.fork``; each thread holds the locks of its own forks."""
 
     def __init__(self) -> None:
-        self.forks: list[tuple[Seeder, Fork]] = []
-        self.held: list[Any] = []
-        self.missed: list[Any] = []
-        self.armed = False  # whether native code holds torch's locks
+        # Of each fork that this thread is in, as other handlers may fork too: locks, and children.
+        self.pending: list[tuple[list[Any], list[tuple[Seeder, Fork]]]] = []
+
+    def before(self) -> None:
+        """Count the child and take the locks."""
+        locks: list[Any] = []
+        children: list[tuple[Seeder, Fork]] = []
+        self.pending.append((locks, children))
+        generators: list[torch.Generator] = []
+        bits: list[Any] = [np.random.get_bit_generator()]  # type: ignore[attr-defined]
+        for seeder in filter(None, [ref() for ref in tuple(_seeders)]):
+            if seeder.on_os_fork == "reseed":
+                at = seeder.scope or Coordinates(0, 0, 0)
+                children.append((seeder, seeder.lineage.count_child(at)))
+            for entry in seeder.registry.generators:
+                generator = getattr(entry.adapter, "target", entry.generator)
+                if isinstance(generator, torch.Generator):
+                    generators.append(generator)
+                elif isinstance(generator, GeneratorPool):
+                    generators += [generator[i] for i in range(len(generator))]
+                elif isinstance(generator, (np.random.Generator, np.random.RandomState)):
+                    bits.append(generator._bit_generator)  # type: ignore[union-attr]
+        for lock in sorted({bit.lock for bit in bits}, key=id):
+            lock.acquire()
+            locks.append(lock)
+        if native.generators is not None:
+            native.generators.hold_across_fork(generators)
+
+    def after(self, in_child: bool) -> None:
+        """Release the locks (torch's are released inside the fork), and continue as the child."""
+        locks, children = self.pending.pop() if self.pending else ([], [])
+        for lock in reversed(locks):
+            lock.release()
+        for seeder, fork in children if in_child else ():
+            try:
+                seeder.follow_fork(fork)
+            except Exception as error:
+                logger.error("fastseed: in a forked child: %s", error, exc_info=True)
 
 
-class _Pending(threading.local):
-    """Of each fork that this thread is in: handlers of others, and of signals, may fork too."""
-
-    def __init__(self) -> None:
-        self.works: list[_Work] = []
+_seeders: list[weakref.ref[Seeder]] = []
+_handlers = _ForkHandlers()
 
 
-_pending = _Pending()
+@functools.cache
+def _install() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=lambda: _handlers.before(),
+            after_in_parent=lambda: _handlers.after(in_child=False),
+            after_in_child=lambda: _handlers.after(in_child=True),
+        )
 
 
 def watch(seeder: Seeder) -> None:
-    """From now on forks respect this seeder's generators."""
-    global _installed
+    """Let forks respect this seeder's generators from now on."""
     _seeders[:] = [ref for ref in _seeders if ref() is not None]
     _seeders.append(weakref.ref(seeder))
-    if not _installed and hasattr(os, "register_at_fork"):
-        _installed = True
-        os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
-
-
-def _watched() -> Iterator[Seeder]:
-    for ref in tuple(_seeders):
-        seeder = ref()
-        if seeder is not None:
-            yield seeder
-
-
-def _before() -> None:
-    work = _Work()
-    _pending.works.append(work)
-    with _reported("before a fork"):
-        for seeder in _watched():
-            if seeder.on_os_fork == "reseed":
-                at = seeder.scope or Coordinates(0, 0, 0)
-                work.forks.append((seeder, seeder.lineage.next(at)))
-    with _reported("before a fork"):
-        _take_locks(work)
-
-
-def _in_parent() -> None:
-    work = _done()
-    with _reported("after a fork"):
-        _give_locks_back(work, child=False)
-
-
-def _in_child() -> None:
-    work = _done()
-    with _reported("in a forked child"):
-        _give_locks_back(work, child=True)
-    for seeder, fork in work.forks:
-        with _reported("in a forked child, whose generators are now partly its parent's"):
-            for accelerator in seeder.accelerators:
-                _free_initialization(accelerator)
-            seeder.follow_fork(fork)
-
-
-def _done() -> _Work:
-    """Of the innermost fork; nothing where these handlers were installed during it."""
-    return _pending.works.pop() if _pending.works else _Work()
-
-
-@contextlib.contextmanager
-def _reported(when: str) -> Iterator[None]:
-    """Python would print what a handler raised, and go on: so do we, through the logger."""
-    try:
-        yield
-    except Exception as error:
-        logger.error("fastseed: %s: %s", when, error, exc_info=True)
-
-
-def _generators() -> tuple[list[torch.Generator], list[Any]]:
-    """The registered torch generators, and the locks of NumPy's, the global one's among them."""
-    torches: list[torch.Generator] = []
-    bits = {id(found): found for found in (np.random.get_bit_generator(),)}  # type: ignore[attr-defined]
-    for seeder in _watched():
-        for entry in seeder.registry.generators:
-            generator = getattr(entry.adapter, "target", entry.generator)
-            if isinstance(generator, torch.Generator):
-                torches.append(generator)
-            elif isinstance(generator, GeneratorPool):
-                torches.extend(generator._generators)
-            elif isinstance(generator, (np.random.Generator, np.random.RandomState)):
-                found: Any = getattr(generator, "bit_generator", None)
-                found = generator._bit_generator if found is None else found  # type: ignore[union-attr]
-                bits[id(found)] = found
-    locks = {id(lock): lock for lock in (getattr(b, "lock", None) for b in bits.values())}
-    locks.pop(id(None), None)
-    return torches, [locks[key] for key in sorted(locks)]  # one order for all threads that fork
-
-
-def _take_locks(work: _Work) -> None:
-    """NumPy's first, as ``reseed`` takes them. torch's are taken inside of the fork itself."""
-    torches, locks = _generators()
-    until = time.monotonic() + SETTLE
-    for lock in locks:
-        # It is reentrant: what this thread, or another handler, draws meanwhile is let through.
-        taken = lock.acquire(timeout=max(0.0, until - time.monotonic()))
-        (work.held if taken else work.missed).append(lock)
-    if native.generators is not None:
-        native.generators.before_fork(torches, SETTLE, PATIENCE)
-        work.armed = True
-        return
-    for generator in (*torches, torch.default_generator):
-        generator.get_state()  # waits, with the GIL, until no thread draws from it
-
-
-def _give_locks_back(work: _Work, child: bool) -> None:
-    missed = len(work.missed)
-    if child:
-        for lock in work.missed:
-            lock._at_fork_reinit()
-    for lock in reversed(work.held):
-        lock.release()
-    if work.armed:
-        missed += native.generators.after_fork()
-    if missed and child:
-        logger.warning(
-            "fastseed: the locks of %d generators were not given back before this process was "
-            "forked: they are new ones, in front of states that nothing reproduces",
-            missed,
-        )
+    _install()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from .._backend import derive_ops
 from ..derivation import streams
 from ..derivation.streams import SHARED, Coordinates, Stream
-from ..distributed.mesh import Places
+from ..distributed.mesh import RankFields
 from ..generators.accelerator import AcceleratorGenerators
 from ..generators.default import NAMES, DefaultGenerators
 from .registry import Registry
@@ -33,7 +33,7 @@ class PhiloxScheme:
         defaults: DefaultGenerators,
         accelerators: list[AcceleratorGenerators],
         registry: Registry,
-        rank_fields: Places,
+        rank_fields: RankFields,
         master_of: Callable[[int, int], int],
     ) -> None:
         self._defaults, self._accelerators, self._registry = defaults, accelerators, registry

@@ -12,7 +12,7 @@ import torch
 from .._utils import validation
 from ..derivation import streams
 from ..derivation.streams import SHARED
-from ..distributed.mesh import Places
+from ..distributed.mesh import RankFields
 from ..generators.adapter import GeneratorAdapter
 from ..generators.callable_rng import BITS, SeedFunction
 from ..generators.epoch_setters import EpochSetter, is_epoch_setter
@@ -81,7 +81,7 @@ def adapter_for(generator: Any, bits: int = 31) -> GeneratorAdapter:
 class Registry:
     """Registrations in order, under names that all differ."""
 
-    def __init__(self, reserved: tuple[str, ...], rank_fields: Places) -> None:
+    def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
         self._rank_fields = rank_fields
         self._names: dict[str, int | None] = dict.fromkeys(reserved)  # None: as `rank_fields` says
         self.generators: tuple[Registration, ...] = ()

@@ -16,19 +16,19 @@ from .._utils.errors import ReseedError, reseed_error
 from ..derivation import streams
 from ..derivation.streams import Coordinates
 from ..distributed import discovery, mesh
-from ..distributed.mesh import Mesh, Places
+from ..distributed.mesh import Mesh, RankFields
 from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
-from . import fwr13y_scheme, named_stream_state, os_fork
+from . import fork_rng_state, fwr13y_scheme, os_fork
 from . import state as states
+from .fork_rng import ForkBlock, ForkRng
+from .fork_rng_stack import stack
 from .fwr13y_scheme import Fwr13yScheme
 from .key_deriver import KeyDeriver, StreamAddress
-from .named_streams import Fork, ForkRng
 from .philox_scheme import PhiloxScheme
 from .recent_scopes import RecentScopes
 from .registry import Registry
-from .stream_stack import refuse_inside
 
 if TYPE_CHECKING:
     from typing_extensions import Required, TypedDict, Unpack
@@ -130,13 +130,13 @@ class Seeder:
         self._distinct_over = distinct_over
         self.scope: Coordinates | None = None
         self.left_out: tuple[str, ...] = ()
-        self.lineage = os_fork.Lineage()
+        self.lineage = os_fork.ForkLineage()
         self._make_parts(master_seed)
 
     def _make_parts(self, master_seed: int) -> None:
         """Make what each process has of its own."""
         self.process_id = os.getpid()
-        self.rank_fields = Places(self.rank, self.mesh, self._distinct_over, self._agreed)
+        self.rank_fields = RankFields(self.rank, self.mesh, self._distinct_over, self._agreed)
         self.defaults = DefaultGenerators()
         self.accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self.accelerators)))
@@ -253,7 +253,7 @@ class Seeder:
                 "fastseed.reseed: must not be called by a generator that it is reseeding; "
                 "let the function take its seed and return"
             )
-        refuse_inside("reseed")
+        stack.refuse_inside("reseed")
         at = streams.check_coordinates("reseed", task, epoch, step)
         for accelerator in self.accelerators:
             accelerator.refuse_capture("reseed")
@@ -300,9 +300,11 @@ class Seeder:
                 "; further repetitions are not reported" if self.repeats == _MOST_WARNINGS else "",
             )
 
-    def fork_rng(self, name: str, *, index: int | None = None, distinct_over: Any = None) -> Fork:
+    def fork_rng(
+        self, name: str, *, index: int | None = None, distinct_over: Any = None
+    ) -> ForkBlock:
         """Return what :func:`fastseed.fork_rng` returns, for this seeder."""
-        return Fork(lambda: self, name, index, distinct_over)
+        return ForkBlock(lambda: self.forks, name, index, distinct_over)
 
     # ------------------------------------------------------------------ registration
 
@@ -397,20 +399,20 @@ class Seeder:
         """Return what :func:`fastseed.state_dict` returns, for this seeder."""
         if not rng:
             return states.state_dict(self)
-        refuse_inside("state_dict")
-        return states.state_dict(self, rng=True) | named_stream_state.save(self)
+        stack.refuse_inside("state_dict")
+        return states.state_dict(self, rng=True) | fork_rng_state.save(self.forks, self.rank_fields)
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state, as :func:`fastseed.load_state_dict`."""
-        refuse_inside("load_state_dict")
-        state, resumed = named_stream_state.split(self, state)
+        stack.refuse_inside("load_state_dict")
+        state, loaded = fork_rng_state.split(state, self.forks, self.rank_fields, self.registry)
         try:
             exact = states.load_state_dict(self, state)
         except ReseedError:  # everything else was restored
-            named_stream_state.resume(self, resumed)
+            self.forks.load_states(loaded)
             raise
-        named_stream_state.resume(self, resumed)
+        self.forks.load_states(loaded)
         at = self.scope
         if exact and at is not None and not self._recent.add((self.master_seed, *at)):
             self._restored = at
@@ -421,18 +423,18 @@ class Seeder:
 
 
 def _in_mesh(
-    given: Any, distinct_over: Any, place: discovery.Place, scheme: str
-) -> tuple[Mesh | None, discovery.Place]:
+    given: Any, distinct_over: Any, place: discovery.ProcessRank, scheme: str
+) -> tuple[Mesh | None, discovery.ProcessRank]:
     """Check ``mesh`` and ``distinct_over``; return the mesh, and the rank and world size in it."""
     if scheme == Fwr13yScheme.name and not (given is None and distinct_over is None):
         rule = "None under scheme 'fwr13y'"
         raise validation.value_error("init", "mesh and distinct_over", rule, (given, distinct_over))
-    found = None if given is None else mesh.read(given)
+    found = None if given is None else mesh.read_mesh(given)
     if found is not None and place.source == "default":
-        place = discovery.Place(*found.along(found.names), "mesh")
+        place = discovery.ProcessRank(*found.along(found.names), "mesh")
     if found is not None:
         mesh.check_world(found, place.world_size)
-    Places(place.rank, found, distinct_over, agreed=True)
+    RankFields(place.rank, found, distinct_over, agreed=True)
     if found is not None and place.rank == 0:
-        mesh.warn_of_uncut_data(found, distinct_over)
+        mesh.warn_undivided_data(found, distinct_over)
     return found, place

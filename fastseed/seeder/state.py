@@ -117,10 +117,10 @@ def _own(seeder: Seeder, state: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     others = [key for key in keys if not key.startswith(prefix)]
     if exact and seeder.rank >= state["world_size"]:
         split_key("load_state_dict", prefix + next(iter(exact)), int(state["world_size"]))
-    if others:
-        _add_shared(seeder, state, others, exact)
     if 0 < len(exact.keys() & set(NAMES)) < len(NAMES):
         raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(exact))
+    if others:
+        _add_shared(seeder, state, others, exact)
     return exact, bool(keys)
 
 
@@ -148,7 +148,7 @@ def _add_shared(
 def _all_share(seeder: Seeder, state: dict[str, Any], rank: int, name: str) -> bool:
     """Return whether all ranks share a built-in stream, here and where ``rank`` saved it."""
     fields = seeder.rank_fields
-    return fields.of(name) == streams.SHARED and fields.alike(mesh_of(state, rank))
+    return fields.of(name) == streams.SHARED and fields.shares_mesh(mesh_of(state, rank))
 
 
 def mesh_of(state: dict[str, Any], rank: int) -> str:

@@ -1,49 +1,26 @@
-"""Which rank am I, and do all ranks use one master seed? With two gloo ranks, and simulated."""
+"""The rank of this process, and one master seed for all ranks: two gloo ranks, and simulated."""
 
 from __future__ import annotations
 
-import json
 import logging
-import subprocess
 import sys
 import types
 
 import pytest
 import torch.distributed as dist
-from helpers.support import SCRIPTS, clean_environment, free_port, run_python, seeder
+from helpers.processes import run_ranks
+from helpers.support import seeder
 
 import fastseed
-from fastseed.distributed import discovery
+from fastseed.distributed import discovery, rendezvous
 
 # ---------------------------------------------------------------- two real ranks
 
 
-def by_torchrun(folder):
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    run_python(*launcher, SCRIPTS / "agree.py", folder, OMP_NUM_THREADS="1")
-
-
-def by_hand(folder):
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPTS / "agree.py"), str(folder)],
-            env=clean_environment(RANK=str(rank), OMP_NUM_THREADS="1", **where),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    errors = [rank.communicate(timeout=120)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], errors
-
-
-@pytest.fixture(scope="module", params=[by_torchrun, by_hand], ids=["torchrun", "by hand"])
-def ranks(request, tmp_path_factory):
-    """What the two ranks of ``scripts/agree.py`` found."""
-    folder = tmp_path_factory.mktemp("ranks")
-    request.param(folder)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+@pytest.fixture(scope="module")
+def ranks():
+    """Return what the two ranks of ``scripts/agree.py`` found."""
+    return run_ranks("agree.py", 2)
 
 
 def test_none_is_agreed_on(ranks):
@@ -57,23 +34,23 @@ def test_none_is_agreed_on(ranks):
 @pytest.mark.parametrize(
     ("case", "says", "odd"),
     [
-        ("rank out of range", "rank must be in [0, 2), got 2 (from arguments)", 1),
-        ("wrong fork", "fork must be None or one of ('inherit', 'reseed'), got 'again'", 0),
+        ("rank out of range", "rank (from arguments) must be in [0, 1], got 2", 1),
+        ("wrong fork", "on_os_fork must be one of 'inherit', 'reseed', got 'twice'", 0),
         ("wrong scheme", "scheme must be one of ('philox-v1', 'fwr13y'), got 'x'", 1),
     ],
 )
-def test_an_argument_that_one_rank_alone_has_wrong_hangs_nobody(ranks, case, says, odd):
+def test_an_invalid_argument_on_one_rank_is_an_error_on_every_rank(ranks, case, says, odd):
     assert ranks[odd][case]["error"] == f"fastseed.init: {says}"
     assert ranks[1 - odd][case]["error"] == f"fastseed.init: {says} (on rank {odd})"
 
 
-def test_predecessor_does_not_agree(ranks):
-    assert ranks[0]["predecessor"] != ranks[1]["predecessor"]
+def test_fwr13y_does_not_agree(ranks):
+    assert ranks[0]["fwr13y"] != ranks[1]["fwr13y"]
 
 
-def test_places_are_discovered(ranks):
+def test_ranks_are_discovered(ranks):
     for case in ("alone/None", "alone/42", "None", "42"):
-        assert [rank[case]["place"] for rank in ranks] == [[0, 2], [1, 2]]
+        assert [rank[case]["rank"] for rank in ranks] == [[0, 2], [1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +74,7 @@ def test_bad_seed_is_an_error_on_every_rank(ranks):
 
 def test_node_local_ranks_are_corrected_with_a_warning(ranks):
     for case in ("node-local rank", "one of one"):
-        assert [rank[case]["place"] for rank in ranks] == [[0, 2], [1, 2]], case
+        assert [rank[case]["rank"] for rank in ranks] == [[0, 2], [1, 2]], case
     assert ranks[0]["node-local rank"]["warnings"] == []
     (said,) = ranks[1]["node-local rank"]["warnings"]
     assert said.startswith("fastseed.init: local_rank=0 of ngpus=2 were given, but torch.distrib")
@@ -125,14 +102,14 @@ def test_without_a_group_none_is_not_agreed_and_shared_is_refused(ranks):
         assert rank["alone/42"]["warnings"] == []
 
 
-def test_states_are_those_of_the_rank_whoever_started_it(ranks):
-    """A process that says which rank it is has the states of the one that discovered it."""
+def test_states_are_those_of_the_rank_however_it_was_found(ranks):
+    """A process that is given its rank has the states of the one that discovered it."""
     own = [rank["own states"] for rank in ranks]
     assert own == ranks[0]["states of both"] == ranks[1]["states of both"]
     assert own[0] != own[1]
 
 
-# ---------------------------------------------------------------- who am I
+# ---------------------------------------------------------------- the rank of this process
 
 LAUNCHERS = [
     ("RANK", "WORLD_SIZE"),
@@ -151,43 +128,44 @@ def group(monkeypatch):
         monkeypatch.setattr(dist, "get_rank", lambda: rank)
         monkeypatch.setattr(dist, "get_world_size", lambda: size)
 
-        def gather(out, mine):
-            out[:] = gathered(mine) if gathered else [mine] * size
+        def meet(function, record, judge):
+            records = gathered(record) if gathered else [record] * size
+            return judge(list(range(size)), records)
 
-        monkeypatch.setattr(dist, "all_gather_object", gather)
+        monkeypatch.setattr(rendezvous, "meet", meet)
 
     return pretend
 
 
-def place():
+def found():
     s = fastseed.Seeder(42)
     return s.rank, s.world_size
 
 
 def test_alone_is_rank_zero_of_one():
-    assert place() == (0, 1)
+    assert found() == (0, 1)
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda names: names[0])
 def test_rank_from_a_launchers_environment(monkeypatch, launcher):
     monkeypatch.setenv(launcher[0], "3")
-    assert place() == (0, 1)  # one without the other says nothing
+    assert found() == (0, 1)  # one without the other does not count
     monkeypatch.setenv(launcher[1], "8")
-    assert place() == (3, 8)
+    assert found() == (3, 8)
 
 
 def test_launchers_in_their_order(monkeypatch):
     for rank, names in reversed(list(enumerate(LAUNCHERS))):
         monkeypatch.setenv(names[0], str(rank))
         monkeypatch.setenv(names[1], str(10 + rank))
-        assert place() == (rank, 10 + rank)
+        assert found() == (rank, 10 + rank)
 
 
-def test_torch_distributed_is_believed_before_the_environment(monkeypatch, group):
+def test_torch_distributed_comes_before_the_environment(monkeypatch, group):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
     group(2, 4)
-    assert place() == (2, 4)
+    assert found() == (2, 4)
 
 
 def test_horovod_when_it_is_initialised(monkeypatch):
@@ -195,9 +173,9 @@ def test_horovod_when_it_is_initialised(monkeypatch):
         is_initialized=lambda: False, rank=lambda: 5, size=lambda: 6
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "horovod.torch", horovod)
-    assert place() == (0, 1)
+    assert found() == (0, 1)
     horovod.is_initialized = lambda: True
-    assert place() == (5, 6)
+    assert found() == (5, 6)
 
 
 @pytest.mark.parametrize(
@@ -205,20 +183,20 @@ def test_horovod_when_it_is_initialised(monkeypatch):
     [
         ("x", "8", "environment variable RANK must be an integer, got 'x'"),
         ("1", "", "environment variable WORLD_SIZE must be an integer, got ''"),
-        ("8", "8", r"rank must be in \[0, 8\), got 8 \(from RANK/WORLD_SIZE\)"),
-        ("-1", "8", r"rank must be in \[0, 8\), got -1"),
-        ("0", "0", r"world_size must be in \[1, 16777215\], got 0"),
-        ("0", "16777216", r"world_size must be in \[1, 16777215\], got 16777216"),
+        ("8", "8", r"rank \(from RANK/WORLD_SIZE\) must be in \[0, 7\], got 8"),
+        ("-1", "8", r"rank .* must be in \[0, 7\], got -1"),
+        ("0", "0", r"world_size .* must be in \[1, 16777215\], got 0"),
+        ("0", "16777216", r"world_size .* must be in \[1, 16777215\], got 16777216"),
     ],
 )
-def test_nonsense_in_the_environment(monkeypatch, rank, size, says):
+def test_invalid_variables(monkeypatch, rank, size, says):
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", size)
     with pytest.raises(ValueError, match="^fastseed.init: " + says):
         fastseed.init(42)
 
 
-def test_arguments_rank_and_world_size_are_believed(monkeypatch, caplog):
+def test_arguments_rank_and_world_size_are_used_as_given(monkeypatch, caplog):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
     with caplog.at_level(logging.WARNING, logger="fastseed"):
@@ -275,7 +253,7 @@ def test_node_local_trap(monkeypatch, caplog, ngpus, local_rank, corrected):
         ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ],
 )
-def test_rank_within_the_node_tells_whom_the_environment_speaks_of(
+def test_rank_within_the_node_shows_which_process_the_environment_describes(
     monkeypatch, caplog, names, local, given, rank
 ):
     for name, value in zip(names, ("11", "16", local), strict=True):
@@ -287,7 +265,7 @@ def test_rank_within_the_node_tells_whom_the_environment_speaks_of(
 
 
 def test_node_local_trap_is_kept_under_the_legacy_scheme(monkeypatch, caplog):
-    """Bit for bit what the predecessor did, with a warning."""
+    """As fwr13y does, bit for bit, with a warning."""
     monkeypatch.setenv("RANK", "11")
     monkeypatch.setenv("WORLD_SIZE", "16")
     with caplog.at_level(logging.WARNING, logger="fastseed"):
@@ -296,28 +274,50 @@ def test_node_local_trap_is_kept_under_the_legacy_scheme(monkeypatch, caplog):
     assert "nodes repeat each other's seeds" in caplog.records[0].getMessage()
 
 
-# ---------------------------------------------------------------- do we agree
+@pytest.mark.parametrize("argument", ["ngpus", "world_size"])
+def test_a_world_size_without_a_rank_warns_where_nothing_shows_a_rank(
+    monkeypatch, caplog, argument
+):
+    """Every process would be rank 0 and draw the same."""
+    s = fastseed.Seeder(42, **{argument: 4})
+    assert (s.rank, s.world_size) == (0, 4)
+    (warning,) = caplog.messages
+    assert warning.startswith("fastseed.init: 4 ranks were given without a rank")
+    caplog.clear()
+    fastseed.Seeder(42, **{argument: 1})
+    fastseed.Seeder(42, mesh={"dp": (1, 4)})
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert fastseed.Seeder(42, **{argument: 4}).rank == 1
+    assert caplog.messages == []
 
 
-def test_the_seed_that_rank_zero_drew_is_everyones(group):
-    group(2, 3, lambda mine: [(None, 77, None), (None, None, None), mine])
+# ---------------------------------------------------------------- one master seed
+
+
+def record(seed=None, **more):
+    return {"seed": seed, "problem": None, **more}
+
+
+def test_the_seed_that_rank_0_chose_is_everyones(group):
+    group(2, 3, lambda mine: [record(chosen=77), record(), mine])
     s = fastseed.Seeder()
     assert s.master_seed == 77
     s.register_generator(print, shared=True)
 
 
-def test_only_rank_zero_draws(group, monkeypatch):
+def test_only_rank_0_chooses(group, monkeypatch):
     sent = []
-    group(1, 2, lambda mine: sent.append(mine) or [(None, 5, None), mine])
-    monkeypatch.setattr(discovery, "draw_master_seed", lambda bits: pytest.fail("drew"))
+    group(1, 2, lambda mine: sent.append(mine) or [record(chosen=5), mine])
+    monkeypatch.setattr(discovery, "random_master_seed", lambda bits: pytest.fail("chose"))
     assert fastseed.Seeder().master_seed == 5
-    assert sent == [(None, None, None)]
+    assert sent == [record()]
 
 
-def test_a_bad_master_seed_is_an_error_on_every_rank(group):
-    """The rank that has it enters the collective too, or the others would wait for it."""
+def test_an_invalid_master_seed_is_an_error_on_every_rank(group):
+    """The rank that has it takes part too, or the others would wait for it."""
     sent = []
-    group(1, 2, lambda mine: sent.append(mine) or [(5, None, None), mine])
+    group(1, 2, lambda mine: sent.append(mine) or [record(5), mine])
     with pytest.raises(ValueError, match=r"master_seed must be in \[0, 18446744073709551615\]"):
         fastseed.Seeder(-1)
     group(0, 2, lambda mine: [mine, *sent])
@@ -328,7 +328,7 @@ def test_a_bad_master_seed_is_an_error_on_every_rank(group):
 def test_numpy_master_seeds_compare_by_value(group):
     import numpy as np
 
-    group(1, 2, lambda mine: [(42, None, None), mine])
+    group(1, 2, lambda mine: [record(42), mine])
     assert fastseed.Seeder(np.uint64(42)).master_seed == 42
 
 

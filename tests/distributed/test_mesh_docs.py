@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fastseed.distributed import mesh
+from fastseed import distributed
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "meshes.md").read_text()
 
@@ -19,16 +19,17 @@ def test_programs_run(caplog):
     assert caplog.records == []
 
 
-def but(same):
-    return f"every dimension but `{same[0]}`" if same else "every dimension"
+def but(shared):
+    return f"every dimension but `{shared[0]}`" if shared else "every dimension"
 
 
 def test_table_of_presets():
-    rows = re.findall(r"^\| `(\w+)\((.*?)\)` \| (.*?) \| (.*?) ?\|$", TEXT, re.MULTILINE)
-    assert [row[0] for row in rows] == list(mesh.PRESETS)
+    rows = re.findall(r"^\| `(\w+_parallel)\((.*?)\)` \| (.*?) \| (.*?) ?\|$", TEXT, re.MULTILINE)
+    assert len(rows) == 5
     for name, argument, outside, inside in rows:
-        preset = mesh.PRESETS[name](*([argument.strip('"')] if argument else []))
-        assert preset == mesh.PRESETS[name]()
-        assert outside == but(preset.same)
-        expected = [f'`fork("{fork}")`: {but(same)}' for fork, same in preset.inside.items()]
-        assert [inside] == (expected or [""])
+        preset = getattr(distributed, name)(*([argument.strip('"')] if argument else []))
+        assert preset == getattr(distributed, name)()
+        rules = [("", {"shared_outside": (), "shared_inside": ()}), *preset.items()]
+        fork, rule = rules[-1]
+        assert outside == but(rule["shared_outside"])
+        assert inside == (f'`fork_rng("{fork}")`: {but(rule["shared_inside"])}' if preset else "")

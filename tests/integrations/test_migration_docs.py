@@ -266,7 +266,7 @@ def test_megatron_offsets_collide_and_ours_do_not():
     for place in places:
         mesh = {name: (i, size) for i, (name, size) in zip(place, sizes.items(), strict=True)}
         rank = (place[0] * 11 + place[1]) * 101 + place[2]
-        distinct_over = fastseed.distributed.mesh.tensor_parallel()
+        distinct_over = fastseed.distributed.tensor_parallel()
         fastseed.init(
             42, rank=rank, world_size=2 * 11 * 101, mesh=mesh, distinct_over=distinct_over
         )

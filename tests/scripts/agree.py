@@ -1,7 +1,6 @@
 """One rank of a job of two: goes through every way to agree on a master seed, or not to.
 
-``agree.py FOLDER`` writes what happened to ``FOLDER/<rank>.json``. Ranks come from the environment,
-whoever set it.
+Prints the results as JSON. Ranks come from the environment.
 """
 
 import hashlib
@@ -9,11 +8,9 @@ import json
 import logging
 import os
 import random
-import sys
 import time
-from pathlib import Path
 
-import fwr13y.seeder.pyt as predecessor
+import fwr13y.seeder.pyt as fwr13y
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -40,7 +37,7 @@ logging.getLogger("fastseed").addHandler(warnings)
 
 
 def outcome(*arguments, **more):
-    """What a call of init led to: a master seed and place, or an error; and what it warned of."""
+    """Return the result of a call of init, a master seed and rank or an error, and its warnings."""
     warnings.said.clear()
     try:
         fastseed.init(*arguments, **more)
@@ -48,7 +45,7 @@ def outcome(*arguments, **more):
         return {"error": str(error), "warnings": list(warnings.said)}
     return {
         "master": fastseed.get_master_seed(),
-        "place": [
+        "rank": [
             fastseed.derivation.context.seeder.rank,
             fastseed.derivation.context.seeder.world_size,
         ],
@@ -57,7 +54,7 @@ def outcome(*arguments, **more):
 
 
 def register_shared():
-    """Whether a shared generator may be registered, and what it and a rank's own one then get."""
+    """Return what a shared generator and a rank's own one get, or the error."""
     shared, own = [], []
     fastseed.register_generator(own.append)
     try:
@@ -69,7 +66,7 @@ def register_shared():
 
 
 def digest():
-    """Of the states of all three global generators."""
+    """Return a digest of the states of the three global generators."""
     numpy = np.random.get_state()
     states = repr(random.getstate()).encode(), numpy[1].tobytes(), repr(numpy[2:]).encode()
     return hashlib.sha256(b"".join(states) + torch.get_rng_state().numpy().tobytes()).hexdigest()
@@ -96,7 +93,7 @@ found["only rank 0"] = outcome(42 if RANK == 0 else None)
 found["only rank 1"] = outcome(42 if RANK == 1 else None)
 found["negative"] = outcome(-1)
 found["rank out of range"] = outcome(42, rank=2 * RANK, world_size=2)
-found["wrong fork"] = outcome(42, on_os_fork="again" if RANK == 0 else None)
+found["wrong fork"] = outcome(42, on_os_fork="twice" if RANK == 0 else None)
 found["wrong scheme"] = outcome(42, scheme="x" if RANK == 1 else "philox-v1")
 found["node-local rank"] = outcome(42, 2, 0)
 found["one of one"] = outcome(42, 1, 0)
@@ -108,8 +105,8 @@ found["own states"] = digest()
 
 dist.barrier()
 time.sleep(0.01 * RANK)  # ranks that start in the same microsecond would agree by chance
-predecessor.init(None, 2, RANK)
-found["predecessor"] = predecessor.get_master_seed()
+fwr13y.init(None, 2, RANK)
+found["fwr13y"] = fwr13y.get_master_seed()
 
 dist.destroy_process_group()
-Path(sys.argv[1], f"{RANK}.json").write_text(json.dumps(found))
+print(json.dumps(found), flush=True)

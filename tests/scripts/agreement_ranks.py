@@ -1,47 +1,47 @@
-"""One rank of a job that checks whether all ranks agree.
+"""One rank of a job that goes through every way to agree, or not to; prints the results as JSON.
 
-``agreement_ranks.py cases FOLDER`` goes, on four ranks, through every way to agree, or not to; in
-the end processes die. ``agreement_ranks.py short FOLDER`` is a little of it, on two. What each rank
-met is written to ``FOLDER/<rank>.json``. Rendezvous: the environment, or FASTSEED_INIT.
+It runs on four ranks; rank 2 is the one that differs. In the end processes stop and end.
+FASTSEED_INIT: another rendezvous than the environment's.
 """
 
 import json
 import logging
 import os
-import sys
+import signal
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 import fastseed
-from fastseed.seeder import api
+from fastseed._utils import version
+from fastseed.derivation import context
+from fastseed.distributed import agreement
+from fastseed.distributed.agreement import describe
 
 logging.getLogger("fastseed").setLevel(logging.ERROR)  # scopes are repeated on purpose
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-ODD = WORLD // 2  # the rank that differs
+ODD = 2
 found = {}
 
 
-def met(**arguments):
-    """[what verify_agreement led to, the seconds it took]."""
+def verify(**arguments):
+    """Return [the result of verify_agreement, the seconds it took]."""
     since = time.monotonic()
     try:
         fastseed.distributed.verify_agreement(**arguments)
-        told = "agreed"
+        result = "agreed"
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-    return [told, time.monotonic() - since]
+        result = f"{type(error).__name__}: {error}"
+    return [result, time.monotonic() - since]
 
 
 def start(**differing):
-    """A job that is the same on every rank but for these arguments on one."""
-    arguments = {"rank": RANK, "world_size": WORLD, "fork": None, "scheme": "philox-v1"}
+    """Start a job that is the same on every rank but for these arguments on one."""
+    arguments = {"rank": RANK, "world_size": WORLD}
     arguments |= differing if RANK == ODD else {}
     master = arguments.pop("master_seed", 42)
-    api._seeder = fastseed.Seeder.__new__(fastseed.Seeder)
     held = dist.is_initialized
     dist.is_initialized = lambda: False  # init would find the difference itself
     try:
@@ -52,143 +52,130 @@ def start(**differing):
     fastseed.reseed(1, 7)
 
 
-def write():
-    Path(sys.argv[2], f"{RANK}.json").write_text(json.dumps(found))
-    os._exit(0)
+def finish(end=True):
+    print(json.dumps(found), flush=True)
+    if end:
+        os._exit(0)
 
 
-class Mesh:
-    """As much of a mesh as is compared."""
+def report(**changes):
+    """Let this rank report other values than those of its job."""
+    record = describe(context.current("test")) | changes
+    agreement.describe = lambda seeder: record
 
-    def __init__(self, *ranks, **sizes):
-        self.ranks, self.names, self.sizes = ranks, tuple(sizes), tuple(sizes.values())
+
+def initialise(master):
+    """Return [the result of init, the seconds it took]."""
+    since = time.monotonic()
+    try:
+        fastseed.init(master)
+        result = fastseed.get_master_seed()
+    except Exception as error:
+        result = f"{type(error).__name__}: {error}"
+    return [result, time.monotonic() - since]
 
 
-found["before init, without a group"] = met()
+found["before init, without a group"] = verify()
 fastseed.init(42, rank=0, world_size=1)
-found["without a group"] = met()
-api._seeder = None
+found["without a group"] = verify()
+context.seeder = None
 
 dist.init_process_group(
     "gloo", init_method=os.environ.get("FASTSEED_INIT"), rank=RANK, world_size=WORLD,
-    timeout=timedelta(seconds=120),
+    timeout=timedelta(seconds=5),
 )  # fmt: skip
 
+pids = [None] * WORLD
+dist.all_gather_object(pids, os.getpid())
+rank_0 = pids[0]
 start()
 before = torch.get_rng_state()
 store = dist.distributed_c10d._get_default_store()
 found["agree"], found["keys"] = [], []
 for _ in range(3):
-    found["agree"] += [met()[0] for _ in range(20)]
+    found["agree"] += [verify()[0] for _ in range(10)]
     dist.barrier()
-    if RANK == 0 and sys.argv[1] == "cases":
+    if RANK == 0 and "FASTSEED_INIT" not in os.environ:
         found["keys"].append(store.num_keys())
     dist.barrier()
 found["no generator moved"] = torch.equal(before, torch.get_rng_state())
 
-if sys.argv[1] == "short":
-    start(master_seed=43)
-    found["master_seed"] = met()[0]
-    start()
-    if RANK == ODD:
-        dist.barrier()
-    found["late"] = met(timeout=1.0)
-    if RANK != ODD:
-        dist.barrier()
-    found["agree again"] = met()[0]
-    dist.barrier()
-    write()
-
 for case, differing in {
     "master_seed": {"master_seed": 43},
-    "scheme": {"scheme": "fwr13y"},
-    "world_size": {"world_size": 8},
-    "fork": {"fork": "reseed"},
-    "two fields": {"master_seed": 43, "world_size": 8},
+    "on_os_fork": {"on_os_fork": "reseed"},
+    "two fields": {"master_seed": 43, "scheme": "fwr13y"},
 }.items():
     start(**differing)
-    found[case] = met()[0]
+    found[case] = verify()[0]
 start()
 if RANK == ODD:
     fastseed.reseed(1, 8)
-found["scope"] = met()[0]
+found["scope"] = verify()[0]
 start()
 if RANK == ODD:
     fastseed.register_generator(repr, name="only here")
     fastseed.unregister_generator(str)
-found["registered"] = met()[0]
-start()
-fastseed.register_generator(repr, shared=RANK == ODD, name="mine")
-found["shared"] = met()[0]
-start()
-version, api.__version__ = api.__version__, "0.0.9" if RANK == ODD else "1.0.0"
-found["version"] = met()[0]
-api.__version__ = version
-derivation = fastseed._backend.derive_ops.DERIVATION_VERSION
-fastseed._backend.derive_ops.DERIVATION_VERSION = 2 if RANK == ODD else 1
-found["derivation"] = met()[0]
-fastseed._backend.derive_ops.DERIVATION_VERSION = derivation
-place = RANK // 2, RANK % 2
-api._seeder._mesh = Mesh(*place, dp=2, tp=2) if RANK != ODD else Mesh(RANK, 0, dp=4, tp=1)
-found["mesh"] = met()[0]
-start(rank=0)
-found["same rank"] = met()[0]
-start()
-api._seeder._mesh = Mesh(*(place if RANK != ODD else (0, 0)), dp=2, tp=2)
-found["same place"] = met()[0]
-start()
-api._seeder = fastseed.Seeder(42, rank=0, world_size=1)  # before there was a process group
-found["alone"] = met()[0]
-start()
-found["agree again"] = met()[0]
-
-# A rank raises before it comes, and one comes late. Then all is well again.
+found["registered"] = verify()[0]
 start()
 if RANK == ODD:
-    try:
-        fastseed.reseed(-1)
-    except ValueError:
-        dist.barrier()
-    found["late"] = met(timeout=30)
-else:
-    found["late"] = met(timeout=1.5)
-    dist.barrier()
-found["after a late one"] = met()[0]
+    version.__version__ = "0.0.9"
+found["version"] = verify()[0]
+start(rank=0)
+found["same rank"] = verify()[0]
+start()
+report(**{"mesh coordinates": [RANK % 2, 0]})
+found["same coordinates"] = verify()[0]
+agreement.describe = describe
+version.__version__ = "1"
+start()
+found["agree again"] = verify()[0]
 
-# So with the first rank, which collects what the others say.
-if RANK == 0:
-    dist.barrier()
-    found["first late"] = met(timeout=30)
-else:
-    found["first late"] = met(timeout=1.5)
-    dist.barrier()
-found["after the first was late"] = met()[0]
+# One rank comes late, as after an error. Then all is well again. So with the first rank.
+for case, late in (("late", ODD), ("first late", 0)):
+    if late == RANK:
+        time.sleep(2.5)
+    found[case] = verify(timeout=1.0 if late != RANK else 30)
+    found[f"after {case}"] = verify()[0]
 
-# Bad arguments, or no init, on one rank.
-found["bad argument"] = met(timeout=-1.0 if RANK == ODD else 30.0)
-found["bad argument of the first"] = met(timeout="1" if RANK == 0 else 30.0)
-seeder = api._seeder
-api._seeder = None if RANK == ODD else seeder
-found["no init"] = met(timeout=30.0)
-api._seeder = seeder
-found["after a bad argument"] = met()[0]
-found["wrong group"] = met(group="world")
+# Invalid arguments, or no init, on one rank.
+found["invalid timeout"] = verify(timeout=-1.0 if RANK == ODD else 30.0)
+found["invalid timeout of the first"] = verify(timeout="1" if RANK == 0 else 30.0)
+seeder = context.seeder
+context.seeder = None if RANK == ODD else seeder
+found["no init"] = verify(timeout=30.0)
+context.seeder = seeder
+found["after an invalid argument"] = verify()[0]
+found["invalid group"] = verify(group="world")
 
 # Subgroups, one of which differs.
 groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
 if RANK == ODD:
     fastseed.reseed(1, 9)
-found["subgroup"] = met(group=groups[RANK // 2])[0]
-found["not in it"] = met(group=groups[1 - RANK // 2])[0]
+found["subgroup"] = verify(group=groups[RANK // 2])[0]
+found["not in it"] = verify(group=groups[1 - RANK // 2])[0]
 
-# Processes end: first one, then the one that keeps the store.
+# The master seed: agreed on, different, invalid on one rank.
+found["init"] = [initialise(m)[0] for m in (None, 42 + (RANK == ODD), -1 if RANK == ODD else 42)]
+
+# Rank 1 ends; the others name it, also in init.
 start()
 dist.barrier()
 if RANK == 1:
-    write()
-found["one ended"] = met(timeout=1.5)
+    finish()
+found["one ended"] = verify(timeout=1.0)
+found["init without rank 1"] = initialise(42)
+if "FASTSEED_INIT" in os.environ:
+    finish()
+
+# Rank 0, which keeps the store, is stopped, and ends when rank 2 lets it continue.
 if RANK == 0:
-    write()
-time.sleep(0.5)
-found["the store ended"] = met(timeout=1.5)
-write()
+    finish(end=False)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(0)
+time.sleep(1.0)
+found["rank 0 stopped"] = verify(timeout=1.0)
+if RANK == 2:
+    os.kill(rank_0, signal.SIGCONT)
+    time.sleep(1.0)
+    found["rank 0 ended"] = verify(timeout=1.0)
+finish()

@@ -1,10 +1,9 @@
-"""Forks while other threads draw; prints how many children hang, and what else went wrong.
+"""Forks while other threads draw; prints how many children hang, as JSON.
 
-``forked_locks.py CASE``, see the functions below. Children that hang are killed.
+``forked_locks.py CASE``, see CASES. Children that hang are killed.
 """
 
 import json
-import logging
 import os
 import signal
 import sys
@@ -15,32 +14,19 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed.seeder import os_fork
 
 torch.set_num_threads(1)
-stop = threading.Event()
-said = []
-
-
-class Said(logging.Handler):
-    """Collects what the library logs."""
-
-    def emit(self, record):
-        said.append(record.getMessage())
-
-
-logging.getLogger("fastseed").addHandler(Said(logging.WARNING))
 own, member, numpy = torch.Generator(), torch.Generator(), np.random.default_rng(1)
 
 
 def draw():
-    """From everything that has a lock."""
+    """Draw from everything that has a lock."""
     torch.rand(3), np.random.random(3)
     torch.rand(3, generator=own), torch.rand(3, generator=member), numpy.random(3)
 
 
-def in_child(work, seconds=10.0):
-    """What a child's ``work`` gave: None if it hung, and was killed."""
+def in_child(work, seconds=30.0):
+    """Return the result of ``work`` in a child; None if it hung, and was killed."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -63,169 +49,97 @@ def in_child(work, seconds=10.0):
 
 
 def drawing(*functions):
-    """Threads that call these again and again."""
+    """Start a thread for each function that calls it again and again."""
 
     def work(function):
-        while not stop.is_set():
+        while True:
             function()
 
     for function in functions:
         threading.Thread(target=work, args=(function,), daemon=True).start()
+    time.sleep(0.1)
 
 
 def big(generator=None):
-    """A draw that holds its generator's mutex for milliseconds."""
+    """Return a call that holds a generator's mutex for milliseconds."""
     numbers = torch.empty(1_000_000)
     return lambda: numbers.uniform_(generator=generator)
 
 
-def start(on_os_fork=None):
+def start(on_os_fork):
     fastseed.init(42, on_os_fork=on_os_fork)
     fastseed.register_generator(own, name="own")
-    fastseed.register_generator(fastseed.GeneratorPool([torch.Generator(), member]))
+    fastseed.register_generator(fastseed.GeneratorPool([own, member]))  # one generator twice
     fastseed.register_generator(numpy, name="numbers")
     fastseed.reseed(1, 2)
 
 
-def everyone_draws():
-    drawing(big(), big(), big(own), big(member))
-    drawing(lambda: np.random.random(500_000), lambda: numpy.random(500_000))
-    time.sleep(0.1)
+def four_threads():
+    drawing(big(), big(member), lambda: np.random.random(500_000), lambda: numpy.random(500_000))
 
 
 def without():
-    """Before ``init``: how many of up to 10 children hang; the first one is enough."""
-    everyone_draws()
-    for i in range(10):
-        if in_child(draw, 1.0) is None:
-            return {"hung": 1, "of": i + 1}
-    return {"hung": 0, "of": 10}
+    """Count the children that hang before ``init``, of up to 10; the first one is enough."""
+    four_threads()
+    hung = any(in_child(draw, 1.0) is None for _ in range(10))
+    return {"hung": int(hung)}
 
 
-def after(on_os_fork=None):
-    """After ``init``: how many of 30 hang."""
+def after(on_os_fork, forks=60):
+    """Count the children that hang after ``init``."""
     start(on_os_fork)
-    everyone_draws()
-    work = {None: lambda: draw() or "drew", "reseed": lambda: torch.initial_seed()}[on_os_fork]
-    drew = [in_child(lambda: (draw(), work())[1]) for _ in range(30)]
-    return {"hung": drew.count(None), "different": len(set(drew)), "said": said}
+    four_threads()
+    found = [in_child(lambda: (draw(), torch.initial_seed())[1]) for _ in range(forks)]
+    return {"hung": found.count(None), "different": len(set(found))}
 
 
 def two_threads():
-    """Two threads that fork at once."""
+    """Two threads that fork at the same time, while others seed, which waits holding the GIL."""
     start("reseed")
-    everyone_draws()
-    drew = []
+    drawing(big(), big(own), lambda: torch.manual_seed(1), lambda: torch.get_rng_state())
+    found = []
 
     def fork_some():
         for _ in range(5):
-            drew.append(in_child(lambda: (draw(), torch.initial_seed())[1]))
+            found.append(in_child(lambda: (draw(), torch.initial_seed())[1]))
 
     threads = [threading.Thread(target=fork_some) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(100)
-    return {"children": len(drew), "hung": drew.count(None), "different": len(set(drew))}
+    return {"children": len(found), "hung": found.count(None), "different": len(set(found))}
 
 
-def taken():
-    """Locks that nobody gives back in time: children get new ones, and say so."""
-    os_fork.SETTLE = os_fork.PATIENCE = 0.05
-    start()
-    begun = threading.Event()
-    small, since = torch.empty(400_000, dtype=torch.float64), time.monotonic()
-    small.cauchy_()
-    many = int(1.5 / (time.monotonic() - since)) + 1  # a second and a half, or half a GB
-    slow = torch.empty(min(many, 150) * len(small), dtype=torch.float64)
+def handlers():
+    """Handlers of other libraries draw and seed around a fork, and fork themselves."""
+    inside = []
 
-    def hold():
-        with np.random.get_bit_generator().lock:
-            begun.set()
-            slow.cauchy_()
+    def fork_too():
+        if not inside:
+            inside.append(0)
+            inside[0] = in_child(lambda: (draw(), torch.initial_seed())[1])
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    begun.wait(10)
-    time.sleep(0.02)
-    ended = in_child(lambda: [draw() or said, torch.rand(3).tolist()])
-    busy = thread.is_alive()
-    thread.join(60)
-    return {"child": ended, "busy": busy, "drew": draw() or True, "said": said}
-
-
-def reentrant():
-    """A thread that forks while it holds NumPy's lock itself, and other libraries' handlers."""
-    orders = []
-
-    def handler(when):
-        return lambda: (draw(), torch.manual_seed(1), orders.append(when))
-
-    os.register_at_fork(before=handler("b"), after_in_parent=handler("p"))
-    os.register_at_fork(after_in_child=lambda: torch.manual_seed(7))
+    os.register_at_fork(before=lambda: (draw(), fork_too()), after_in_parent=draw)
     start("reseed")
-    os.register_at_fork(before=handler("B"), after_in_parent=handler("P"), after_in_child=draw)
-    with np.random.get_bit_generator().lock:
-        child = in_child(lambda: (draw(), torch.initial_seed())[1])
+    os.register_at_fork(before=draw, after_in_parent=draw, after_in_child=draw)
+    with np.random.get_bit_generator().lock:  # the forking thread may hold a lock itself
+        found = in_child(lambda: (draw(), torch.initial_seed())[1])
     free = []
     thread = threading.Thread(target=lambda: free.append(draw()))
     thread.start()
     thread.join(10)
-    return {"child": child, "orders": orders, "free": len(free), "said": said}
-
-
-def nested():
-    """A handler of another library forks itself, when NumPy's lock has been taken."""
-    inside, children = [], []
-
-    def fork_too():
-        if not inside:
-            inside.append(1)
-            children.append(in_child(lambda: (draw(), torch.initial_seed())[1]))
-
-    os.register_at_fork(before=fork_too)
-    start("reseed")
-    everyone_draws()
-    children += [in_child(lambda: (draw(), torch.initial_seed())[1]) for _ in range(3)]
-    free = []
-    thread = threading.Thread(target=lambda: free.append(draw()), daemon=True)
-    thread.start()
-    thread.join(20)
-    return {"children": children, "parent": torch.initial_seed(), "free": len(free), "said": said}
-
-
-def failing():
-    """A registered function that fails in children; and one that forks as it is reseeded."""
-    start("reseed")
-    parent, seen, children = os.getpid(), [], []
-
-    def fail(seed):
-        if os.getpid() != parent:
-            raise ValueError("not here")
-
-    fastseed.register_generator(fail, name="fails")
-    fastseed.register_generator(seen.append, name="behind")
-    fastseed.reseed(1, 3)
-    told = in_child(
-        lambda: [said, len(seen), torch.initial_seed(), fastseed.derivation.context.seeder.scope]
-    )
-    mine = torch.initial_seed()
-    fastseed.unregister_generator(fail)
-    forking = [lambda seed: children.append(in_child(lambda: said))]
-    fastseed.register_generator(forking[0], name="forks")
-    fastseed.reseed(1, 4)
-    return {"failed": told, "parent": mine, "forked while reseeding": children}
+    found = [found, *inside]
+    return {"hung": found.count(None), "different": len(set(found)), "free": len(free)}
 
 
 CASES = {
     "without": without,
-    "after": after,
+    "few": lambda: after("reseed", 8),
+    "inherit": lambda: after("inherit"),
     "reseed": lambda: after("reseed"),
     "two threads": two_threads,
-    "taken": taken,
-    "reentrant": reentrant,
-    "nested": nested,
-    "failing": failing,
+    "handlers": handlers,
 }
 print(json.dumps(CASES[sys.argv[1]]()), flush=True)
 os._exit(0)

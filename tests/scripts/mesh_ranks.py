@@ -1,16 +1,14 @@
 """One rank of a job of four or eight: what it draws on several real meshes.
 
-``mesh_ranks.py FOLDER`` writes to ``FOLDER/<rank>.json``, for each mesh and each way to vary, what
-every kind of stream draws, and what wrapping a model and torch's own DTensor do to that.
+Prints as JSON, for each mesh and each ``distinct_over``, what every kind of stream draws, and what
+wrapping a model and torch's own DTensor do to that.
 """
 
 import json
 import logging
 import os
 import random
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,18 +20,16 @@ from torch.distributed.tensor import Replicate, Shard, _random, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 import fastseed
-from fastseed.distributed import mesh
-from fastseed.seeder import named_streams
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 NAMES = ("dp", "tp", "pp")
 SHAPES = {4: [(4, 1, 1), (2, 2, 1), (1, 2, 2)], 8: [(2, 2, 2), (2, 4, 1), (8, 1, 1), (1, 2, 4)]}
-VARIES = {
-    "nothing said": None,
+DISTINCT_OVER = {
+    "default": None,
     "dp": ("dp",),
     "pp dp": ("pp", "dp"),
     "none": (),
-    "tensor-parallel": mesh.tensor_parallel(),
+    "tensor-parallel": fastseed.distributed.tensor_parallel(),
 }
 
 warnings.simplefilter("ignore")
@@ -52,7 +48,7 @@ def draws():
         "registered": seeds[0],
         "key": str(fastseed.derive_key("torch.cpu", task=1, epoch=7)),
     }
-    with fastseed.fork_rng("tensor-parallel"):
+    with fastseed.fork_rng("tensor-parallel", distinct_over=NAMES):
         found["forked"] = torch.rand(()).item()
     return found
 
@@ -60,27 +56,30 @@ def draws():
 def on_meshes():
     for shape in SHAPES[WORLD]:
         where = init_device_mesh("cpu", shape, mesh_dim_names=NAMES)
-        for name, distinct_over in VARIES.items():
+        for name, distinct_over in DISTINCT_OVER.items():
             fastseed.init(42, mesh=where, distinct_over=distinct_over)
             s = fastseed.derivation.context.seeder
             yield {
                 "shape": shape,
                 "distinct_over": name,
-                "place": where.get_coordinate(),
+                "coordinates": where.get_coordinate(),
                 "draws": draws(),
                 "data": [s.data_rank, s.data_world_size],
             }
 
 
 def backwards():
-    """A mesh in which ranks stand in another order: places count, not ranks."""
+    """A mesh in which ranks have another order: coordinates count, not ranks."""
     where = DeviceMesh("cpu", torch.arange(WORLD).flip(0).view(2, -1), mesh_dim_names=("a", "b"))
     fastseed.init(42, mesh=where)
-    return [fastseed.derivation.context.seeder.rank, fastseed.derivation.context.seeder.place]
+    return [
+        fastseed.derivation.context.seeder.rank,
+        fastseed.derivation.context.seeder.rank_fields.default,
+    ]
 
 
 def refused():
-    """What init says of meshes that are none, on this rank; all ranks go on."""
+    """Return the errors of init for invalid meshes, on this rank."""
     line = init_device_mesh("cpu", (WORLD,))
     both = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
     other = {"dp": (RANK, WORLD)} if RANK else {"dp": (WORLD, WORLD)}  # wrong on rank 0 alone
@@ -101,7 +100,7 @@ def state():
 def wrapped():
     """Seeds, draws and initialisation before and after a model is wrapped."""
     where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
-    fastseed.init(42, mesh=where, distinct_over=mesh.tensor_parallel())
+    fastseed.init(42, mesh=where, distinct_over=fastseed.distributed.tensor_parallel())
 
     def seen(model):
         fastseed.reseed(0)
@@ -140,7 +139,7 @@ def tracker():
         seeded = state() == begin
     except Exception as error:  # as DTensor's tracker refuses CPUs where it is made
         seeded = type(error).__name__
-    found = {"manual_seed leaves ours": seeded, "tracker": [_random._rng_tracker is None]}
+    found = {"manual_seed changes nothing": seeded, "tracker": [_random._rng_tracker is None]}
     for placements in ([Replicate(), Replicate()], [Shard(0), Replicate()]):
         fastseed.derivation.context.seeder.restore(1, 7, 0)
         tensor = distribute_tensor(torch.zeros(8, 2), where, placements, src_data_rank=None)
@@ -153,7 +152,7 @@ def tracker():
     fastseed.derivation.context.seeder.restore(1, 7, 0)
     with fastseed.fork_rng("parameters", distinct_over=()):
         common = nn.init.uniform_(distribute_tensor(torch.zeros(4), where, [Replicate()] * 2))
-    found["drawn in common"] = common.to_local().tolist()
+    found["shared"] = common.to_local().tolist()
     found["state"] = state() == begin
     return found
 
@@ -161,7 +160,7 @@ def tracker():
 def checkpointed():
     """Dropout in a parallel region under activation checkpointing; the two masks of each rank."""
     where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
-    fastseed.init(42, mesh=where, distinct_over=mesh.tensor_parallel())
+    fastseed.init(42, mesh=where, distinct_over=fastseed.distributed.tensor_parallel())
     fastseed.reseed(1, 7)
     masks = []
 
@@ -175,7 +174,7 @@ def checkpointed():
         region,
         torch.ones(1, requires_grad=True),
         use_reentrant=False,
-        context_fn=named_streams.fork_rng_contexts,
+        context_fn=fastseed.fork_rng_contexts,
     )
     (y * y).sum().backward()
     return masks
@@ -191,7 +190,7 @@ def main():
         "tracker": tracker(),
         "checkpointed": checkpointed(),
     }
-    Path(sys.argv[1], f"{RANK}.json").write_text(json.dumps(found))
+    print(json.dumps(found), flush=True)
     dist.barrier()
     dist.destroy_process_group()
     os._exit(0)  # threads of gloo may abort an interpreter that ends in good order

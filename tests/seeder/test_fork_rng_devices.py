@@ -1,4 +1,4 @@
-"""``fork(name)`` and accelerators: their default generators go along; nothing initialises them."""
+"""``fork_rng(name)`` and accelerators: their generators switch too; nothing initialises them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,9 @@ from helpers.support import snapshot
 
 import fastseed
 from fastseed.generators.accelerator import AcceleratorGenerators
-from fastseed.seeder import stream_stack
+from fastseed.seeder.fork_rng_stack import stack
 
 AT = {"task": 1, "epoch": 7, "step": 3}
-
-
-@pytest.fixture
-def job():
-    fastseed.init(42, rank=0, world_size=1)
-    fastseed.reseed(*AT.values())
-    yield fastseed.derivation.context.seeder
-    assert stream_stack._frames == [] and stream_stack._layers == []
-
-
-def enter(s, *arguments, **more):
-    with s.fork(*arguments, **more):
-        pass
 
 
 class Device:
@@ -31,6 +18,7 @@ class Device:
 
     def __init__(self):
         self.seed, self.offset = 1, 0
+        self.device = torch.device("meta")
 
     def manual_seed(self, seed):
         self.seed, self.offset = seed, 0
@@ -72,20 +60,28 @@ class Accelerator(AcceleratorGenerators):
 
 
 @pytest.fixture
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(*AT.values())
+    yield fastseed.derivation.context.seeder
+    assert stack._blocks == []
+
+
+@pytest.fixture
 def accelerator(job):
     found = Accelerator()
-    job._accelerators.append(found)
+    job.accelerators.append(found)
     job.restore(*AT.values())
     return found
 
 
-def seeds(job, name, index=None, **more):
+def seeds(job, name, index=None):
     number = 0 if index is None else index + 1 << 8
-    return [(job.seed(name, **AT, index=number + i, **more), 0) for i in range(2)]
+    return [(job.derive_seed(name, **AT, index=number + i), 0) for i in range(2)]
 
 
 @pytest.mark.parametrize("index", [None, 4])
-def test_devices_go_along(job, accelerator, index):
+def test_devices_switch_to_the_stream(job, accelerator, index):
     accelerator.initialise()
     accelerator.devices[1].offset = 8
     before = accelerator.state()
@@ -99,16 +95,14 @@ def test_devices_go_along(job, accelerator, index):
 
 
 @pytest.mark.parametrize("index", [None, 4])
-def test_devices_are_not_initialised(job, accelerator, index):
-    """But one that is initialised inside is on the stream, and comes back."""
+def test_a_block_does_not_initialise_devices(job, accelerator, index):
     with fastseed.fork_rng("a", index=index):
         assert not accelerator.on
-    accelerator.on = True
-    accelerator.queued()
+    accelerator.initialise()
     assert accelerator.state() == seeds(job, "torch.xpu")
 
 
-def test_devices_that_are_initialised_inside(job, accelerator):
+def test_devices_initialised_inside_are_on_the_stream_and_are_restored(job, accelerator):
     with fastseed.fork_rng("a"):
         accelerator.initialise()
         assert accelerator.state() == seeds(job, "a/torch.xpu")
@@ -118,18 +112,28 @@ def test_devices_that_are_initialised_inside(job, accelerator):
         assert accelerator.devices[0].offset == 12
 
 
+def test_devices_missing_from_a_state_start_at_the_beginning(job, accelerator):
+    with fastseed.fork_rng("a"):
+        torch.rand(3)
+    held = fastseed.state_dict(rng=True)
+    fastseed.load_state_dict(held)
+    with fastseed.fork_rng("a"):
+        accelerator.initialise()
+        assert accelerator.state() == seeds(job, "a/torch.xpu")
+
+
 def test_a_capture_is_refused(job, accelerator, monkeypatch):
     def refuse(function):
         raise RuntimeError(f"fastseed.{function}: a graph is being captured")
 
     before = snapshot()
     monkeypatch.setattr(accelerator, "refuse_capture", refuse)
-    with pytest.raises(RuntimeError, match=r"fastseed\.fork: a graph is being captured"):
-        enter(job, "a")
+    with pytest.raises(RuntimeError, match=r"fastseed\.fork_rng: a graph is being captured"):
+        fastseed.fork_rng("a").__enter__()
     assert snapshot() == before
 
 
-def test_devices_that_fail_leave_the_cpu_as_it_was(job, accelerator, monkeypatch):
+def test_devices_that_fail_leave_every_generator_as_it_was(job, accelerator, monkeypatch):
     accelerator.initialise()
     before, states = snapshot(), accelerator.state()
 
@@ -137,7 +141,7 @@ def test_devices_that_fail_leave_the_cpu_as_it_was(job, accelerator, monkeypatch
         accelerator.devices[0].manual_seed(3)
         raise OSError("lost")
 
-    monkeypatch.setattr(accelerator, "reseed_members", fail)
+    monkeypatch.setattr(accelerator, "reseed", fail)
     with pytest.raises(OSError, match="lost"):
-        enter(job, "a")
+        fastseed.fork_rng("a").__enter__()
     assert snapshot() == before and accelerator.state() == states

@@ -1,0 +1,156 @@
+"""Exchange one record per rank through the store of torch.distributed, within a time limit.
+
+A collective does not serve here: it hangs on a rank that never comes, and after a time-out its
+process group cannot be used (measured with gloo: ``monitored_barrier`` closes the connections, and
+names the missing rank on rank 0 only). The store works with every backend and needs no device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import torch.distributed as dist
+
+Judge: TypeAlias = Callable[[list[int], list[dict[str, Any]]], dict[str, Any]]
+
+GRACE = 5.0
+"""Seconds beyond the time limit in which the store has to answer."""
+
+_NAMED = 16  # ranks, at most, in one part of a message
+
+
+def meet(
+    function: str,
+    record: dict[str, Any],
+    judge: Judge,
+    *,
+    group: dist.ProcessGroup | None = None,
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    """Return the verdict of ``judge`` on the records of all ranks of ``group``, the same on each.
+
+    Args:
+        function: the caller's name: each name counts its meetings by itself.
+        record: what this rank contributes, in JSON's types. With a text under ``"problem"`` the
+            other ranks do not wait for it: the verdict is that on this record alone.
+        judge: called with the ranks and their records on the first rank of the group.
+        group: every rank of it has to make the call; the default group if None.
+        seconds: the time limit; the time-out of the process group if None.
+
+    Raises:
+        TimeoutError: ranks did not come in time (the message names them), or the process that keeps
+            the store did not answer.
+        RuntimeError: the process that keeps the store has ended.
+    """
+    c10d: Any = dist.distributed_c10d
+    store = c10d._get_default_store()
+    limit = store.timeout.total_seconds() if seconds is None else seconds
+    meeting = _Meeting(function, dist.get_process_group_ranks(group), store, limit)
+    results: list[Any] = []
+    # A client waits for ever for a store whose process is stopped, so another thread waits there.
+    thread = threading.Thread(
+        target=lambda: results.append(meeting.run(record, judge)), daemon=True
+    )
+    thread.start()
+    thread.join(limit + 2 * GRACE)
+    if not results:
+        raise TimeoutError(
+            f"fastseed.{function}: the store of torch.distributed did not answer within {limit:g} "
+            "seconds; the process that keeps it (rank 0, unless a launcher does) is stopped or "
+            "cannot be reached; look there for the cause"
+        )
+    (verdict,) = results
+    if isinstance(verdict, dist.DistError):
+        raise RuntimeError(
+            f"fastseed.{function}: the store of torch.distributed does not answer; the process "
+            f"that keeps it (rank 0, unless a launcher does) has ended: {verdict}"
+        ) from verdict
+    if isinstance(verdict, Exception):
+        raise verdict
+    if verdict.get("missing"):
+        raise TimeoutError(
+            f"fastseed.{function}: {name_ranks(verdict['missing'])} did not call it within "
+            f"{verdict['seconds']:g} seconds of the others; look there for the cause"
+        )
+    return dict(verdict)
+
+
+class _Meeting:
+    """One call of :func:`meet` on one rank."""
+
+    def __init__(self, function: str, ranks: list[int], store: Any, seconds: float) -> None:
+        self.ranks, self.seconds = ranks, seconds
+        self.me = ranks.index(dist.get_rank())
+        group = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
+        c10d: Any = dist.distributed_c10d
+        self.store = c10d.PrefixStore(f"fastseed.{function}/{group}", store)
+
+    def run(self, record: dict[str, Any], judge: Judge) -> dict[str, Any] | Exception:
+        """Return the verdict, or the error of the store."""
+        try:
+            return self._run(record, judge)
+        except Exception as error:
+            return error
+
+    def _run(self, record: dict[str, Any], judge: Judge) -> dict[str, Any]:
+        until = time.monotonic() + self.seconds
+        # Counted in the store: a rank that missed a call finds the verdict of that one first.
+        call = self.store.add(f"calls/{self.me}", 1)
+        keys = [f"{call}/{i}" for i in range(len(self.ranks))]
+        verdict_key = f"{call}/verdict"
+        self.store.set(keys[self.me], json.dumps(record))
+        if record.get("problem"):  # nothing to wait for: the other ranks hear of it at once
+            failed = judge([self.ranks[self.me]], [record])
+            self.store.compare_set(verdict_key, "", json.dumps(failed))
+        # The first rank judges, so that the work of the others does not grow with their number. If
+        # there is no verdict in time, each rank judges; compare_set keeps the first verdict.
+        if not self.store.check([verdict_key]):
+            self._wait(keys if self.me == 0 else [verdict_key], until)
+        if not self.store.check([verdict_key]):
+            absent = [] if self.store.check(keys) else self._absent(keys)
+            if absent:
+                verdict: dict[str, Any] = {"missing": absent, "seconds": self.seconds}
+            else:
+                records = [json.loads(text) for text in self.store.multi_get(keys)]
+                verdict = judge(self.ranks, records)
+                self._delete(call - 1)
+            self.store.compare_set(verdict_key, "", json.dumps(verdict))
+        verdict = json.loads(self.store.get(verdict_key))
+        readers = self.store.add(f"{call}/read", 1)
+        until = time.monotonic() + GRACE
+        # An error may end the first process, and with it the store, before the others have read it.
+        while self.me == 0 and verdict.keys() & {"missing", "error"} and time.monotonic() < until:
+            if readers >= len(self.ranks) - len(verdict.get("missing", ())):
+                break
+            time.sleep(0.01)
+            readers = self.store.add(f"{call}/read", 0)
+        return verdict
+
+    def _wait(self, keys: list[str], until: float) -> None:
+        """Return when all ``keys`` exist or the time is over."""
+        left = max(0.001, until - time.monotonic())
+        with contextlib.suppress(dist.DistStoreError):
+            self.store.wait(keys, timedelta(seconds=left))
+
+    def _absent(self, keys: list[str]) -> list[int]:
+        return [r for r, key in zip(self.ranks, keys, strict=True) if not self.store.check([key])]
+
+    def _delete(self, call: int) -> None:
+        """Delete the keys of the previous call: every rank has come to this one."""
+        if call > 0:
+            for key in (*range(len(self.ranks)), "verdict", "read"):
+                self.store.delete_key(f"{call}/{key}")
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """Return "rank 3" or "ranks 0, 1, 3", at most 16 of them by number."""
+    shown = ", ".join(map(str, ranks[:_NAMED]))
+    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"

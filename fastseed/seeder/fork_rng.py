@@ -1,0 +1,275 @@
+"""``fork_rng(name)``: torch's default generators on a named stream inside a ``with`` block.
+
+A named stream has one generator on the CPU and one on each device: the streams
+``<name>/torch.cpu``, ``<name>/torch.cuda`` and so on, at the rank field that the name has under
+``distinct_over``. Their indices are ``device`` for the continuing form and
+``index + 1 << 8 | device`` for the numbered one, with the device's ordinal relative to the current
+one (0 on the CPU).
+
+The blocks of a process form a stack, because torch's default generators belong to the process. The
+innermost block runs; every stream below it on the stack holds its own snapshot of the generators.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from .._backend import derive_ops
+from .._backend.compile import eager
+from .._utils import validation
+from ..derivation import streams
+from ..distributed.mesh import RankFields
+from ..generators.accelerator import AcceleratorGenerators
+from ..generators.torch_rng import TorchGenerator
+from .fork_rng_stack import (
+    Block,
+    GeneratorState,
+    NamedStream,
+    RecomputeContext,
+    Recording,
+    stack,
+)
+from .registry import Registry
+
+CPU = "torch.cpu"
+
+MAX_INDEX = 2**32 - 2
+"""The largest ``index`` of a numbered block."""
+
+
+def fork_rng_contexts() -> tuple[contextlib.AbstractContextManager[None], ...]:
+    """Return the contexts that make recomputed ``fork_rng`` blocks repeat their random numbers.
+
+    Pass it as ``context_fn`` of ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)`` for
+    functions with ``fork_rng`` blocks without ``index``. Blocks with ``index`` do not need it.
+
+    Returns:
+        Two context managers: for the forward pass, and for each recomputation.
+
+    Example:
+        >>> import fastseed, torch
+        >>> from torch.utils.checkpoint import checkpoint
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(1)
+        >>> masks = []
+        >>> def layer(x):
+        ...     with fastseed.fork_rng("layer"):
+        ...         masks.append(torch.rand(2))
+        ...     return (x * masks[-1]).sin()
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> context = fastseed.fork_rng_contexts
+        >>> checkpoint(layer, x, use_reentrant=False, context_fn=context).sum().backward()
+        >>> masks[0].equal(masks[1])
+        True
+    """
+    recording = Recording()
+    return stack.record(recording), RecomputeContext(recording)
+
+
+class ForkRng:
+    """The named streams of a seeder.
+
+    Args:
+        registry: reserves the names of the streams.
+        rank_fields: gives the rank field of each name.
+        accelerators: the default generators of the accelerators.
+        scope_of: returns the scope for a rank field; raises before the first ``reseed``.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        rank_fields: RankFields,
+        accelerators: Sequence[AcceleratorGenerators],
+        scope_of: Callable[[int], derive_ops.Scope],
+    ) -> None:
+        self._registry, self._rank_fields = registry, rank_fields
+        self._accelerators, self._scope_of = accelerators, scope_of
+        self._streams: dict[str, NamedStream] = {}
+        self._loaded: dict[str, LoadedState] = {}  # of names that were not used since
+
+    def enter(self, name: str, number: int, distinct_over: Any) -> Block:
+        """Switch to the stream; ``number`` is 0 for the continuing form, else index + 1."""
+        self._scope_of(self._rank_fields.default)  # raises before the first reseed
+        workers = sys.modules.get("torch.utils.data._utils.worker")
+        if workers is not None and workers._worker_info is not None:
+            raise RuntimeError(
+                "fastseed.fork_rng: must not be entered in a DataLoader worker, where all workers "
+                "would draw the same; workers have streams of their own already"
+            )
+        for accelerator in self._accelerators:
+            accelerator.refuse_capture("fork_rng")
+        stream = self._stream(name, distinct_over)
+        if number:
+            stream = NamedStream(name, stream.rank_field, continues=False)
+        elif stream.state is not None:  # devices that were not there when it was saved
+            devices = zip(self._accelerators, stream.state.devices, strict=True)
+            held = [self._on(stream, a.name, 0) if d is None else d for a, d in devices]
+            stream.state = stream.state._replace(devices=held)
+        return stack.enter(stream, self._accelerators, lambda: self._begin(stream, number))
+
+    def _stream(self, name: str, distinct_over: Any) -> NamedStream:
+        """Return the stream of this name; declare it if this is its first use."""
+        stream = self._streams.get(name)
+        if stream is None:
+            rank_field = self._rank_fields.of_fork(name, distinct_over)
+            kinds = (CPU, *(a.name for a in self._accelerators))
+            names = tuple(f"{name}/{kind}" for kind in kinds)
+            self._registry.reserve("fork_rng", names, rank_field)
+            stream = self._streams[name] = NamedStream(name, rank_field)
+        elif (
+            distinct_over is not None
+            and self._rank_fields.of_fork(name, distinct_over) != stream.rank_field
+        ):
+            rule = f"what it was when {name!r} was first used"
+            raise validation.value_error("fork_rng", "distinct_over", rule, distinct_over)
+        self._take_loaded(stream)
+        return stream
+
+    def _take_loaded(self, stream: NamedStream) -> None:
+        loaded = self._loaded.pop(stream.name, None)
+        if loaded is not None and (loaded.own or stream.rank_field == streams.SHARED):
+            stream.state = loaded.state
+
+    def _begin(self, stream: NamedStream, number: int) -> None:
+        """Set torch's default generators to the beginning of the stream, or of a numbered one."""
+        TorchGenerator().reseed(self._on(stream, CPU, number))
+        for accelerator in self._accelerators:
+            accelerator.reseed(self._on(stream, accelerator.name, number))
+
+    def _on(self, stream: NamedStream, kind: str, number: int) -> streams.Stream:
+        """Return the stream on one kind of device; the number is above the device in each index."""
+        scope = self._scope_of(stream.rank_field)
+        found = streams.stream_in(scope, f"{stream.name}/{kind}", stream.rank_field)
+        return found.numbered(number << 8)
+
+    def restart(self) -> None:
+        """Begin every stream again, after a reseed."""
+        for stream in self._streams.values():
+            stream.state = None
+        self._loaded.clear()
+
+    # ------------------------------------------------------------------ exact states
+
+    def states(self) -> dict[str, torch.Tensor]:
+        """Return where each continuing stream is, as uint8 tensors by ``<name>/torch.<kind>``."""
+        found = {name: loaded.state for name, loaded in self._loaded.items() if loaded.own}
+        found.update((s.name, s.state) for s in self._streams.values() if s.state is not None)
+        entries = {}
+        for name, state in sorted(found.items()):
+            entries[f"{name}/{CPU}"] = state.cpu
+            for accelerator, devices in zip(self._accelerators, state.devices, strict=True):
+                if isinstance(devices, list) and devices:
+                    entries[f"{name}/{accelerator.name}"] = torch.cat(devices)
+        return entries
+
+    def check_states(
+        self, entries: dict[str, tuple[str, Any]], own: bool
+    ) -> tuple[dict[str, LoadedState], set[str]]:
+        """Read saved states and change nothing.
+
+        Args:
+            entries: (key in the saved state, tensor) by ``<name>/torch.<kind>``; other names may be
+                among them.
+            own: whether this rank saved them; if not, only streams shared by all ranks take them.
+
+        Returns:
+            What :meth:`load_states` takes, and the names of ``entries`` that were read.
+
+        Raises:
+            ValueError: a state is damaged, or is that of devices this process does not have.
+        """
+        found, used = {}, set()
+        for full_name, (key, held) in entries.items():
+            name, _, kind = full_name.rpartition("/")
+            if kind != CPU or not name:
+                continue
+            _check_state(key, torch.Generator(), held)
+            devices = []
+            for accelerator in self._accelerators:
+                where = f"{name}/{accelerator.name}"
+                devices.append(_device_states(accelerator, *entries.get(where, (where, None))))
+                used |= {where} & entries.keys()
+            used.add(full_name)
+            found[name] = LoadedState(GeneratorState(held.cpu().clone(), devices), own)
+        return found, used
+
+    def load_states(self, loaded: dict[str, LoadedState]) -> None:
+        """Let each stream continue where it was when its state was saved."""
+        self._loaded = dict(loaded)
+        for stream in self._streams.values():
+            self._take_loaded(stream)
+
+
+class LoadedState(NamedTuple):
+    """A saved state that its stream takes when it is next entered."""
+
+    state: GeneratorState
+    own: bool
+
+
+def _check_state(key: str, generator: torch.Generator, held: Any) -> None:
+    if not (isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1):
+        rule = "a 1-D uint8 tensor"
+        raise validation.value_error("load_state_dict", f"state[{key!r}]", rule, held)
+    try:
+        TorchGenerator(generator).check_state(held)
+    except ValueError as error:
+        message = f"fastseed.load_state_dict: state[{key!r}] is damaged: {error}"
+        raise ValueError(message) from error
+
+
+def _device_states(accelerator: AcceleratorGenerators, key: str, held: Any) -> Any:
+    """Return the states of one kind of device; None where none were saved."""
+    if held is None:
+        return None
+    generators = accelerator.generators()
+    count = held.numel() if isinstance(held, torch.Tensor) else -1
+    if not generators or count % len(generators):
+        rule = f"the states of the {len(generators)} initialised devices"
+        raise validation.value_error("load_state_dict", f"state[{key!r}]", rule, held)
+    parts = list(held.cpu().chunk(len(generators)))
+    for generator, part in zip(generators, parts, strict=True):
+        _check_state(key, generator, part)
+    return [part.clone() for part in parts]
+
+
+class ForkBlock(contextlib.ContextDecorator):
+    """A switch to a named stream: a context manager that can be entered again, and a decorator."""
+
+    def __init__(
+        self, owner: Callable[[], ForkRng], name: str, index: Any, distinct_over: Any
+    ) -> None:
+        self._owner, self._distinct_over = owner, distinct_over
+        self._name = streams.check_name("fork_rng", name)
+        self._number = 0
+        if index is not None:
+            self._number = validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1
+        self._blocks: list[Block] = []
+
+    def _recreate_cm(self) -> ForkBlock:
+        index = self._number - 1 if self._number else None
+        return ForkBlock(self._owner, self._name, index, self._distinct_over)
+
+    def __enter__(self) -> None:
+        fork_rng(self)
+
+    def __exit__(self, *_: object) -> None:
+        _leave(self)
+
+
+@eager
+def fork_rng(block: ForkBlock) -> None:
+    """Enter a block."""
+    found = block._owner().enter(block._name, block._number, block._distinct_over)
+    block._blocks.append(found)
+
+
+@eager
+def _leave(block: ForkBlock) -> None:
+    stack.leave(block._blocks.pop())

@@ -1,0 +1,428 @@
+"""``fork_rng(name)``: torch's default generators on another stream, and back exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import holds_key, run_python, scramble, seeder, snapshot
+
+import fastseed
+from fastseed.seeder import fork_rng
+from fastseed.seeder.fork_rng_stack import stack
+
+AT = {"task": 1, "epoch": 7, "step": 3}
+
+
+@pytest.fixture
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(*AT.values())
+    yield fastseed.derivation.context.seeder
+    assert stack._blocks == [] and stack._recordings == []
+
+
+def draw(n=2):
+    return torch.rand(n).tolist()
+
+
+def forked(name="a", n=2, **more):
+    with fastseed.fork_rng(name, **more):
+        return draw(n)
+
+
+def enter(s, *arguments, **more):
+    with s.fork_rng(*arguments, **more):
+        pass
+
+
+# ---------------------------------------------------------------- there and back
+
+
+@pytest.mark.parametrize("index", [None, 5])
+def test_generators_are_restored_exactly(job, index):
+    scramble()  # in the middle of a state, with Gaussians cached
+    before = snapshot()
+    with fastseed.fork_rng("a", index=index):
+        torch.randn(7), torch.randn((), dtype=torch.float64)
+        assert snapshot()[2] != before[2]
+        assert snapshot()[:2] == before[:2]  # Python's and NumPy's do not change
+    assert snapshot() == before
+
+
+def test_generators_are_restored_after_an_error(job):
+    before = snapshot()
+    with pytest.raises(KeyError), fastseed.fork_rng("a"), fastseed.fork_rng("b", index=1):
+        draw()
+        raise KeyError
+    assert snapshot() == before
+
+
+@pytest.mark.parametrize("index", [None, 0, 5, fork_rng.MAX_INDEX])
+def test_a_block_starts_with_the_key_of_its_stream(job, index):
+    member = 0 if index is None else index + 1 << 8
+    with fastseed.fork_rng("a", index=index):
+        assert holds_key(torch.default_generator, job.derive_key("a/torch.cpu", **AT, index=member))
+
+
+def test_continuing_blocks_continue_and_restart_at_each_reseed(job):
+    whole = forked(n=6)
+    job.restore(*AT.values())
+    assert forked() + forked() + forked() == whole
+    job.restore(*AT.values())
+    assert forked() == whole[:2]
+    job.restore(1, 8, 0)
+    assert forked() != whole[:2]
+
+
+def test_cached_gaussians_are_part_of_the_state(job):
+    """Fewer than 16 normals are made in pairs."""
+    with fastseed.fork_rng("a"):
+        whole = torch.randn(6)
+    job.restore(*AT.values())
+    parts = []
+    for _ in range(2):
+        torch.randn(5)
+        with fastseed.fork_rng("a"):
+            parts.append(torch.randn(3))
+    assert torch.cat(parts).equal(whole)
+
+
+def test_numbered_blocks_repeat_whenever_they_are_entered(job):
+    layers = [forked(index=i) for i in range(4)]
+    assert len({tuple(values) for values in layers}) == 4
+    forked(), draw()
+    assert [forked(index=i) for i in reversed(range(4))] == layers[::-1]
+    assert forked() not in layers and forked("b", index=0) not in layers
+    assert [forked(index=np.int64(i)) for i in range(4)] == layers
+
+
+# ---------------------------------------------------------------- nesting
+
+
+def test_blocks_nest(job):
+    a, b, base = forked("a", 8), forked("b", 4), draw(4)
+    job.restore(*AT.values())
+    found = {"base": draw(), "a": [], "b": []}
+    with fastseed.fork_rng("a"):
+        found["a"] += draw()
+        with fastseed.fork_rng("b"):
+            found["b"] += draw()
+            with fastseed.fork_rng("a"), fastseed.fork_rng("a"):  # inside itself, twice
+                found["a"] += draw()
+                with fastseed.fork_rng("a", index=3):
+                    inner = draw()
+            found["b"] += draw()
+        found["a"] += draw()
+    found["a"] += forked("a")
+    found["base"] += draw()
+    assert found == {"base": base, "a": a, "b": b} and inner == forked(index=3)
+
+
+def test_one_object_can_be_entered_many_times(job):
+    whole = forked(n=6)
+    job.restore(*AT.values())
+    block, found = fastseed.fork_rng("a"), []
+    with block:
+        found += draw()
+        with block:
+            found += draw()
+    with block:
+        assert found + draw() == whole
+
+
+def test_a_decorator_can_be_made_before_init():
+    @fastseed.fork_rng("a")
+    def continues():
+        return draw()
+
+    @fastseed.fork_rng("a", index=2)
+    def repeats(depth=0):
+        return repeats(depth - 1) if depth else draw()
+
+    with pytest.raises(RuntimeError, match=r"fastseed\.fork_rng: call fastseed.init"):
+        continues()
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1)
+    assert continues() + continues() == (fastseed.reseed(1), forked(n=4))[1]
+    assert repeats() == repeats(3) == forked(index=2)
+
+
+@pytest.mark.parametrize("names", ["abc", "aab", "aba"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1), (1, 2, 0)])
+def test_blocks_left_out_of_order_are_an_error_and_restore_the_generators(job, names, order):
+    base = snapshot()
+    blocks = [fastseed.fork_rng(name) for name in names]
+    for block in blocks:
+        block.__enter__()
+        draw()
+    errors = []
+    for i in order:
+        try:
+            blocks[i].__exit__()
+        except RuntimeError as error:
+            errors.append(str(error))
+    assert snapshot() == base and stack._blocks == []
+    assert len(errors) == 1 and "left in the reverse order of entering" in errors[0]
+    fastseed.reseed(1, 9)  # no block is left behind
+
+
+def test_a_suspended_generator_is_named(job):
+    before = snapshot()
+
+    def suspended():
+        with fastseed.fork_rng("inner"):
+            yield
+
+    generator = suspended()
+    with pytest.raises(RuntimeError, match=r"'outer' was left before \['inner'\]"):  # noqa: SIM117
+        with fastseed.fork_rng("outer"):
+            next(generator)
+    generator.close()
+    assert snapshot() == before
+
+
+def test_blocks_of_two_threads_that_overlap_are_an_error(job):
+    before, refused = snapshot(), []
+
+    def other():
+        try:
+            forked("b")
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    with fastseed.fork_rng("a"):
+        inside = snapshot()
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(30)
+        assert snapshot() == inside
+    assert snapshot() == before
+    (message,) = refused
+    assert (
+        "while another thread is inside fork_rng('a')" in message and "torch.Generator" in message
+    )
+    assert forked("b") == (job.restore(*AT.values()), forked("b"))[1]
+
+
+def test_threads_that_try_again_leave_the_generators_as_they_were(job):
+    before, stop = snapshot(), threading.Event()
+
+    def work(name):
+        while not stop.is_set():
+            with contextlib.suppress(RuntimeError):
+                forked(name), forked(name, index=1)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "aba"]
+    for thread in threads:
+        thread.start()
+    for _ in range(100):
+        with contextlib.suppress(RuntimeError):
+            forked("c")
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    assert snapshot() == before and stack._blocks == []
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"name": 3}, TypeError, "name must be a string"),
+        ({"name": ""}, ValueError, "name must "),
+        ({"name": "a", "index": -1}, ValueError, r"index must be in \[0, 4294967294\], got -1"),
+        ({"name": "a", "index": 2**32 - 1}, ValueError, "index must be in"),
+        ({"name": "a", "index": True}, TypeError, "index must be an integer"),
+    ],
+)
+def test_arguments_are_checked(arguments, error, message):
+    with pytest.raises(error, match=rf"fastseed\.fork_rng: {message}"):
+        fastseed.fork_rng(**arguments)
+
+
+def test_invalid_states_are_refused(job):
+    before = snapshot()
+    with pytest.raises(RuntimeError, match=r"fastseed\.fork_rng: call fastseed.reseed"):
+        enter(seeder(), "a")
+    legacy = seeder(scheme="fwr13y")
+    legacy.restore(1, 0, 0)
+    with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
+        enter(legacy, "a")
+    job.restore(*AT.values())
+    assert snapshot() == before
+    held = fastseed.state_dict()
+    refused = {
+        "reseed": lambda: fastseed.reseed(1, 9),
+        "state_dict": lambda: fastseed.state_dict(rng=True),
+        "load_state_dict": lambda: fastseed.load_state_dict(held),
+    }
+    with fastseed.fork_rng("a"):
+        inside = snapshot()
+        for function, call in refused.items():
+            with pytest.raises(
+                RuntimeError, match=rf"{function}: must not be called inside a fork"
+            ):
+                call()
+        assert snapshot() == inside and fastseed.state_dict() == held
+    assert snapshot() == before
+
+
+class Forking(torch.utils.data.Dataset):
+    """A dataset that enters a block for each sample."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return forked("a")
+
+
+def test_blocks_are_refused_in_dataloader_workers(job):
+    loader = torch.utils.data.DataLoader(
+        Forking(), num_workers=1, multiprocessing_context="fork", timeout=60
+    )
+    with pytest.raises(RuntimeError, match=r"fork_rng: must not be entered in a DataLoader worker"):
+        list(loader)
+    assert len(list(torch.utils.data.DataLoader(Forking()))) == 2
+
+
+def test_names_are_unique(job):
+    job.register_generator(print, name="a/torch.cpu")
+    with pytest.raises(ValueError, match=r"a/torch\.cpu"):
+        enter(job, "a")
+    enter(job, "b")
+    with pytest.raises(ValueError, match=r"b/torch\.cpu"):
+        job.register_generator(print, name="b/torch.cpu")
+
+
+def test_a_compiled_region_breaks_at_a_block():
+    printed = run_python(
+        "-c",
+        """
+import torch, fastseed
+fastseed.init(42, rank=0, world_size=1)
+
+def region(x):
+    x = x * 2
+    with fastseed.fork_rng("a"):
+        x = x + torch.rand(3)
+    with fastseed.fork_rng("a", index=2):
+        x = x + torch.rand(3)
+    return x + torch.rand(3)
+
+found = []
+for call in (region, torch.compile(region, backend="eager")):
+    for _ in range(2):
+        fastseed.derivation.context.seeder.restore(1, 2, 0)
+        found.append((call(torch.ones(3)), torch.rand(2)))
+assert all(a.equal(b) for values in found for a, b in zip(values, found[0]))
+
+def whole(x):
+    with fastseed.fork_rng("a"):
+        return x + torch.rand(3)
+
+try:
+    torch.compile(whole, backend="eager", fullgraph=True)(torch.ones(3))
+except Exception as error:
+    print(type(error).__name__)
+""",
+    )
+    assert printed.split() == ["Unsupported"]
+
+
+def test_blocks_log_nothing(job, caplog):
+    with caplog.at_level(logging.DEBUG):
+        forked(), forked(index=1)
+    assert caplog.records == []
+
+
+# ---------------------------------------------------------------- meshes
+
+HERE = {"dp": (1, 2), "tp": (1, 2)}
+
+
+def test_a_named_stream_is_distinct_over_the_given_dimensions():
+    rules = {"known": ("tp",), "numpy": ("dp",)}
+    s = seeder(rank=3, world_size=4, mesh=HERE, distinct_over=rules)
+    s.reseed(1)
+    for name, more, rank_field in (
+        ("own", {}, 3),
+        ("known", {}, 1),
+        ("given", {"distinct_over": ("dp",)}, 1),
+    ):
+        with s.fork_rng(name, **more):
+            key = s.derive_key(f"{name}/torch.cpu", task=1, rank=rank_field)
+            assert holds_key(torch.default_generator, key)
+            assert key == s.derive_key(f"{name}/torch.cpu", task=1)
+    enter(s, "given", distinct_over=("dp",))
+    for name, given, message in (
+        ("given", ("tp", "dp"), "distinct_over must be what it was when 'given' was first used"),
+        ("known", ("dp",), "distinct_over must be consistent with"),
+        ("new", ("pp",), "distinct_over must be a tuple of dimensions of the mesh"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            enter(s, name, distinct_over=given)
+    assert torch.initial_seed() == s.derive_seed("torch.cpu", task=1)
+
+
+# ---------------------------------------------------------------- exact states and processes
+
+
+def test_exact_states_hold_named_streams(job):
+    forked(n=5), torch.randn(3)
+    held, after = fastseed.state_dict(rng=True), forked(n=5)
+    assert held["rng.0.a/torch.cpu"].dtype == torch.uint8
+    forked(n=3), forked("b")
+    fastseed.load_state_dict(held)
+    assert fastseed.state_dict(rng=True).keys() == held.keys()
+    assert forked(n=5) == after
+    fastseed.init(1, rank=0, world_size=1)  # another process, which has not used the name yet
+    fastseed.load_state_dict(held)
+    assert fastseed.state_dict(rng=True).keys() == held.keys()
+    assert forked(n=5) == after
+    fastseed.load_state_dict(fastseed.state_dict())
+    assert forked(n=5) != after  # coordinates alone: the beginning of the scope
+
+
+@pytest.mark.parametrize("damage", [torch.zeros(3, dtype=torch.uint8), torch.zeros(2520), 3])
+def test_damaged_states_of_named_streams_are_refused(job, damage):
+    forked()
+    held = fastseed.state_dict(rng=True)
+    held["rng.0.a/torch.cpu"] = damage
+    before = snapshot()
+    with pytest.raises(ValueError, match=r"state\['rng\.0\.a/torch\.cpu'\] (is damaged|must be)"):
+        fastseed.load_state_dict(held)
+    assert snapshot() == before
+
+
+def test_a_refused_state_does_not_move_named_streams(job):
+    forked()
+    held, after = fastseed.state_dict(rng=True), forked()
+    held["rng.0.python"] = torch.zeros(3, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=r"rng\.0\.python"):
+        fastseed.load_state_dict(held)
+    assert forked() != after
+
+
+def test_a_callable_that_fails_does_not_keep_named_streams_from_loading(job):
+    forked()
+    held, after = fastseed.state_dict(rng=True), forked()
+    fastseed.register_generator(lambda seed: 1 / 0, name="fails")
+    with pytest.raises(fastseed.ReseedError, match="fails: ZeroDivisionError"):
+        fastseed.load_state_dict(held)
+    assert forked() == after
+
+
+def test_a_spawned_process_restarts_named_streams(job):
+    first = forked()
+    twin = pickle.loads(pickle.dumps(job))
+    with twin.fork_rng("a"):
+        assert draw() == first

@@ -1,0 +1,177 @@
+"""Activation checkpointing recomputes a function in the backward pass: its blocks repeat."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import pytest
+import torch
+from helpers.support import snapshot
+from torch.nn.functional import dropout
+from torch.utils.checkpoint import checkpoint
+
+import fastseed
+from fastseed.seeder.fork_rng_stack import stack
+
+LAYERS = 3
+
+
+@pytest.fixture
+def weights():
+    fastseed.init(42, rank=0, world_size=1)
+    generator = torch.Generator().manual_seed(1)
+    yield [torch.randn(8, 8, generator=generator, requires_grad=True) for _ in range(LAYERS)]
+    assert stack._blocks == [] and stack._recordings == [] and stack._recomputing == 0
+
+
+class Model:
+    """Layers with dropout inside a block, twice, and outside of it; records every mask."""
+
+    def __init__(self, weights, numbered):
+        self.weights, self.numbered = weights, numbered
+        self.masks = {layer: [] for layer in range(LAYERS)}
+
+    def layer(self, x, i):
+        masks = []
+        for part in range(2):
+            with fastseed.fork_rng("inside", index=2 * i + part if self.numbered else None):
+                masks.append(dropout(torch.ones_like(x)))
+        masks.append(dropout(torch.ones_like(x)))
+        self.masks[i].append(torch.stack(masks).detach())
+        for mask in masks:
+            x = x * (1 + mask)
+        return (x @ self.weights[i]).sin()
+
+    def run(self, call):
+        """Return all gradients, and random numbers after the forward and the backward pass."""
+        fastseed.derivation.context.seeder.restore(1, 7, 0)
+        x = torch.linspace(-1, 1, 32).view(4, 8).requires_grad_()
+        h = x
+        for i in range(LAYERS):
+            h = call(self.layer, h, i)
+        ends = [torch.rand(3)]
+        h.square().sum().backward()
+        with fastseed.fork_rng("inside"):
+            ends.append(torch.rand(3))
+        ends.append(torch.rand(3))
+        gradients = [x.grad, *(w.grad.clone() for w in self.weights)]
+        for w in self.weights:
+            w.grad = None
+        return gradients, ends
+
+    def repeats(self):
+        """Return whether each layer ran twice with the same masks."""
+        assert all(len(masks) == 2 for masks in self.masks.values())
+        return all(a.equal(b) for a, b in self.masks.values())
+
+
+def plain(function, *arguments):
+    return function(*arguments)
+
+
+REENTRANT = partial(checkpoint, use_reentrant=True)
+NEW = partial(checkpoint, use_reentrant=False)
+WITH_CONTEXTS = partial(checkpoint, use_reentrant=False, context_fn=fastseed.fork_rng_contexts)
+
+
+def equal(a, b):
+    return all(x.equal(y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("call", "numbered"),
+    [(REENTRANT, True), (NEW, True), (WITH_CONTEXTS, True), (WITH_CONTEXTS, False)],
+)
+def test_blocks_repeat_in_recomputation(weights, call, numbered, caplog):
+    gradients, ends = Model(weights, numbered).run(plain)
+    model = Model(weights, numbered)
+    again, after = model.run(call)
+    assert model.repeats()
+    assert equal(again, gradients)
+    assert equal(after, ends)  # the stream continues where the forward pass left it
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("call", [REENTRANT, NEW])
+def test_continuing_blocks_alone_differ_and_warn(weights, call, caplog):
+    gradients, _ = Model(weights, numbered=False).run(plain)
+    model = Model(weights, numbered=False)
+    with caplog.at_level(logging.WARNING):
+        again, _ = model.run(call)
+    assert not model.repeats() and not equal(again, gradients)
+    (record,) = caplog.records  # once, not once a layer
+    assert "'inside' was entered in a backward pass" in record.getMessage()
+    assert "context_fn" in record.getMessage()
+
+
+def test_checkpoints_inside_checkpoints(weights):
+    gradients, ends = Model(weights, numbered=False).run(plain)
+    model = Model(weights, numbered=False)
+
+    def nested(f, *arguments):
+        def outer(*inner):
+            with fastseed.fork_rng("other"):
+                torch.rand(1)
+            return WITH_CONTEXTS(f, *inner)
+
+        return WITH_CONTEXTS(outer, *arguments)
+
+    again, after = model.run(nested)
+    assert equal(again, gradients) and equal(after, ends)
+    for masks in model.masks.values():
+        assert len(masks) >= 2 and all(mask.equal(masks[0]) for mask in masks)
+
+
+def test_backward_twice(weights):
+    """Each recomputation starts where the forward pass did."""
+    fastseed.reseed(1, 7)
+    model = Model(weights, numbered=False)
+    loss = WITH_CONTEXTS(model.layer, torch.ones(4, 8, requires_grad=True), 0).sum()
+    grads = [torch.autograd.grad(loss, weights[0], retain_graph=True)[0] for _ in range(2)]
+    first, *others = model.masks[0]
+    assert len(others) == 2 and all(mask.equal(first) for mask in others)
+    assert grads[0].equal(grads[1])
+
+
+@pytest.mark.parametrize("name", ["around", "inside"])
+def test_blocks_around_a_checkpoint_and_its_backward_pass(weights, name):
+    """Also the stream that the checkpointed function uses."""
+
+    def around(call):
+        def run(f, *arguments):
+            with fastseed.fork_rng(name):
+                return call(f, *arguments)
+
+        return run
+
+    gradients, ends = Model(weights, numbered=False).run(around(plain))
+    model = Model(weights, numbered=False)
+    again, after = model.run(around(WITH_CONTEXTS))
+    assert model.repeats() and equal(again, gradients) and equal(after, ends)
+    x = torch.ones(4, 8, requires_grad=True)
+    fastseed.derivation.context.seeder.restore(1, 7, 0)
+    model = Model(weights, numbered=False)
+    with fastseed.fork_rng(name):
+        WITH_CONTEXTS(model.layer, x, 0).sum().backward()
+        after = torch.rand(3)
+    first, second = model.masks[0]
+    assert first.equal(second)
+    fastseed.derivation.context.seeder.restore(1, 7, 0)
+    with fastseed.fork_rng(name):
+        Model(weights, numbered=False).layer(x, 0)
+        assert after.equal(torch.rand(3))
+
+
+def test_an_error_in_a_checkpointed_function_leaves_nothing_behind(weights):
+    fastseed.reseed(1)
+    before = snapshot()
+
+    def fail(x):
+        with fastseed.fork_rng("inside"):
+            torch.rand(1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        WITH_CONTEXTS(fail, torch.ones(2, requires_grad=True))
+    assert snapshot() == before

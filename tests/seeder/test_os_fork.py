@@ -1,0 +1,290 @@
+"""Children of ``os.fork``: their streams, by the order of forking, and the locks of generators."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import pickle
+import sys
+import threading
+import weakref
+
+import pytest
+import torch
+from helpers.paths import ROOT
+from helpers.support import needs_native, run_script, seeder
+
+import fastseed
+from fastseed import SHARED
+from fastseed.derivation.streams import Coordinates
+from fastseed.seeder import os_fork
+from fastseed.seeder.os_fork import Fork, ForkLineage, master_of_child
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "forkpty"), reason="this system has no fork")
+
+AT = Coordinates(1, 4, 0)
+PYTHON, COMMON = 0, -1  # columns of what ``scripts/forked_children.py`` draws
+
+
+@pytest.fixture(scope="module")
+def reseeded():
+    return run_script("forked_children.py", "reseed")
+
+
+@pytest.fixture(scope="module")
+def inherited():
+    return run_script("forked_children.py", "inherit")
+
+
+def all_children(found):
+    """Return the random numbers of every child, in any scope."""
+    cases = ("children", "next scope", "repeated scope", "nested", "later", "forkpty", "Process")
+    more = ("after a subprocess", "inside a block", "from a thread", "with a generator that fails")
+    return [numbers for case in (*cases, *more) for numbers in found[case]]
+
+
+# ---------------------------------------------------------------- the rule
+
+
+def test_the_rule_and_its_documentation_have_known_answers():
+    """Found by a program of its own; the second is a child's child."""
+    text = (ROOT / "docs" / "processes.md").read_text("utf-8")
+    for found in (
+        master_of_child(42, 3, (Fork(AT, 1),)),
+        master_of_child(42, 3, (Fork(AT, 1), Fork((2, 7, 9), 2))),
+        master_of_child(42, SHARED, (Fork((0, 0, 0), 1),)),
+    ):
+        assert f"`{found:016x}`" in text
+
+
+def test_the_master_of_a_child_is_the_seed_of_a_stream():
+    s = seeder(42, rank=3, world_size=8)
+    for number in (1, 2, 2**39):
+        expected = s.derive_seed("process.fork", task=1, epoch=4, index=number)
+        assert master_of_child(42, 3, (Fork(AT, number),)) == expected
+
+
+def test_masters_of_many_children_differ():
+    found = set()
+    for rank, epoch, k in itertools.product(range(20), range(20), range(1, 6)):
+        fork = Fork(Coordinates(1, epoch, 0), k)
+        found |= {master_of_child(42, rank, forks) for forks in ((fork,), (fork, Fork(AT, 1)))}
+    assert len(found) == 20 * 20 * 5 * 2 and 42 not in found
+
+
+def test_children_are_counted_in_each_scope():
+    lineage, other = ForkLineage(), Coordinates(1, 5, 0)
+    assert [lineage.count_child(at).number for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
+    child = lineage.child(Fork(AT, 2))
+    assert child.forks == (Fork(AT, 2),) and child.count_child(AT).number == 1
+    for epoch in range(2 * os_fork._MANY):
+        lineage.count_child(Coordinates(1, epoch, 0))
+    assert len(lineage._children) == os_fork._MANY
+
+
+def test_threads_that_fork_at_once_count_each_child_once():
+    lineage, numbers, together = ForkLineage(), [], threading.Barrier(4)
+
+    def fork_many():
+        together.wait()
+        for _ in range(5_000):
+            numbers.append(lineage.count_child(AT).number)
+
+    threads = [threading.Thread(target=fork_many) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(numbers) == list(range(1, 20_001))
+
+
+# ---------------------------------------------------------------- children
+
+
+@needs_fork
+def test_children_inherit_all_generators_but_pythons(inherited):
+    (parent,) = inherited["parent"]
+    children = inherited["children"]
+    assert all(child[1:] == parent[1:] for child in children)
+    assert len({child[PYTHON] for child in (parent, *children)}) == 4
+    assert inherited["later"][0][1:] == parent[1:]
+
+
+@needs_fork
+def test_every_child_has_its_own_streams(reseeded):
+    streams = [*all_children(reseeded), *reseeded["parent"], *reseeded["parent at 5"]]
+    for column in range(len(streams[0])):
+        assert len({stream[column] for stream in streams}) == len(streams), column
+
+
+@needs_fork
+def test_children_repeat_with_the_order_of_forking(reseeded):
+    again = run_script("forked_children.py", "reseed", FASTSEED_BACKEND="reference")
+    assert all_children(again) == all_children(reseeded)
+    assert reseeded["new init"] == reseeded["children"][0][:3]
+    assert again["before the first reseed"] == reseeded["before the first reseed"]
+
+
+@needs_fork
+@pytest.mark.parametrize(
+    ("case", "at", "number"),
+    [
+        ("children", AT, 1),
+        ("repeated scope", AT, 4),
+        ("after a subprocess", (3, 0, 0), 1),  # which runs no handlers
+        ("inside a block", (3, 2, 0), 1),
+        ("with a generator that fails", (3, 3, 0), 1),
+    ],
+)
+def test_a_child_has_the_streams_of_a_job_with_the_master_seed_of_the_rule(
+    reseeded, case, at, number
+):
+    """Shared streams too: they follow from the shared rank field."""
+    fork = Fork(Coordinates(*at), number)
+    first = reseeded[case][0]
+    seeder(master_of_child(42, 3, (fork,)), rank=3, world_size=8).reseed(*at)
+    assert first[2] == torch.randint(2**60, ()).item()
+    shared, seen = seeder(master_of_child(42, SHARED, (fork,)), rank=3, world_size=8), []
+    shared.register_generator(seen.append, True, name="common")
+    shared.reseed(*at)
+    assert first[COMMON] == seen[0]
+
+
+@needs_fork
+def test_nothing_changes_in_the_parent(reseeded, inherited):
+    for case in ("parent", "parent at 5"):
+        assert reseeded[case] == inherited[case]
+    assert reseeded["parent unchanged"] and inherited["parent unchanged"]
+
+
+@needs_fork
+def test_master_seed_rank_scope_and_keys_stay_the_jobs(reseeded):
+    about, parent = reseeded["about"], reseeded["parent about"]
+    assert about["job"] == parent["job"] == [42, 3, 8, 3, [2, 0, 0]]
+    assert about["key"] == parent["key"]
+    assert parent["stream_master"] == 42 != about["stream_master"]
+    assert f"streams of master seed {about['stream_master']}" in about["repr"]
+
+
+@needs_fork
+def test_a_child_forked_before_the_first_reseed_has_no_scope(reseeded):
+    drawn, scope = reseeded["before the first reseed"]
+    assert scope is None
+    seeder(master_of_child(42, 3, (Fork((0, 0, 0), 1),)), rank=3, world_size=8).reseed(0)
+    assert drawn[2] == torch.randint(2**60, ()).item()
+
+
+@needs_fork
+@pytest.mark.slow
+def test_workers_of_a_loader_draw_the_same_in_every_mode():
+    """They are forked children too, but have streams by their number: as spawned ones have."""
+    found = run_script("forked_workers.py", "reseed", "fork")
+    assert found == run_script("forked_workers.py", "none", "fork")
+    spawned = run_script("forked_workers.py", "reseed", "spawn")
+    assert spawned == {"workers 0": found["workers 0"]}
+    drawn = [number for items in found.values() for item in items for number in item]
+    assert len(set(drawn)) == len(drawn) == 3 * 8 * 4
+
+
+# ---------------------------------------------------------------- the seeder
+
+
+@pytest.mark.parametrize("mode", [None, "inherit", "reseed"])
+def test_the_mode_changes_nothing_in_this_process(mode):
+    seeder().reseed(1, 2)
+    expected = torch.get_rng_state()
+    s = seeder(on_os_fork=mode)
+    s.reseed(1, 2)
+    assert torch.equal(torch.get_rng_state(), expected)
+    assert s.stream_master == s.master_seed == 42
+    assert pickle.loads(pickle.dumps(s)).on_os_fork == mode
+
+
+@pytest.mark.parametrize("more", [{"on_os_fork": "spawn"}, {"on_os_fork": ""}, {"on_os_fork": True},
+                                  {"on_os_fork": "reseed", "scheme": "fwr13y"}])  # fmt: skip
+def test_an_invalid_mode_is_an_error(more):
+    with pytest.raises(ValueError, match=r"fastseed\.init: on_os_fork must be one of 'inherit'"):
+        fastseed.init(42, **more)
+    assert fastseed.derivation.context.seeder is None
+    seeder(scheme="fwr13y", on_os_fork="inherit").reseed(1, 2)
+
+
+def test_the_name_of_the_stream_of_children_is_reserved():
+    with pytest.raises(ValueError, match=r"process\.fork"):
+        seeder().register_generator(print, name="process.fork")
+
+
+def test_the_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
+    fastseed.init(7, on_os_fork="reseed")
+    s = fastseed.derivation.context.seeder
+    s.follow_fork(Fork(AT, 1))
+    job = seeder(42)
+    job.reseed(2, 3)
+    fastseed.load_state_dict(job.state_dict())
+    assert fastseed.get_master_seed() == 42 and s.scope == (2, 3, 0)
+    expected = master_of_child(42, 0, (Fork(AT, 1),))
+    assert s.stream_master == expected
+    assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=2, epoch=3)
+    pool = fastseed.GeneratorPool([torch.Generator()])
+    pool.reseed(2, 3)
+    assert pool[0].initial_seed() == seeder(expected).derive_seed("pool", task=2, epoch=3)
+
+
+def test_a_child_sent_to_a_spawned_process_stays_a_child():
+    s = seeder(on_os_fork="reseed")
+    s.follow_fork(Fork(AT, 1))
+    s.follow_fork(Fork(AT, 5))
+    twin = pickle.loads(pickle.dumps(s))
+    expected = master_of_child(42, 0, (Fork(AT, 1), Fork(AT, 5)))
+    assert twin.stream_master == s.stream_master == expected != 42
+    twin.reseed(1, 9)
+    assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=1, epoch=9)
+
+
+def test_seeders_are_not_kept_alive():
+    gone = weakref.ref(seeder(on_os_fork="reseed"))
+    gc.collect()  # a seeder and its parts refer to each other
+    assert gone() is None
+
+
+# ---------------------------------------------------------------- locks
+
+
+def locks(case):
+    return run_script("forked_locks.py", case, timeout=200, OMP_NUM_THREADS="1")
+
+
+@needs_fork
+@pytest.mark.slow
+def test_children_hang_without_fastseed():
+    """torch's mutex, or NumPy's lock, is held in the child for ever."""
+    assert locks("without") == {"hung": 1}
+
+
+@needs_fork
+@needs_native
+def test_no_child_hangs_and_each_has_its_own_streams():
+    """While four threads draw from global and registered generators."""
+    assert locks("few") == {"hung": 0, "different": 8}
+
+
+@needs_fork
+@needs_native
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("reseed", {"hung": 0, "different": 60}),
+        ("inherit", {"hung": 0, "different": 1}),
+        ("two threads", {"children": 10, "hung": 0, "different": 10}),
+        ("handlers", {"hung": 0, "different": 2, "free": 1}),
+    ],
+)
+def test_no_child_hangs(case, expected):
+    assert locks(case) == expected
