@@ -224,8 +224,8 @@ FS_LANES LaneBlocks<V> philox_keyed(typename V::Type k0, typename V::Type k1, La
   const typename V::Type step0 = V::set(kPhiloxW0), step1 = V::set(kPhiloxW1);
   for (int r = 0; r < kPhiloxRounds; ++r) {
     const typename V::Type p0 = V::mul(m0, c.w[0]), p1 = V::mul(m1, c.w[2]);
-    c = LaneBlocks<V>{
-        {V::exor3(V::upper(p1), c.w[1], k0), p1, V::exor3(V::upper(p0), c.w[3], k1), p0}};
+    c = LaneBlocks<V>{{V::xor3(V::shift_right_32(p1), c.w[1], k0), p1,
+                       V::xor3(V::shift_right_32(p0), c.w[3], k1), p0}};
     k0 = V::add(k0, step0);
     k1 = V::add(k1, step1);
   }
@@ -238,15 +238,15 @@ FS_LANES void group_of_seeds(const uint64_t* seeds, const uint64_t* indices, con
                              uint64_t* out) {
   const typename V::Type seed = V::load(seeds), index = V::load(indices), zero = V::set(0);
   const LaneBlocks<V> s = philox_keyed<V>(
-      seed, V::upper(seed), {{zero, zero, zero, V::set(with_domain(0, Domain::kScope))}});
+      seed, V::shift_right_32(seed), {{zero, zero, zero, V::set(with_domain(0, Domain::kScope))}});
   const LaneBlocks<V> n = philox_keyed<V>(
       s.w[0], s.w[1],
-      {{V::exor(s.w[2], V::set(static_cast<uint32_t>(name.lo))),
-        V::exor(s.w[3], V::set(static_cast<uint32_t>(name.lo >> 32))),
+      {{V::bit_xor(s.w[2], V::set(static_cast<uint32_t>(name.lo))),
+        V::bit_xor(s.w[3], V::set(static_cast<uint32_t>(name.lo >> 32))),
         V::set(static_cast<uint32_t>(name.hi)), V::set(static_cast<uint32_t>(name.hi >> 32))}});
   const LaneBlocks<V> k =
       philox_keyed<V>(n.w[0], n.w[1],
-                      {{V::exor(n.w[2], index), V::exor(n.w[3], V::upper(index)),
+                      {{V::bit_xor(n.w[2], index), V::bit_xor(n.w[3], V::shift_right_32(index)),
                         V::set(with_domain(kSharedRank, Domain::kStream)), zero}});
   const typename V::Type lo = V::join(k.w[0], k.w[1]), hi = V::join(k.w[2], k.w[3]);
   V::template store<false>(out, V::zip_low(lo, hi));
