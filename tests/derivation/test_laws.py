@@ -62,7 +62,9 @@ def keys(name, rank, worker, start, n, domain=philox.DOMAIN_STREAM) -> list[tupl
 def test_laws_streams_of_a_name_have_distinct_keys(at, name, coordinates):
     """By construction: their counters differ."""
     name_key = derive_ops.name_key(derive_ops.scope_key(*at), name)
-    assert len({derive_ops.stream_key(name_key, *stream) for stream in coordinates}) == len(coordinates)
+    assert len({derive_ops.stream_key(name_key, *stream) for stream in coordinates}) == len(
+        coordinates
+    )
 
 
 @LAWS

@@ -54,7 +54,7 @@ narrow 42 1 7 0 generator/0 32 0 0 0 833770116
 narrow 42 1 7 0 generator/0 32 1 0 0 1531875414
 narrow 42 1 7 0 generator/0 32 2 0 0 380192622
 narrow 42 1 7 0 generator/0 32 16777215 0 0 2252187533
-""".splitlines()  # noqa: RUF001
+""".splitlines()  # noqa: E501, RUF001
 GOLDEN_ORDER = [5, 0, 7, 2, 6, 9, 3, 8, 1, 4]  # of "shuffle", n = 10, at task 1, epoch 7
 FIRST_RELEASE = (2893, "a4fc7ec63e990222e9166e328a7e04b57094934f25cf8c222d41b62c81e19448")
 
