@@ -18,6 +18,11 @@ void launch_derive_keys(const Stream& stream, uint64_t start, int64_t n, uint64_
 // out[i] = lo of the key of index start + i (mod 2^64), 0 <= i < n.
 void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64_t* out);
 
+// out[2 * i], out[2 * i + 1] = lo, hi of key_of_seed(seeds[i], name, indices[i], or 0 where
+// `indices` is null), 0 <= i < n.
+void launch_keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
+                          int64_t n, uint64_t* out);
+
 // state[0..623] = the expansion of `key`.
 void launch_mt19937_expand(Key key, uint32_t* state);
 

@@ -34,6 +34,9 @@ struct Lanes64 : Avx2Words {
       _mm256_storeu_si256(reinterpret_cast<Type*>(out), v);
     }
   }
+  static FS_LANES Type load(const uint64_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const Type*>(p));
+  }
   static FS_LANES int64_t words_to_aligned(const uint64_t* p) {
     return static_cast<int64_t>((-reinterpret_cast<uintptr_t>(p) & 31) / 8);
   }
@@ -102,13 +105,19 @@ FS_TARGET void blocks(const BlockRange& range, int64_t n, uint64_t* out, Stores 
   lanes_range<Lanes64, true>(range, n, out, stores);
 }
 
+FS_TARGET void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
+                             int64_t n, uint64_t* out) {
+  lanes_of_seeds<Lanes64>(seeds, indices, name, n, out);
+}
+
 FS_TARGET void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
   lanes_init<Lanes32>(seeds, states, next);
 }
 
 }  // namespace
 
-const CpuPath kAvx2Path = {"avx2", Lanes32::kLanes, supported, low_halves, blocks, init};
+const CpuPath kAvx2Path = {"avx2", Lanes32::kLanes, supported, low_halves,
+                           blocks, keys_of_seeds,   init};
 
 }  // namespace fastseed
 #endif

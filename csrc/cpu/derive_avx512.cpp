@@ -32,6 +32,9 @@ struct Lanes64 : Avx512Words {
       _mm512_storeu_si512(out, v);
     }
   }
+  static FS_LANES Type load(const uint64_t* p) {
+    return _mm512_loadu_si512(p);
+  }
   static FS_LANES int64_t words_to_aligned(const uint64_t* p) {
     return static_cast<int64_t>((-reinterpret_cast<uintptr_t>(p) & 63) / 8);
   }
@@ -105,13 +108,19 @@ FS_TARGET void blocks(const BlockRange& range, int64_t n, uint64_t* out, Stores 
   lanes_range<Lanes64, true>(range, n, out, stores);
 }
 
+FS_TARGET void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
+                             int64_t n, uint64_t* out) {
+  lanes_of_seeds<Lanes64>(seeds, indices, name, n, out);
+}
+
 FS_TARGET void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
   lanes_init<Lanes32>(seeds, states, next);
 }
 
 }  // namespace
 
-const CpuPath kAvx512Path = {"avx512", Lanes32::kLanes, supported, low_halves, blocks, init};
+const CpuPath kAvx512Path = {"avx512", Lanes32::kLanes, supported, low_halves,
+                             blocks,   keys_of_seeds,   init};
 
 }  // namespace fastseed
 #endif

@@ -13,6 +13,7 @@
 #pragma once
 #include <cstdint>
 
+#include "../core/derive.h"
 #include "../core/mt19937.h"
 #include "../core/philox.h"
 #include "dispatch.h"
@@ -207,6 +208,65 @@ FS_LANES void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, Sto
   }
   if (stream) {
     V::fence();
+  }
+}
+
+// One vector of blocks: a word in the low half of each lane, and anything above it.
+template <class V>
+struct LaneBlocks {
+  typename V::Type w[4];
+};
+
+// Blocks of which each has a key of its own, k0 | k1 << 32.
+template <class V>
+FS_LANES LaneBlocks<V> philox_keyed(typename V::Type k0, typename V::Type k1, LaneBlocks<V> c) {
+  const typename V::Type m0 = V::set(kPhiloxM0), m1 = V::set(kPhiloxM1);
+  const typename V::Type step0 = V::set(kPhiloxW0), step1 = V::set(kPhiloxW1);
+  for (int r = 0; r < kPhiloxRounds; ++r) {
+    const typename V::Type p0 = V::mul(m0, c.w[0]), p1 = V::mul(m1, c.w[2]);
+    c = LaneBlocks<V>{{V::xor3(V::shift_right_32(p1), c.w[1], k0), p1,
+                       V::xor3(V::shift_right_32(p0), c.w[3], k1), p0}};
+    k0 = V::add(k0, step0);
+    k1 = V::add(k1, step1);
+  }
+  return c;
+}
+
+// The keys of V::kLanes seeds: scope, name and stream.
+template <class V>
+FS_LANES void group_of_seeds(const uint64_t* seeds, const uint64_t* indices, const Name& name,
+                             uint64_t* out) {
+  const typename V::Type seed = V::load(seeds), index = V::load(indices), zero = V::set(0);
+  const LaneBlocks<V> s = philox_keyed<V>(
+      seed, V::shift_right_32(seed), {{zero, zero, zero, V::set(with_domain(0, Domain::kScope))}});
+  const LaneBlocks<V> n = philox_keyed<V>(
+      s.w[0], s.w[1],
+      {{V::bit_xor(s.w[2], V::set(static_cast<uint32_t>(name.lo))),
+        V::bit_xor(s.w[3], V::set(static_cast<uint32_t>(name.lo >> 32))),
+        V::set(static_cast<uint32_t>(name.hi)), V::set(static_cast<uint32_t>(name.hi >> 32))}});
+  const LaneBlocks<V> k =
+      philox_keyed<V>(n.w[0], n.w[1],
+                      {{V::bit_xor(n.w[2], index), V::bit_xor(n.w[3], V::shift_right_32(index)),
+                        V::set(with_domain(kSharedRank, Domain::kStream)), zero}});
+  const typename V::Type lo = V::join(k.w[0], k.w[1]), hi = V::join(k.w[2], k.w[3]);
+  V::template store<false>(out, V::zip_low(lo, hi));
+  V::template store<false>(out + V::kLanes, V::zip_high(lo, hi));
+}
+
+template <class V>
+FS_LANES void lanes_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
+                             int64_t n, uint64_t* out) {
+  uint64_t seed[V::kLanes] = {}, index[V::kLanes] = {}, keys[2 * V::kLanes];
+  for (int64_t i = 0; i < n; i += V::kLanes) {
+    const int64_t count = n - i < V::kLanes ? n - i : V::kLanes;
+    for (int64_t k = 0; k < count; ++k) {
+      seed[k] = seeds[i + k];
+      index[k] = indices == nullptr ? 0 : static_cast<uint64_t>(indices[i + k]);
+    }
+    group_of_seeds<V>(seed, index, name, keys);
+    for (int64_t k = 0; k < 2 * count; ++k) {
+      out[2 * i + k] = keys[k];
+    }
   }
 }
 

@@ -29,12 +29,22 @@ void blocks(const BlockRange& range, int64_t n, uint64_t* out, Stores) {
   }
 }
 
+void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name, int64_t n,
+                   uint64_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t index = indices == nullptr ? 0 : static_cast<uint64_t>(indices[i]);
+    const Key key = key_of_seed(seeds[i], name, index);
+    out[2 * i] = key.lo;
+    out[2 * i + 1] = key.hi;
+  }
+}
+
 void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const*) {
   mt19937_init(seeds[0], states[0]);
 }
 
 }  // namespace
 
-const CpuPath kPortablePath = {"portable", 1, supported, low_halves, blocks, init};
+const CpuPath kPortablePath = {"portable", 1, supported, low_halves, blocks, keys_of_seeds, init};
 
 }  // namespace fastseed

@@ -95,6 +95,11 @@ void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64
   cpu_path().low_halves(range_of(stream, start), n, out, stores_for(8 * n));
 }
 
+void launch_keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
+                          int64_t n, uint64_t* out) {
+  cpu_path().keys_of_seeds(seeds, indices, name, n, out);
+}
+
 void launch_mt19937_expand(Key key, uint32_t* state) {
   // Block j has the counter (j, domain, hi), that is index j under a tweak with a zero low word.
   const Block first = mt19937_counter(key, 0);

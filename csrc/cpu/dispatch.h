@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "../core/derive.h"
+
 namespace fastseed {
 
 // n blocks of one key whose counters differ in the first 64 bits alone:
@@ -23,6 +25,9 @@ struct CpuPath {
   bool (*supported)();
   void (*low_halves)(const BlockRange&, int64_t n, uint64_t* out, Stores);  // one word a block
   void (*blocks)(const BlockRange&, int64_t n, uint64_t* out, Stores);      // two words a block
+  // as launch_keys_of_seeds
+  void (*keys_of_seeds)(const uint64_t* seeds, const int64_t* indices, const Name&, int64_t n,
+                        uint64_t* out);
   // `init_width` states; `next` as many addresses to prefetch, or null
   void (*init)(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next);
 };

@@ -84,11 +84,9 @@ void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tens
   const int64_t* index_data =
       indices.has_value() ? static_cast<const int64_t*>(indices->data_ptr()) : nullptr;
   parallel(keys.size(0), kGrain, [&](int64_t begin, int64_t end) {
+    launch_keys_of_seeds(seed_data + begin, index_data == nullptr ? nullptr : index_data + begin,
+                         name, end - begin, key_data + 2 * begin);
     for (int64_t i = begin; i < end; ++i) {
-      const Key key = key_of_seed(seed_data[i], name,
-                                  index_data == nullptr ? 0 : static_cast<uint64_t>(index_data[i]));
-      key_data[2 * i] = key.lo;
-      key_data[2 * i + 1] = key.hi;
       position_data[i] = 0;
     }
   });

@@ -31,7 +31,7 @@ def reference(function, n, start=0, worker=0, rank=3):
 def public(function, n, **more):
     """The answer of the library, for the same stream."""
     s = seeder(42, rank=3, world_size=8)
-    return getattr(s, function)(n, name="numpy", task=1, epoch=7, **more)
+    return getattr(s, function)("numpy", n, task=1, epoch=7, **more)
 
 
 # ---------------------------------------------------------------- the public functions
@@ -156,8 +156,9 @@ def test_derive_into_out_writes_nothing_else(function):
         (-1, {}, ValueError, "n must be in [0, 1099511627776], got -1"),
         (2.0, {}, TypeError, "n must be an integer, got 2.0 of type float"),
         (True, {}, TypeError, "n must be an integer, got True of type bool"),
-        (1, {"start": -1}, ValueError, "start must be in [0, 18446744073709551616], got -1"),
-        (1, {"start": 2**64}, ValueError, "n must be in [0, 0], got 1"),
+        (1, {"start": -1}, ValueError, "start must be in [0, 18446744073709551615], got -1"),
+        (0, {"start": 2**64}, ValueError, "start must be in [0, 18446744073709551615], got 184"),
+        (2, {"start": 2**64 - 1}, ValueError, "n must be in [0, 1], got 2"),
         (101, {"start": 2**64 - 100}, ValueError, "n must be in [0, 100], got 101"),
         (2**40 + 1, {}, ValueError, "n must be in [0, 1099511627776], got 1099511627777"),
         (4, {"out": [1, 2, 3, 4]}, TypeError, "out must be a tensor, got [1, 2, 3, 4]"),
@@ -195,11 +196,11 @@ def test_derive_to_cuda(function):
 
 def test_module_functions_equal_the_seeder_ones():
     fastseed.init(42, rank=3, world_size=8)
-    at = {"name": "numpy", "task": 1, "epoch": 7, "start": 3, "worker": 2}
+    at = {"task": 1, "epoch": 7, "start": 3, "worker": 2}
     for function in OPS:
         expected = reference(function, 9, 3, 2)
-        assert torch.equal(getattr(fastseed, function)(9, **at), expected)
-        shared = getattr(fastseed, function)(9, rank=fastseed.SHARED, **at)
+        assert torch.equal(getattr(fastseed, function)("numpy", 9, **at), expected)
+        shared = getattr(fastseed, function)("numpy", 9, rank=fastseed.SHARED, **at)
         assert torch.equal(shared, reference(function, 9, 3, 2, rank=fastseed.SHARED))
 
 

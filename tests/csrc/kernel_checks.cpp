@@ -101,6 +101,34 @@ void check_exact_allocations(const CpuPath& path) {
   }
 }
 
+// A key for each seed, with and without indices, with every kind of tail.
+void check_keys_of_seeds(const CpuPath& path) {
+  const Name name{0xf2860cc6670678fdu, 0xd91a4120d8c6505cu};
+  std::mt19937_64 numbers(11);
+  for (int64_t n = 0; n < 68; ++n) {
+    where = std::string(path.name) + ", keys of " + std::to_string(n) + " seeds";
+    std::vector<uint64_t> seeds{0, ~uint64_t{0}, 1}, exact(2 * static_cast<size_t>(n));
+    std::vector<int64_t> indices{-1, 0, INT64_MIN};
+    while (seeds.size() < static_cast<size_t>(n)) {
+      seeds.push_back(numbers());
+      indices.push_back(static_cast<int64_t>(numbers()));
+    }
+    for (const bool indexed : {false, true}) {
+      Poisoned<uint64_t> keys(2 * n, static_cast<int>(n % 8));
+      path.keys_of_seeds(seeds.data(), indexed ? indices.data() : nullptr, name, n, keys.data());
+      path.keys_of_seeds(seeds.data(), indexed ? indices.data() : nullptr, name, n, exact.data());
+      keys.check_margins();
+      for (int64_t i = 0; i < n; ++i) {
+        const size_t at = static_cast<size_t>(i);
+        const Key key =
+            key_of_seed(seeds[at], name, indexed ? static_cast<uint64_t>(indices[at]) : 0);
+        check(keys.data()[2 * i] == key.lo && keys.data()[2 * i + 1] == key.hi, "keys_of_seeds");
+        check(exact[2 * at] == key.lo && exact[2 * at + 1] == key.hi, "keys_of_seeds, exact");
+      }
+    }
+  }
+}
+
 // ------------------------------------------------------------------------------- many calls
 
 // Large enough for the stores that pass the caches by; over a boundary of 32 bits.
@@ -316,6 +344,7 @@ void check_kernels() {
   for (const CpuPath* path : paths()) {
     check_sizes(*path);
     check_exact_allocations(*path);
+    check_keys_of_seeds(*path);
   }
   for (const std::string& name : simd_paths()) {
     set_simd_path(name);

@@ -30,7 +30,7 @@ WORK = (
     (r"DeriveSeeds<", 2, 1),
     (r"DeriveKeys<.*, true>", 2, 3),
     (r"DeriveKeys<.*, false>", 2, 2),
-    (r"ReseedFrom", 2, 1),
+    (r"ReseedFrom", 3, 1),  # scope, name and stream of a seed
     (r"ShufflePositions", 4, 1),  # two positions, two rounds: the loop of rounds is inside
     (r"(OneLine|ManyLines)<RandInt<long, unsigned int>", 2, 4),
     (r"(OneLine|ManyLines)<Bernoulli<double>", 2, 4),
