@@ -33,8 +33,8 @@ IN_PLACE = {"uniform": "uniform_(out, key)", "normal": "normal_(out, key)"}
 
 
 def public(name: str) -> Any:
-    """A function of the package."""
-    return getattr(fastseed, name)
+    """Return a function or class of fastseed.random."""
+    return getattr(fastseed.random, name)
 
 
 def written(shape: tuple[int, ...], law: Law) -> torch.Tensor:

@@ -240,14 +240,14 @@ def made_up_result() -> dict[str, Any]:
 
 
 def test_report_rewrites_only_between_its_markers(tmp_path: Path) -> None:
-    result, readme = tmp_path / "result.json", tmp_path / "README.md"
+    result, page = tmp_path / "result.json", tmp_path / "page.md"
     chart = tmp_path / "docs" / "chart.png"
     result.write_text(json.dumps(made_up_result()))
     before, after = "# Title\n\n| a | table |\n\n", "\n\nThe end: µ.\n"
-    readme.write_text(f"{before}{report.BEGIN}\nold figures\n{report.END}{after}", "utf-8")
-    arguments = [str(result), "--readme", str(readme), "--chart", str(chart)]
+    page.write_text(f"{before}{report.BEGIN}\nold figures\n{report.END}{after}", "utf-8")
+    arguments = [str(result), "--page", str(page), "--chart", str(chart)]
     assert report.main(arguments) == 0
-    text = readme.read_text("utf-8")
+    text = page.read_text("utf-8")
     assert text.startswith(before + report.BEGIN) and text.endswith(report.END + after)
     assert "old figures" not in text
     for part in ("| `op/cpu/0` |", "**3.00x**", "| 0.10x |", "**no**", "not installed"):
@@ -255,7 +255,7 @@ def test_report_rewrites_only_between_its_markers(tmp_path: Path) -> None:
     assert "](docs/chart.png)" in text
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert report.main(arguments) == 0
-    assert readme.read_text("utf-8") == text
+    assert page.read_text("utf-8") == text
 
 
 @pytest.mark.parametrize(
