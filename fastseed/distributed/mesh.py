@@ -18,6 +18,7 @@ from .._utils import validation
 from .._utils.validation import type_error, value_error
 from ..derivation import streams
 from ..derivation.streams import SHARED
+from . import discovery
 
 logger = logging.getLogger("fastseed")
 
@@ -267,3 +268,18 @@ class RankFields:
         if not own or not fingerprint.startswith("["):
             return own == fingerprint
         return bool(json.loads(own)[1:] == json.loads(fingerprint)[1:])
+
+
+def locate_in_mesh(
+    given: Any, distinct_over: Any, process: discovery.ProcessRank
+) -> tuple[Mesh | None, discovery.ProcessRank]:
+    """Check ``mesh`` and ``distinct_over``; return the mesh, and the rank and world size in it."""
+    found = None if given is None else read_mesh(given)
+    if found is not None and process.source == "default":
+        process = discovery.ProcessRank(*found.along(found.names), "mesh")
+    if found is not None:
+        check_world(found, process.world_size)
+    RankFields(process.rank, found, distinct_over, agreed=True)
+    if found is not None and process.rank == 0:
+        warn_undivided_data(found, distinct_over)
+    return found, process

@@ -16,7 +16,7 @@ from .._utils.errors import ReseedError, reseed_error
 from ..derivation import streams
 from ..derivation.streams import Coordinates
 from ..distributed import discovery, mesh
-from ..distributed.mesh import Mesh, RankFields
+from ..distributed.mesh import RankFields, locate_in_mesh
 from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
@@ -31,22 +31,9 @@ from .recent_scopes import RecentScopes
 from .registry import Registry
 
 if TYPE_CHECKING:
-    from typing_extensions import Required, TypedDict, Unpack
+    from typing_extensions import Unpack
 
-    class Address(TypedDict, total=False):
-        """The keyword arguments of :func:`fastseed.derive_key`."""
-
-        task: Required[int]
-        epoch: int
-        step: int
-        rank: int | None
-        worker: int
-
-    class KeyAddress(Address, total=False):
-        """The same, of one stream."""
-
-        index: int
-
+    from .key_deriver import Address, KeyAddress
 
 logger = logging.getLogger("fastseed")
 
@@ -115,7 +102,10 @@ class Seeder:
             discovery.refuse(error, ngpus if world_size is None else world_size)
         problem: Exception | None = None
         try:
-            self.mesh, place = _in_mesh(mesh, distinct_over, place, scheme)
+            if legacy and not (mesh is None and distinct_over is None):
+                rule = "None under scheme 'fwr13y'"
+                raise validation.value_error("init", "mesh and distinct_over", rule, mesh)
+            self.mesh, place = locate_in_mesh(mesh, distinct_over, place)
             if master_seed is not None:
                 master_seed = validation.check_int(
                     "init", "master_seed", master_seed, 0, streams.MAX_MASTER
@@ -420,21 +410,3 @@ class Seeder:
     def move_to(self, master_seed: int, at: Coordinates | None) -> None:
         """Take the master seed and coordinates of another job, without reseeding."""
         self.keys.master_seed, self.scope = master_seed, at
-
-
-def _in_mesh(
-    given: Any, distinct_over: Any, place: discovery.ProcessRank, scheme: str
-) -> tuple[Mesh | None, discovery.ProcessRank]:
-    """Check ``mesh`` and ``distinct_over``; return the mesh, and the rank and world size in it."""
-    if scheme == Fwr13yScheme.name and not (given is None and distinct_over is None):
-        rule = "None under scheme 'fwr13y'"
-        raise validation.value_error("init", "mesh and distinct_over", rule, (given, distinct_over))
-    found = None if given is None else mesh.read_mesh(given)
-    if found is not None and place.source == "default":
-        place = discovery.ProcessRank(*found.along(found.names), "mesh")
-    if found is not None:
-        mesh.check_world(found, place.world_size)
-    RankFields(place.rank, found, distinct_over, agreed=True)
-    if found is not None and place.rank == 0:
-        mesh.warn_undivided_data(found, distinct_over)
-    return found, place

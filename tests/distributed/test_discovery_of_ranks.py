@@ -36,7 +36,7 @@ def test_none_is_agreed_on(ranks):
     [
         ("rank out of range", "rank (from arguments) must be in [0, 1], got 2", 1),
         ("wrong fork", "on_os_fork must be one of 'inherit', 'reseed', got 'twice'", 0),
-        ("wrong scheme", "scheme must be one of ('philox-v1', 'fwr13y'), got 'x'", 1),
+        ("wrong scheme", "scheme must be one of 'philox-v1', 'fwr13y', got 'x'", 1),
     ],
 )
 def test_an_invalid_argument_on_one_rank_is_an_error_on_every_rank(ranks, case, says, odd):

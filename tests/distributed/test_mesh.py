@@ -98,8 +98,11 @@ def test_streams_that_are_distinct_over_nothing_are_shared():
     s.register_generator(seeds[1].append, distinct_over=(), name="b")
     assert [entry.shared for entry in s.registry] == [True, True]
     s.reseed(1)
-    assert seeds[0] == [s.derive_key("a", task=1, rank=SHARED) % 2**31]
-    assert seeds[1] == [s.derive_key("b", task=1, rank=SHARED) % 2**31]
+    other = of_rank(2, {"dp": (1, 2), "tp": (0, 2)}, 4)
+    again = []
+    other.register_generator(again.append, shared=True, name="a")
+    other.reseed(1)
+    assert again == seeds[0] and len(seeds[1]) == 1 and seeds[0] != seeds[1]
     alone = seeder(distinct_over=())
     alone.reseed(1)
     assert alone.derive_key("python", task=1) == s.derive_key("python", task=1)
