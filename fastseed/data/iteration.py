@@ -20,6 +20,7 @@ RANDOM_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.data.")
 _EPOCH_SET = "_fastseed_epoch"  # on a sampler: the epoch that a loader set; None: the user sets it
+_marks: dict[int, tuple[Any, int | None]] = {}  # by id, of samplers that take no attribute
 _END = object()
 
 
@@ -104,11 +105,16 @@ def set_epochs(samplers: list[Any], task: int, epoch: int) -> None:
         elif chosen is None:
             sampler.set_epoch(epoch)
     for sampler, chosen in setters:  # afterwards, since one may set another
-        setattr(sampler, _EPOCH_SET, _epoch_of(sampler) if chosen is None else None)
+        mark = _epoch_of(sampler) if chosen is None else None
+        try:
+            setattr(sampler, _EPOCH_SET, mark)
+        except AttributeError:  # it has slots; kept with its mark, so that its id stays its own
+            _marks[id(sampler)] = sampler, mark
 
 
 def _users_epoch(sampler: Any) -> int | None:
-    epoch, ours = _epoch_of(sampler), getattr(sampler, _EPOCH_SET, 0)
+    _, elsewhere = _marks.get(id(sampler), (sampler, 0))
+    epoch, ours = _epoch_of(sampler), getattr(sampler, _EPOCH_SET, elsewhere)
     return None if epoch == ours else epoch
 
 

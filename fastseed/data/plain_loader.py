@@ -19,7 +19,24 @@ from .torch_loader import CurrentIteration, Pool, index_sampler_of, settings_of
 
 
 class Loader(DataLoader[Any]):
-    """A :class:`torch.utils.data.DataLoader` that follows ``reseed``; :func:`loader` makes it."""
+    """A :class:`torch.utils.data.DataLoader` that follows ``reseed``; :func:`loader` makes it.
+
+    Args:
+        dataset: a map-style or iterable-style dataset, no DataPipe.
+        batch_size: as for DataLoader, like all that follow; :func:`loader` says what differs.
+        shuffle: True for a :class:`ShuffleSampler`.
+        sampler: yields the indices.
+        batch_sampler: yields lists of indices.
+        arguments: the others, in DataLoader's order.
+        keywords: the others, by name.
+
+    Example:
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> batches = fastseed.data.Loader(range(10), batch_size=4, shuffle=True)
+        >>> fastseed.reseed(1, 7)
+        >>> list(batches)
+        [tensor([5, 0, 7, 2]), tensor([6, 9, 3, 8]), tensor([1, 4])]
+    """
 
     def __init__(
         self,

@@ -35,6 +35,14 @@ class DatasetWrapper:
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle's own way refuses an object whose __class__ is not its type.
+        return _blank, (type(self),), self.__dict__
+
+
+def _blank(kind: type[DatasetWrapper]) -> DatasetWrapper:
+    return kind.__new__(kind)
+
 
 @contextlib.contextmanager
 def refused_stop_iteration(function: str) -> Iterator[None]:

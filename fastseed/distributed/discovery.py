@@ -30,12 +30,24 @@ _LAUNCHERS = (
 
 
 class ProcessRank(NamedTuple):
-    """The rank of a process in its job, the number of ranks, and where the two come from."""
+    """The rank of a process in its job, the number of ranks, and where the two come from.
+
+    Attributes:
+        rank: the rank in the job.
+        world_size: the number of ranks.
+        source: where the two come from, as in :func:`discover_rank`.
+        local_rank: the rank within the node; None where that is not known.
+
+    Example:
+        >>> from fastseed.distributed import ProcessRank
+        >>> ProcessRank(3, 8, "RANK/WORLD_SIZE", local_rank=3).world_size
+        8
+    """
 
     rank: int
     world_size: int
     source: str
-    local_rank: int | None = None  # within the node, where that is known
+    local_rank: int | None = None
 
 
 def process_group_size() -> int:

@@ -7,7 +7,6 @@ names the missing rank on rank 0 only). The store works with every backend and n
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import threading
@@ -136,8 +135,14 @@ class _Meeting:
     def _wait(self, keys: list[str], until: float) -> None:
         """Return when all ``keys`` exist or the time is over."""
         left = max(0.001, until - time.monotonic())
-        with contextlib.suppress(dist.DistStoreError):
+        try:
             self.store.wait(keys, timedelta(seconds=left))
+        except dist.DistStoreError:
+            pass
+        except dist.DistError:
+            raise
+        except RuntimeError:  # a FileStore's "Wait timeout"
+            pass
 
     def _absent(self, keys: list[str]) -> list[int]:
         return [r for r, key in zip(self.ranks, keys, strict=True) if not self.store.check([key])]

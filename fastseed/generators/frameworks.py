@@ -100,6 +100,13 @@ def jax_key(
     Raises:
         TypeError, ValueError: as ``fastseed.derive_key``; a generator that JAX does not know.
         RuntimeError: JAX is not imported, or ``fastseed.init`` was not called.
+
+    Example:
+        >>> import jax
+        >>> fastseed.init(42)
+        >>> key = fastseed.integrations.jax_key("dropout", task=1, epoch=7)
+        >>> jax.random.normal(key, (4,)).shape
+        (4,)
     """
     function = "generators.frameworks.jax_key"
     jax = sys.modules.get("jax")

@@ -53,6 +53,7 @@ class StreamBank:
         TypeError, ValueError: n, device or name is invalid.
 
     Example:
+        >>> import torch
         >>> bank = fastseed.random.StreamBank(3)
         >>> bank.reseed_from_seeds([7, 8, 9])
         >>> first, second = bank.rand(2), bank.rand(2, rows=torch.tensor([1]))

@@ -56,6 +56,7 @@ def rand(
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
     Example:
+        >>> import torch
         >>> fastseed.init(42)
         >>> key = fastseed.derive_key("noise", task=0)
         >>> torch.equal(fastseed.random.rand(key, (3,)), fastseed.random.rand(key, (5,))[:3])
@@ -97,6 +98,7 @@ def randn(
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
     Example:
+        >>> import torch
         >>> keys = torch.tensor([[1, 0], [2, 0]], dtype=torch.uint64)
         >>> fastseed.random.randn(keys, (3,))
         tensor([[ 0.3804, -0.2963, -0.2492],

@@ -52,6 +52,7 @@ def uniform_(
             itself or the key, or the part does not lie in the larger tensor; nothing is written.
 
     Example:
+        >>> import torch
         >>> fastseed.random.uniform_(torch.empty(3), 42)
         tensor([0.6130, 0.4686, 0.0732])
     """
@@ -87,6 +88,7 @@ def normal_(
             itself or the key, or the part does not lie in the larger tensor; nothing is written.
 
     Example:
+        >>> import torch
         >>> part = fastseed.random.Shard(global_shape=(4, 2), offsets=(2, 0))
         >>> whole = fastseed.random.normal_(torch.empty(4, 2), 42, std=0.02)
         >>> rows = fastseed.random.normal_(torch.empty(2, 2), 42, std=0.02, shard=part)
@@ -123,6 +125,7 @@ def exponential_(
             itself or the key, or the part does not lie in the larger tensor; nothing is written.
 
     Example:
+        >>> import torch
         >>> fastseed.random.exponential_(torch.empty(3), 42, rate=2.0)
         tensor([0.2447, 0.3790, 1.3071])
     """
@@ -156,6 +159,7 @@ def bernoulli_(
             itself or the key, or the part does not lie in the larger tensor; nothing is written.
 
     Example:
+        >>> import torch
         >>> fastseed.random.bernoulli_(torch.empty(4), 42)
         tensor([0., 1., 1., 1.])
     """
@@ -191,6 +195,7 @@ def randint_(
             itself or the key, or the part does not lie in the larger tensor; nothing is written.
 
     Example:
+        >>> import torch
         >>> fastseed.random.randint_(torch.empty(4, dtype=torch.int64), 42, 1, 7)
         tensor([4, 3, 1, 3])
     """
@@ -222,6 +227,7 @@ def bits_(
             itself or the key, or the part does not lie in the larger tensor; nothing is written.
 
     Example:
+        >>> import torch
         >>> fastseed.random.bits_(torch.empty(2, dtype=torch.uint32), 42).tolist()
         [2632642643, 2012563771]
     """

@@ -31,6 +31,13 @@ class Shard(NamedTuple):
         global_shape: the shape of the logical tensor.
         offsets: where in it the part begins, one number a dimension; the part has the shape of the
             tensor that it is given with.
+
+    Example:
+        >>> import torch
+        >>> whole = fastseed.random.rand(42, (4, 2))
+        >>> lower = fastseed.random.Shard(global_shape=(4, 2), offsets=(2, 0))
+        >>> torch.equal(fastseed.random.uniform_(torch.empty(2, 2), 42, shard=lower), whole[2:])
+        True
     """
 
     global_shape: Sequence[int]

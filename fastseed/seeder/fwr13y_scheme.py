@@ -57,7 +57,12 @@ class SeedGen:
 
 
 def generate_master_seed_randomly() -> int:
-    """Return a random master seed in [0, 2**31 - 1), from the operating system."""
+    """Return a random master seed in [0, 2**31 - 1), from the operating system.
+
+    Example:
+        >>> 0 <= fastseed.pyt.generate_master_seed_randomly() < 2**31 - 1
+        True
+    """
     return secrets.randbelow(_MAX_INT32)
 
 

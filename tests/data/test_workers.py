@@ -319,7 +319,10 @@ def test_worker_init_fn_in_a_plain_pickle_is_itself():
     assert pickle.loads(pickle.dumps(worker_init_fn)) is worker_init_fn
 
 
-def test_the_predecessors_scheme_has_no_keys():
+def test_the_predecessors_scheme_has_no_keys(monkeypatch):
+    # This process is no worker: what the call leaves behind is taken back.
+    monkeypatch.setattr(worker_seeding, "_worker", None)
+    monkeypatch.setattr("fastseed.data.iteration_scope._worker_scope", None)
     fastseed.init(42, 1, 0, scheme="fwr13y")
     with pytest.raises(ValueError, match=r"scheme must be 'philox-v1', got 'fwr13y'"):
         WorkerInit(SharedScope())(0)

@@ -59,6 +59,8 @@ def test_example_runs(name):
     value = PUBLIC[name]
     text = inspect.getdoc(value) or ""
     assert ">>> " in text, "the docstring has no example"
+    for library in re.findall(r">>> import (\w+)$", text, re.M):
+        pytest.importorskip(library)
     parsed = doctest.DocTestParser().get_doctest(
         text, {"fastseed": fastseed, "__name__": "example"}, name, None, 0
     )

@@ -264,7 +264,7 @@ def test_the_callback_initialises_where_the_script_has_not():
     made.fit(model, *loaders(True))
     assert fastseed.get_master_seed() == 7
     fastseed.init(8)
-    with pytest.raises(ValueError, match=r"master_seed must be that of .*, 8, or left"):
+    with pytest.raises(ValueError, match=r"master_seed must be that of .*, 8, or None, got 7"):
         trainer(ours=FastseedCallback(7)).fit(model, *loaders(True))
 
 
@@ -293,7 +293,7 @@ def test_foreign_states_are_refused():
     with pytest.raises(TypeError, match="state must be a dict"):
         callback.load_state_dict({**good, "job": None})
     fastseed.init(43)
-    with pytest.raises(ValueError, match="master_seed must be the checkpoint's, 42, got 43"):
+    with pytest.raises(ValueError, match="master_seed must be 42, as in the checkpoint, got 43"):
         callback.load_state_dict(good)
 
 
@@ -312,7 +312,10 @@ def test_two_ranks_and_then_one(tmp_path):
     modes = "save", "load", "forgotten"
     ranks = run_ranks("lightning_ranks.py", 2, "pytorch_lightning", tmp_path, *modes)
     whole, rest, forgotten = zip(*ranks, strict=True)
-    assert all("use_distributed_sampler must be False" in rank["error"] for rank in forgotten)
+    assert all(
+        "use_distributed_sampler of the Trainer must be False" in rank["error"]
+        for rank in forgotten
+    )
     assert [r["rank"] for r in whole] == [[0, 2], [1, 2]]
     for found, expected in zip(rest, whole, strict=True):
         assert found["digest"] == expected["digest"]

@@ -209,7 +209,7 @@ def test_wrong_arguments(tmp_path):
         FastseedCallback(-1)
     with pytest.raises(TypeError, match=r"tasks must be a fastseed\.integrations\.Tasks"):
         FastseedCallback(tasks=(0, 1))
-    with pytest.raises(ValueError, match=r"master_seed must be that of .*, 42, or left out, got 7"):
+    with pytest.raises(ValueError, match=r"master_seed must be that of .*, 42, or None, got 7"):
         train(tmp_path, callback=FastseedCallback(7))
 
 

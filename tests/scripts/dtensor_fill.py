@@ -65,7 +65,7 @@ def same(a, b):
 
 def check_distributed(mesh, layout, shape):
     for name, (dtype, arguments) in FILLS.items():
-        fill = getattr(fastseed, name)
+        fill = getattr(fastseed.random, name)
         tensor = distribute_tensor(
             torch.zeros(shape, dtype=dtype), mesh, layout, src_data_rank=None
         )
