@@ -246,7 +246,7 @@ def main() -> None:
     if args.watch:
         per_epoch = len(train_set) // (args.batch_size * world_size)
         number = first_epoch * per_epoch + step
-        seeder.Watch(parallel, optimizer, path=args.watch, step=number).follow()
+        seeder.debug.Watch(parallel, optimizer, path=args.watch, step=number).follow()
     metrics, samples = Metrics(args.metrics, rank), SampleLog(args.samples, rank)
     metrics.write("start", master_seed=args.seed, ranks=world_size, epoch=first_epoch, step=step)
     if rank == 0:

@@ -8,8 +8,8 @@
 
 #include "derive.h"
 #include "float16.h"
-#include "philox.h"
 #include "fp_math.h"
+#include "philox.h"
 
 namespace fastseed {
 

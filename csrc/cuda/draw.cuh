@@ -7,11 +7,11 @@
 // The first two begin at a whole block and write 16 bytes at a time. Which one runs is a matter of
 // speed: all of them write the same bits.
 #pragma once
-#include "strided_layout.cuh"
+#include "../cpu/draws.h"
+#include "device.cuh"
 #include "fp_math.cuh"
 #include "store.cuh"
-#include "device.cuh"
-#include "../cpu/draws.h"
+#include "strided_layout.cuh"
 
 namespace fastseed {
 

@@ -10,8 +10,8 @@
 //   for zeros, infinities and NaN, which do not occur here, is what is saved.
 // - The place in a quarter turn, the quadrant's parity and its half turn are read from one sum.
 #pragma once
-#include "device.cuh"
 #include "../cpu/draws.h"
+#include "device.cuh"
 
 namespace fastseed {
 

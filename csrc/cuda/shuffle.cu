@@ -1,7 +1,7 @@
 // The order of an epoch on CUDA devices: integers alone, two positions a thread at a time.
 #include "../core/draw.h"
-#include "device.cuh"
 #include "../cpu/shuffle.h"
+#include "device.cuh"
 
 namespace fastseed {
 namespace {

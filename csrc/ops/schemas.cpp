@@ -22,7 +22,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
   m.def("derive_seeds_at(Tensor(a0!) out, " FS_NAMED);
   m.def("reseed_streams" FS_BANK "int key, int tweak, " FS_STREAM);
   m.def("reseed_streams_at" FS_BANK FS_NAMED);
-  m.def("reseed_streams_from" FS_BANK "Tensor seeds, Tensor? indices, int name_lo, int name_hi) -> ()");
+  m.def("reseed_streams_from" FS_BANK
+        "Tensor seeds, Tensor? indices, int name_lo, int name_hi) -> ()");
   m.def("shuffle(Tensor(a0!) out, int lo, int hi, int n, int start, int stride) -> ()");
   m.def("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()");
   m.def("digest_tiles(Tensor(a0!) sums, Tensor plan, int tiles) -> ()");  // CUDA alone

@@ -10,8 +10,8 @@
 
 #include "../core/shuffle.h"
 #include "../cpu/derive.h"
-#include "cpu_generator.h"
 #include "../ops/parallel.h"
+#include "cpu_generator.h"
 #include "module.h"
 
 namespace fastseed {
@@ -194,10 +194,10 @@ PYBIND11_MODULE(_generators, m) {
           const Key found = stream_key(Stream{{key, tweak}, rank_word, worker}, index);
           return std::make_pair(found.lo, found.hi);
         });
-  m.def("narrow_seed", [](uint64_t key, uint64_t tweak, uint32_t rank, uint32_t worker,
-                          uint64_t index, int bits) {
-    return narrow_seed(NameKey{key, tweak}, rank, worker, index, bits);
-  });
+  m.def("narrow_seed",
+        [](uint64_t key, uint64_t tweak, uint32_t rank, uint32_t worker, uint64_t index, int bits) {
+          return narrow_seed(NameKey{key, tweak}, rank, worker, index, bits);
+        });
   m.def("reseed", [](const at::Generator& gen, uint64_t lo, uint64_t hi) {
     py::gil_scoped_release release;
     reseed_any(gen, Key{lo, hi});

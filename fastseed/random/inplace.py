@@ -248,6 +248,8 @@ def _fill(
         tensors.check_dense(function, "tensor", local)
         tensors.check_writable(function, "tensor", local, key=key)
         keys = functional.check_keys(function, "key", key, local.device)
+        if keys.is_meta and not local.is_meta:
+            raise validation.value_error(function, "key", "a tensor with data", keys.device)
         if keys.dim() != 1:
             raise validation.value_error(function, "key", "of shape (2,)", tuple(keys.shape))
         whole = tensor.shape if shard is None else shard.global_shape

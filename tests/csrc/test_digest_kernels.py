@@ -12,7 +12,7 @@ from test_core import HERE, KERNELS, SANITIZE, build, run
 FOLDER = KERNELS[0].parent
 SOURCES = (*KERNELS, *sorted(FOLDER.glob("digest*.cpp")))
 MAIN = (HERE / "test_digest.cpp",)
-CUDA = (HERE / "test_cuda_digest.cu", FOLDER / "cuda_digest.cu")
+CUDA = (HERE / "test_cuda_digest.cu", FOLDER.parent / "cuda" / "digest.cu")
 PATHS = ("portable", "avx2", "avx512")
 
 
@@ -69,7 +69,7 @@ def test_cuda_digest_has_the_sums_of_the_core_and_is_clean(tmp_path, flags):
 def test_a_wrong_kernel_is_noticed(tmp_path, change, to):
     text = CUDA[1].read_text("utf-8")
     assert change in text
-    text = text.replace(change, to).replace('#include "', f'#include "{FOLDER}/')
+    text = text.replace(change, to).replace('#include "', f'#include "{CUDA[1].parent}/')
     (tmp_path / "wrong.cu").write_text(text, "utf-8")
     program = tmp_path / "wrong"
     sources = (CUDA[0], tmp_path / "wrong.cu")

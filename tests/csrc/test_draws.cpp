@@ -2,8 +2,8 @@
 // every instruction set, layouts, sizes, splits and addresses that do not fit.
 #include <cstring>
 
-#include "../../csrc/cpu/draws.h"
 #include "../../csrc/cpu/derive.h"
+#include "../../csrc/cpu/draws.h"
 #include "check.h"
 
 namespace {

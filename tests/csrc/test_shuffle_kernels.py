@@ -13,7 +13,7 @@ SHUFFLE = HERE.parent / "vectors" / "shuffle.txt"
 FOLDER = KERNELS[0].parent
 SOURCES = (*KERNELS, *sorted(FOLDER.glob("shuffle*.cpp")))
 MAIN = (HERE / "test_shuffle.cpp",)
-CUDA = (HERE / "shuffle" / "test_cuda_shuffle.cu", FOLDER / "cuda_shuffle.cu")
+CUDA = (HERE / "shuffle" / "test_cuda_shuffle.cu", FOLDER.parent / "cuda" / "shuffle.cu")
 
 
 def rows() -> list[str]:

@@ -49,7 +49,7 @@ def with_keys(keys: Iterable[int]) -> torch.Tensor:
 
     def each() -> Iterable[torch.Generator]:
         for key in keys:
-            TorchGenerator(generator).reseed(key)
+            TorchGenerator(generator).seed(key)
             yield generator
 
     return draw(each())

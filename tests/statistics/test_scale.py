@@ -132,6 +132,7 @@ def instructions(world):
     s = seeder(42, rank=world - 1, world_size=world)
     s.register_generator(torch.Generator(), name="mine")
     s.reseed(1)
+    s.derive_key("numpy", task=1)  # the words of a name are computed once
     ran: dict[str, int] = {}
 
     def trace(frame, event, _):

@@ -63,7 +63,7 @@ def _derive(place: Place, function: str, columns: int) -> list[Entry]:
     derive = getattr(seeder, function)
 
     def call(out: torch.Tensor) -> Call:
-        return lambda: derive(n, name=NAME, task=TASK, epoch=EPOCH, out=out)
+        return lambda: derive(NAME, n, task=TASK, epoch=EPOCH, out=out)
 
     def check() -> None:
         for out in outs:

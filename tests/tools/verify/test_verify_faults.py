@@ -25,13 +25,20 @@ class Racing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
+        import os
+        import time
         from concurrent.futures import ThreadPoolExecutor
 
         (weight,) = ctx.saved_tensors
         total = torch.zeros_like(weight)
         parts = [10.0 ** (i % 16 - 12) * (-1) ** i for i in range(256)]
+
+        def add(part):
+            time.sleep(os.urandom(1)[0] * 1e-6)  # some threads are late, whatever the load is
+            total.add_(torch.full_like(weight, part))
+
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda part: total.add_(torch.full_like(weight, part)), parts))
+            list(pool.map(add, parts))
         return total * gradient
 
 
