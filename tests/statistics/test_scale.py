@@ -55,7 +55,7 @@ def count(program, ranks, scopes, passes=1, distinct=None, timeout=250):
 def check_last(found, ranks, scopes):
     """The keys it counted are the library's: the last of them is."""
     place = {"epoch": scopes - 1, "rank": ranks - 1, "index": MEMBERS - 1}
-    key = seeder(42, world_size=ranks).key(NAMES[-1], task=1, **place)
+    key = seeder(42, world_size=ranks).derive_key(NAMES[-1], task=1, **place)
     assert found["last"] == [key & (2**64 - 1), key >> 64]
 
 
