@@ -6,13 +6,14 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from .results import Check, Run
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 from rich import box
 from rich.table import Table
 from rich.text import Text
+
+from .results import Check, Run
 
 REPEATABLE = "One seed, however it is run: the same bits. No seed: a new run each time."
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")  # one for every distinct digest
