@@ -37,7 +37,8 @@ class DatasetWrapper:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickle's own way refuses an object whose __class__ is not its type.
-        return _blank, (type(self),), self.__dict__
+        own = getattr(type(self), "__getstate__", None)
+        return _blank, (type(self),), self.__dict__ if own is None else own(self)
 
 
 def _blank(kind: type[DatasetWrapper]) -> DatasetWrapper:

@@ -269,7 +269,7 @@ class StreamBank:
             shape: what to return for each stream: sizes, or one tuple of them. Default: one value.
             rate: above 0, with 1 / rate finite and above 0 in ``dtype``.
             dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-            rows: which streams to use, indices or a mask. Default: all.
+            rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
         return self._draw("exponential", _unpacked(shape), dtype, rows, out, rate)
@@ -409,10 +409,8 @@ class StreamBank:
 def _origin(function: str) -> context.Origin:
     origin = context.origin(function)
     if origin.scheme != "philox-v1":
-        raise ValueError(
-            f"fastseed.{function}: scheme must be 'philox-v1', got {origin.scheme!r}; "
-            "use reseed_from_seeds"
-        )
+        rule = "'philox-v1' (use reseed_from_seeds)"
+        raise value_error(function, "scheme", rule, origin.scheme)
     return origin
 
 
