@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from . import distributed as distributed
     from . import integrations as integrations
     from . import random as random
+    from . import sampling as sampling
     from ._utils.errors import ReseedError
     from ._utils.version import __version__
     from .derivation.streams import SHARED
@@ -72,7 +73,9 @@ __all__ = [
     "unregister_generator",
 ]
 
-_SUBPACKAGES = ("checkpoint", "data", "debug", "distributed", "integrations", "random")
+_SUBPACKAGES = (
+    *("checkpoint", "data", "debug", "distributed", "integrations", "random", "sampling"),
+)
 _HOME = {
     "SHARED": "derivation.streams",
     "GeneratorPool": "generators.pool",

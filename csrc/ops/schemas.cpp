@@ -25,6 +25,13 @@ STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
   m.def("reseed_streams_from" FS_BANK
         "Tensor seeds, Tensor? indices, int name_lo, int name_hi) -> ()");
   m.def("shuffle(Tensor(a0!) out, int lo, int hi, int n, int start, int stride) -> ()");
+  m.def(
+      "sampling_race(Tensor(a0!) scores, Tensor(a1!) tokens, Tensor numbers, Tensor keys, "
+      "Tensor positions, Tensor temperature, Tensor threshold, int role, int first, "
+      "bool weights) -> ()");
+  m.def(
+      "sampling_histogram(Tensor(a0!) out, Tensor numbers, Tensor floor, Tensor prefix, "
+      "Tensor? greatest, Tensor temperature, int digit, int first) -> ()");
   m.def("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()");
   m.def("digest_tiles(Tensor(a0!) sums, Tensor plan, int tiles) -> ()");  // CUDA alone
 }

@@ -28,27 +28,34 @@ SCHEMAS: dict[str, str] = {}
 """The schema of each operator, without its name."""
 
 
+def numpy_operator(
+    function: Callable[..., None], written: Sequence[str]
+) -> tuple[str, Callable[..., None]]:
+    """Return the schema of a NumPy implementation that writes ``written``, and what to register."""
+    name = function.__name__
+    names = function.__code__.co_varnames
+
+    @functools.wraps(function)
+    def checked(*arguments: Any) -> None:
+        for argument, value in zip(names, arguments, strict=False):
+            if isinstance(value, Tensor):
+                tensors.check_dense(name, argument, value)
+        function(*arguments)
+        for tensor in arguments[: len(written)]:
+            if not tensor.is_inference():
+                torch.autograd.graph.increment_version(tensor)
+
+    schema = torch.library.infer_schema(function, mutates_args=written)
+    return schema.replace("SymInt", "int"), checked
+
+
 def _operator(*written: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register the NumPy implementation of the operator of that name, which writes ``written``."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         name = function.__name__
-        names = function.__code__.co_varnames
-
-        @functools.wraps(function)
-        def checked(*arguments: Any) -> None:
-            for argument, value in zip(names, arguments, strict=False):
-                if isinstance(value, Tensor):
-                    tensors.check_dense(name, argument, value)
-            function(*arguments)
-            for tensor in arguments[: len(written)]:
-                if not tensor.is_inference():
-                    torch.autograd.graph.increment_version(tensor)
-
-        schema = torch.library.infer_schema(function, mutates_args=written)
-        SCHEMAS[name] = schema.replace("SymInt", "int")
-        IMPLEMENTATIONS[name] = checked
-        return checked
+        SCHEMAS[name], IMPLEMENTATIONS[name] = numpy_operator(function, written)
+        return IMPLEMENTATIONS[name]
 
     return register
 
@@ -270,21 +277,33 @@ def _batched(name: str, info: Any, in_dims: tuple[Any, ...], *arguments: Any) ->
     return None, None
 
 
-_library: Any = None  # its registrations live as long as it does
+_libraries: list[Any] = []  # their registrations live as long as they do
+
+
+def register_operators(
+    schemas: dict[str, str], implementations: dict[str, Callable[..., None]], more: Sequence[str]
+) -> Any:
+    """Define operators where the native library does not, and the fakes of these and of ``more``.
+
+    Returns the library that they are registered in.
+    """
+    library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
+    _libraries.append(library)
+    if native.kernels is None:
+        for name, schema in schemas.items():
+            library.define(name + schema)
+            library.impl(name, implementations[name], "CPU")
+    for name in (*schemas, *(() if native.kernels is None else more)):
+        torch.library.register_fake(f"fastseed::{name}", _fake, lib=library)
+    return library
 
 
 def _register() -> None:
-    global _library
-    _library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
-    if native.kernels is None:
-        for name, schema in SCHEMAS.items():
-            _library.define(name + schema)
-            _library.impl(name, IMPLEMENTATIONS[name], "CPU")
-    for name in (*SCHEMAS, *(() if native.kernels is None else NATIVE_ONLY)):
-        torch.library.register_fake(f"fastseed::{name}", _fake, lib=_library)
+    library = register_operators(SCHEMAS, IMPLEMENTATIONS, NATIVE_ONLY)
+    for name in SCHEMAS:
         if name.startswith("draw_"):
             rule = functools.partial(_batched, name)
-            torch.library.register_vmap(f"fastseed::{name}", rule, lib=_library)
+            torch.library.register_vmap(f"fastseed::{name}", rule, lib=library)
 
 
 _register()

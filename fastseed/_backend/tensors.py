@@ -39,6 +39,20 @@ def check_dtype(function: str, argument: str, value: Any, dtype: torch.dtype) ->
     return value
 
 
+def check_dtype_of(
+    function: str, argument: str, value: Any, dtypes: tuple[torch.dtype, ...]
+) -> torch.Tensor:
+    """Return ``value`` if it is a tensor of one of some dtypes."""
+    if not isinstance(value, torch.Tensor):
+        raise type_error(function, argument, "a tensor", value)
+    if value.dtype not in dtypes:
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise TypeError(
+            f"fastseed.{function}: {argument} must be of dtype {names}, got {value.dtype}"
+        )
+    return value
+
+
 def check_tensor(
     function: str,
     argument: str,

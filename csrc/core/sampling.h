@@ -1,0 +1,144 @@
+// From a row of logits to a token: docs/sampling.md is the specification; frozen like the
+// derivation. A token is the winner of a race: of the surviving tokens, the one of greatest score.
+#pragma once
+#include <cstdint>
+
+#include "draw.h"
+
+namespace fastseed {
+
+constexpr uint64_t kRoleTag = uint64_t{0x40} << 56;  // of the second counter word, plus the role
+constexpr int kRoles = 4;
+constexpr int kIndexBits = 28;  // of a code
+constexpr int64_t kMaxTokens = int64_t{1} << 24;
+constexpr int64_t kNoToken = -1;
+
+constexpr double kLn2 = 0x1.62e42fefa39efp-1;
+
+// What a row of numbers is: logits, or weights (a score is then the logarithm of one).
+enum class Numbers { kLogits, kWeights };
+
+// The stream whose words are those of the tokens at a position.
+FS_HD Key token_stream(Key key, uint64_t position, uint64_t role) {
+  const Block b = draw_block(key, position | (kRoleTag + (role << 56)));
+  return Key{b.lo(), b.hi()};
+}
+
+// Word `token` of the stream, above word token + 2^34.
+FS_HD uint64_t token_word(Key stream, uint32_t token) {
+  const uint64_t block = token / 4;
+  const uint32_t i = token % 4;
+  const uint64_t high = draw_block(stream, block).w[i];
+  return high << 32 | draw_block(stream, block | uint64_t{1} << 32).w[i];
+}
+
+// ln x of a normal x > 0.
+FS_HD double natural_log(double x) {
+  const uint64_t bits = double_bits(x);
+  const double e = static_cast<double>(static_cast<int32_t>(bits >> 52) - 1022);
+  const uint64_t fraction = (bits & 0xfffffffffffffu) | uint64_t{1} << 52;
+  return add(mul(e, kLn2), -negative_log(fraction << 11));
+}
+
+FS_HD double token_noise(Key stream, uint32_t token) {
+  return -natural_log(negative_log(token_word(stream, token)));
+}
+
+FS_HD bool is_temperature(double t) {
+  return t == 0.0 || (t >= 0x1p-20 && t <= 0x1p20);
+}
+
+// A pattern that orders as the reals do; -0 is 0. NaN is below all of them, or above.
+FS_HD uint32_t order_of(float x) {
+  const uint32_t bits = float_bits(x) == 0x80000000u ? 0u : float_bits(x);
+  return bits ^ ((bits >> 31) != 0 ? 0xffffffffu : 0x80000000u);
+}
+
+constexpr uint32_t kLeastOrder = 0x00800000u;  // that of the least finite number
+constexpr uint32_t kInfinityOrder = 0xff800000u;
+constexpr uint32_t kZeroOrder = 0x80000000u;
+
+// Of a row with numbers of these orders: NaN, +infinity, or a weight below 0.
+FS_HD bool is_invalid(uint32_t least, uint32_t greatest, Numbers numbers) {
+  const uint32_t low = numbers == Numbers::kLogits ? kLeastOrder - 1 : kZeroOrder;
+  return least < low || greatest >= kInfinityOrder;
+}
+
+constexpr int64_t kLeastCode = int64_t{kLeastOrder} << kIndexBits;
+constexpr int64_t kEndCode = int64_t{kInfinityOrder} << kIndexBits;
+
+FS_HD int64_t token_code(float x, uint32_t token) {
+  return static_cast<int64_t>(uint64_t{order_of(x)} << kIndexBits |
+                              (((1u << kIndexBits) - 1) - token));
+}
+
+// round(2^38 exp((x - max) / t)); 0 of what is not finite. Written without branches and without
+// conversions to integers, so that compilers turn a loop of it into vector code.
+FS_HD int64_t token_mass(float x, float max, double t) {
+  constexpr double kInverse[] = {0x1p+0,
+                                 0x1p+0,
+                                 0x1p-1,
+                                 0x1.5555555555555p-3,
+                                 0x1.5555555555555p-5,
+                                 0x1.1111111111111p-7,
+                                 0x1.6c16c16c16c17p-10,
+                                 0x1.a01a01a01a01ap-13,
+                                 0x1.a01a01a01a01ap-16,
+                                 0x1.71de3a556c734p-19,
+                                 0x1.27e4fb7789f5cp-22,
+                                 0x1.ae64567f544e4p-26};
+  constexpr double kRound = 0x1.8p52;  // the sum with it ends in the nearest integer
+  const double y = divide(add(static_cast<double>(x), -static_cast<double>(max)), t);
+  const double sum = add(mul(y, 0x1.71547652b82fep+0), kRound);
+  const double n = add(sum, -kRound);
+  const double r = add(add(y, -mul(n, 0x1.62e42fefa2000p-1)), -mul(n, 0x1.9ef35793c7673p-41));
+  const uint64_t exponent = double_bits(sum) - double_bits(kRound) + (1023 + 38);
+  const double mass = mul(polynomial(kInverse, r), bits_double(exponent << 52));
+  const uint64_t rounded = double_bits(add(mass, 0x1p52)) & 0xfffffffffffffu;
+  const uint64_t greedy = x == max ? uint64_t{1} << 38 : 0;
+  return static_cast<int64_t>(t == 0.0 ? greedy : y >= -27.0 ? rounded : 0);
+}
+
+// A token and its score; none is the start, and loses against every other.
+struct Winner {
+  double score;
+  int64_t token;
+
+  FS_HD static Winner none() {
+    return Winner{-bits_double(0x7ff0000000000000u), kNoToken};
+  }
+  // NaN: of a row that has no token whatever else it holds.
+  FS_HD static Winner invalid() {
+    return Winner{bits_double(0x7ff8000000000000u), kNoToken};
+  }
+  FS_HD bool is_invalid() const {
+    return score != score;
+  }
+  FS_HD bool beats(const Winner& other) const {
+    return score > other.score || (score == other.score && token < other.token && token >= 0);
+  }
+};
+
+// One row of a race: what its tokens' scores are made of.
+struct Race {
+  Key stream;
+  double temperature;
+  int64_t threshold;  // the least code that survives
+  Numbers numbers;
+
+  FS_HD bool survives(float x, uint32_t token) const {
+    return token_code(x, token) >= threshold && (numbers == Numbers::kLogits || x > 0.0f);
+  }
+
+  // Of a survivor.
+  FS_HD double score(float x, uint32_t token) const {
+    const double value = static_cast<double>(x);
+    if (numbers == Numbers::kWeights) {
+      return add(natural_log(value), token_noise(stream, token));
+    }
+    return temperature == 0.0 ? value
+                              : add(divide(value, temperature), token_noise(stream, token));
+  }
+};
+
+}  // namespace fastseed

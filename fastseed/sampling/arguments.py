@@ -1,0 +1,144 @@
+"""Checks of the arguments of :mod:`fastseed.sampling`, and the tensors made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .._backend import sampling_ops as _sampling_ops  # noqa: F401  (defines the operators)
+from .._backend import tensors
+from .._utils import validation
+from ..derivation import streams
+from ..random import StreamBank
+from ..random.distributions import signed
+from ..random.functional import check_device
+
+_RESEED_FROM = torch.ops.fastseed.reseed_streams_from.default
+_SEEDS_NAME = tuple(map(signed, streams.name_words("sampling")))
+
+REALS = (torch.float32, torch.bfloat16, torch.float16)
+ROLES = {"target": 0, "draft": 1, "accept": 2, "residual": 3}
+MAX_TOKENS = 2**24
+MAX_POSITION = 2**56 - 1
+
+
+def is_readable(tensor: torch.Tensor) -> bool:
+    """Return whether the values of a tensor can be read now, without waiting for a device."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def check_numbers(
+    function: str, argument: str, value: Any, dims: int, device: torch.device | None = None
+) -> torch.Tensor:
+    """Return logits or probabilities with consecutive tokens."""
+    tensors.check_dtype_of(function, argument, value, REALS)
+    tensors.check_tensor(function, argument, value, value.dtype, None, device)
+    if value.dim() != dims or value.size(-1) == 0:
+        shape = ("(B, V)", "(B, K, V)")[dims - 2]
+        rule = f"of shape {shape}, V at least 1"
+        raise validation.value_error(function, argument, rule, tuple(value.shape))
+    check_device(function, argument, value.device)
+    value = value.detach()
+    return value if value.stride(-1) == 1 or value.size(-1) == 1 else value.contiguous()
+
+
+def check_vocabulary(function: str, offset: Any, size: int) -> int:
+    """Return ``vocab_offset`` for a part of ``size`` tokens."""
+    offset = validation.check_int(function, "vocab_offset", offset, 0, MAX_TOKENS)
+    if offset + size > MAX_TOKENS:
+        rule = "of at most 2**24 tokens, with vocab_offset"
+        raise validation.value_error(function, "logits", rule, offset + size)
+    return offset
+
+
+def check_role(function: str, role: Any) -> int:
+    """Return the number of a role."""
+    return ROLES[validation.check_choice(function, "role", role, tuple(ROLES))]
+
+
+def check_keys(function: str, keys: Any, rows: int, device: torch.device) -> torch.Tensor:
+    """Return one key a row, (rows, 2) uint64; seeds become keys, and None is an unseeded row."""
+    if isinstance(keys, StreamBank):
+        keys = keys.keys
+    if isinstance(keys, torch.Tensor) and keys.dtype == torch.uint64:
+        return tensors.check_tensor(
+            function, "keys", keys, torch.uint64, (rows, 2), device
+        ).contiguous()
+    if keys is None:
+        return _fresh_keys(rows, device)
+    unseeded = [] if isinstance(keys, torch.Tensor) else _unseeded_rows(keys)
+    if unseeded:
+        keys = [0 if i in set(unseeded) else key for i, key in enumerate(keys)]
+    seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1)
+    found = torch.empty(rows, 2, dtype=torch.uint64, device=device)
+    unused = torch.empty(rows, dtype=torch.int64, device=device)
+    _RESEED_FROM(found, unused, seeds.to(device).view(torch.uint64), None, *_SEEDS_NAME)
+    if not unseeded:
+        return found
+    mask = torch.tensor([[i in set(unseeded)] for i in range(rows)]).to(device)
+    fresh = _fresh_keys(rows, device).view(torch.int64)
+    return torch.where(mask, fresh, found.view(torch.int64)).view(torch.uint64)
+
+
+def _unseeded_rows(keys: Any) -> list[int]:
+    if not hasattr(keys, "__iter__"):
+        return []
+    return [i for i, key in enumerate(keys) if key is None]
+
+
+def _fresh_keys(rows: int, device: torch.device) -> torch.Tensor:
+    """Return keys of torch's default generator."""
+    low, high = -(2**63), 2**63 - 1
+    words = torch.randint(low, high, (rows, 2), dtype=torch.int64, device=device)
+    return words.view(torch.uint64)
+
+
+def check_positions(function: str, positions: Any, rows: int, device: torch.device) -> torch.Tensor:
+    """Return one position a row, contiguous int64."""
+    if not isinstance(positions, torch.Tensor):
+        number = validation.check_int(function, "positions", positions, 0, MAX_POSITION)
+        return torch.full((rows,), number, dtype=torch.int64, device=device)
+    tensors.check_tensor(function, "positions", positions, torch.int64, (rows,), device)
+    tensors.check_values(function, "positions", positions, MAX_POSITION)
+    return positions.contiguous()
+
+
+def check_parameter(
+    function: str,
+    argument: str,
+    value: Any,
+    rows: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    is_valid: Callable[[Any], Any],
+    rule: str,
+) -> torch.Tensor:
+    """Return a number, or one a row, as (rows,) of ``dtype``; values on a device are not read."""
+    if not isinstance(value, torch.Tensor):
+        low, high = (-(2**62), 2**62) if dtype == torch.int64 else (-(2.0**62), 2.0**62)
+        check = validation.check_int if dtype == torch.int64 else validation.check_float
+        number = check(function, argument, value, low, high)  # type: ignore[operator]
+        if not is_valid(number):
+            raise validation.value_error(function, argument, rule, value)
+        return torch.full((rows,), number, dtype=dtype, device=device)
+    tensors.check_tensor(function, argument, value, value.dtype, (rows,), device)
+    if value.is_complex() or (dtype == torch.int64 and value.is_floating_point()):
+        kind = "integers" if dtype == torch.int64 else "real numbers"
+        raise TypeError(f"fastseed.{function}: {argument} must be {kind}, got {value.dtype}")
+    found = value.to(dtype).contiguous()
+    if is_readable(found) and not (valid := is_valid(found)).all():
+        row = int((~valid).nonzero()[0])
+        raise validation.value_error(function, f"{argument}[{row}]", rule, found[row].item())
+    return found
+
+
+def check_temperature(
+    function: str, value: Any, rows: int, device: torch.device
+) -> torch.Tensor:
+    """Return one temperature a row, float64."""
+    return check_parameter(
+        function, "temperature", value, rows, device, torch.float64,
+        lambda t: (t == 0) | ((t >= 2.0**-20) & (t <= 2.0**20)), "0 or in [2**-20, 2**20]",
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""Speculative decoding: which drafted tokens stand, and the token that follows them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from .._backend import tensors
+from .._utils import validation
+from . import arguments
+from .tokens import Keys, _check_tokens, race
+
+_ACCEPT, _RESIDUAL = arguments.ROLES["accept"], arguments.ROLES["residual"]
+
+
+class Verified(NamedTuple):
+    """What :func:`accept_or_resample` returns."""
+
+    tokens: torch.Tensor
+    """(B, K + 1) torch.int64: the accepted tokens, the one that follows them, then -1."""
+    accepted: torch.Tensor
+    """(B,) torch.int64: how many drafted tokens were accepted."""
+
+
+def accept_or_resample(
+    draft_tokens: torch.Tensor,
+    draft_probs: torch.Tensor,
+    target_probs: torch.Tensor,
+    keys: Keys,
+    positions: torch.Tensor | int,
+) -> Verified:
+    """Accept the drafted tokens that stand, and sample the token that follows them.
+
+    The result has the distribution of the target model if the drafted tokens were sampled from
+    ``draft_probs`` with other random numbers than those used here: with ``role="draft"``.
+
+    Args:
+        draft_tokens: (B, K) torch.int64, the drafted tokens.
+        draft_probs: (B, K, V) float32, bfloat16 or float16: the draft model's probabilities.
+        target_probs: (B, K + 1, V): the target model's, the last row being those of the token
+            behind the drafted ones.
+        keys: as for :func:`sample`.
+        positions: (B,) torch.int64, the position of each row's first drafted token; or an integer.
+
+    Returns:
+        Tokens and number of accepted ones of each row. The tokens of a row with invalid
+        probabilities are -1 where that is not an error: on a CUDA device and in compiled code.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid. Values of CUDA tensors are not checked.
+
+    Example:
+        >>> import torch
+        >>> draft, target = torch.tensor([0.9, 0.1]), torch.tensor([0.5, 0.5])
+        >>> fastseed.sampling.accept_or_resample(
+        ...     torch.tensor([[0]]), draft.view(1, 1, 2), target.expand(1, 2, 2), [7], 0
+        ... )
+        Verified(tokens=tensor([[0, 1]]), accepted=tensor([1]))
+    """
+    function = "accept_or_resample"
+    target_probs = arguments.check_numbers(function, "target_probs", target_probs, 3)
+    n, k, size = target_probs.size(0), target_probs.size(1) - 1, target_probs.size(2)
+    device = target_probs.device
+    arguments.check_vocabulary(function, 0, size)
+    draft_probs = arguments.check_numbers(function, "draft_probs", draft_probs, 3, device)
+    if k < 1 or tuple(draft_probs.shape) != (n, k, size):
+        rule = "(B, K, V) for target_probs of shape (B, K + 1, V), K at least 1"
+        raise validation.value_error(function, "draft_probs", rule, tuple(draft_probs.shape))
+    tensors.check_tensor(function, "draft_tokens", draft_tokens, torch.int64, (n, k), device)
+    tensors.check_values(function, "draft_tokens", draft_tokens, size - 1)
+    at = arguments.check_positions(function, positions, n, device)
+    own = arguments.check_keys(function, keys, n, device)
+
+    accepted = _accepted(draft_tokens, draft_probs, target_probs, own, at)
+    weights = _weights_at(accepted, draft_probs, target_probs)
+    zero = torch.zeros(n, dtype=torch.float64, device=device)
+    _, following = race(weights, own, at + accepted, zero, None, _RESIDUAL, weights=True)
+    _check_tokens(function, "target_probs", following)
+    columns = torch.arange(k + 1, device=device)
+    drafted = torch.cat([draft_tokens, following[:, None]], 1)
+    count = torch.where(following < 0, -1, accepted)[:, None]
+    found = torch.where(columns < count, drafted, -1)
+    return Verified(torch.where(columns == count, following[:, None], found), accepted)
+
+
+def _accepted(
+    draft_tokens: torch.Tensor,
+    draft_probs: torch.Tensor,
+    target_probs: torch.Tensor,
+    keys: torch.Tensor,
+    positions: torch.Tensor,
+) -> torch.Tensor:
+    """Return how many tokens of each row are accepted, (B,)."""
+    n, k = draft_tokens.shape
+    chosen = draft_tokens[:, :, None]
+    target = target_probs[:, :k].gather(2, chosen).float()
+    draft = draft_probs.gather(2, chosen).float()
+    weights = torch.cat([target, (draft - target).clamp(min=0)], 2).view(n * k, 2)
+    each = keys.view(torch.int64).repeat_interleave(k, 0).view(torch.uint64)
+    at = (positions[:, None] + torch.arange(k, device=positions.device)).view(-1)
+    zero = torch.zeros(n * k, dtype=torch.float64, device=positions.device)
+    _, winners = race(weights, each, at, zero, None, _ACCEPT, weights=True)
+    return (winners == 0).long().view(n, k).cumprod(1).sum(1)
+
+
+def _weights_at(
+    accepted: torch.Tensor, draft_probs: torch.Tensor, target_probs: torch.Tensor
+) -> torch.Tensor:
+    """Return the weights of the token behind the accepted ones, (B, V) float32."""
+    n, k, size = draft_probs.shape
+    at = accepted[:, None, None]
+    target = target_probs.gather(1, at.expand(n, 1, size)).squeeze(1).float()
+    draft = draft_probs.gather(1, at.clamp(max=k - 1).expand(n, 1, size)).squeeze(1).float()
+    residual = (target - draft).clamp(min=0)
+    return torch.where(accepted[:, None] < k, residual, target)

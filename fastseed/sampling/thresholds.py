@@ -1,0 +1,208 @@
+"""The filters of sampling: the least code of a row that survives top-k, top-p and min-p.
+
+``docs/sampling.md`` specifies codes and masses. The search takes the five digits of the threshold
+one after another from histograms of integers, whose sums over processes are exact.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from .._backend.sampling_ops import BINS, DIGIT_BITS, DIGITS, INDEX_BITS, LEAST_CODE
+from . import arguments
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+_HISTOGRAM = torch.ops.fastseed.sampling_histogram.default
+
+Numbers = float | torch.Tensor
+Integers = int | torch.Tensor
+
+
+class Filters(NamedTuple):
+    """Checked filters, one number a row; None where a filter is off for all rows."""
+
+    top_k: torch.Tensor | None
+    top_p: torch.Tensor | None
+    min_p: torch.Tensor | None
+
+    def any(self) -> bool:
+        return self != (None, None, None)
+
+
+class Rows(NamedTuple):
+    """Rows of logits, or this process's part of them."""
+
+    logits: torch.Tensor
+    temperature: torch.Tensor
+    first: int  # the token of the first column
+    group: ProcessGroup | None
+
+    def summed(self, values: torch.Tensor, greatest: bool = False) -> torch.Tensor:
+        """Return the sum, or the maximum, over the processes that hold the parts."""
+        if self.group is not None:
+            from torch import distributed
+
+            operation = distributed.ReduceOp.MAX if greatest else distributed.ReduceOp.SUM
+            distributed.all_reduce(values, operation, self.group)
+        return values
+
+    def greatest(self) -> torch.Tensor:
+        """Return the greatest logit of each row, (B,) float32."""
+        return self.summed(self.logits.amax(1).float(), greatest=True)
+
+    def full(self, value: int) -> torch.Tensor:
+        return self.temperature.new_full((self.logits.size(0),), value, dtype=torch.int64)
+
+    def histogram(
+        self, floor: torch.Tensor, prefix: torch.Tensor, digit: int, greatest: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return counts (masses where ``greatest`` is given) by digit of the codes, (B, 4096)."""
+        out = floor.new_empty(floor.size(0), BINS)
+        _HISTOGRAM(
+            out, self.logits, floor, prefix, greatest, self.temperature, digit, self.first
+        )
+        return self.summed(out)
+
+
+def find_threshold(
+    logits: torch.Tensor,
+    *,
+    temperature: Numbers = 1.0,
+    top_k: Integers = 0,
+    top_p: Numbers = 1.0,
+    min_p: Numbers = 0.0,
+    vocab_offset: int = 0,
+    group: ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Return the codes from which on the tokens of each row survive the filters.
+
+    This is the first phase of sampling from a vocabulary that is split over processes; the second
+    is :func:`sample` with ``threshold=``, and :func:`merge`. Every process of ``group`` calls it.
+
+    Args:
+        logits: (B, V), this process's part of the vocabulary.
+        temperature: as for :func:`sample`.
+        top_k: as for :func:`sample`.
+        top_p: as for :func:`sample`.
+        min_p: as for :func:`sample`.
+        vocab_offset: the token of the first column.
+        group: the processes that hold the parts. Default: this one holds all.
+
+    Returns:
+        (B,) torch.int64, on the device of the logits, equal on all processes.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[1.0, 3.0, 2.0]])
+        >>> threshold = fastseed.sampling.find_threshold(logits, top_k=1)
+        >>> int(fastseed.sampling.sample(logits, [7], 0, threshold=threshold))
+        1
+    """
+    function = "find_threshold"
+    logits = arguments.check_numbers(function, "logits", logits, 2)
+    first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
+    heat = arguments.check_temperature(function, temperature, logits.size(0), logits.device)
+    filters = check_filters(function, top_k, top_p, min_p, logits)
+    return threshold_of(Rows(logits, heat, first, group), filters)
+
+
+def check_filters(
+    function: str, top_k: Any, top_p: Any, min_p: Any, logits: torch.Tensor
+) -> Filters:
+    """Return the filters that are not off for all rows."""
+    rows, device = logits.size(0), logits.device
+    real, whole = torch.float64, torch.int64
+    checked = (
+        arguments.check_parameter(
+            function, "top_k", top_k, rows, device, whole, lambda k: k >= 0, "0 (off) or more"
+        ),
+        arguments.check_parameter(
+            function, "top_p", top_p, rows, device, real, lambda p: (p > 0) & (p <= 1), "in (0, 1]"
+        ),
+        arguments.check_parameter(
+            function, "min_p", min_p, rows, device, real, lambda p: (p >= 0) & (p <= 1), "in [0, 1]"
+        ),
+    )
+    given = (top_k, top_p, min_p)
+    off = (0, 1, 0)
+    return Filters(
+        *(
+            None if not isinstance(value, torch.Tensor) and value == idle else tensor
+            for value, idle, tensor in zip(given, off, checked, strict=True)
+        )
+    )
+
+
+def threshold_of(rows: Rows, filters: Filters) -> torch.Tensor:
+    """Return the least surviving code of each row."""
+    floor = rows.full(LEAST_CODE)
+    greatest = None
+    if filters.min_p is not None or filters.top_p is not None:
+        greatest = rows.greatest()
+    if filters.min_p is not None:
+        least = _least_code(greatest, rows.temperature, filters.min_p)
+        floor = torch.where(filters.min_p > 0, least.clamp(min=LEAST_CODE), floor)
+    if filters.top_k is not None:
+        found = _search(rows, floor, filters.top_k, None, None)
+        floor = torch.where(filters.top_k > 0, found, floor)
+    if filters.top_p is not None:
+        found = _search(rows, floor, None, filters.top_p, greatest)
+        floor = torch.where(filters.top_p < 1, found, floor)
+    return floor
+
+
+def total_mass(rows: Rows, floor: torch.Tensor, greatest: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the masses of the surviving tokens, (B,) int64."""
+    return rows.histogram(floor, torch.zeros_like(floor), DIGITS - 1, greatest).sum(1)
+
+
+def _least_code(
+    greatest: torch.Tensor | None, temperature: torch.Tensor, min_p: torch.Tensor
+) -> torch.Tensor:
+    """Return the code of the least logit that min_p keeps, and of the highest token."""
+    assert greatest is not None
+    distance = (-min_p.log()).float().double()
+    limit = greatest.double() - temperature * distance
+    logit = limit.float()
+    above = torch.nextafter(logit, torch.full_like(logit, torch.inf))
+    logit = torch.where(logit.double() < limit, above, logit)
+    bits = torch.where(logit == 0, 0.0, logit).view(torch.int32).long()
+    order = torch.where(bits < 0, ~bits, bits + 2**31)
+    return order << INDEX_BITS
+
+
+def _search(
+    rows: Rows,
+    floor: torch.Tensor,
+    count: torch.Tensor | None,
+    share: torch.Tensor | None,
+    greatest: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return the greatest code such that the codes from it on suffice.
+
+    They suffice if they are ``count``, or if their masses are ``share`` of the sum of all.
+    """
+    prefix = torch.zeros_like(floor)
+    missing = total = prefix
+    for digit in reversed(range(DIGITS)):
+        values = rows.histogram(floor, prefix, digit, greatest).flip(1)
+        sums = values.cumsum(1)
+        if digit == DIGITS - 1:
+            total = sums[:, -1]
+            if count is not None:
+                missing = count
+            else:
+                assert share is not None
+                missing = (share * total.double()).ceil().long().clamp(min=1)
+            missing = torch.minimum(missing, total)
+        at = (sums < missing[:, None]).sum(1, keepdim=True).clamp(max=BINS - 1)
+        missing = missing - (sums.gather(1, at) - values.gather(1, at)).squeeze(1)
+        prefix = (prefix << DIGIT_BITS) + (BINS - 1 - at.squeeze(1))
+    return torch.where(total > 0, prefix, floor)

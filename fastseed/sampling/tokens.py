@@ -1,0 +1,206 @@
+"""Tokens from logits: functions of (key, position, role), whatever else is in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .._backend import tensors
+from .._backend.sampling_ops import LEAST_CODE
+from .._utils import validation
+from ..random import StreamBank
+from . import arguments, thresholds
+from .thresholds import Integers, Numbers, Rows
+
+_RACE = torch.ops.fastseed.sampling_race.default
+_NEVER = 2**62  # above every token
+
+Keys = torch.Tensor | StreamBank | Sequence[int | None] | None
+Found = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+
+
+def sample(
+    logits: torch.Tensor,
+    keys: Keys,
+    positions: torch.Tensor | int,
+    *,
+    temperature: Numbers = 1.0,
+    top_k: Integers = 0,
+    top_p: Numbers = 1.0,
+    min_p: Numbers = 0.0,
+    role: str = "target",
+    vocab_offset: int = 0,
+    threshold: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    return_scores: bool = False,
+    return_logprobs: bool = False,
+) -> Found:
+    """Sample one token for each row of logits, independently of the rest of the batch.
+
+    The token of a row is a function of its logits, key, position and role that
+    ``docs/sampling.md`` specifies. Filters are applied after the temperature: min_p, top_k, top_p;
+    of equal logits, the lower token survives.
+
+    Args:
+        logits: (B, V) float32, bfloat16 or float16, on the CPU or a CUDA device; V at most 2**24.
+        keys: (B, 2) torch.uint64; or a :class:`~fastseed.random.StreamBank` of B streams, whose
+            positions are not used; or B seeds, integers of [-2**63, 2**64), where None is a row
+            without a seed; or None for a batch without seeds. Unseeded rows take their key from
+            torch's default generator.
+        positions: (B,) torch.int64 of [0, 2**56), the index of the token in its request; or one
+            integer for all rows.
+        temperature: 0 (greedy: the greatest logit) or in [2**-20, 2**20]; a number or (B,).
+        top_k: how many of the greatest logits survive, 0 for all; an integer or (B,).
+        top_p: the share of the probability that survives, in (0, 1]; a number or (B,).
+        min_p: the least probability that survives, relative to the greatest, in [0, 1]; a number or
+            (B,).
+        role: "target", "draft", "accept" or "residual": tokens of different roles share no noise.
+        vocab_offset: the token of the first column, where ``logits`` is a part of the vocabulary.
+        threshold: (B,) torch.int64 from :func:`find_threshold`, in place of the filters.
+        out: (B,) torch.int64, the tensor to write the tokens to.
+        return_scores: also return the scores, for :func:`merge`; rows may then have no token.
+        return_logprobs: also return the log-probabilities of the tokens among those that survive.
+
+    Returns:
+        The tokens, (B,) torch.int64, or a tuple of them and (B,) float64 scores or float32
+        log-probabilities. A row without a token, all of whose logits are -inf or one of which is
+        NaN or +inf, has token -1 where it is not an error: on a CUDA device, in compiled code, and
+        with ``return_scores``.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or a row on the CPU has no token. Values of
+            CUDA tensors are not checked.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
+        >>> fastseed.sampling.sample(logits, keys=[7, 8], positions=0)
+        tensor([2, 0])
+        >>> fastseed.sampling.sample(logits[1:], keys=[8], positions=0)
+        tensor([0])
+    """
+    function = "sample"
+    logits = arguments.check_numbers(function, "logits", logits, 2)
+    n, device = logits.size(0), logits.device
+    first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
+    number = arguments.check_role(function, role)
+    heat = arguments.check_temperature(function, temperature, n, device)
+    filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
+    at = arguments.check_positions(function, positions, n, device)
+    if threshold is not None:
+        tensors.check_tensor(function, "threshold", threshold, torch.int64, (n,), device)
+        if filters.any():
+            raise validation.value_error(function, "threshold", "None with filters", threshold)
+    if return_scores and return_logprobs:
+        raise validation.value_error(function, "return_logprobs", "False with return_scores", True)
+    if out is not None:
+        inputs = {"logits": logits, "keys": keys, "positions": at}
+        tensors.check_out(function, "out", out, (n,), torch.int64, device, **inputs)
+    own = arguments.check_keys(function, keys, n, device)
+    rows = Rows(logits, heat, first, None)
+    if threshold is None:
+        threshold = thresholds.threshold_of(rows, filters)
+    scores, tokens = race(logits, own, at, heat, threshold.contiguous(), number, first)
+    if not return_scores:
+        _check_tokens(function, "logits", tokens)
+    if out is not None:
+        tokens = out.copy_(tokens)
+    if return_logprobs:
+        return tokens, _log_probabilities(rows, threshold, tokens)
+    return (tokens, scores) if return_scores else tokens
+
+
+def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """Return the winners among the winners of parts of the vocabulary.
+
+    Args:
+        tokens: (parts, B) torch.int64: what :func:`sample` returns for each part of the vocabulary,
+            in any order.
+        scores: (parts, B) torch.float64, the scores of these tokens.
+
+    Returns:
+        The tokens, (B,) torch.int64; -1 on a CUDA device and in compiled code for a row without a
+        token.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or a row on the CPU has no token.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[1.0, 2.0, 3.0, 2.0]])
+        >>> parts = [
+        ...     fastseed.sampling.sample(part, [7], 0, vocab_offset=first, return_scores=True)
+        ...     for first, part in ((0, logits[:, :2]), (2, logits[:, 2:]))
+        ... ]
+        >>> tokens, scores = (torch.stack(values) for values in zip(*parts))
+        >>> bool(fastseed.sampling.merge(tokens, scores) == fastseed.sampling.sample(logits, [7], 0))
+        True
+    """
+    tensors.check_tensor("merge", "tokens", tokens, torch.int64)
+    if tokens.dim() != 2 or tokens.size(0) == 0:
+        rule = "of shape (parts, B), parts at least 1"
+        raise validation.value_error("merge", "tokens", rule, tuple(tokens.shape))
+    shape = tuple(tokens.shape)
+    tensors.check_tensor("merge", "scores", scores, torch.float64, shape, tokens.device)
+    _, found = _merged(scores, tokens, 0)
+    _check_tokens("merge", "tokens", found)
+    return found
+
+
+def race(
+    numbers: torch.Tensor,
+    keys: torch.Tensor,
+    positions: torch.Tensor,
+    temperature: torch.Tensor,
+    threshold: torch.Tensor | None,
+    role: int,
+    first: int = 0,
+    weights: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (scores, tokens) of the winners of checked rows of logits, or of weights."""
+    n, size = numbers.shape
+    # For a second thread on the CPU; for enough warps on a CUDA device.
+    part = 2**12 if numbers.device.type == "cuda" else 2**15
+    parts = (size + part - 1) // part
+    if threshold is None:
+        threshold = positions.new_full((n,), LEAST_CODE)
+    scores = temperature.new_empty((n, parts))
+    tokens = positions.new_empty((n, parts))
+    _RACE(
+        scores, tokens, numbers, keys, positions, temperature, threshold, role, first, weights
+    )
+    return _merged(scores, tokens, 1)
+
+
+def _merged(scores: torch.Tensor, tokens: torch.Tensor, dim: int) -> tuple[Any, Any]:
+    """Return greatest score and lowest token of that score; NaN, and -1, if one score is NaN."""
+    if scores.size(dim) == 1:
+        return scores.squeeze(dim), tokens.squeeze(dim)
+    best = scores.amax(dim, keepdim=True)
+    found = torch.where(scores == best, tokens, _NEVER).amin(dim)
+    return best.squeeze(dim), torch.where(found == _NEVER, -1, found)
+
+
+def _check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
+    """ValueError for a row without a token, unless that would wait for a device."""
+    if arguments.is_readable(tokens) and bool((tokens < 0).any()):
+        row = int((tokens < 0).nonzero()[0])
+        raise ValueError(
+            f"fastseed.{function}: {argument} must have a token to choose in every row, got row "
+            f"{row} with NaN, with +inf, or without a finite number"
+        )
+
+
+def _log_probabilities(
+    rows: Rows, threshold: torch.Tensor, tokens: torch.Tensor
+) -> torch.Tensor:
+    """Return the log-probabilities of tokens, (B,) float32; NaN for those that are none."""
+    greatest = rows.greatest()
+    total = thresholds.total_mass(rows, threshold, greatest)
+    chosen = rows.logits.gather(1, (tokens - rows.first).clamp(min=0)[:, None]).squeeze(1)
+    difference = (chosen.double() - greatest.double()) / rows.temperature
+    found = difference - (total.double() * 2.0**-38).log()
+    found = torch.where(rows.temperature == 0, 0.0, found)
+    return torch.where(tokens < 0, torch.nan, found).float()
