@@ -1,4 +1,4 @@
-"""Seeds of rollouts and requests by global identity, whatever chunk, worker or batch they are in.
+"""Tokens and rollouts that do not depend on batches, chunks or workers.
 
 Importing it loads neither torch nor NumPy: each name is loaded when it is first used.
 """
@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Rollout", "RolloutSeeds", "rollout_seeds"]
 
-_HOME = dict.fromkeys(("Rollout", "RolloutSeeds", "rollout_seeds"), "rollouts")
+_HOME = {
+    "Rollout": "rollouts",
+    "RolloutSeeds": "rollouts",
+    "rollout_seeds": "rollouts",
+}
 
 
 def __getattr__(name: str) -> Any:
