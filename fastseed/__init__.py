@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from . import sampling as sampling
     from ._utils.errors import ReseedError
     from ._utils.version import __version__
-    from .derivation.streams import SHARED
+    from .derivation.coordinates import SHARED
     from .determinism.switches import deterministic
     from .generators.pool import GeneratorPool
     from .seeder.api import (
@@ -73,11 +73,9 @@ __all__ = [
     "unregister_generator",
 ]
 
-_SUBPACKAGES = (
-    *("checkpoint", "data", "debug", "distributed", "integrations", "random", "sampling"),
-)
+_SUBPACKAGES = ("checkpoint", "data", "debug", "distributed", "integrations", "random", "sampling")
 _HOME = {
-    "SHARED": "derivation.streams",
+    "SHARED": "derivation.coordinates",
     "GeneratorPool": "generators.pool",
     "ReseedError": "_utils.errors",
     "__version__": "_utils.version",
