@@ -35,7 +35,7 @@ class GeneratorAdapter(Protocol):
     """Sets, reads and restores the state of one generator, or of a group of them."""
 
     is_bulk: bool
-    """Return whether it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
+    """Whether it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
 
     def reseed(self, stream: Stream) -> None:
         """Set the whole state from the keys of ``stream``."""
@@ -43,11 +43,11 @@ class GeneratorAdapter(Protocol):
     def state(self) -> torch.Tensor | None:
         """Return the exact state as a 1-D uint8 tensor; None if it cannot be read now."""
 
-    def check_state(self, state: torch.Tensor) -> None:
-        """Raise ValueError unless :meth:`load_state` accepts ``state``. Changes nothing."""
+    def parse_state(self, state: torch.Tensor) -> Any:
+        """Return a state in the form that :meth:`load_state` takes; ValueError if it is invalid."""
 
-    def load_state(self, state: torch.Tensor) -> None:
-        """Restore what :meth:`state` returned; the caller has called :meth:`check_state`."""
+    def load_state(self, parsed: Any) -> None:
+        """Restore a state that :meth:`parse_state` returned."""
 
 
 def pack(data: bytes) -> torch.Tensor:

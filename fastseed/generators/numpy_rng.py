@@ -52,15 +52,12 @@ class NumpyGenerator:
         text = json.dumps(state, default=lambda value: value.tolist()).encode()
         return pack(text.ljust(-(-len(text) // _JSON_BLOCK) * _JSON_BLOCK))
 
-    def check_state(self, state: torch.Tensor) -> None:
-        """Raise ValueError unless :meth:`load_state` accepts ``state``."""
-        self._parse(state)
+    def load_state(self, parsed: dict[str, Any]) -> None:
+        """Restore a state that :meth:`parse_state` returned."""
+        self._set(parsed)
 
-    def load_state(self, state: torch.Tensor) -> None:
-        """Restore what :meth:`state` returned."""
-        self._set(self._parse(state))
-
-    def _parse(self, state: torch.Tensor) -> dict[str, Any]:
+    def parse_state(self, state: torch.Tensor) -> dict[str, Any]:
+        """Return what NumPy's setters take; ValueError if the state is invalid."""
         kind = type(self._bit_generator())
         if kind.__name__ != "MT19937":
             return _parse_json(kind, unpack(state))

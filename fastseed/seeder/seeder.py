@@ -20,7 +20,7 @@ from ..distributed.mesh import RankFields, locate_in_mesh
 from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
-from . import fork_rng_state, fwr13y_scheme, os_fork
+from . import fwr13y_scheme, os_fork
 from . import state as states
 from .fork_rng import ForkBlock, ForkRng
 from .fork_rng_stack import stack
@@ -387,22 +387,15 @@ class Seeder:
 
     def state_dict(self, *, rng: bool = False) -> dict[str, Any]:
         """Return what :func:`fastseed.state_dict` returns, for this seeder."""
-        if not rng:
-            return states.state_dict(self)
-        stack.refuse_inside("state_dict")
-        return states.state_dict(self, rng=True) | fork_rng_state.save(self.forks, self.rank_fields)
+        if rng:
+            stack.refuse_inside("state_dict")
+        return states.state_dict(self, rng=rng)
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state, as :func:`fastseed.load_state_dict`."""
         stack.refuse_inside("load_state_dict")
-        state, loaded = fork_rng_state.split(state, self.forks, self.rank_fields, self.registry)
-        try:
-            exact = states.load_state_dict(self, state)
-        except ReseedError:  # everything else was restored
-            self.forks.load_states(loaded)
-            raise
-        self.forks.load_states(loaded)
+        exact = states.load_state_dict(self, state)
         at = self.scope
         if exact and at is not None and not self._recent.add((self.master_seed, *at)):
             self._restored = at
