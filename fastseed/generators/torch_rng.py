@@ -47,16 +47,16 @@ class TorchGenerator:
         """Set the state that belongs to all 128 bits of ``key``."""
         if native.generators is not None:
             native.generators.reseed(self._generator, key & LOW64, key >> 64)
-        elif self._is_mt19937():
+        elif self._is_mt19937(self.size()):
             words = derive_ops.mt19937_state(key).astype(np.uint64).tobytes()
             head = struct.pack("=QiiQ", key & LOW64, 1, 1, 0) + words
             self._generator.set_state(pack(head.ljust(_CPU.itemsize, b"\0")))
         else:
             self._generator.manual_seed(key & LOW64)
 
-    def _is_mt19937(self) -> bool:
+    def _is_mt19937(self, size: int) -> bool:
         """Return whether it is torch's own CPU generator; other libraries have others."""
-        return self._generator.device.type == "cpu" and self.size() == _CPU.itemsize
+        return self._generator.device.type == "cpu" and size == _CPU.itemsize
 
     def size(self) -> int:
         """Return the number of bytes of :meth:`state`."""
@@ -75,7 +75,7 @@ class TorchGenerator:
         size = self.size()
         if state.numel() != size:
             raise ValueError(f"it must be {size} bytes long, got {state.numel()}")
-        if self._is_mt19937():
+        if self._is_mt19937(size):
             _check_cpu_state(unpack(state))
         elif self._generator.device.type == "cuda" and size == 16:
             (offset,) = struct.unpack_from("=q", unpack(state), 8)
@@ -120,8 +120,9 @@ def _check_cpu_state(data: bytes) -> None:
     expected = 1 if following == 0 else MT_WORDS + 1 - following
     if held["seeded"] != 1 or following > MT_WORDS or left != expected:
         raise ValueError(f"its position must be one that torch sets, got {following} and {left}")
-    check_words(held["words"])
-    if held["words"].max() >> np.uint64(32):
+    words = held["words"]
+    check_words(words)
+    if words.max() >> np.uint64(32):
         raise ValueError("its words must be below 2**32")
     for kind in ("normal", "float_normal"):
         if held[f"has_{kind}"] & 0xFF and not math.isfinite(held[kind]):
