@@ -151,7 +151,7 @@ class NumpyRandomState(NumpyGenerator):
         address = int(bit_generator.ctypes.state_address)
         with bit_generator.lock:
             public = bit_generator.state["state"]
-            held = np.frombuffer((ctypes.c_uint32 * (MT_WORDS + 1)).from_address(address), "=u4")
+            held = np.ctypeslib.as_array((ctypes.c_uint32 * (MT_WORDS + 1)).from_address(address))
             if np.array_equal(held, [*public["key"], public["pos"]]):  # the layout is as expected
                 self.address, self._memory = address, held
 

@@ -95,7 +95,7 @@ def pack_states(generators: Sequence[torch.Generator]) -> torch.Tensor:
 
 
 def parse_states(generators: Sequence[torch.Generator], states: Any) -> list[torch.Tensor]:
-    """Return what each generator's ``set_state`` takes; TypeError or ValueError if it is invalid."""
+    """Return what each ``set_state`` takes; TypeError or ValueError if a state is invalid."""
     rule, function = "a 1-D uint8 tensor from states()", "GeneratorPool.load_states"
     validation.check_instance(function, "states", states, torch.Tensor, rule)
     if states.dtype != torch.uint8 or states.dim() != 1:

@@ -41,7 +41,11 @@ _RANGES = {
     "step": (0, streams.MAX_STEP),
 }
 _BEFORE = streams.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
-_EXPECTED = {"format": FORMAT, "version": VERSION, "derivation": derive_ops.DERIVATION_VERSION}
+_EXPECTED: dict[str, Any] = {
+    "format": FORMAT,
+    "version": VERSION,
+    "derivation": derive_ops.DERIVATION_VERSION,
+}
 _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 
 

@@ -238,7 +238,11 @@ def test_threads_that_try_again_leave_the_generators_as_they_were(job):
     [
         ({"name": 3}, TypeError, "name must be a string"),
         ({"name": ""}, ValueError, "name must "),
-        ({"name": "a", "index": -1}, ValueError, r"index must be in \[0, 72057594037927934\], got -1"),
+        (
+            {"name": "a", "index": -1},
+            ValueError,
+            r"index must be in \[0, 72057594037927934\], got -1",
+        ),
         ({"name": "a", "index": 2**56 - 1}, ValueError, "index must be in"),
         ({"name": "a", "index": True}, TypeError, "index must be an integer"),
     ],
