@@ -66,7 +66,7 @@ backend = "reference" if native.kernels is None else "native"
 
 def signed(value: int) -> int:
     """Return the signed integer with the same 64 bits, as operators take them."""
-    return value - (1 << 64) if value >> 63 else value
+    return value - 2**64 if value >= 2**63 else value
 
 
 def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fastseed")
 
-FORMAT = "fastseed"
-VERSION = 1
-
 RNG = "rng."
 _RANGES = {
     "master_seed": (0, streams.MAX_MASTER),
@@ -42,8 +39,8 @@ _RANGES = {
 }
 _BEFORE = streams.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
 _EXPECTED: dict[str, Any] = {
-    "format": FORMAT,
-    "version": VERSION,
+    "format": "fastseed",
+    "version": 1,
     "derivation": derive_ops.DERIVATION_VERSION,
 }
 _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
