@@ -136,7 +136,7 @@ struct Race {
     if (numbers == Numbers::kWeights) {
       return add(natural_log(value), token_noise(stream, token));
     }
-    return temperature == 0.0 ? value
+    return temperature == 0.0 ? add(value, 0.0)  // -0 becomes 0
                               : add(divide(value, temperature), token_noise(stream, token));
   }
 };

@@ -18,11 +18,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-import frozen
-from exact_draws import FORMATS, Real, negative_log, number, power
-from make_vectors import U32, Filler, block, golden_rows
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 
-SAMPLING = Path(__file__).resolve().parent / "sampling.txt"
+import frozen  # noqa: E402
+from exact_draws import FORMATS, Real, negative_log, number, power  # noqa: E402
+from make_vectors import U32, Filler, block, golden_rows  # noqa: E402
+
+SAMPLING = HERE / "sampling.txt"
 
 HEADER = """\
 # Known answers of fastseed's sampling, version 1. Made by make_sampling_vectors.py; never edited.
@@ -133,19 +136,23 @@ class Filters(NamedTuple):
     min_p: float
 
 
+def limit(filters: Filters, logits: list[float]) -> Fraction:
+    """The least logit that min_p keeps."""
+    distance = number(float32(-math.log(filters.min_p)), KIND)
+    heat = number(filters.temperature, KIND)
+    return (number(max(logits), KIND) - heat * distance).exact
+
+
 def survivors(filters: Filters, logits: list[float], first: int) -> list[int]:
     """The columns that survive, in order of their codes, from the greatest."""
-    greatest = max(logits)
     columns = [j for j, x in enumerate(logits) if x != -math.inf]
     columns.sort(key=lambda j: code(logits[j], first + j), reverse=True)
     if filters.min_p > 0:
-        distance = number(float32(-math.log(filters.min_p)), KIND)
-        limit = number(greatest, KIND) - number(filters.temperature, KIND) * distance
-        columns = [j for j in columns if Fraction(logits[j]) >= limit.exact]
+        columns = [j for j in columns if Fraction(logits[j]) >= limit(filters, logits)]
     if filters.top_k > 0:
         columns = columns[: filters.top_k]
     if filters.top_p < 1:
-        masses = [mass(logits[j], greatest, filters.temperature) for j in columns]
+        masses = [mass(logits[j], max(logits), filters.temperature) for j in columns]
         share = (number(filters.top_p, KIND) * number(sum(masses), KIND)).exact
         enough = min(max(math.ceil(share), 1), sum(masses))
         kept = 0
@@ -156,11 +163,22 @@ def survivors(filters: Filters, logits: list[float], first: int) -> list[int]:
 
 
 def threshold(filters: Filters, logits: list[float], first: int) -> int:
-    """The least code that survives; where no filter is on, that above -inf."""
-    if filters[1:] == (0, 1.0, 0.0):
+    """The code of the last survivor; that of the least logit where its number is not limited."""
+    if filters.top_k > 0 or filters.top_p < 1:
+        last = survivors(filters, logits, first)[-1]
+        return code(logits[last], first + last)
+    if filters.min_p == 0:
         return LEAST_CODE
-    last = survivors(filters, logits, first)[-1]
-    return code(logits[last], first + last)
+    least = limit(filters, logits)
+    low, high = LEAST_CODE >> 28, 0xFF7FFFFF  # orders of the finite numbers
+    while low < high:
+        middle = (low + high) // 2
+        bits = middle ^ (1 << 31 if middle >> 31 else U32)
+        if Fraction(struct.unpack("<f", bits.to_bytes(4, "little"))[0]) >= least:
+            high = middle
+        else:
+            low = middle + 1
+    return low << 28
 
 
 def winner(scores: dict[int, Real]) -> tuple[int, Real]:
@@ -247,8 +265,8 @@ def rows_of_logits(fill: Filler) -> Iterator[list[float]]:
     for n in (2, 5, 33, 130):
         yield [filler(fill) for _ in range(n)]
     yield [float(round(filler(fill))) for _ in range(70)]  # many ties
-    yield [filler(fill) - 1000 for _ in range(20)]
-    yield [float32(2.0**-140), 0.0, float32(3e38), float32(-3e38), 1e30]
+    yield [float32(filler(fill) - 1000) for _ in range(20)]
+    yield [float32(2.0**-140), 0.0, float32(3e38), float32(-3e38), float32(1e30)]
     yield [50 - 0.5 * i for i in range(120)]
 
 

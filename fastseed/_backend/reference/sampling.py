@@ -117,7 +117,7 @@ def winner(
     tokens = np.flatnonzero(alive)
     if not tokens.size:
         return -float("inf"), -1
-    values = x[tokens].astype(np.float64)
+    values = x[tokens].astype(np.float64) + 0.0  # -0 becomes 0
     numbers = tokens.astype(np.uint64) + np.uint64(first)
     if weights or temperature != 0:
         noise = token_noise(token_stream(key, position, role), numbers)

@@ -1,0 +1,160 @@
+"""Every backend gives the known answers of ``vectors/sampling.txt``, and these never change."""
+
+from __future__ import annotations
+
+import functools
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers import vectors
+
+import fastseed
+from fastseed._backend import derive_ops, sampling_ops
+from fastseed._backend.reference import sampling as reference
+from fastseed.sampling import thresholds, tokens
+
+FIRST_RELEASE = (484, "925c4f02088907467e6c180bfc95f3923b118a26ff6ebe55e1f383ab29d63ebe")
+KINDS = {"noise": 84, "mass": 88, "threshold": 103, "race": 108, "weights": 12}
+ROLES = ("target", "draft", "accept", "residual")
+BACKENDS = ("reference", *derive_ops.simd_paths())
+
+
+@functools.cache
+def texts() -> tuple[str, ...]:
+    lines = (vectors.DATA / "sampling.txt").read_text("utf-8").splitlines()
+    return tuple(line for line in lines if not line.startswith("#"))
+
+
+def rows(kind: str) -> list[list[str]]:
+    found = [text.split(" ")[1:] for text in texts() if text.split(" ")[0] == kind]
+    assert found, kind
+    return found
+
+
+def real(text: str) -> float:
+    """A number from its bits, float32 or float64."""
+    value: float = struct.unpack(">f" if len(text) == 8 else ">d", bytes.fromhex(text))[0]
+    return value
+
+
+def bits(value: float) -> str:
+    return struct.pack(">d", value).hex()
+
+
+def numbers(fields: list[str]) -> torch.Tensor:
+    return torch.tensor([[real(field) for field in fields]], dtype=torch.float32)
+
+
+def key(fields: list[str]) -> torch.Tensor:
+    return torch.tensor([[int(fields[0], 16), int(fields[1], 16)]], dtype=torch.uint64)
+
+
+@pytest.fixture(params=BACKENDS)
+def race(request, monkeypatch):
+    """The operator of a backend, and the public functions with it."""
+    if request.param == "reference":
+        found = sampling_ops.IMPLEMENTATIONS
+        monkeypatch.setattr(tokens, "_RACE", found["sampling_race"])
+        monkeypatch.setattr(thresholds, "_HISTOGRAM", found["sampling_histogram"])
+        return found["sampling_race"]
+    derive_ops.set_simd(request.param)
+    return torch.ops.fastseed.sampling_race.default
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_vectors_are_frozen():
+    releases = vectors.frozen("sampling")
+    assert releases[0] == FIRST_RELEASE
+    assert vectors.changed(texts(), releases) == []
+    assert releases[-1][0] == len(texts()), "appended rows belong into sampling.sha256 as well"
+
+
+def test_vectors_are_what_their_program_makes():
+    program = vectors.DATA / "make_sampling_vectors.py"
+    done = subprocess.run([sys.executable, "-I", program, "--check"], capture_output=True)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+
+
+def test_vectors_have_rows_of_each_kind():
+    assert {text.split(" ")[0] for text in texts()} == set(KINDS)
+    for kind, least in KINDS.items():
+        assert len(rows(kind)) >= least, kind
+
+
+# ---------------------------------------------------------------- the answers
+
+
+def test_reference_gives_the_known_noise():
+    for lo, hi, position, role, token, word, noise in rows("noise"):
+        stream = reference.token_stream((int(lo, 16), int(hi, 16)), int(position), int(role))
+        tokens = np.array([int(token)], np.uint64)
+        assert f"{int(reference.token_words(stream, tokens)[0]):016x}" == word
+        assert bits(reference.token_noise(stream, tokens)[0]) == noise
+
+
+def test_reference_gives_the_known_masses():
+    for logit, greatest, temperature, mass in rows("mass"):
+        x = np.array([real(logit)], np.float32)
+        found = reference.token_masses(x, np.float32(real(greatest)), real(temperature))
+        assert found.tolist() == [int(mass)]
+
+
+def test_noise_is_the_score_of_a_logit_of_zero(race):
+    for lo, hi, position, role, token, _, noise in rows("noise"):
+        found, scores = fastseed.sampling.sample(
+            torch.zeros(1, 1), key([lo, hi]), int(position), role=ROLES[int(role)],
+            vocab_offset=int(token), return_scores=True,
+        )  # fmt: skip
+        assert (found.tolist(), bits(scores.item())) == ([int(token)], noise)
+
+
+def test_histograms_give_the_known_masses(race):
+    histogram = thresholds._HISTOGRAM
+    zero = torch.zeros(1, dtype=torch.int64)
+    for logit, greatest, temperature, mass in rows("mass"):
+        out = torch.empty(1, 4096, dtype=torch.int64)
+        heat = torch.tensor([real(temperature)], dtype=torch.float64)
+        histogram(out, numbers([logit]), zero, zero, numbers([greatest])[0], heat, 4, 0)
+        assert out.sum().item() == int(mass)
+
+
+def test_thresholds_are_the_known_ones(race):
+    for temperature, top_k, top_p, min_p, first, n, *fields in rows("threshold"):
+        assert len(fields) == int(n) + 1
+        found = fastseed.sampling.find_threshold(
+            numbers(fields[:-1]), temperature=real(temperature), top_k=int(top_k),
+            top_p=real(top_p), min_p=real(min_p), vocab_offset=int(first),
+        )  # fmt: skip
+        assert found.tolist() == [int(fields[-1])]
+
+
+def test_races_have_the_known_winners(race):
+    for lo, hi, position, role, temperature, least, first, n, *fields in rows("race"):
+        assert len(fields) == int(n) + 2
+        found, scores = fastseed.sampling.sample(
+            numbers(fields[:-2]), key([lo, hi]), int(position), temperature=real(temperature),
+            role=ROLES[int(role)], vocab_offset=int(first), threshold=torch.tensor([int(least)]),
+            return_scores=True,
+        )  # fmt: skip
+        assert [str(found.item()), bits(scores.item())] == fields[-2:]
+
+
+def test_races_of_weights_have_the_known_winners(race):
+    heat = torch.zeros(1, dtype=torch.float64)
+    least = torch.tensor([sampling_ops.LEAST_CODE])
+    for lo, hi, position, role, first, n, *fields in rows("weights"):
+        assert len(fields) == int(n) + 2
+        scores = torch.empty(1, 1, dtype=torch.float64)
+        found = torch.empty(1, 1, dtype=torch.int64)
+        at = torch.tensor([int(position)])
+        race(
+            scores, found, numbers(fields[:-2]), key([lo, hi]), at, heat, least, int(role),
+            int(first), True,
+        )  # fmt: skip
+        assert [str(found.item()), bits(scores.item())] == fields[-2:]
