@@ -1,0 +1,317 @@
+"""A token depends on its logits, key, position and role, and on nothing else of the call."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from helpers.processes import run_ranks
+from helpers.support import snapshot
+
+import fastseed
+from fastseed.sampling import find_threshold, merge, sample
+
+B, V = 8, 1000
+FILTERS = (
+    {},
+    {"temperature": 0.0},
+    {"temperature": 0.7, "top_k": 20},
+    {"temperature": 1.5, "top_p": 0.8},
+    {"min_p": 0.1},
+    {"top_k": 50, "top_p": 0.9, "min_p": 0.01},
+)
+
+
+def logits(rows=B, size=V, seed=0, scale=3.0):
+    return torch.randn(rows, size, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def keys(rows=B):
+    bank = fastseed.random.StreamBank(rows)
+    bank.reseed_from_seeds(range(100, 100 + rows))
+    return bank.keys
+
+
+POSITIONS = torch.arange(B) * 17
+
+
+def tokens(x=None, k=None, at=None, **more):
+    """The tokens of eight rows, or of others."""
+    x = logits() if x is None else x
+    k = keys() if k is None else k
+    return sample(x, k, POSITIONS if at is None else at, **more)
+
+
+# ---------------------------------------------------------------- independence
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_tokens_do_not_depend_on_the_batch(filters):
+    x, k, whole = logits(), keys(), tokens(**filters)
+    for size in (1, 3):
+        for begin in range(0, B - size + 1, size):
+            part = slice(begin, begin + size)
+            found = tokens(x[part], k[part], POSITIONS[part], **filters)
+            assert torch.equal(found, whole[part])
+    order = torch.randperm(B, generator=torch.Generator().manual_seed(1))
+    shuffled = k.view(torch.int64)[order].view(torch.uint64)
+    assert torch.equal(tokens(x[order], shuffled, POSITIONS[order], **filters), whole[order])
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_tokens_do_not_depend_on_padding_and_strides(filters):
+    whole = tokens(**filters)
+    padded = torch.full((B, V + 77), -math.inf)
+    padded[:, :V] = logits()
+    assert torch.equal(tokens(padded, **filters), whole)
+    sequence = torch.randn(B, 3, V)
+    sequence[:, -1] = logits()
+    assert torch.equal(tokens(sequence[:, -1], **filters), whole)
+    assert torch.equal(tokens(logits().t().contiguous().t(), **filters), whole)
+    assert torch.equal(tokens(padded[:, :V], **filters), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_tokens_of_16_bits_are_those_of_the_same_numbers(dtype):
+    x = logits().to(dtype)
+    for filters in FILTERS:
+        assert torch.equal(tokens(x, **filters), tokens(x.float(), **filters))
+
+
+def test_tokens_of_large_vocabularies_do_not_depend_on_parts():
+    x = logits(2, 100_003, scale=1.0)
+    whole = tokens(x, keys(2), POSITIONS[:2])
+    for cut in (1, 32_768, 77_777):
+        assert torch.equal(split(x, (cut,), keys(2), POSITIONS[:2]), whole)
+
+
+def split(x, cuts, k, at, **filters):
+    """The tokens of a vocabulary in parts."""
+    ends = (0, *cuts, x.size(1))
+    parts = list(itertools.pairwise(ends))
+    heat = filters.get("temperature", 1.0)
+    threshold = find_threshold(x, **filters) if filters else None
+    found = [
+        sample(
+            x[:, first:end], k, at, temperature=heat, vocab_offset=first, threshold=threshold,
+            return_scores=True,
+        )
+        for first, end in parts
+    ]  # fmt: skip
+    return merge(*(torch.stack(values) for values in zip(*found, strict=True)))
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_tokens_do_not_depend_on_the_split_of_the_vocabulary(filters):
+    for cuts in ((500,), (3, 500, 998), (999,)):
+        assert torch.equal(split(logits(), cuts, keys(), POSITIONS, **filters), tokens(**filters))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_ranks_that_split_the_vocabulary_agree(world_size):
+    found = run_ranks("sampling_ranks.py", world_size, timeout=200)
+    expected = [tokens(**filters).tolist() for filters in FILTERS]
+    assert all(rank == expected for rank in found)
+
+
+def test_positions_and_roles_have_their_own_noise():
+    x = torch.zeros(1, V).expand(B, V)
+    k = keys(1).expand(B, 2)
+    found = tokens(x, k, torch.arange(B))
+    assert len(set(found.tolist())) > B - 2
+    roles = [sample(x[:1], k[:1], 0, role=role).item() for role in ("target", "draft", "residual")]
+    assert len(set(roles)) == 3
+    assert torch.equal(tokens(x, k, 5), sample(x[:1], k[:1], 5).expand(B))
+
+
+def test_parameters_differ_between_rows():
+    rows = {
+        "temperature": [0.0, 0.5, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0],
+        "top_k": [0, 0, 5, 0, 1, 0, 0, 10**6],
+        "top_p": [1.0, 1.0, 1.0, 0.5, 1.0, 1e-9, 1.0, 0.9],
+        "min_p": [0.0, 0.0, 0.2, 0.0, 0.0, 0.0, 1.0, 0.0],
+    }
+    whole = tokens(**{name: torch.tensor(values) for name, values in rows.items()})
+    for i in range(B):
+        one = {name: values[i] for name, values in rows.items()}
+        found = sample(logits()[i : i + 1], keys()[i : i + 1], int(POSITIONS[i]), **one)
+        assert found.item() == whole[i].item(), one
+    for i in (0, 4, 5, 6):
+        assert whole[i] == logits()[i].argmax()
+
+
+# ---------------------------------------------------------------- filters
+
+
+def expected_survivors(x, temperature, top_k, top_p, min_p):
+    """How many tokens of each row survive, by sorting."""
+    probabilities = (x.double() / temperature).softmax(1).sort(1, descending=True).values
+    alive = probabilities >= min_p * probabilities[:, :1]
+    if top_k:
+        alive[:, top_k:] = False
+    kept = torch.where(alive, probabilities, 0.0)
+    before = (kept.cumsum(1) - kept) / kept.sum(1, keepdim=True)
+    return (alive & (before < top_p)).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p", "min_p"),
+    [(1.0, 7, 1.0, 0.0), (0.5, 0, 0.9, 0.0), (2.0, 0, 0.99, 0.0), (3.0, 0, 1.0, 0.02),
+     (1.0, 100, 0.95, 0.001)],
+)  # fmt: skip
+def test_filters_keep_what_sorting_keeps(temperature, top_k, top_p, min_p):
+    from fastseed._backend.reference.sampling import token_codes
+
+    x = logits()
+    least = find_threshold(x, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    kept = [int((token_codes(row.numpy(), 0) >= int(c)).sum()) for row, c in zip(x, least)]
+    assert kept == expected_survivors(x, temperature, top_k, top_p, min_p).tolist()
+
+
+def test_of_equal_logits_the_lower_token_survives():
+    x = torch.tensor([[1.0, 2.0, 2.0, 2.0, 0.0]]).expand(200, 5)
+    at = torch.arange(200)
+    found = sample(x, keys(1).expand(200, 2), at, top_k=2)
+    assert set(found.tolist()) == {1, 2}
+    found = sample(x, keys(1).expand(200, 2), at, top_p=0.3)
+    assert set(found.tolist()) == {1, 2}
+    assert set(sample(x, keys(1).expand(200, 2), at, temperature=0.0).tolist()) == {1}
+
+
+def test_log_probabilities_are_those_of_the_survivors():
+    found, logprobs = tokens(temperature=0.8, top_k=30, return_logprobs=True)
+    x = (logits() / 0.8).double()
+    masked = x.masked_fill(x < x.topk(30).values[:, -1:], -math.inf)
+    expected = masked.log_softmax(1).gather(1, found[:, None]).squeeze(1).float()
+    torch.testing.assert_close(logprobs, expected, atol=1e-6, rtol=1e-6)
+    whole = tokens(return_logprobs=True)
+    expected = logits().log_softmax(1).gather(1, whole[0][:, None]).squeeze(1)
+    torch.testing.assert_close(whole[1], expected, atol=2e-6, rtol=1e-6)
+    assert tokens(temperature=0.0, return_logprobs=True)[1].tolist() == [0.0] * B
+
+
+# ---------------------------------------------------------------- keys
+
+
+def test_keys_of_seeds_are_those_of_a_bank():
+    seeds = [7, 2**64 - 1, 0, -1, 5, 6, 2**63, 8]
+    bank = fastseed.random.StreamBank(B, name="sampling")
+    bank.reseed_from_seeds(seeds)
+    before = snapshot()
+    expected = tokens(k=bank.keys)
+    assert torch.equal(tokens(k=bank), expected)
+    assert torch.equal(tokens(k=seeds), expected)
+    assert torch.equal(tokens(k=torch.tensor([(s + 2**63) % 2**64 - 2**63 for s in seeds])), expected)
+    assert snapshot() == before
+    assert bank.positions.tolist() == [0] * B
+
+
+def test_rows_without_a_seed_take_torchs_generator():
+    torch.manual_seed(3)
+    first = tokens(torch.zeros(B, V), k=[1, None] * 4, at=0)
+    second = tokens(torch.zeros(B, V), k=[1, None] * 4, at=0)
+    assert torch.equal(first[::2], second[::2])
+    assert (first[1::2] != second[1::2]).any()
+    torch.manual_seed(3)
+    assert torch.equal(tokens(torch.zeros(B, V), k=[1, None] * 4, at=0), first)
+    torch.manual_seed(3)
+    whole = sample(torch.zeros(B, V), None, 0)
+    assert torch.equal(whole[1::2], first[1::2])
+
+
+# ---------------------------------------------------------------- results and errors
+
+
+def test_out_is_written_in_place():
+    out = torch.zeros(B, dtype=torch.int64)
+    assert tokens(out=out) is out
+    assert torch.equal(out, tokens())
+
+
+def test_empty_batches_have_no_tokens():
+    none = sample(torch.zeros(0, 5), torch.zeros(0, 2, dtype=torch.uint64), 0, top_k=3, top_p=0.5)
+    assert (none.dtype, tuple(none.shape)) == (torch.int64, (0,))
+
+
+def test_gradients_are_not_recorded():
+    x = logits().requires_grad_()
+    found, logprobs = tokens(x, top_p=0.9, return_logprobs=True)
+    assert not found.requires_grad and not logprobs.requires_grad
+
+
+INVALID_ROWS = (
+    [-math.inf, -math.inf], [math.nan, 1.0], [1.0, math.inf], [math.nan, math.inf], [-math.nan, 0.0]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("values", INVALID_ROWS)
+@pytest.mark.parametrize("filters", [{}, {"temperature": 0.0}, {"top_k": 1, "top_p": 0.5}])
+def test_rows_without_a_token_are_errors(values, filters):
+    x = torch.tensor([[1.0, 2.0], values])
+    with pytest.raises(ValueError, match=r"fastseed\.sample: logits must have .* got row 1 with"):
+        sample(x, [7, 8], 0, **filters)
+    found, scores = sample(x, [7, 8], 0, return_scores=True, **filters)
+    assert found[1] == -1 and found[0] >= 0 and scores[0].isfinite() and not scores[1].isfinite()
+
+
+def test_an_invalid_part_makes_the_row_invalid():
+    valid = sample(torch.zeros(1, 3), [7], 0, return_scores=True)
+    empty = sample(torch.full((1, 3), -math.inf), [7], 0, vocab_offset=3, return_scores=True)
+    bad = sample(torch.full((1, 3), math.nan), [7], 0, vocab_offset=6, return_scores=True)
+    pairs = [torch.stack(values) for values in zip(valid, empty, strict=True)]
+    assert torch.equal(merge(*pairs), valid[0])
+    pairs = [torch.stack(values) for values in zip(valid, bad, strict=True)]
+    with pytest.raises(ValueError, match=r"fastseed\.merge: tokens must have a token .* row 0"):
+        merge(*pairs)
+
+
+ERRORS = (
+    ({"x": torch.zeros(B)}, ValueError, "logits must be of shape (B, V), V at least 1, got (8,)"),
+    ({"x": torch.zeros(B, 0)}, ValueError, "logits must be of shape (B, V)"),
+    ({"x": torch.zeros(B, V, dtype=torch.float64)}, TypeError, "logits must be of dtype float32"),
+    ({"x": 5}, TypeError, "logits must be a tensor"),
+    ({"k": torch.zeros(3, 2, dtype=torch.uint64)}, ValueError, "keys must be of shape (8, 2)"),
+    ({"k": [1, 2]}, ValueError, "keys must be of shape (8,)"),
+    ({"k": ["a"] * B}, TypeError, "keys[0] must be an integer"),
+    ({"k": 5}, TypeError, "keys must be a tensor or a sequence of integers"),
+    ({"at": -1}, ValueError, "positions must be in [0, 72057594037927935], got -1"),
+    ({"at": torch.full((B,), 2**56)}, ValueError, "positions must be in [0, 72057594037927935]"),
+    ({"at": torch.zeros(3, dtype=torch.int64)}, ValueError, "positions must be of shape (8,)"),
+    ({"temperature": -1.0}, ValueError, "temperature must be 0 or in [2**-20, 2**20], got -1.0"),
+    ({"temperature": 1e-9}, ValueError, "temperature must be 0 or in [2**-20, 2**20]"),
+    ({"temperature": torch.tensor([1.0] * 7 + [math.nan])}, ValueError, "temperature[7] must be 0"),
+    ({"temperature": "hot"}, TypeError, "temperature must be a number"),
+    ({"temperature": torch.ones(3)}, ValueError, "temperature must be of shape (8,)"),
+    ({"top_k": -1}, ValueError, "top_k must be 0 (off) or more, got -1"),
+    ({"top_k": 2.5}, TypeError, "top_k must be an integer"),
+    ({"top_k": torch.ones(B)}, TypeError, "top_k must be integers, got torch.float32"),
+    ({"top_p": 0.0}, ValueError, "top_p must be in (0, 1], got 0.0"),
+    ({"top_p": 1.5}, ValueError, "top_p must be in (0, 1], got 1.5"),
+    ({"min_p": 1.5}, ValueError, "min_p must be in [0, 1], got 1.5"),
+    ({"role": "judge"}, ValueError, "role must be one of 'target', 'draft', 'accept', 'residual'"),
+    ({"vocab_offset": -1}, ValueError, "vocab_offset must be in [0, 16777216], got -1"),
+    ({"vocab_offset": 2**24 - 1}, ValueError, "logits must be of at most 2**24 tokens"),
+    ({"threshold": torch.zeros(B)}, TypeError, "threshold must be of dtype torch.int64"),
+    ({"threshold": torch.zeros(B, dtype=torch.int64), "top_k": 2}, ValueError, "threshold must be"),
+    ({"out": torch.zeros(B)}, TypeError, "out must be of dtype torch.int64"),
+    ({"return_scores": True, "return_logprobs": True}, ValueError, "return_logprobs must be False"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "kind", "text"), ERRORS)
+def test_errors_name_the_argument(arguments, kind, text):
+    with pytest.raises(kind) as error:
+        tokens(**arguments)
+    assert str(error.value).startswith(f"fastseed.sample: {text}")
+
+
+def test_merge_refuses_other_tensors():
+    for pair in (
+        (torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.float64)),
+        (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(3, 3, dtype=torch.float64)),
+        (torch.zeros(0, 3, dtype=torch.int64), torch.zeros(0, 3, dtype=torch.float64)),
+    ):
+        with pytest.raises(ValueError, match=r"fastseed\.merge: (tokens|scores) must be of shape"):
+            merge(*pair)
