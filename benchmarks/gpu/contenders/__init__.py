@@ -1,6 +1,6 @@
 """The contenders: each in a process of its own, fastseed's with the memory's ceilings.
 
-A contender is a function from a :class:`~benchmarks.gpu.bench_device.BenchDevice` to groups. A group
+A contender is a function from a :class:`.bench_device.BenchDevice` to groups. A group
 prepares the entries of one case, whose answers are checked before they are timed in turns.
 """
 
