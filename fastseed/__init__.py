@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from . import distributed as distributed
     from . import integrations as integrations
     from . import random as random
+    from . import sampling as sampling
     from ._utils.errors import ReseedError
     from ._utils.version import __version__
-    from .derivation.streams import SHARED
+    from .derivation.coordinates import SHARED
     from .determinism.switches import deterministic
     from .generators.pool import GeneratorPool
     from .seeder.api import (
@@ -72,9 +73,9 @@ __all__ = [
     "unregister_generator",
 ]
 
-_SUBPACKAGES = ("checkpoint", "data", "debug", "distributed", "integrations", "random")
+_SUBPACKAGES = ("checkpoint", "data", "debug", "distributed", "integrations", "random", "sampling")
 _HOME = {
-    "SHARED": "derivation.streams",
+    "SHARED": "derivation.coordinates",
     "GeneratorPool": "generators.pool",
     "ReseedError": "_utils.errors",
     "__version__": "_utils.version",

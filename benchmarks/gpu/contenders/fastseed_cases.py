@@ -16,8 +16,8 @@ from fastseed._backend.reference import philox
 from ... import laws
 from ...case import expect
 from ...laws import NORMAL, RANDINT, UNIFORM, Law
-from .. import bars
-from ..place import Place, ceilings
+from .. import targets
+from ..bench_device import BenchDevice, ceilings
 from ..timing import Call, Entry, WallClock
 from . import Group
 
@@ -52,13 +52,13 @@ def _expect_derived(out: torch.Tensor, columns: int) -> None:
         expect(np.array_equal(_array(out[at : at + length]), right), f"what is at {at}")
 
 
-def _derive(place: Place, function: str, columns: int) -> list[Entry]:
-    case, n = f"{function}/cuda/1e8", place.size(10**8)
+def _derive(bench: BenchDevice, function: str, columns: int) -> list[Entry]:
+    case, n = f"{function}/cuda/1e8", bench.size(10**8)
     seeder = fastseed.Seeder(MASTER, 1, 0)
     shape = (n, 2) if columns == 2 else (n,)
     outs = [
-        torch.empty(shape, dtype=torch.uint64, device=place.device)
-        for _ in range(place.buffers(8 * columns * n))
+        torch.empty(shape, dtype=torch.uint64, device=bench.device)
+        for _ in range(bench.buffers(8 * columns * n))
     ]
     derive = getattr(seeder, function)
 
@@ -73,20 +73,20 @@ def _derive(place: Place, function: str, columns: int) -> list[Entry]:
 
     size = outs[0].nbytes
     calls = [call(out) for out in outs]
-    ours = Entry(case, bars.OURS, "out=", calls, check, place.clock, size)
-    return [ours, *ceilings(place, case, size)]
+    entry = Entry(case, targets.FASTSEED, "out=", calls, check, bench.clock, size)
+    return [entry, *ceilings(bench, case, size)]
 
 
 # ---------------------------------------------------------------------------- one stream
 
 
-def _fill(place: Place, case: str, law: Law | None, fill: Callable[..., Any],
+def _fill(bench: BenchDevice, case: str, law: Law | None, fill: Callable[..., Any],
           dtype: torch.dtype = torch.float32) -> list[Entry]:  # fmt: skip
     """One stream into memory; without a law, only that every element is written is checked."""
-    n = place.size(10**8)
-    key = torch.from_numpy(_keys(0, 1)[0]).to(place.device)
+    n = bench.size(10**8)
+    key = torch.from_numpy(_keys(0, 1)[0]).to(bench.device)
     size = n * dtype.itemsize
-    outs = [torch.empty(n, dtype=dtype, device=place.device) for _ in range(place.buffers(size))]
+    outs = [torch.empty(n, dtype=dtype, device=bench.device) for _ in range(bench.buffers(size))]
 
     def check() -> None:
         for out in outs:
@@ -97,8 +97,8 @@ def _fill(place: Place, case: str, law: Law | None, fill: Callable[..., Any],
                 laws.expect_stream(law, out, key)
 
     calls: list[Call] = [functools.partial(fill, out, key) for out in outs]
-    ours = Entry(case, bars.OURS, "in place", calls, check, place.clock, size)
-    return [ours, *ceilings(place, case, size)]
+    entry = Entry(case, targets.FASTSEED, "in place", calls, check, bench.clock, size)
+    return [entry, *ceilings(bench, case, size)]
 
 
 # ---------------------------------------------------------------------------- banks
@@ -118,10 +118,10 @@ DRAWS: dict[str, tuple[Law, Callable[[Any, int], Any]]] = {
 }
 
 
-def _draw(place: Place, function: str, n: int, length: int, size: str) -> list[Entry]:
+def _draw(bench: BenchDevice, function: str, n: int, length: int, size: str) -> list[Entry]:
     """As users call it: the memory is the caching allocator's."""
     law, draw = DRAWS[function]
-    bank = _bank(place.size(n), place.device)
+    bank = _bank(bench.size(n), bench.device)
 
     def check() -> None:
         for _ in range(2):  # from the beginning, and from where that has moved to
@@ -129,23 +129,23 @@ def _draw(place: Place, function: str, n: int, length: int, size: str) -> list[E
             laws.expect_rows(law, draw(bank, length), bank.keys, before)
             expect(bool((bank.positions > before).all()), "the positions moved on")
 
-    written = place.size(n) * length * law.dtype.itemsize
+    written = bench.size(n) * length * law.dtype.itemsize
     case = f"{function}/cuda/{size}"
     calls: list[Call] = [functools.partial(draw, bank, length)]
-    ours = Entry(case, bars.OURS, "bank", calls, check, place.clock, written)
-    return [ours, *ceilings(place, case, written)]
+    entry = Entry(case, targets.FASTSEED, "bank", calls, check, bench.clock, written)
+    return [entry, *ceilings(bench, case, written)]
 
 
-def _draw_in_graph(place: Place, function: str) -> list[Entry]:
+def _draw_in_graph(bench: BenchDevice, function: str) -> list[Entry]:
     """The same replayed: what the host's part of a call costs is the difference."""
     law, draw = DRAWS[function]
-    n, length = place.size(65536), 1024
-    bank, kept = _bank(n, place.device), []
+    n, length = bench.size(65536), 1024
+    bank, kept = _bank(n, bench.device), []
 
     def step() -> None:
         kept[:] = [draw(bank, length)]
 
-    replay = place.graph([step])
+    replay = bench.graph([step])
 
     def check() -> None:
         drawn = []
@@ -157,18 +157,18 @@ def _draw_in_graph(place: Place, function: str) -> list[Entry]:
         expect(not torch.equal(*drawn), "a replay draws other numbers")
 
     case, size = f"{function}_in_graph/cuda/65536x1024", n * length * 4
-    ours = Entry(case, bars.OURS, "replay", [replay], check, place.clock, size)
-    return [ours, *ceilings(place, case, size, graph=True, stores=False)]
+    entry = Entry(case, targets.FASTSEED, "replay", [replay], check, bench.clock, size)
+    return [entry, *ceilings(bench, case, size, graph=True, stores=False)]
 
 
-def _reseed_in_graph(place: Place) -> list[Entry]:
+def _reseed_in_graph(bench: BenchDevice) -> list[Entry]:
     """Several banks in one graph, so that none finds its keys in the cache."""
-    n = place.size(10**6)
+    n = bench.size(10**6)
     size = 24 * n  # two words of key and one of position
-    banks = [_bank(n, place.device) for _ in range(place.buffers(size))]
-    scope = torch.from_numpy(np.array(_scope(), np.uint64)).to(place.device)
+    banks = [_bank(n, bench.device) for _ in range(bench.buffers(size))]
+    scope = torch.from_numpy(np.array(_scope(), np.uint64)).to(bench.device)
     calls: list[Call] = [functools.partial(bank.reseed_from_scope, scope) for bank in banks]
-    replay = place.graph(calls)
+    replay = bench.graph(calls)
 
     def check() -> None:
         for epoch in (EPOCH + 1, EPOCH):  # the scope is read at each replay
@@ -182,18 +182,18 @@ def _reseed_in_graph(place: Place) -> list[Entry]:
                 expect(not bool(bank.positions.any()), "a bank's positions")
 
     case = "bank.reseed_in_graph/cuda/1e6"
-    ours = Entry(case, bars.OURS, "replay", [replay], check, place.clock, size, len(banks))
-    return [ours, *ceilings(place, case, size, graph=True)]
+    entry = Entry(case, targets.FASTSEED, "replay", [replay], check, bench.clock, size, len(banks))
+    return [entry, *ceilings(bench, case, size, graph=True)]
 
 
 # ---------------------------------------------------------------------------- generators
 
 
-def _pool(place: Place) -> list[Entry]:
+def _pool(bench: BenchDevice) -> list[Entry]:
     """Host work: no device time is in it."""
-    n = place.size(10**4)
+    n = bench.size(10**4)
     fastseed.init(MASTER, 1, 0)
-    generators = [torch.Generator(place.device) for _ in range(n)]
+    generators = [torch.Generator(bench.device) for _ in range(n)]
     pool = fastseed.GeneratorPool(generators, NAME)
     epochs = itertools.count()
 
@@ -204,46 +204,46 @@ def _pool(place: Place) -> list[Entry]:
 
     clock = WallClock(lambda: None)
     calls: list[Call] = [lambda: pool.reseed(TASK, next(epochs))]
-    return [Entry("pool.reseed/cuda/1e4", bars.OURS, "pool", calls, check, clock)]
+    return [Entry("pool.reseed/cuda/1e4", targets.FASTSEED, "pool", calls, check, clock)]
 
 
 # ---------------------------------------------------------------------------- all of them
 
 
-def ours_bulk_groups(place: Place) -> list[Group]:
+def fastseed_bulk_groups(bench: BenchDevice) -> list[Group]:
     """Keys, seeds, and one long stream."""
     return [
-        lambda: _derive(place, "derive_keys", 2),
-        lambda: _derive(place, "derive_seeds", 1),
-        lambda: _fill(place, "uniform_/cuda/1e8", UNIFORM, fastseed.random.uniform_),
-        lambda: _fill(place, "normal_/cuda/1e8", NORMAL, fastseed.random.normal_),
+        lambda: _derive(bench, "derive_keys", 2),
+        lambda: _derive(bench, "derive_seeds", 1),
+        lambda: _fill(bench, "uniform_/cuda/1e8", UNIFORM, fastseed.random.uniform_),
+        lambda: _fill(bench, "normal_/cuda/1e8", NORMAL, fastseed.random.normal_),
     ]
 
 
-def ours_banks_groups(place: Place) -> list[Group]:
+def fastseed_banks_groups(bench: BenchDevice) -> list[Group]:
     """Banks, called one by one and in graphs."""
     return [
-        lambda: _draw(place, "bank.rand", 65536, 1024, "65536x1024"),
-        lambda: _draw(place, "bank.randn", 65536, 1024, "65536x1024"),
-        lambda: _reseed_in_graph(place),
-        lambda: _draw_in_graph(place, "bank.rand"),
-        lambda: _draw_in_graph(place, "bank.randn"),
-        lambda: _draw(place, "bank.rand", 10**6, 4, "1e6x4"),
-        lambda: _draw(place, "bank.randn", 10**6, 4, "1e6x4"),
-        lambda: _draw(place, "bank.randint", 65536, 1024, "65536x1024"),
+        lambda: _draw(bench, "bank.rand", 65536, 1024, "65536x1024"),
+        lambda: _draw(bench, "bank.randn", 65536, 1024, "65536x1024"),
+        lambda: _reseed_in_graph(bench),
+        lambda: _draw_in_graph(bench, "bank.rand"),
+        lambda: _draw_in_graph(bench, "bank.randn"),
+        lambda: _draw(bench, "bank.rand", 10**6, 4, "1e6x4"),
+        lambda: _draw(bench, "bank.randn", 10**6, 4, "1e6x4"),
+        lambda: _draw(bench, "bank.randint", 65536, 1024, "65536x1024"),
     ]
 
 
-def ours_pool_groups(place: Place) -> list[Group]:
+def fastseed_pool_groups(bench: BenchDevice) -> list[Group]:
     """torch's own generators."""
-    return [lambda: _pool(place)]
+    return [lambda: _pool(bench)]
 
 
-def ours_extra_groups(place: Place) -> list[Group]:
+def fastseed_extra_groups(bench: BenchDevice) -> list[Group]:
     """Another law and other dtypes; that the values are right is the tests' business."""
     normal = fastseed.random.normal_
     return [
-        lambda: _fill(place, "exponential_/cuda/1e8", None, fastseed.random.exponential_),
-        lambda: _fill(place, "normal_.bfloat16/cuda/1e8", None, normal, torch.bfloat16),
-        lambda: _fill(place, "normal_.float64/cuda/1e8", None, normal, torch.float64),
+        lambda: _fill(bench, "exponential_/cuda/1e8", None, fastseed.random.exponential_),
+        lambda: _fill(bench, "normal_.bfloat16/cuda/1e8", None, normal, torch.bfloat16),
+        lambda: _fill(bench, "normal_.float64/cuda/1e8", None, normal, torch.float64),
     ]

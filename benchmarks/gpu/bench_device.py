@@ -1,4 +1,4 @@
-"""The device of a contender: the GPU, or the CPU with small sizes for a rehearsal."""
+"""The device that a contender runs on: the GPU, or the CPU with small sizes for a rehearsal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from .. import machine
 from ..case import Unavailable, expect
-from . import bars
+from . import targets
 from .timing import Call, Clock, Entry, EventClock, WallClock
 
 SMALLER = 1000  # times, in a rehearsal
@@ -20,7 +20,7 @@ PATTERNS = (0, 0x5BD1E995)  # what memset writes: all zero, and something else
 
 
 @dataclass(frozen=True)
-class Place:
+class BenchDevice:
     """A device and how to time on it."""
 
     device: str
@@ -29,7 +29,7 @@ class Place:
     l2: int
 
     def size(self, n: int) -> int:
-        """How many where the case says n."""
+        """Return the size to use for a case of size n."""
         return max(64, n // SMALLER) if self.rehearsal else n
 
     def buffers(self, size: int) -> int:
@@ -57,17 +57,17 @@ class Place:
         return _memset_cpu() if self.device == "cpu" else _memset_cuda()
 
 
-def on_gpu() -> Place:
+def on_gpu() -> BenchDevice:
     """The current CUDA device; Unavailable without one."""
     if not torch.cuda.is_available():
         raise Unavailable("there is no CUDA device")
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return Place("cuda", False, EventClock(torch), int(properties.L2_cache_size))
+    return BenchDevice("cuda", False, EventClock(torch), int(properties.L2_cache_size))
 
 
-def rehearsal() -> Place:
+def rehearsal() -> BenchDevice:
     """Small sizes on the CPU: every answer is checked, no time means anything."""
-    return Place("cpu", True, WallClock(lambda: None), 1 << 20)
+    return BenchDevice("cpu", True, WallClock(lambda: None), 1 << 20)
 
 
 def _memset_cpu() -> Callable[[torch.Tensor, int], object]:
@@ -90,19 +90,21 @@ def _memset_cuda() -> Callable[[torch.Tensor, int], object]:
 
 
 def ceilings(
-    place: Place, case: str, size: int, graph: bool = False, stores: bool = True
+    bench: BenchDevice, case: str, size: int, graph: bool = False, stores: bool = True
 ) -> list[Entry]:
     """Memset, and stores of a constant by a kernel, to ``size`` bytes."""
-    n, count = -(-size // 16) * 2, place.buffers(size)
-    outs = [torch.empty(n, dtype=torch.int64, device=place.device) for _ in range(count)]
-    fill = place.memset()
+    n, count = -(-size // 16) * 2, bench.buffers(size)
+    outs = [torch.empty(n, dtype=torch.int64, device=bench.device) for _ in range(count)]
+    fill = bench.memset()
     entries = []
     for pattern in PATTERNS:
         calls: list[Call] = [_bound(fill, out, pattern) for out in outs]
-        entries.append(_ceiling(place, case, bars.MEMSET, f"of {pattern:#x}", calls, outs, graph))
+        entries.append(
+            _ceiling(bench, case, targets.MEMSET, f"of {pattern:#x}", calls, outs, graph)
+        )
     if stores:
         calls = [_bound(torch.Tensor.fill_, out, -1) for out in outs]
-        entries.append(_ceiling(place, case, bars.STORES, "Tensor.fill_", calls, outs, graph))
+        entries.append(_ceiling(bench, case, targets.STORES, "Tensor.fill_", calls, outs, graph))
     return entries
 
 
@@ -111,7 +113,7 @@ def _bound(function: Callable[..., object], *arguments: Any) -> Call:
 
 
 def _ceiling(
-    place: Place, case: str, contender: str, form: str,
+    bench: BenchDevice, case: str, contender: str, form: str,
     calls: list[Call], outs: list[torch.Tensor], graph: bool,
 ) -> Entry:  # fmt: skip
     def check() -> None:
@@ -120,6 +122,6 @@ def _ceiling(
             call()
             expect(bool((out == out[0]).all()), f"{contender} {form}: not constant")
 
-    timed = [place.graph(calls)] if graph else calls
+    timed = [bench.graph(calls)] if graph else calls
     unit = len(calls) if graph else 1
-    return Entry(case, contender, form, timed, check, place.clock, outs[0].nbytes, unit)
+    return Entry(case, contender, form, timed, check, bench.clock, outs[0].nbytes, unit)

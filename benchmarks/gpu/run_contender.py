@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu.contend NAME --out FILE``: one contender, in this process.
+"""``python -m benchmarks.gpu.run_contender NAME --out FILE``: one contender, in this process.
 
 Writes a line for each entry as soon as its case is timed. Exit status 1 when an answer was wrong or
 a case raised what it should not.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..case import Unavailable, WrongAnswer
-from . import card, contenders, place
+from . import bench_device, card, contenders
 from .timing import Effort, Entry, measure, summary
 
 QUICK = Effort(rounds=2, sample=1e-4, group=0.0, least=2)
@@ -54,10 +54,10 @@ def run_group(group: contenders.Group, effort: Effort) -> list[dict[str, Any]]:
     return [record(entry, clocks) for entry in entries]
 
 
-def run(name: str, where: place.Place, out: Path, effort: Effort) -> int:
+def run(name: str, bench: bench_device.BenchDevice, out: Path, effort: Effort) -> int:
     """All cases of a contender: one that fails keeps no other from running."""
     code = 0
-    for group in contenders.groups_of(name)(where):
+    for group in contenders.groups_of(name)(bench):
         try:
             records = run_group(group, effort)
         except Exception as error:
@@ -66,25 +66,25 @@ def run(name: str, where: place.Place, out: Path, effort: Effort) -> int:
             reason = " ".join([type(error).__name__, *first])
             records = [{"kind": "entry", "status": "failed", "reason": reason}]
         for made in records:
-            append(out, made | {"process": name, "rehearsal": where.rehearsal})
+            append(out, made | {"process": name, "rehearsal": bench.rehearsal})
             code |= made["status"] in ("wrong", "failed")
     return int(code)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0, or 1 when an answer was wrong or a case failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.contend", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=contenders.NAMES)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
     parser.add_argument("--rehearse", action="store_true", help="small, on the CPU")
     options = parser.parse_args(arguments)
     try:
-        where = place.rehearsal() if options.rehearse else place.on_gpu()
+        bench = bench_device.rehearsal() if options.rehearse else bench_device.on_gpu()
     except Unavailable as reason:
         append(options.out, {"kind": "entry", "status": "unavailable", "reason": str(reason),
                              "process": options.name})  # fmt: skip
         return 0
-    return run(options.name, where, options.out, QUICK if options.rehearse else Effort())
+    return run(options.name, bench, options.out, QUICK if options.rehearse else Effort())
 
 
 if __name__ == "__main__":
