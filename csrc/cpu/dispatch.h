@@ -8,6 +8,7 @@
 #include "../core/derive.h"
 #include "digest.h"
 #include "draws.h"
+#include "sampling.h"
 #include "shuffle.h"
 
 namespace fastseed {
@@ -62,6 +63,7 @@ struct CpuPath {
   void (*shuffle)(const Shuffle&, const Positions&, int64_t* out);
   DigestGroups digest;
   DrawLoops draws;
+  SamplingLoops sampling;
 };
 
 // The one in use.

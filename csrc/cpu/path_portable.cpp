@@ -7,6 +7,7 @@
 
 #define FS_DRAW_TARGET
 #include "draw_loops.h"
+#include "sampling_loops.h"
 
 namespace fastseed {
 namespace {
@@ -101,6 +102,7 @@ void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups, 
 }  // namespace
 
 const CpuPath kPortablePath = {"portable",    supported, 1,       low_halves, blocks,
-                               keys_of_seeds, init,      shuffle, digest,     kDrawLoops};
+                               keys_of_seeds, init,      shuffle, digest,     kDrawLoops,
+                               kSamplingLoops};
 
 }  // namespace fastseed

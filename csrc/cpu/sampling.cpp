@@ -10,14 +10,7 @@
 #include "dispatch.h"
 
 namespace fastseed {
-const SamplingLoops& sampling_loops_portable();
-const SamplingLoops& sampling_loops_avx2();
-const SamplingLoops& sampling_loops_avx512();
 namespace {
-const SamplingLoops& sampling_loops() {
-  const char* n = cpu_path().name;
-  return n[0] == 'p' ? sampling_loops_portable() : n[3] == '2' ? sampling_loops_avx2() : sampling_loops_avx512();
-}
 
 constexpr int64_t kChunk = kSamplingChunk;
 constexpr int64_t kFew = kChunk / 32;  // survivors of a chunk that are scored without its words
@@ -166,7 +159,7 @@ class PartRace {
     }
   }
 
-  const SamplingLoops& loops_ = sampling_loops();
+  const SamplingLoops& loops_ = cpu_path().sampling;
   const Race& race_;
   const T* numbers_;
   int64_t first_, n_;
@@ -198,7 +191,7 @@ void launch_race(const NumberRows<T>& numbers, const RaceRows& races, const Winn
 template <class T>
 void launch_histogram(const NumberRows<T>& numbers, const DigitRows& digits, int64_t* out,
                       int64_t begin, int64_t end) {
-  const SamplingLoops& loops = sampling_loops();
+  const SamplingLoops& loops = cpu_path().sampling;
   const int shift = digits.digit * kDigitBits;
   Chunk<T> chunk;
   int32_t found[kChunk];
@@ -228,7 +221,7 @@ void launch_histogram(const NumberRows<T>& numbers, const DigitRows& digits, int
         }
         bins[code >> shift & (kBins - 1)] +=
             digits.greatest == nullptr ? 1
-            : many                     ? masses[i]
+            : many ? masses[i]
                    : token_mass(x[i], digits.greatest[row], digits.temperatures[row]);
       }
     }

@@ -47,7 +47,7 @@ struct WinnersOut {
 struct DigitRows {
   const int64_t* floors;
   const int64_t* prefixes;
-  const float* greatest;       // null: counts instead of masses
+  const float* greatest;  // null: counts instead of masses
   const double* temperatures;
   int digit;
 };

@@ -96,8 +96,8 @@ FS_DRAW_TARGET int64_t candidates(const Bound& bound, const float* __restrict x,
              : indices_where(WeightMayWin{x, words, bound.slope}, n, found);
 }
 
-FS_DRAW_TARGET void masses(const float* __restrict x, int64_t n, float greatest,
-                           double temperature, int64_t* __restrict out) {
+FS_DRAW_TARGET void masses(const float* __restrict x, int64_t n, float greatest, double temperature,
+                           int64_t* __restrict out) {
   for (int64_t i = 0; i < n; ++i) {
     out[i] = token_mass(x[i], greatest, temperature);
   }

@@ -18,15 +18,14 @@ void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& num
                    const Tensor& keys, const Tensor& positions, const Tensor& temperature,
                    const Tensor& threshold, int64_t role, int64_t first, bool weights) {
   for_numbers(numbers, first, "sampling_race", [&](const auto& rows) {
-    const RaceArgs args = race_args(scores, tokens, numbers, keys, positions, temperature,
-                                    threshold, role, weights);
+    const RaceArgs args =
+        race_args(scores, tokens, numbers, keys, positions, temperature, threshold, role, weights);
     mark_written(scores);
     mark_written(tokens);
     const int64_t parts = args.out.parts;
-    parallel(rows.rows * parts, grain_of((rows.size + parts - 1) / parts),
-             [&](int64_t begin, int64_t end) {
-               launch_race(rows, args.races, args.out, begin, end);
-             });
+    parallel(
+        rows.rows * parts, grain_of((rows.size + parts - 1) / parts),
+        [&](int64_t begin, int64_t end) { launch_race(rows, args.races, args.out, begin, end); });
   });
 }
 
@@ -37,9 +36,8 @@ void sampling_histogram(const Tensor& out, const Tensor& numbers, const Tensor& 
     const DigitRows digits = digit_rows(out, numbers, floor, prefix, greatest, temperature, digit);
     mark_written(out);
     int64_t* bins = static_cast<int64_t*>(out.data_ptr());
-    parallel(rows.rows, grain_of(rows.size), [&](int64_t begin, int64_t end) {
-      launch_histogram(rows, digits, bins, begin, end);
-    });
+    parallel(rows.rows, grain_of(rows.size),
+             [&](int64_t begin, int64_t end) { launch_histogram(rows, digits, bins, begin, end); });
   });
 }
 

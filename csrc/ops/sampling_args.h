@@ -29,10 +29,10 @@ inline void check_numbers(const Tensor& numbers, int64_t first, const char* op) 
   STD_TORCH_CHECK(size == 1 || numbers.stride(1) == 1, "fastseed.", op,
                   ": the numbers of a row must be consecutive");
   const int64_t bytes = static_cast<int64_t>(numbers.element_size());
-  STD_TORCH_CHECK(rows == 0 || (numbers.stride(0) >= 0 &&
-                                ((rows - 1) * numbers.stride(0) + size) * bytes <=
-                                    bytes_behind(numbers)),
-                  "fastseed.", op, ": numbers must have memory for all of its elements");
+  STD_TORCH_CHECK(
+      rows == 0 || (numbers.stride(0) >= 0 &&
+                    ((rows - 1) * numbers.stride(0) + size) * bytes <= bytes_behind(numbers)),
+      "fastseed.", op, ": numbers must have memory for all of its elements");
 }
 
 // Calls `run` with the NumberRows of the dtype.
@@ -84,14 +84,14 @@ inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tens
     check_disjoint(*written, temperature, op, "temperature");
     check_disjoint(*written, threshold, op, "threshold");
   }
-  return RaceArgs{RaceRows{static_cast<const uint64_t*>(keys.data_ptr()),
-                           static_cast<const int64_t*>(positions.data_ptr()),
-                           static_cast<const double*>(temperature.data_ptr()),
-                           static_cast<const int64_t*>(threshold.data_ptr()),
-                           static_cast<uint64_t>(role),
-                           weights ? Numbers::kWeights : Numbers::kLogits},
-                  WinnersOut{static_cast<double*>(scores.data_ptr()),
-                             static_cast<int64_t*>(tokens.data_ptr()), parts}};
+  return RaceArgs{
+      RaceRows{static_cast<const uint64_t*>(keys.data_ptr()),
+               static_cast<const int64_t*>(positions.data_ptr()),
+               static_cast<const double*>(temperature.data_ptr()),
+               static_cast<const int64_t*>(threshold.data_ptr()), static_cast<uint64_t>(role),
+               weights ? Numbers::kWeights : Numbers::kLogits},
+      WinnersOut{static_cast<double*>(scores.data_ptr()), static_cast<int64_t*>(tokens.data_ptr()),
+                 parts}};
 }
 
 inline DigitRows digit_rows(const Tensor& out, const Tensor& numbers, const Tensor& floor,
@@ -112,10 +112,10 @@ inline DigitRows digit_rows(const Tensor& out, const Tensor& numbers, const Tens
   }
   STD_TORCH_CHECK(digit >= 0 && digit < kDigits, "fastseed.", op, ": digit must be in [0, 4], got ",
                   digit);
-  return DigitRows{
-      static_cast<const int64_t*>(floor.data_ptr()), static_cast<const int64_t*>(prefix.data_ptr()),
-      greatest.has_value() ? static_cast<const float*>(greatest->data_ptr()) : nullptr,
-      static_cast<const double*>(temperature.data_ptr()), static_cast<int>(digit)};
+  return DigitRows{static_cast<const int64_t*>(floor.data_ptr()),
+                   static_cast<const int64_t*>(prefix.data_ptr()),
+                   greatest.has_value() ? static_cast<const float*>(greatest->data_ptr()) : nullptr,
+                   static_cast<const double*>(temperature.data_ptr()), static_cast<int>(digit)};
 }
 
 }  // namespace fastseed

@@ -287,7 +287,7 @@ def register_operators(
 
     Returns the library that they are registered in.
     """
-    library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library: Any = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
     _libraries.append(library)
     if native.kernels is None:
         for name, schema in schemas.items():

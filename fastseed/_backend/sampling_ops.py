@@ -66,9 +66,7 @@ def sampling_histogram(
         masses = None
         if greatest is not None:
             masses = sampling.token_masses(values, greatest[row].numpy(), float(temperature[row]))
-        found = sampling.histogram(
-            values, int(floor[row]), int(prefix[row]), digit, first, masses
-        )
+        found = sampling.histogram(values, int(floor[row]), int(prefix[row]), digit, first, masses)
         out[row] = torch.from_numpy(found)
 
 

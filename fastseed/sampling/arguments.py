@@ -9,10 +9,10 @@ import torch
 
 from .._backend import sampling_ops as _sampling_ops  # noqa: F401  (defines the operators)
 from .._backend import tensors
+from .._backend.derive_ops import signed
 from .._utils import validation
 from ..derivation import streams
 from ..random import StreamBank
-from ..random.distributions import signed
 from ..random.functional import check_device
 
 _RESEED_FROM = torch.ops.fastseed.reseed_streams_from.default
@@ -40,17 +40,17 @@ def check_numbers(
         rule = f"of shape {shape}, V at least 1"
         raise validation.value_error(function, argument, rule, tuple(value.shape))
     check_device(function, argument, value.device)
-    value = value.detach()
-    return value if value.stride(-1) == 1 or value.size(-1) == 1 else value.contiguous()
+    found: torch.Tensor = value.detach()
+    return found if found.stride(-1) == 1 or found.size(-1) == 1 else found.contiguous()
 
 
 def check_vocabulary(function: str, offset: Any, size: int) -> int:
     """Return ``vocab_offset`` for a part of ``size`` tokens."""
-    offset = validation.check_int(function, "vocab_offset", offset, 0, MAX_TOKENS)
-    if offset + size > MAX_TOKENS:
+    first: int = validation.check_int(function, "vocab_offset", offset, 0, MAX_TOKENS)
+    if first + size > MAX_TOKENS:
         rule = "of at most 2**24 tokens, with vocab_offset"
-        raise validation.value_error(function, "logits", rule, offset + size)
-    return offset
+        raise validation.value_error(function, "logits", rule, first + size)
+    return first
 
 
 def check_role(function: str, role: Any) -> int:
@@ -117,9 +117,11 @@ def check_parameter(
 ) -> torch.Tensor:
     """Return a number, or one a row, as (rows,) of ``dtype``; values on a device are not read."""
     if not isinstance(value, torch.Tensor):
-        low, high = (-(2**62), 2**62) if dtype == torch.int64 else (-(2.0**62), 2.0**62)
-        check = validation.check_int if dtype == torch.int64 else validation.check_float
-        number = check(function, argument, value, low, high)  # type: ignore[operator]
+        number: float
+        if dtype == torch.int64:
+            number = validation.check_int(function, argument, value, -(2**62), 2**62)
+        else:
+            number = validation.check_float(function, argument, value, -(2.0**62), 2.0**62)
         if not is_valid(number):
             raise validation.value_error(function, argument, rule, value)
         return torch.full((rows,), number, dtype=dtype, device=device)
@@ -134,9 +136,7 @@ def check_parameter(
     return found
 
 
-def check_temperature(
-    function: str, value: Any, rows: int, device: torch.device
-) -> torch.Tensor:
+def check_temperature(function: str, value: Any, rows: int, device: torch.device) -> torch.Tensor:
     """Return one temperature a row, float64."""
     return check_parameter(
         function, "temperature", value, rows, device, torch.float64,

@@ -15,7 +15,7 @@ _ACCEPT, _RESIDUAL = arguments.ROLES["accept"], arguments.ROLES["residual"]
 
 
 class Verified(NamedTuple):
-    """What :func:`accept_or_resample` returns."""
+    """The result of :func:`accept_or_resample`."""
 
     tokens: torch.Tensor
     """(B, K + 1) torch.int64: the accepted tokens, the one that follows them, then -1."""

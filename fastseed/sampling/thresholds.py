@@ -62,9 +62,7 @@ class Rows(NamedTuple):
     ) -> torch.Tensor:
         """Return counts (masses where ``greatest`` is given) by digit of the codes, (B, 4096)."""
         out = floor.new_empty(floor.size(0), BINS)
-        _HISTOGRAM(
-            out, self.logits, floor, prefix, greatest, self.temperature, digit, self.first
-        )
+        _HISTOGRAM(out, self.logits, floor, prefix, greatest, self.temperature, digit, self.first)
         return self.summed(out)
 
 

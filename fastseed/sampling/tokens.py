@@ -135,8 +135,8 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         ...     for first, part in ((0, logits[:, :2]), (2, logits[:, 2:]))
         ... ]
         >>> tokens, scores = (torch.stack(values) for values in zip(*parts))
-        >>> bool(fastseed.sampling.merge(tokens, scores) == fastseed.sampling.sample(logits, [7], 0))
-        True
+        >>> fastseed.sampling.merge(tokens, scores), fastseed.sampling.sample(logits, [7], 0)
+        (tensor([3]), tensor([3]))
     """
     tensors.check_tensor("merge", "tokens", tokens, torch.int64)
     if tokens.dim() != 2 or tokens.size(0) == 0:
@@ -144,7 +144,7 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         raise validation.value_error("merge", "tokens", rule, tuple(tokens.shape))
     shape = tuple(tokens.shape)
     tensors.check_tensor("merge", "scores", scores, torch.float64, shape, tokens.device)
-    _, found = _merged(scores, tokens, 0)
+    found: torch.Tensor = _merged(scores, tokens, 0)[1]
     _check_tokens("merge", "tokens", found)
     return found
 
@@ -168,9 +168,7 @@ def race(
         threshold = positions.new_full((n,), LEAST_CODE)
     scores = temperature.new_empty((n, parts))
     tokens = positions.new_empty((n, parts))
-    _RACE(
-        scores, tokens, numbers, keys, positions, temperature, threshold, role, first, weights
-    )
+    _RACE(scores, tokens, numbers, keys, positions, temperature, threshold, role, first, weights)
     return _merged(scores, tokens, 1)
 
 
@@ -193,10 +191,8 @@ def _check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
         )
 
 
-def _log_probabilities(
-    rows: Rows, threshold: torch.Tensor, tokens: torch.Tensor
-) -> torch.Tensor:
-    """Return the log-probabilities of tokens, (B,) float32; NaN for those that are none."""
+def _log_probabilities(rows: Rows, threshold: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the log-probabilities of tokens, (B,) float32; NaN for -1."""
     greatest = rows.greatest()
     total = thresholds.total_mass(rows, threshold, greatest)
     chosen = rows.logits.gather(1, (tokens - rows.first).clamp(min=0)[:, None]).squeeze(1)

@@ -166,7 +166,7 @@ def test_filters_keep_what_sorting_keeps(temperature, top_k, top_p, min_p):
 
     x = logits()
     least = find_threshold(x, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    kept = [int((token_codes(row.numpy(), 0) >= int(c)).sum()) for row, c in zip(x, least)]
+    kept = [int((token_codes(row.numpy(), 0) >= int(c)).sum()) for row, c in zip(x, least, strict=True)]
     assert kept == expected_survivors(x, temperature, top_k, top_p, min_p).tolist()
 
 
@@ -203,7 +203,9 @@ def test_keys_of_seeds_are_those_of_a_bank():
     expected = tokens(k=bank.keys)
     assert torch.equal(tokens(k=bank), expected)
     assert torch.equal(tokens(k=seeds), expected)
-    assert torch.equal(tokens(k=torch.tensor([(s + 2**63) % 2**64 - 2**63 for s in seeds])), expected)
+    assert torch.equal(
+        tokens(k=torch.tensor([(s + 2**63) % 2**64 - 2**63 for s in seeds])), expected
+    )
     assert snapshot() == before
     assert bank.positions.tolist() == [0] * B
 

@@ -29,7 +29,7 @@ SAMPLING = HERE / "sampling.txt"
 
 HEADER = """\
 # Known answers of fastseed's sampling, version 1. Made by make_sampling_vectors.py; never edited.
-# lo, hi, word: 16 hex digits. Reals: the bits of float32 (8 digits) or float64 (16). Others decimal.
+# lo, hi, word: 16 hex digits. Reals: bits of float32 (8 digits) or float64 (16). Others decimal.
 # noise      lo hi position role token  word noise
 # mass       logit greatest temperature  mass
 # threshold  temperature top_k top_p min_p first n  logits...  code
@@ -39,7 +39,9 @@ HEADER = """\
 
 KIND = "float64"
 LN2 = number(float.fromhex("0x1.62e42fefa39efp-1"), KIND)
-LN2_PARTS = [number(float.fromhex(c), KIND) for c in ("0x1.62e42fefa2000p-1", "0x1.9ef35793c7673p-41")]
+LN2_PARTS = [
+    number(float.fromhex(c), KIND) for c in ("0x1.62e42fefa2000p-1", "0x1.9ef35793c7673p-41")
+]
 LOG2_E = number(float.fromhex("0x1.71547652b82fep+0"), KIND)
 LEAST_CODE = 0x00800000 << 28
 
@@ -87,7 +89,7 @@ def exponential_of(r: Real) -> Real:
 
 
 class Where(NamedTuple):
-    """Where the noise of a row comes from."""
+    """The origin of the noise of a row."""
 
     lo: int
     hi: int
@@ -98,9 +100,7 @@ class Where(NamedTuple):
         tag = (0x40 + self.role) << 24
         p = self.position
         r = block(self.lo, p & U32, p >> 32 | tag, self.hi & U32, self.hi >> 32)
-        halves = [
-            block(r[0] | r[1] << 32, token // 4, i, r[2], r[3])[token % 4] for i in (0, 1)
-        ]
+        halves = [block(r[0] | r[1] << 32, token // 4, i, r[2], r[3])[token % 4] for i in (0, 1)]
         return halves[0] << 32 | halves[1]
 
     def noise(self, token: int) -> Real:

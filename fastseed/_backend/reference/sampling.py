@@ -87,7 +87,7 @@ def token_masses(x: F32, greatest: Any, temperature: float) -> I64:
         return (x == greatest).astype(np.int64) << 38
     with np.errstate(all="ignore"):
         y = (x.astype(np.float64) - np.float64(greatest)) / np.float64(temperature)
-    small = ~(y >= -27)
+    small = ~(y >= -27) | np.isinf(y)
     y = np.where(small, 0, y)
     n = np.rint(y * _LOG2_E)
     r = (y - n * LN2_64[0]) - n * LN2_64[1]
@@ -95,7 +95,8 @@ def token_masses(x: F32, greatest: Any, temperature: float) -> I64:
     for c in _INVERSE_FACTORIALS[-2::-1]:
         p = p * r + c
     masses = np.rint(np.ldexp(p, n.astype(np.int64) + 38)).astype(np.int64)
-    return np.where(small, 0, masses)
+    found: I64 = np.where(small, 0, masses)
+    return found
 
 
 def is_temperature(t: float) -> bool:
@@ -126,9 +127,7 @@ def winner(
     return float(values[best]), int(numbers[best])
 
 
-def histogram(
-    x: F32, floor: int, prefix: int, digit: int, first: int, masses: I64 | None
-) -> I64:
+def histogram(x: F32, floor: int, prefix: int, digit: int, first: int, masses: I64 | None) -> I64:
     """Masses (or counts) by digit of the codes from ``floor`` on whose higher digits are given."""
     codes = token_codes(x, first)
     shift = DIGIT_BITS * digit

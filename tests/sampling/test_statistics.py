@@ -1,0 +1,109 @@
+"""Tokens have the probabilities that they should have: chi-square against exact ones."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from scipy import stats
+
+import fastseed
+from fastseed.sampling import accept_or_resample, find_threshold, sample
+
+N = 1_000_000
+DRAFT = torch.tensor([0.5, 0.3, 0.1, 0.06, 0.04])
+TARGET = torch.tensor([0.2, 0.2, 0.3, 0.05, 0.25])
+
+
+@functools.cache
+def keys(n: int = N) -> torch.Tensor:
+    bank = fastseed.random.StreamBank(n)
+    bank.reseed_from_seeds(torch.arange(n))
+    return bank.keys
+
+
+def p_value(tokens: torch.Tensor, probabilities: torch.Tensor) -> float:
+    """Of the counts; rare tokens are counted together."""
+    expected = probabilities.double() * tokens.numel()
+    counts = torch.bincount(tokens, minlength=expected.numel()).double()
+    assert counts[expected == 0].sum() == 0, "a token that should never be chosen"
+    rare = expected < 50
+    counts = torch.cat([counts[~rare], counts[rare].sum()[None]])
+    expected = torch.cat([expected[~rare], expected[rare].sum()[None]])
+    kept = expected > 5
+    if kept.sum() < 2:
+        return 1.0  # one token has all of it
+    statistic = ((counts - expected) ** 2 / expected.clamp(min=1e-9))[kept].sum()
+    return float(stats.chi2.sf(float(statistic), int(kept.sum()) - 1))
+
+
+def distribution(i: int) -> torch.Tensor:
+    """Logits: 2 to 300 tokens, flat to steep."""
+    size = (2, 3, 5, 10, 33, 64, 100, 300)[i % 8]
+    generator = torch.Generator().manual_seed(i)
+    return torch.randn(1, size, generator=generator) * (0.1, 1.0, 3.0, 8.0)[i % 4]
+
+
+FILTERS = ({}, {"temperature": 0.7, "top_k": 10, "top_p": 0.9}, {"temperature": 2.0, "min_p": 0.05})
+
+
+def check_tokens(i: int, filters: dict, n: int) -> None:
+    x = distribution(i)
+    heat = filters.get("temperature", 1.0)
+    least = find_threshold(x, **filters)
+    # the survivors, by whether a token alone can be chosen
+    each = torch.full((x.size(1), x.size(1)), -torch.inf).fill_diagonal_(0) + x
+    alone = sample(
+        each, keys()[: x.size(1)], 0, threshold=least.expand(x.size(1)), return_scores=True
+    )[0]
+    exact = (x[0].double() / heat).masked_fill(alone < 0, -torch.inf).softmax(0)
+    found = sample(x.expand(n, -1), keys()[:n], i, temperature=heat, threshold=least.expand(n))
+    assert p_value(found, exact) > 1e-5, (i, filters)
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_tokens_have_their_probabilities(filters):
+    for i in range(4):
+        check_tokens(i, filters, 50_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("i", range(20))
+def test_a_million_tokens_have_their_probabilities(i):
+    for filters in FILTERS:
+        check_tokens(i, filters, N)
+
+
+def test_positions_of_one_key_are_independent():
+    x = torch.zeros(1, 4)
+    one = keys()[:1].expand(N, 2)
+    found = sample(x.expand(N, -1), one, torch.arange(N))
+    pairs = found[:-1] * 4 + found[1:]
+    assert p_value(pairs[::2], torch.full((16,), 1 / 16)) > 1e-5
+
+
+def speculated(role: str, n: int) -> torch.Tensor:
+    """First tokens of a speculative decoding of one token whose draft has this role."""
+    logits = DRAFT.log().expand(n, -1)
+    drafted = sample(logits, keys()[:n], 3, role=role)
+    done = accept_or_resample(
+        drafted[:, None], DRAFT.expand(n, 1, -1), TARGET.expand(n, 2, -1), keys()[:n], 3
+    )
+    return done.tokens[:, 0]
+
+
+def test_speculative_decoding_has_the_distribution_of_the_target():
+    n = 200_000
+    assert p_value(speculated("draft", n), TARGET) > 1e-5
+    assert p_value(speculated("target", n), TARGET) > 1e-5
+
+
+def test_shared_noise_biases_speculative_decoding():
+    """A negative control: the noise of the replaced token decides on its replacement."""
+    assert p_value(speculated("residual", 200_000), TARGET) < 1e-30
+
+
+def test_the_check_fails_on_other_probabilities():
+    found = sample(torch.zeros(100_000, 4), keys()[:100_000], 0)
+    assert p_value(found, torch.tensor([0.26, 0.25, 0.25, 0.24])) < 1e-5

@@ -1,0 +1,60 @@
+"""Sampling under ``torch.compile(fullgraph=True)``, beside eager; what did not agree."""
+
+import json
+import sys
+
+import torch
+
+from fastseed.sampling import accept_or_resample, find_threshold, merge, sample
+
+BACKEND = sys.argv[1]
+generator = torch.Generator().manual_seed(0)
+
+
+def rows(n, size):
+    x = torch.randn(n, size, generator=generator) * 3
+    keys = torch.randint(-(2**63), 2**63 - 1, (n, 2), generator=generator).view(torch.uint64)
+    return x, keys, torch.randint(0, 2**40, (n,), generator=generator)
+
+
+def tokens(x, keys, positions, temperature, top_p):
+    least = find_threshold(x, top_k=9)
+    parts = [
+        sample(x[:, :50], keys, positions, threshold=least, return_scores=True),
+        sample(x[:, 50:], keys, positions, threshold=least, vocab_offset=50, return_scores=True),
+    ]
+    return (
+        sample(x, keys, positions),
+        sample(x, keys, positions, temperature=0.7, top_k=20, top_p=0.9, min_p=0.01),
+        sample(x, keys, positions, temperature=temperature, top_p=top_p),
+        *sample(x, keys, 5, top_p=0.8, return_logprobs=True),
+        sample(x.bfloat16(), keys, positions, temperature=0.0),
+        merge(*(torch.stack(values) for values in zip(*parts, strict=True))),
+    )
+
+
+def verified(drafted, draft, target, keys, positions):
+    return tuple(accept_or_resample(drafted, draft, target, keys, positions))
+
+
+compared, wrong = 0, []
+
+
+def compare(name, function, twin, *arguments):
+    global compared
+    pairs = zip(function(*arguments), twin(*arguments), strict=True)
+    for i, (eager, compiled) in enumerate(pairs):
+        compared += 1
+        close = torch.allclose(eager, compiled, atol=1e-6) if eager.is_floating_point() else False
+        if not (torch.equal(eager, compiled) or close):
+            wrong.append(f"{name} {i}")
+
+
+twins = [torch.compile(f, fullgraph=True, backend=BACKEND) for f in (tokens, verified)]
+for n, size in ((2, 80), (3, 90), (5, 200)):
+    heat, share = torch.linspace(0.5, 2, n), torch.linspace(0.3, 1, n).double()
+    compare("sample", tokens, twins[0], *rows(n, size), heat, share)
+    draft, target = (torch.randn(n, k, size, generator=generator).softmax(-1) for k in (3, 4))
+    drafted = torch.randint(0, size, (n, 3), generator=generator)
+    compare("accept", verified, twins[1], drafted, draft, target, *rows(n, size)[1:])
+print(json.dumps({"compared": compared, "wrong": wrong}))
