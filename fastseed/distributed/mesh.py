@@ -7,6 +7,7 @@ the other dimensions. Without a mesh the rank field is the rank.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -106,10 +107,13 @@ def _from_device_mesh(given: Any) -> dict[str, tuple[int, int]]:
     return {name: (int(ranks[i]), int(given.size(i))) for i, name in enumerate(names)}
 
 
-def warn_undivided_data(mesh: Mesh) -> None:
+def warn_undivided_data(mesh: Mesh, distinct_over: Any) -> None:
     """Log a warning if a dimension may have been meant to divide the data but does not."""
+    rules = distinct_over.values() if isinstance(distinct_over, Mapping) else ()
+    presets = [names for rule in rules if isinstance(rule, Mapping) for names in rule.values()]
+    known = {*MODEL, *itertools.chain(*presets)}
     named = zip(mesh.names, mesh.sizes, strict=True)
-    unclear = tuple(n for n, s in named if s > 1 and not n.startswith(DATA) and n not in MODEL)
+    unclear = tuple(n for n, s in named if s > 1 and not n.startswith(DATA) and n not in known)
     if unclear:
         logger.warning(
             "fastseed.init: ranks along %s of the mesh read the same samples: only dimensions with "
@@ -263,5 +267,5 @@ def locate_in_mesh(
         raise value_error("init", "mesh", rule, sizes)
     RankFields(process.rank, found, distinct_over, agreed=True)
     if found is not None and process.rank == 0:
-        warn_undivided_data(found)
+        warn_undivided_data(found, distinct_over)
     return found, process
