@@ -101,16 +101,6 @@ def test_state_of_another_epoch_is_refused():
     assert list(again) == order(10)
 
 
-def test_state_says_where_when_nobody_else_does():
-    sampler = ShuffleSampler(10)
-    take(sampler, 3)
-    state = sampler.state_dict()
-    fastseed.init(42, 1, 0)
-    sampler = ShuffleSampler(10)
-    sampler.load_state_dict(state)
-    assert list(sampler) == order(10)[3:]
-
-
 def test_state_is_a_few_integers_and_the_name():
     sampler = ShuffleSampler(10)
     state = sampler.state_dict()
@@ -128,7 +118,7 @@ def test_state_is_a_few_integers_and_the_name():
     for other in (
         ShuffleSampler(11), ShuffleSampler(10, name="b"), ShuffleSampler(10, shuffle=False),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=r"must be .*, as for this sampler"):
+        with pytest.raises(ValueError, match=r"must be .*, as of this object"):
             other.load_state_dict(state)
     assert sampler._loaded is None  # nothing has changed
 
@@ -179,16 +169,6 @@ def test_in_the_place_of_distributed_sampler(workers):
         assert sorted(set(seen)) == sorted({x for rank in theirs for x in rank[epoch]})
 
 
-def test_batches():
-    sampler = ShuffleSampler(22)
-    batches = sampler.batches(5)
-    assert list(batches) == [order(22)[k : k + 5] for k in range(0, 22, 5)]
-    assert len(batches) == 5 and len(sampler.batches(5, drop_last=True)) == 4
-    loader = DataLoader(Squares(22), batch_sampler=batches)
-    sampler.seek(20)
-    assert [batch.tolist() for batch in loader] == [[j * j for j in order(22)[20:]]]
-
-
 @pytest.mark.parametrize("kind", ["float", "numpy", "list"])
 def test_indices_are_what_data_sets_take(kind):
     found = next(iter(ShuffleSampler(30)))
@@ -209,7 +189,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 large = ShuffleSampler(2**48)
 iterator = iter(large)
 found = {next(iterator) for _ in range(100_000)}
-large.index(2**47), large.position(2**47)
+large.index(2**47)
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(len(found), after - before)
 """
@@ -232,8 +212,8 @@ def test_memory_does_not_depend_on_the_size():
         ({"data": 2**48 + 1}, ValueError, "data must be in"),
         ({"data": 3.0}, TypeError, "data must be an integer, got 3.0"),
         ({"data": True}, TypeError, "data must be an integer"),
-        ({"rank": 0}, ValueError, "world_size must be given where the other"),
-        ({"world_size": 2}, ValueError, "rank must be given where the other"),
+        ({"rank": 0}, TypeError, "world_size must be an integer, got None"),
+        ({"world_size": 2}, TypeError, "rank must be an integer, got None"),
         ({"rank": 2, "world_size": 2}, ValueError, r"rank must be in \[0, 1\], got 2"),
         ({"rank": -1, "world_size": 2}, ValueError, "rank must be in"),
         ({"rank": 0, "world_size": 0}, ValueError, "world_size must be in"),
@@ -260,11 +240,9 @@ def test_bad_arguments(arguments, error, message):
         (lambda s: s.seek(None), TypeError, "seek: position must be an integer"),
         (lambda s: s.index(10), ValueError, r"index: i must be in \[0, 9\], got 10"),
         (lambda s: s.index(0, epoch=-1), ValueError, "index: epoch must be in"),
-        (lambda s: s.position(-1), ValueError, "position: j must be in"),
         (lambda s: s.indices(0, 11), ValueError, "indices: stop must be in"),
         (lambda s: s.indices(5, 4), ValueError, "indices: start must be in"),
         (lambda s: s.indices(out=[]), TypeError, "indices: out must be a tensor"),
-        (lambda s: s.batches(0), ValueError, "batches: batch_size must be in"),
     ],
 )
 def test_bad_calls_change_nothing(call, error, message):
