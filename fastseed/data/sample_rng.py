@@ -84,7 +84,7 @@ class _SampleStreams:
         def restore() -> None:
             for adapter, state in held:
                 if state is not None:
-                    adapter.load_state(state)
+                    adapter.load_state(adapter.parse_state(state))
 
         return restore
 
