@@ -106,6 +106,7 @@ class Loader(DataLoader[Any]):
 
 
 loader = Loader
+"""The class :class:`Loader`, by the name of a function."""
 
 
 def prepare(loader: DataLoader[Any]) -> Loader:
