@@ -65,10 +65,9 @@ class Found(NamedTuple):
 def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> list[Found]:
     """Return the generators that ``dataset`` holds, once each, nearest first.
 
-    These are ``numpy.random.Generator`` and ``RandomState``, ``random.Random`` and
-    ``torch.Generator``, without the process's global generators and those in ``known``. The search
-    ends with a warning after :data:`MAX_OBJECTS` objects. A container of more than 1000 elements
-    is skipped if 1000 of them, evenly spaced, are plain data.
+    The process's global generators and those in ``known`` are left out. The search ends with a
+    warning after :data:`MAX_OBJECTS` objects. A container of more than 1000 elements is skipped if
+    1000 of them, evenly spaced, are plain data.
     """
     found: list[Found] = []
     done = {identity(generator) for generator in (*global_generators(), *known)}
@@ -148,7 +147,7 @@ def _warn_incomplete(name: str, path: str) -> None:
         "fastseed: %s is too large to be searched for random generators: the search ended at %s; "
         "if it holds some there, pass them to fastseed.register_generator",
         name,
-        path if len(path) < 200 else f"{path[:200]}...",
+        path[:200],
     )
 
 

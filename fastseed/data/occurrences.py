@@ -90,11 +90,10 @@ def count_occurrences(sampler: Any) -> Sampler[Any]:
     that sequence, not the shares.
 
     Args:
-        sampler: an iterable of integers or of lists of them. Its other attributes and methods
-            (``len``, ``set_epoch``) remain available on the result.
+        sampler: an iterable of integers or of lists of them.
 
     Returns:
-        A sampler.
+        A sampler with the attributes and methods of ``sampler``.
 
     Raises:
         TypeError: ``sampler`` is not iterable.

@@ -7,7 +7,6 @@ and n, not on the number of ranks or workers.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -52,47 +51,15 @@ class Permutation:
             return self._fill(out, start, 1)
         return out.copy_(self.part(start, count))
 
-
-class SamplerIteration:
-    """One iteration of a sampler: the indices of a rank, and how many of them were taken.
-
-    Args:
-        permutation: the order of the epoch.
-        first: the global position at which the iteration begins.
-        rank: this rank has the positions first + rank, and every world_size-th from there.
-        world_size: the number of ranks that take turns.
-        size: how many indices this rank yields.
-    """
-
-    def __init__(
-        self, permutation: Permutation, first: int, rank: int, world_size: int, size: int
-    ) -> None:
-        self._permutation, self._size, self._stride = permutation, size, world_size
-        self._first, self._start = first, first + rank
-        self._taken_before = self._chunk_size = 0
-        self._chunk: Iterator[int] = iter(())
-
-    def __iter__(self) -> Iterator[int]:
-        n, start, stride = self._permutation.n, self._start, self._stride
-        inside = max(0, min(self._size, -(-(n - start) // stride)))
-        done, size = 0, _FIRST_CHUNK
+    def share(self, first: int, rank: int, world_size: int, size: int) -> Iterator[int]:
+        """Yield a rank's ``size`` indices: positions first + rank, and every world_size-th."""
+        start = first + rank
+        inside = max(0, min(size, -(-(self.n - start) // world_size)))
+        done, chunk = 0, _FIRST_CHUNK
         while done < inside:
-            size = min(size, inside - done)
-            part = self._permutation.part(start + done * stride, size, stride)
-            yield from self._count(part.tolist())
-            done, size = done + size, min(4 * size, _LARGEST_CHUNK)
-        for k in range(inside, self._size):  # from the front of the order again
-            occurrence, i = divmod(start + k * stride, n)
-            yield from self._count([Repeat(self._permutation.index(i), occurrence)])
-
-    def _count(self, chunk: list[int]) -> Iterator[int]:
-        self._taken_before += self._chunk_size
-        self._chunk_size, self._chunk = len(chunk), iter(chunk)
-        return self._chunk
-
-    def position(self) -> int:
-        """Return the global position from which all ranks would resume."""
-        taken = self._taken_before + self._chunk_size - operator.length_hint(self._chunk)
-        if taken == self._size:
-            return self._permutation.n
-        return min(self._first + taken * self._stride, self._permutation.n)
+            chunk = min(chunk, inside - done)
+            yield from self.part(start + done * world_size, chunk, world_size).tolist()
+            done, chunk = done + chunk, min(4 * chunk, _LARGEST_CHUNK)
+        for k in range(inside, size):  # from the front of the order again
+            occurrence, i = divmod(start + k * world_size, self.n)
+            yield Repeat(self.index(i), occurrence)

@@ -23,20 +23,17 @@ class Loader(DataLoader[Any]):
     - Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch from the sampler's
       ``set_epoch`` if the script calls it. Two iterations in one scope are the same. Samplers that
       have ``set_scope`` or ``set_epoch`` are notified, also inside others.
-    - ``shuffle=True`` uses a :class:`ShuffleSampler`: ranks share the epoch's order. With
-      ``drop_last`` no sample is repeated. Other samplers are kept; torch's, unless they have a
-      generator, draw their order from a stream named "loader", and those of other libraries draw
-      from the global generators in streams of this scope.
+    - ``shuffle=True`` uses a :class:`ShuffleSampler`, which ranks share. Other samplers are kept;
+      torch's, unless they have a generator, draw their order from a stream named "loader", and
+      those of other libraries from the global generators in streams of this scope.
     - The main process's generators do not advance, except for what the dataset and ``collate_fn``
       draw without workers.
     - In each worker Python, NumPy, torch, registered generators and those that the dataset holds
       get their own streams in each epoch, before ``worker_init_fn`` runs. Two loaders in one scope
-      have the same worker streams, so give validation a task of its own. With ``in_order=False``
-      the timing decides which worker reads which batch.
+      have the same worker streams, so give validation a task of its own.
     - A dataset that raises StopIteration is an error, not the end of the epoch.
 
-    Iterating raises RuntimeError before ``init`` and ``reseed``, and ValueError under scheme
-    ``"fwr13y"``.
+    Iterating raises RuntimeError before ``init`` and ``reseed``.
 
     Args:
         dataset: a map-style or iterable-style dataset, no DataPipe.
@@ -135,9 +132,7 @@ def prepare(loader: DataLoader[Any]) -> Loader:
     validation.check_instance(
         "data.prepare", "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
     )
-    kind = type(loader)
-    for name in ("__iter__", "_get_iterator"):
-        if getattr(kind, name) is not getattr(DataLoader, name):
-            rule = f"a DataLoader without its own {name}"
-            raise validation.type_error("data.prepare", "loader", rule, loader)
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        rule = "a DataLoader without its own __iter__"
+        raise validation.type_error("data.prepare", "loader", rule, loader)
     return Loader(**settings_of(loader))

@@ -14,7 +14,6 @@ from .iteration import RANDOM_SAMPLERS, samplers_in
 from .iteration_scope import IterationScope, keyed_seeder
 from .plain_loader import Loader
 from .resumable_iteration import ResumableIteration, order_of
-from .sampler import check_state
 from .seekable import MAX_POSITION, Seekable, can_seek
 from .torch_loader import index_sampler_of, is_iterable
 
@@ -35,18 +34,15 @@ class ResumableLoader(Loader):
     """A :class:`Loader` that can stop anywhere in an epoch and resume there.
 
     The state is the name of the order and a few integers. ``position`` counts the samples of the
-    epoch's order, over all ranks, in the batches that were *delivered*: those that the loop was
-    given, the current one included, whatever workers have fetched ahead. With batches of ``b``
-    samples on ``w`` ranks that share the order, each batch adds ``b * w``; at the end position is
-    ``n``, also if ranks repeat samples to have equally many. A batch that raised an error was not
-    delivered; the next one that is delivered counts it as passed. ``over`` is 1 after the end of
-    the loop: resumed in that epoch nothing is left, and any other epoch is a whole one. All ranks
-    stop after the same number of batches, and the state of any rank serves all.
+    epoch's order, over all ranks, in the batches that the loop was given, whatever workers have
+    fetched ahead: each batch of ``b`` samples on ``w`` ranks that share the order adds ``b * w``,
+    and the end is ``n``. A batch that raised an error counts once the next one was given.
+    ``over`` is 1 after the end of the loop: of that epoch nothing is left, and any other epoch is a
+    whole one. All ranks must stop after as many batches; the state of any rank serves all.
 
-    Before it resumes, you may change the workers, prefetching, pinning, the batch size and, for a
-    :class:`ShuffleSampler` or :class:`Seekable`, the number of ranks. The new batches begin at
-    ``position``; the settings of the resuming loader decide what happens to a last, shorter batch.
-    ``len()`` is always that of a whole epoch.
+    Before it resumes, you may change the workers, the batch size and, for a :class:`ShuffleSampler`
+    or :class:`Seekable`, the number of ranks. The new batches begin at ``position``; the settings
+    of the resuming loader decide what happens to a last, shorter batch.
 
     A ShuffleSampler starts at ``position`` at no cost. Any other sampler is run from its
     beginning, without reading data, and must yield the same again: it does if it uses no random
@@ -151,13 +147,20 @@ class ResumableLoader(Loader):
         """
         function = f"{_CLASS}.load_state_dict"
         validation.check_instance(function, "state", state, dict, "a dict from state_dict()")
-        numbers, of_dataset = dict(state), {}
-        if self._keeps_dataset_state and "dataset" in state:
-            of_dataset = {"dataset": numbers.pop("dataset")}
-        elif self._keeps_dataset_state:
-            raise validation.value_error(function, "state", "a dict with 'dataset'", sorted(state))
-        checked = check_state(function, numbers, self._order(), _LIMITS)
-        self._loaded, self._latest = {**checked, **of_dataset}, None
+        own = self._order()
+        fields = {*own, *_LIMITS} | ({"dataset"} if self._keeps_dataset_state else set())
+        if set(state) != fields:
+            rule = f"a dict of {', '.join(sorted(fields))}"
+            raise validation.value_error(function, "state", rule, sorted(map(str, state)))
+        for field, value in own.items():
+            if isinstance(state[field], bool) or state[field] != value:
+                rule = f"{value!r}, as for this loader"
+                raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
+        numbers = {
+            field: validation.check_int(function, f"state[{field!r}]", state[field], *bounds)
+            for field, bounds in _LIMITS.items()
+        }
+        self._loaded, self._latest = {**state, **own, **numbers}, None
 
     def restart(self) -> None:
         """Discard a loaded state: the next iteration is a whole epoch."""

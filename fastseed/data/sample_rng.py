@@ -255,9 +255,9 @@ def per_sample(dataset: Any, generator: str | None = None) -> Any:
     workers notice too; or else, without workers, those of the last ``reseed``.
 
     The index is the one that the result is called with: wrap a ``Subset`` or ``ConcatDataset``, not
-    its parts, which all have an index 0. A sampler that yields an index twice in an epoch gives
-    both the same random numbers unless it is wrapped in :func:`count_occurrences`. The indices that
-    :class:`ShuffleSampler` repeats to fill up the ranks have random numbers of their own.
+    its parts, which all have an index 0. An index that comes twice in an epoch has the same random
+    numbers twice, unless it is a :class:`Repeat`, as from :class:`ShuffleSampler` where it fills up
+    the ranks, and from :func:`count_occurrences`.
 
     Args:
         dataset: a map-style dataset, indexed by integers of [0, 2**64).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from typing import Any
 
 import torch
 from torch.utils.data import Sampler
@@ -12,10 +11,9 @@ from .._backend import derive_ops
 from .._utils import validation
 from ..derivation import context, streams
 from .iteration_scope import keyed_seeder
-from .permutation import Permutation, SamplerIteration
+from .permutation import Permutation
 
 _CLASS = "data.ShuffleSampler"
-_VERSION = 1
 _MAX_N = 2**48
 
 
@@ -85,17 +83,12 @@ class ShuffleSampler(Sampler[int]):
         self.name = streams.check_name(_CLASS, name)
         self.task: int | None = None
         self.epoch: int | None = None
-        self._seek: int | None = None
-        self._loaded: dict[str, Any] | None = None
-        self._latest: tuple[tuple[int, int, int], SamplerIteration] | None = None
+        self._first = 0  # the position at which the next iteration begins
 
     def __repr__(self) -> str:
         share = "" if self.rank is None else f", rank={self.rank}, world_size={self.world_size}"
         flags = f", drop_last={self.drop_last}, shuffle={self.shuffle}"
         return f"ShuffleSampler({self.n}{share}{flags}, name={self.name!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_latest": None}
 
     # ------------------------------------------------------------------ the scope
 
@@ -136,8 +129,7 @@ class ShuffleSampler(Sampler[int]):
         Raises:
             TypeError, ValueError: ``position`` has the wrong type or is out of range.
         """
-        self._seek = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
-        self._loaded = None
+        self._first = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
 
     def _scope(self, function: str, task: int | None, epoch: int | None) -> tuple[int, int]:
         """Return (task, epoch): as given, else as set, else those of the last ``reseed``."""
@@ -182,21 +174,13 @@ class ShuffleSampler(Sampler[int]):
         """Yield this rank's indices as Python ints, in the scope and on the ranks of this moment.
 
         Raises:
-            RuntimeError: ``fastseed.init`` was not called; neither ``reseed`` nor ``set_epoch``
-                was; or a state was loaded that belongs to another unfinished epoch.
+            RuntimeError: ``fastseed.init`` was not called, or neither ``reseed`` nor ``set_epoch``.
         """
-        seeder = context.current(_CLASS)
         rank, world_size = self._rank_and_size()
-        loaded, first = self._loaded, self._seek or 0
-        task, epoch = self._scope(_CLASS, None, None)
-        if loaded is not None:
-            first = _resumed_position(loaded, seeder.master_seed, task, epoch)
-        size = self._count(self.n - first, world_size)
         permutation = self._permutation(_CLASS, None, None)
-        iteration = SamplerIteration(permutation, first, rank, world_size, size)
-        self._seek, self._loaded = None, None
-        self._latest = (seeder.master_seed, task, epoch), iteration
-        return iter(iteration)
+        first, self._first = self._first, 0
+        size = self._count(self.n - first, world_size)
+        return permutation.share(first, rank, world_size, size)
 
     # ------------------------------------------------------------------ the order as a function
 
@@ -251,87 +235,3 @@ class ShuffleSampler(Sampler[int]):
         if out is None:
             return permutation.part(start, stop - start)
         return permutation.write_part(function, out, start, stop - start)
-
-    # ------------------------------------------------------------------ state
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the latest iteration is; the same on all ranks.
-
-        It counts indices that were taken. Worker processes take some ahead:
-        :class:`ResumableLoader` counts those that were delivered.
-
-        Returns:
-            A dict of the order's name and a few integers.
-
-        Raises:
-            RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
-        """
-        if self._loaded is not None:
-            return dict(self._loaded)
-        function = f"{_CLASS}.state_dict"
-        if self._latest is None or self._seek is not None:
-            at = (context.current(function).master_seed, *self._scope(function, None, None))
-            position = self._seek or 0
-        else:
-            at, iteration = self._latest
-            position = iteration.position()
-        coordinates = dict(zip(("master_seed", "task", "epoch"), at, strict=True))
-        return {**self._order(), **coordinates, "position": position}
-
-    def _order(self) -> dict[str, Any]:
-        shuffle = int(self.shuffle)
-        return {"version": _VERSION, "n": self.n, "name": self.name, "shuffle": shuffle}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Start the next iteration where ``state`` was taken, on any number of ranks.
-
-        That iteration must be of the same epoch: otherwise ``iter()`` raises RuntimeError, unless
-        nothing of the state's epoch is left. :meth:`seek` discards the state.
-
-        Args:
-            state: what :meth:`state_dict` returned.
-
-        Raises:
-            TypeError, ValueError: ``state`` is damaged or belongs to another order; nothing is
-                changed.
-        """
-        limits = {
-            "master_seed": (0, streams.MAX_MASTER),
-            "task": (0, streams.MAX_TASK),
-            "epoch": (0, streams.MAX_EPOCH),
-            "position": (0, self.n),
-        }
-        function = f"{_CLASS}.load_state_dict"
-        self._loaded, self._seek = check_state(function, state, self._order(), limits), None
-
-
-def check_state(
-    function: str, state: Any, own: dict[str, Any], limits: dict[str, tuple[int, int]]
-) -> dict[str, Any]:
-    """Return a state whose values are those of ``own``, and integers within ``limits``."""
-    if not isinstance(state, dict) or set(state) != {*own, *limits}:
-        rule = f"a dict of {', '.join((*own, *limits))}"
-        raise validation.value_error(function, "state", rule, state)
-    for field, value in own.items():
-        if isinstance(state[field], bool) or state[field] != value:
-            rule = f"{value!r}, as of this object"
-            raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
-    checked = {
-        field: validation.check_int(function, f"state[{field!r}]", state[field], *bounds)
-        for field, bounds in limits.items()
-    }
-    return {**own, **checked}
-
-
-def _resumed_position(loaded: dict[str, Any], master_seed: int, task: int, epoch: int) -> int:
-    """Return the position at which an iteration of (task, epoch) begins with a loaded state."""
-    there = loaded["master_seed"], loaded["task"], loaded["epoch"]
-    if (master_seed, task, epoch) == there:
-        return int(loaded["position"])
-    if loaded["position"] in (0, loaded["n"]):  # between two epochs
-        return 0
-    raise RuntimeError(
-        "fastseed.data.ShuffleSampler: the loaded state is in the middle of task {1}, epoch {2} "
-        "under master seed {0}, but the job is in task {4}, epoch {5} under {3}; call init and "
-        "reseed with the state's, or seek(0) to discard it".format(*there, master_seed, task, epoch)
-    )

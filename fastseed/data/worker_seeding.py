@@ -145,7 +145,7 @@ class WorkerInit:
     Args:
         source: written by the main process before each iteration; or one scope for ever.
         user_init: the user's own ``worker_init_fn``, which runs once, after the reseeding.
-        seeder: None: the process-wide seeder's, in a forked worker.
+        seeder: None: that of this process.
     """
 
     def __init__(
@@ -154,16 +154,10 @@ class WorkerInit:
         user_init: Callable[[int], Any] | None = None,
         seeder: WorkerSeeder | None = None,
     ) -> None:
-        self._source, self._user_init, self._seeder = source, user_init, seeder
+        self._source, self._user_init = source, user_init
+        self.seeder = seeder or WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
         self._worker_id = 0
         self.scope: IterationScope | None = None  # of a fastseed loader, for all threads
-
-    @property
-    def seeder(self) -> WorkerSeeder:
-        """Return the numbers and generators that this worker reseeds."""
-        if self._seeder is None:
-            self._seeder = WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
-        return self._seeder
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkerInit, (self._source, self._user_init, self.seeder)
@@ -197,15 +191,13 @@ class _WorkerInitFunction:
     """Seed a DataLoader worker: the ``worker_init_fn`` for a plain torch DataLoader.
 
     In worker ``k`` Python's, NumPy's and torch's CPU generator, registered generators and those
-    that the dataset holds (:mod:`fastseed.data.discovery`) get their streams of worker field
-    ``k + 1``, at the task and epoch of the last ``reseed`` before the workers were started.
+    that the dataset holds get their streams of worker field ``k + 1``, at the task and epoch of the
+    last ``reseed`` before the workers were started. Persistent workers are not reseeded in later
+    epochs: :func:`fastseed.data.loader` does that.
 
-    Under ``spawn`` and ``forkserver`` it carries these numbers and the registered generators to the
-    worker. Generators that cannot be pickled (lambdas, for example) are left out with a warning.
-    Pass this object itself: a function of yours that calls it needs ``fork``.
-
-    Persistent workers are not reseeded in later epochs. :func:`fastseed.data.loader` does that, and
-    runs a ``worker_init_fn`` of yours after it has seeded a worker.
+    Under ``spawn`` and ``forkserver`` it carries the registered generators to the worker, but for
+    those that cannot be pickled (with a warning). Pass this object itself: a function of yours that
+    calls it needs ``fork``.
 
     Args:
         worker_id: the number of the worker, from 0; DataLoader passes it.

@@ -277,7 +277,7 @@ def test_data_sets_that_keep_their_own_state(batch):
         fresh.load_state_dict(state)
         rest = list(fresh)
         assert (rest if batch is None else flat(rest)) == list(range(k * (batch or 1), 18))
-    with pytest.raises(ValueError, match="state must be a dict with 'dataset'"):
+    with pytest.raises(ValueError, match="state must be a dict of dataset"):
         fresh.load_state_dict({k: v for k, v in states[0].items() if k != "dataset"})
 
 

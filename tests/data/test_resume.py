@@ -273,7 +273,7 @@ def test_the_main_process_draws_nothing_for_it(workers):
 
 def damaged(state):
     yield "not a dict", TypeError, [1], "state must be a dict"
-    yield "nothing", ValueError, {}, "state must be a dict of format, version, order"
+    yield "nothing", ValueError, {}, "state must be a dict of drop_last, epoch, format"
     yield "other format", ValueError, {**state, "format": "torch"}, "state['format'] must be"
     for version in (2, "1", True, None):
         yield "version", ValueError, {**state, "version": version}, "state['version'] must be 1"
@@ -287,7 +287,7 @@ def damaged(state):
             yield field, error, {**state, field: value}, f"state['{field}'] must be"
         yield field, TypeError, {**state, field: "1"}, f"state['{field}'] must be"
         yield field, TypeError, {**state, field: True}, f"state['{field}'] must be"
-    yield "n", ValueError, {**state, "n": 21}, "state['n'] must be 20, as of this object, got 21"
+    yield "n", ValueError, {**state, "n": 21}, "state['n'] must be 20, as for this loader, got 21"
     yield "n", ValueError, {**state, "n": "20"}, "state['n'] must be 20"
     yield "order", ValueError, {**state, "order": "other"}, "state['order'] must be 'shuffle'"
     yield "order", ValueError, {**state, "order": 3}, "state['order'] must be 'shuffle'"
