@@ -21,13 +21,14 @@ PYTEST_ARGS ?= -n $(JOBS) --dist loadfile
 TEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help setup demo test test-slow lint bench sanitize cuda-check clean
+.PHONY: help setup demo test test-slow lint docs bench sanitize cuda-check clean
 
 help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
 	@echo "make test      run the tests (under five minutes on two cores)"
 	@echo "make test-slow run the rest: compilers, statistics, training runs, sanitizers"
 	@echo "make lint      style, types, warnings"
+	@echo "make docs      the documentation as a site in build/site; broken links are errors"
 	@echo "make bench     every case beside its baseline"
 	@echo "make sanitize  the torch-free C++ test under ASan and UBSan"
 	@echo "make cuda-check  compile the CUDA kernels and check their machine code; needs nvcc, no GPU"
@@ -43,9 +44,16 @@ $(VENV)/.torch:
 # Without isolation, so that the native code is built against the torch that will run it.
 $(VENV)/.built: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
 	$(PY) -m pip install --quiet --no-build-isolation -e ".[dev]"
+	@touch $@ $(VENV)/.demo
+
+# The demo needs a tenth of what the tests need.
+$(VENV)/.demo: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
+	$(PY) -m pip install --quiet --no-build-isolation -e ".[examples]"
 	@touch $@
 
-demo: setup
+demo:
+	@start=$$(date +%s); $(MAKE) --no-print-directory $(VENV)/.demo \
+	  && echo "set up in $$(( $$(date +%s) - start )) s"
 	$(PY) examples/demo.py
 
 # Two tiers. The fast one stays under five minutes on two cores.
@@ -66,6 +74,9 @@ lint: setup
 	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators csrc/python/*.cpp
 	for f in csrc/cpu/*.cpp; do \
 	  $(PY) -m ziglang c++ -target aarch64-linux-gnu $(WARN) -c $$f -o $(VENV)/arm.o || exit 1; done
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)

@@ -1,10 +1,12 @@
 """Builds the two native parts of fastseed; everything else is in pyproject.toml.
 
 ``fastseed._kernels``     the operators, behind LibTorch's stable ABI (no CPython symbol in it)
-``fastseed._generators``  the generators of the process, against ATen and pybind11
+``fastseed._generators``  the generators of the process, against ATen and pybind11; calls the
+                          loops of ``_kernels``
 
 Environment:
   FASTSEED_NO_EXT=1     build neither: the NumPy reference does everything
+  FASTSEED_NO_CUDA=1    build without the CUDA part
   FORCE_CUDA=1          fail where the CUDA part cannot be built (it is never required otherwise)
   TORCH_CUDA_ARCH_LIST  the architectures to compile CUDA sources for (those of the GPUs that are
                         here; without a GPU, those that this torch was built for)
@@ -19,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from setuptools import setup
 ROOT = Path(__file__).parent
 DEBUG = os.environ.get("DEBUG") == "1"
 FORCE_CUDA = os.environ.get("FORCE_CUDA") == "1"
+NO_CUDA = os.environ.get("FASTSEED_NO_CUDA") == "1"
 # Reals are computed by single operations: no fused multiply-add, on host or device. The others
 # change no value: nothing here uses errno or floating-point traps, and loops become vector code.
 EXACT = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
@@ -63,6 +67,19 @@ def unusable_nvcc(home: str | None, version: str) -> str | None:
     return None
 
 
+def unlinkable(home: str | None) -> str | None:
+    """Why a library cannot be linked with the CUDA runtime, if it cannot."""
+    from torch.utils.cpp_extension import library_paths
+
+    folders = [f"-L{folder}" for folder in library_paths("cuda")]
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder, "empty.cpp"), Path(folder, "empty.so")
+        source.write_text("")
+        command = [compiler() or "c++", "-shared", "-fPIC", str(source), "-o", str(out)]
+        asked(*command, *folders, "-lcudart")
+        return None if out.exists() else f"the CUDA runtime (libcudart) of {home} cannot be linked"
+
+
 def architectures(built: str, supported: str) -> str:
     """A TORCH_CUDA_ARCH_LIST of what torch was ``built`` for ("sm_80 sm_90") and nvcc supports."""
     named = re.findall(r"\bsm_(\d+)(?!\w)", built)
@@ -86,9 +103,10 @@ def cuda_sources() -> list[str]:
 
     found = sources("csrc/cuda/*.cu", "csrc/ops/cuda.cpp")
     missing = (
-        "there are no CUDA sources in this version" if not found
+        "FASTSEED_NO_CUDA=1" if NO_CUDA
+        else "there are no CUDA sources in this version" if not found
         else "this torch is built without CUDA" if torch.version.cuda is None
-        else unusable_nvcc(CUDA_HOME, torch.version.cuda)
+        else unusable_nvcc(CUDA_HOME, torch.version.cuda) or unlinkable(CUDA_HOME)
     )  # fmt: skip
     if missing and FORCE_CUDA:
         raise SystemExit(
@@ -114,14 +132,12 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
 
     flags = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3"])]
     nvcc = ["-O3", "-fmad=false", "--expt-relaxed-constexpr", "-Xcompiler", "-fvisibility=hidden"]
-    cpu = sources("csrc/cpu/dispatch.cpp", "csrc/cpu/derive_*.cpp")
-    loops = sources("csrc/cpu/*.cpp")
     ops = [path for path in sources("csrc/ops/*.cpp") if not path.endswith("/cuda.cpp")]
     headers = sources("csrc/**/*.h", "csrc/**/*.cuh")
     cuda = cuda_sources()
     kernels = (CUDAExtension if cuda else CppExtension)(
         "fastseed._kernels",
-        [*ops, *loops, *cuda],
+        [*ops, *sources("csrc/cpu/*.cpp"), *cuda],
         define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
         extra_compile_args={"cxx": flags, "nvcc": nvcc},
         depends=headers,
@@ -129,10 +145,7 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     )
     generators = CppExtension(
         "fastseed._generators",
-        [
-            *sources("csrc/python/*.cpp"),
-            *cpu,
-        ],
+        sources("csrc/python/*.cpp"),
         extra_compile_args={"cxx": flags},
         depends=headers,
     )

@@ -15,9 +15,8 @@
 #   CUDA_ARCH   the compute capability to build for (the card's, such as 9.0)
 #   CUDA_HOME   the toolkit (where the nvcc on the PATH is, or /usr/local/cuda)
 #
-# Exit status: 0, or 1 when the build, a test, a sanitizer's finding or a wrong answer says so. A bar
-# that is missed is reported and fails nothing; so is a stage that runs out of time, except the build
-# and the tests.
+# Exit status: 0, or 1 when the build, a test, a sanitizer's finding or a wrong answer fails.
+# A missed target is reported only; so is a stage that runs out of time, except the build and the tests.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 

@@ -98,7 +98,7 @@ def expect_plausible(law: Law, out: torch.Tensor, whose: str) -> None:
     expect(abs(std - law.std) <= SIGMAS * error, f"{whose}: a standard deviation of {std:g}")
 
 
-def expect_peer(law: Law, made: Any, shape: tuple[int, ...], whose: str) -> None:
+def expect_baseline(law: Law, made: Any, shape: tuple[int, ...], whose: str) -> None:
     """That a baseline's array (torch's, NumPy's or JAX's) is a draw of this law and shape."""
     expect(tuple(made.shape) == shape, f"{whose}: of shape {tuple(made.shape)}")
     tensor = made if isinstance(made, torch.Tensor) else torch.from_numpy(np.array(made))

@@ -10,19 +10,24 @@
 Importing fastseed imports neither torch nor NumPy: each name is loaded when it is first used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+import importlib
+
+TYPE_CHECKING = False  # known to type checkers; importing `typing` takes longer than all else here
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import checkpoint as checkpoint
     from . import data as data
     from . import debug as debug
     from . import distributed as distributed
     from . import integrations as integrations
     from . import random as random
+    from . import sampling as sampling
     from ._utils.errors import ReseedError
     from ._utils.version import __version__
-    from .derivation.streams import SHARED
+    from .derivation.coordinates import SHARED
     from .determinism.switches import deterministic
     from .generators.pool import GeneratorPool
     from .seeder.api import (
@@ -72,9 +77,9 @@ __all__ = [
     "unregister_generator",
 ]
 
-_SUBPACKAGES = ("checkpoint", "data", "debug", "distributed", "integrations", "random")
+_SUBPACKAGES = ("checkpoint", "data", "debug", "distributed", "integrations", "random", "sampling")
 _HOME = {
-    "SHARED": "derivation.streams",
+    "SHARED": "derivation.coordinates",
     "GeneratorPool": "generators.pool",
     "ReseedError": "_utils.errors",
     "__version__": "_utils.version",

@@ -66,7 +66,7 @@ def _check_rows(law: Law, contest: Contest) -> None:
     for baseline in contest.baselines:
         laws.poison(out)
         baseline.run()
-        laws.expect_peer(law, out, tuple(out.shape), baseline.label)
+        laws.expect_baseline(law, out, tuple(out.shape), baseline.label)
 
 
 Baselines = Callable[[str, torch.Tensor], tuple[Side, ...]]
@@ -89,7 +89,7 @@ def _check_stream(law: Law, contest: Contest) -> None:
     for baseline in contest.baselines:
         laws.poison(out)
         baseline.run()
-        laws.expect_peer(law, out, tuple(out.shape), baseline.label)
+        laws.expect_baseline(law, out, tuple(out.shape), baseline.label)
 
 
 def in_place(kind: str, n: int, baselines: Baselines) -> Contest:
@@ -111,7 +111,7 @@ def _check_bank(law: Law, length: int, contest: Contest) -> None:
     laws.expect_rows(law, out, bank.keys, before)
     expect(bool((bank.positions > before).all()), "the positions moved on")
     for baseline in contest.baselines:
-        laws.expect_peer(law, baseline.run(), (len(bank.keys), length), baseline.label)
+        laws.expect_baseline(law, baseline.run(), (len(bank.keys), length), baseline.label)
 
 
 def bank_beside_jax(kind: str, n: int, length: int) -> Contest:

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import bars, card, contenders, report
-from .contend import append
+from . import card, contenders, report, targets
+from .run_contender import append
 
 ROOT = Path(__file__).resolve().parents[2]
 RESERVE = 5.0  # seconds kept for the table
@@ -28,12 +28,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--each", type=float, default=75, help="for one process at most (75)")
     parser.add_argument("--rehearse", action="store_true",
                         help="small, on the CPU: all the logic, and no figure")  # fmt: skip
-    parser.add_argument("--list", action="store_true", help="name contenders and bars, and stop")
+    parser.add_argument("--list", action="store_true", help="name contenders and targets, and stop")
     return parser.parse_args(arguments)
 
 
 def environment() -> dict[str, str]:
-    """Nobody takes the card's whole memory; results do not depend on where we are."""
+    """Limit the memory that JAX takes; run from the repository."""
     return {
         **os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
@@ -42,7 +42,7 @@ def environment() -> dict[str, str]:
 
 def command(name: str, out: Path, rehearse: bool) -> list[str]:
     """The process of a contender."""
-    base = [sys.executable, "-m", "benchmarks.gpu.contend", name, "--out", str(out)]
+    base = [sys.executable, "-m", "benchmarks.gpu.run_contender", name, "--out", str(out)]
     return [*base, "--rehearse"] if rehearse else base
 
 
@@ -85,12 +85,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0, or 1 when an answer was wrong or ours failed; missed bars are reported only."""
+    """0, or 1 when an answer was wrong or fastseed failed; missed targets are only reported."""
     options = parse(arguments)
     if options.list:
         print("contenders:", *contenders.NAMES)
-        for bar in bars.BARS:
-            print(f"{bar.case}  vs {bar.against}  {bar.text}")
+        for target in targets.TARGETS:
+            print(f"{target.case}  vs {target.against}  {target.text}")
         return 0
     if options.out is None:
         print("benchmarks.gpu: --out is needed", file=sys.stderr)

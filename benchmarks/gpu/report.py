@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu.report FILE.jsonl [--markdown]``: the bars and what came of them."""
+"""``python -m benchmarks.gpu.report FILE.jsonl [--markdown]``: targets and results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..table import duration, times
-from .bars import BARS, OURS, Bar
+from .targets import FASTSEED, TARGETS, Target
 
-HEAD = ("case", "ours", "GB/s", "against", "its time", "ratio", "bar", "held")
+HEAD = ("case", "fastseed", "GB/s", "against", "its time", "ratio", "target", "met")
 
 
 @dataclass
@@ -48,49 +48,57 @@ def read(file: Path) -> Result:
     return result
 
 
-def judge(result: Result, bar: Bar) -> dict[str, Any]:
-    """Judge a target: ``held`` is None without a target, a side, or a card."""
-    ours, theirs = (result.best(bar.case, who) for who in (OURS, bar.against))
-    row: dict[str, Any] = {"bar": bar, "ours": ours, "theirs": theirs, "ratio": None, "held": None}
-    if ours is None or theirs is None:
+def judge(result: Result, target: Target) -> dict[str, Any]:
+    """Judge a target: ``met`` is None without a target, a side, or a card."""
+    fastseed, baseline = (result.best(target.case, who) for who in (FASTSEED, target.against))
+    row: dict[str, Any] = {
+        "target": target,
+        "fastseed": fastseed,
+        "baseline": baseline,
+        "ratio": None,
+        "met": None,
+    }
+    if fastseed is None or baseline is None:
         return row
-    row["ratio"] = theirs["median_s"] / ours["median_s"]
-    if bar.at_least is not None and not result.machine.get("rehearsal"):
-        row["held"] = row["ratio"] >= bar.at_least
+    row["ratio"] = baseline["median_s"] / fastseed["median_s"]
+    if target.at_least is not None and not result.machine.get("rehearsal"):
+        row["met"] = row["ratio"] >= target.at_least
     return row
 
 
 def failed(result: Result) -> bool:
     """Return whether an answer was wrong, or fastseed failed.
 
-    A peer that is not there or breaks is reported, and so is a process that ran out of time; it is
+    A baseline that is missing or fails is reported, and so is a process that ran out of time; it is
     a failure only when there is no row of fastseed at all.
     """
     for entry in result.entries:
-        broken = entry["status"] == "failed" and entry["process"].startswith("ours")
+        broken = entry["status"] == "failed" and entry["process"].startswith("fastseed")
         if broken or entry["status"] == "wrong":
             return True
-    ours = [p for p in result.processes if p["process"].startswith("ours")]
-    if any(p["status"] == "failed" or "signal" in p["status"] for p in ours):
+    processes = [p for p in result.processes if p["process"].startswith("fastseed")]
+    if any(p["status"] == "failed" or "signal" in p["status"] for p in processes):
         return True
-    return not any(e["status"] == "ok" and e["contender"] == OURS for e in result.entries)
+    return not any(e["status"] == "ok" and e["contender"] == FASTSEED for e in result.entries)
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     """A row of the table."""
-    bar, ours, theirs = row["bar"], row["ours"], row["theirs"]
+    target, fastseed, baseline = row["target"], row["fastseed"], row["baseline"]
     rate = (
-        "" if ours is None or not ours["bytes"] else f"{ours['bytes'] / ours['median_s'] / 1e9:.0f}"
+        ""
+        if fastseed is None or not fastseed["bytes"]
+        else f"{fastseed['bytes'] / fastseed['median_s'] / 1e9:.0f}"
     )
     return (
-        bar.case,
-        "not run" if ours is None else duration(ours["median_s"]),
+        target.case,
+        "not run" if fastseed is None else duration(fastseed["median_s"]),
         rate,
-        bar.against if theirs is None else f"{bar.against} ({theirs['form']})",
-        "not run" if theirs is None else duration(theirs["median_s"]),
+        target.against if baseline is None else f"{target.against} ({baseline['form']})",
+        "not run" if baseline is None else duration(baseline["median_s"]),
         "" if row["ratio"] is None else times(row["ratio"]),
-        bar.text,
-        {True: "yes", False: "no", None: ""}[row["held"]],
+        target.text,
+        {True: "yes", False: "no", None: ""}[row["met"]],
     )
 
 
@@ -125,11 +133,11 @@ def remarks(result: Result) -> list[str]:
 
 def text(result: Result) -> str:
     """The table in plain columns."""
-    rows = [HEAD, *(cells(judge(result, bar)) for bar in BARS)]
+    rows = [HEAD, *(cells(judge(result, target)) for target in TARGETS)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
-    judged = [judge(result, bar)["held"] for bar in BARS if bar.at_least is not None]
-    count = f"{judged.count(True)} bars held, {judged.count(False)} missed, " \
+    judged = [judge(result, target)["met"] for target in TARGETS if target.at_least is not None]
+    count = f"{judged.count(True)} targets met, {judged.count(False)} missed, " \
             f"{judged.count(None)} not judged"  # fmt: skip
     return "\n".join([stood_on(result.machine), *map(str.rstrip, lines), *remarks(result), count])
 
@@ -137,7 +145,7 @@ def text(result: Result) -> str:
 def markdown(result: Result) -> str:
     """The table for a README."""
     align = (":--", "--:", "--:", ":--", "--:", "--:", "--:", ":--")
-    rows = [HEAD, align, *(cells(judge(result, bar)) for bar in BARS)]
+    rows = [HEAD, align, *(cells(judge(result, target)) for target in TARGETS)]
     table = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(
         [stood_on(result.machine), "", *table, "", *map("- {}".format, remarks(result))]

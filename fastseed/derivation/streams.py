@@ -1,59 +1,58 @@
-"""Names, coordinates and the keys that belong to them.
+"""Streams and the keys that belong to them, computed by :mod:`fastseed._backend.derive_ops`.
 
 A *scope* is a point in time of the job (task, epoch, step) under a master seed; a *stream* is a
-named generator on a rank. Everything here checks its arguments and calls
-:mod:`fastseed._backend.derive_ops`. The only state is a
-cache of names.
+named generator on a rank. The only state is a cache of names.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._backend import derive_ops
-from .._utils import validation
+from .coordinates import (
+    MAX_EPOCH,
+    MAX_INDEX,
+    MAX_MASTER,
+    MAX_MEMBERS,
+    MAX_RANK,
+    MAX_STEP,
+    MAX_TASK,
+    MAX_WORKER,
+    NARROW_BITS,
+    OWN_NAMES,
+    SCHEMES,
+    SHARED,
+    Coordinates,
+    check_coordinates,
+    check_name,
+    check_rank,
+    check_scheme,
+)
 
-
-class _Shared(int):
-    """The integer that stands for all ranks, with a name in error messages."""
-
-    def __repr__(self) -> str:
-        return "fastseed.SHARED"
-
-    def __reduce__(self) -> str:
-        return "SHARED"
-
-
-SHARED = _Shared(derive_ops.SHARED_RANK)
-"""The rank of streams that all ranks share: pass it as ``rank``."""
-
-MAX_MASTER = MAX_STEP = 2**64 - 1
-MAX_EPOCH = 2**32 - 1
-MAX_TASK = 2**24 - 1
-MAX_RANK = 2**24 - 2
-MAX_WORKER = 2**32 - 1
-MAX_INDEX = 2**64 - 1
-MAX_MEMBERS = 2**40
-"""The largest number of members that one call derives, or that a pool or bank has."""
-
-NARROW_BITS = (31, 32)
-"""The sizes of seeds that two ranks never have in common at one point of the job."""
-
-OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
-"""The built-in streams."""
-
-_ANY = 2**1000
-
-SCHEMES = ("philox-v1", "fwr13y")
-
-
-class Coordinates(NamedTuple):
-    """A point in time of a job."""
-
-    task: int
-    epoch: int
-    step: int
+__all__ = [
+    "MAX_EPOCH",
+    "MAX_INDEX",
+    "MAX_MASTER",
+    "MAX_MEMBERS",
+    "MAX_RANK",
+    "MAX_STEP",
+    "MAX_TASK",
+    "MAX_WORKER",
+    "NARROW_BITS",
+    "OWN_NAMES",
+    "SCHEMES",
+    "SHARED",
+    "Coordinates",
+    "Stream",
+    "check_coordinates",
+    "check_name",
+    "check_rank",
+    "check_scheme",
+    "name_words",
+    "stream",
+    "stream_in",
+]
 
 
 class Stream(NamedTuple):
@@ -88,41 +87,6 @@ class Stream(NamedTuple):
         """Return the stream whose member i is member ``number ^ i`` of this one."""
         key, tweak = self.name_key
         return self._replace(name_key=(key, tweak ^ number))
-
-
-def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordinates:
-    """Return the three coordinates of a scope; TypeError or ValueError if one is invalid."""
-    if (
-        type(task) is type(epoch) is type(step) is int
-        and 0 <= task <= MAX_TASK
-        and 0 <= epoch <= MAX_EPOCH
-        and 0 <= step <= MAX_STEP
-    ):  # nearly every call
-        return Coordinates(task, epoch, step)
-    return Coordinates(
-        validation.check_int(function, "task", task, 0, MAX_TASK),
-        validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
-        validation.check_int(function, "step", step, 0, MAX_STEP),
-    )
-
-
-def check_name(function: str, name: Any) -> str:
-    """Return a stream name: any non-empty string that UTF-8 can encode."""
-    return validation.check_text(function, "name", name)
-
-
-def check_scheme(function: str, scheme: Any) -> None:
-    """Raise ValueError for anything but the name of a scheme."""
-    validation.check_choice(function, "scheme", scheme, SCHEMES)
-
-
-def check_rank(function: str, rank: Any) -> int:
-    """Return a rank, or :data:`SHARED`."""
-    rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
-    number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
-    if not 0 <= number <= SHARED:
-        raise validation.value_error(function, "rank", rule, rank)
-    return number
 
 
 @functools.lru_cache(maxsize=16384)

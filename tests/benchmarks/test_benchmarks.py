@@ -213,7 +213,7 @@ def test_measure_refuses_a_depth_that_it_cannot_reach() -> None:
         runner.measure(Side("nothing", "pass", {}), 1e-4, 2)
 
 
-def test_contend_takes_the_fastest_peer() -> None:
+def test_contend_takes_the_fastest_baseline() -> None:
     baselines = (Side("slow", "sum(range(10**5))", {}), Side("fast", "1 + 1", {}))
     row = runner.contend(contest(2, baselines), runner.QUICK)
     assert row["baseline"]["label"] == "fast"

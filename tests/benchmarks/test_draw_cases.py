@@ -96,7 +96,7 @@ def test_check_accepts_fastseed_and_refuses_one_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["rand", "normal_"])
-def test_check_refuses_a_peer_that_writes_nothing(name: str) -> None:
+def test_check_refuses_a_baseline_that_writes_nothing(name: str) -> None:
     made = build(name)
     idle = tuple(dataclasses.replace(baseline, statement="pass") for baseline in made.baselines)
     with pytest.raises(WrongAnswer, match="values in"):
@@ -114,9 +114,9 @@ def test_check_refuses_a_peer_that_writes_nothing(name: str) -> None:
         (FAIR.double(), "of dtype"),
     ],
 )
-def test_expect_peer_refuses_what_is_no_uniform_draw(values, message) -> None:
+def test_expect_baseline_refuses_what_is_no_uniform_draw(values, message) -> None:
     with pytest.raises(WrongAnswer, match=message):
-        laws.expect_peer(laws.UNIFORM, values, (5000,), "baseline")
+        laws.expect_baseline(laws.UNIFORM, values, (5000,), "baseline")
 
 
 def test_jax_that_is_missing_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.case import Unavailable, WrongAnswer, expect
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import bars, contend, contenders, place, report, timing
+from benchmarks.gpu import bench_device, contenders, report, run_contender, targets, timing
 from benchmarks.gpu.contenders import curand
 from benchmarks.gpu.timing import Call, Effort, Entry
 
@@ -35,7 +35,7 @@ class FakeClock:
         return self.seconds
 
 
-def entry(clock: Any, contender: str = bars.OURS, right: bool = True, **more: Any) -> Entry:
+def entry(clock: Any, contender: str = targets.FASTSEED, right: bool = True, **more: Any) -> Entry:
     def check() -> None:
         expect(right, "what it should be")
 
@@ -110,31 +110,32 @@ def test_event_clock_divides_milliseconds_by_calls() -> None:
 @pytest.mark.parametrize("size", [1, 24_000_000, 400_000_000])
 def test_rotating_buffers_are_larger_than_the_cache(size: int) -> None:
     l2 = 60 << 20
-    where = place.Place("cuda", False, FakeClock(1), l2)
-    count = where.buffers(size)
-    assert count >= 2 and count * size >= place.CACHES * l2
+    bench = bench_device.BenchDevice("cuda", False, FakeClock(1), l2)
+    count = bench.buffers(size)
+    assert count >= 2 and count * size >= bench_device.CACHES * l2
 
 
 # ---------------------------------------------------------------------------- one contender
 
 
 def run_entries(monkeypatch: pytest.MonkeyPatch, out: Path, *groups: Any) -> int:
-    monkeypatch.setattr(contenders, "groups_of", lambda name: lambda where: list(groups))
-    return contend.run("ours-bulk", place.rehearsal(), out, EFFORT)
+    monkeypatch.setattr(contenders, "groups_of", lambda name: lambda bench: list(groups))
+    return run_contender.run("fastseed-bulk", bench_device.rehearsal(), out, EFFORT)
 
 
-def test_contend_writes_a_line_for_each_entry(monkeypatch, tmp_path) -> None:
+def test_contender_writes_a_line_for_each_entry(monkeypatch, tmp_path) -> None:
     out = tmp_path / "lines"
-    ours = entry(FakeClock(2e-3), size=8, note="n")
-    assert run_entries(monkeypatch, out, lambda: [ours, entry(FakeClock(1e-3), "memset")]) == 0
+    first = entry(FakeClock(2e-3), size=8, note="n")
+    assert run_entries(monkeypatch, out, lambda: [first, entry(FakeClock(1e-3), "memset")]) == 0
     first, second = lines(out)
-    assert first["kind"] == "entry" and first["status"] == "ok" and first["process"] == "ours-bulk"
+    assert first["kind"] == "entry" and first["status"] == "ok"
+    assert first["process"] == "fastseed-bulk"
     assert (first["median_s"], first["bytes"], first["note"]) == (2e-3, 8, "n")
     assert first["rehearsal"] is True and first["method"] == "fake" and first["samples"] == 4
     assert second["contender"] == "memset"
 
 
-def test_contend_times_nothing_of_a_case_with_a_wrong_answer(monkeypatch, tmp_path) -> None:
+def test_contender_times_nothing_of_a_case_with_a_wrong_answer(monkeypatch, tmp_path) -> None:
     out, clock = tmp_path / "lines", FakeClock(1e-3)
     groups = (lambda: [entry(clock), entry(clock, right=False)], lambda: [entry(FakeClock(1))])
     assert run_entries(monkeypatch, out, *groups) == 1
@@ -144,7 +145,7 @@ def test_contend_times_nothing_of_a_case_with_a_wrong_answer(monkeypatch, tmp_pa
     assert after["status"] == "ok"
 
 
-def test_contend_goes_on_after_a_case_that_breaks(monkeypatch, tmp_path, capsys) -> None:
+def test_contender_continues_after_a_case_that_breaks(monkeypatch, tmp_path, capsys) -> None:
     def broken() -> list[Entry]:
         raise RuntimeError("no memory\nand more")
 
@@ -159,51 +160,59 @@ def test_contend_goes_on_after_a_case_that_breaks(monkeypatch, tmp_path, capsys)
     assert "no memory" in capsys.readouterr().err
 
 
-def test_contend_without_a_gpu_is_unavailable(monkeypatch, tmp_path) -> None:
+def test_contender_without_a_gpu_is_unavailable(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     out = tmp_path / "lines"
-    assert contend.main(["ours-bulk", "--out", str(out)]) == 0
+    assert run_contender.main(["fastseed-bulk", "--out", str(out)]) == 0
     assert lines(out)[0]["status"] == "unavailable"
 
 
 # Who is timed in which processes.
-OPPONENTS = {
-    "ours": (bars.MEMSET, bars.STORES, bars.SUM),
-    "torch": (bars.TORCH,),
-    "curand": (bars.CURAND,),
-    "jax": (bars.JAX, bars.SPLIT, bars.SPLIT_OTHERS),
-    "loop": (bars.LOOP, bars.MANUAL_SEED),
+BASELINES = {
+    "fastseed": (targets.MEMSET, targets.STORES, targets.SUM),
+    "torch": (targets.TORCH,),
+    "curand": (targets.CURAND,),
+    "jax": (targets.JAX, targets.SPLIT, targets.SPLIT_OTHERS),
+    "loop": (targets.LOOP, targets.MANUAL_SEED),
 }
 
 
 @pytest.mark.parametrize("name", contenders.NAMES)
 def test_every_contender_rehearses(name: str, monkeypatch, tmp_path) -> None:
     """Real answers are checked, at small sizes on the CPU."""
-    monkeypatch.setattr(place, "SMALLER", 10**4)
+    monkeypatch.setattr(bench_device, "SMALLER", 10**4)
     out = tmp_path / "lines"
-    assert contend.run(name, place.rehearsal(), out, contend.QUICK) == 0, out.read_text()
+    assert run_contender.run(name, bench_device.rehearsal(), out, run_contender.QUICK) == 0, (
+        out.read_text()
+    )
     records = lines(out)
     timed = {(r["case"], r["contender"]) for r in records if r["status"] == "ok"}
     if not timed:
         pytest.skip(str({record["reason"] for record in records}))
     cases = {case for case, _ in timed}
-    assert cases <= set(bars.cases())
-    wanted = [bar for bar in bars.BARS if bar.against in OPPONENTS[name.partition("-")[0]]]
-    if name.startswith("ours"):
-        wanted = [bar for bar in wanted if bar.case in cases]
-        assert {(case, bars.OURS) for case in cases} <= timed
+    assert cases <= set(targets.cases())
+    wanted = [
+        target for target in targets.TARGETS if target.against in BASELINES[name.partition("-")[0]]
+    ]
+    if name.startswith("fastseed"):
+        wanted = [target for target in wanted if target.case in cases]
+        assert {(case, targets.FASTSEED) for case in cases} <= timed
     else:
-        wanted = [bar for bar in wanted if (bar.against == bars.MANUAL_SEED) == ("seed" in name)]
+        wanted = [
+            target
+            for target in wanted
+            if (target.against == targets.MANUAL_SEED) == ("seed" in name)
+        ]
     if name.startswith("jax"):
-        other = bars.SPLIT if name != "jax-threefry2x32" else bars.SPLIT_OTHERS
-        wanted = [bar for bar in wanted if bar.against != other]
-    assert {(bar.case, bar.against) for bar in wanted} <= timed
+        other = targets.SPLIT if name != "jax-threefry2x32" else targets.SPLIT_OTHERS
+        wanted = [target for target in wanted if target.against != other]
+    assert {(target.case, target.against) for target in wanted} <= timed
 
 
-def test_contenders_of_ours_cover_every_case() -> None:
-    names = [name for name in contenders.NAMES if name.startswith("ours")]
-    count = sum(len(contenders.groups_of(name)(place.rehearsal())) for name in names)
-    assert count == len(bars.cases())
+def test_contenders_of_fastseed_cover_every_case() -> None:
+    names = [name for name in contenders.NAMES if name.startswith("fastseed")]
+    count = sum(len(contenders.groups_of(name)(bench_device.rehearsal())) for name in names)
+    assert count == len(targets.cases())
 
 
 def test_curand_calls_the_library_as_its_header_says() -> None:
@@ -272,21 +281,21 @@ def test_run_keeps_to_its_time_and_names_who_had_none(monkeypatch, tmp_path) -> 
 
 
 def test_command_rehearses_in_processes_of_their_own(tmp_path, capsys) -> None:
-    arguments = ["--out", str(tmp_path / "lines"), "--rehearse", "--only", "ours-pool"]
+    arguments = ["--out", str(tmp_path / "lines"), "--rehearse", "--only", "fastseed-pool"]
     assert command.main(arguments) == 0
     machine, made, process = lines(tmp_path / "lines")
     assert machine["rehearsal"] is True and made["case"] == "pool.reseed/cuda/1e4"
     assert process["status"] == "ok"
     printed = capsys.readouterr().out
-    assert "rehearsal" in printed and "0 bars held, 0 missed" in printed
+    assert "rehearsal" in printed and "0 targets met, 0 missed" in printed
     text = (tmp_path / "lines").read_text()
     assert str(command.ROOT) not in text and sys.prefix not in text
 
 
-def test_command_lists_contenders_and_bars(capsys) -> None:
+def test_command_lists_contenders_and_targets(capsys) -> None:
     assert command.main(["--list"]) == 0
     printed = capsys.readouterr().out
-    assert "ours-bulk" in printed and "normal_/cuda/1e8  vs cuRAND host API  1x" in printed
+    assert "fastseed-bulk" in printed and "normal_/cuda/1e8  vs cuRAND host API  1x" in printed
     assert command.main([]) == 2
 
 
@@ -294,38 +303,38 @@ def test_command_lists_contenders_and_bars(capsys) -> None:
 
 
 PROMISED = {
-    ("derive_keys/cuda/1e8", bars.MEMSET): 0.90,
-    ("bank.rand/cuda/65536x1024", bars.MEMSET): 0.90,
-    ("uniform_/cuda/1e8", bars.MEMSET): 0.90,
-    ("derive_seeds/cuda/1e8", bars.MEMSET): 0.75,
-    ("bank.randn/cuda/65536x1024", bars.MEMSET): 0.55,
-    ("normal_/cuda/1e8", bars.MEMSET): 0.55,
-    ("bank.rand/cuda/65536x1024", bars.JAX): 1.5,
-    ("bank.randn/cuda/65536x1024", bars.JAX): 1.5,
-    ("bank.rand/cuda/65536x1024", bars.LOOP): 1000,
-    ("bank.randn/cuda/65536x1024", bars.LOOP): 1000,
-    ("uniform_/cuda/1e8", bars.TORCH): 1.2,
-    ("normal_/cuda/1e8", bars.TORCH): 1.2,
-    ("uniform_/cuda/1e8", bars.CURAND): 1.0,
-    ("normal_/cuda/1e8", bars.CURAND): 1.0,
-    ("derive_keys/cuda/1e8", bars.SPLIT): 3,
-    ("bank.reseed_in_graph/cuda/1e6", bars.MEMSET): 1 / 1.3,
-    ("pool.reseed/cuda/1e4", bars.MANUAL_SEED): 5,
-    ("digest/cuda/1e8", bars.SUM): 0.85,
+    ("derive_keys/cuda/1e8", targets.MEMSET): 0.90,
+    ("bank.rand/cuda/65536x1024", targets.MEMSET): 0.90,
+    ("uniform_/cuda/1e8", targets.MEMSET): 0.90,
+    ("derive_seeds/cuda/1e8", targets.MEMSET): 0.75,
+    ("bank.randn/cuda/65536x1024", targets.MEMSET): 0.55,
+    ("normal_/cuda/1e8", targets.MEMSET): 0.55,
+    ("bank.rand/cuda/65536x1024", targets.JAX): 1.5,
+    ("bank.randn/cuda/65536x1024", targets.JAX): 1.5,
+    ("bank.rand/cuda/65536x1024", targets.LOOP): 1000,
+    ("bank.randn/cuda/65536x1024", targets.LOOP): 1000,
+    ("uniform_/cuda/1e8", targets.TORCH): 1.2,
+    ("normal_/cuda/1e8", targets.TORCH): 1.2,
+    ("uniform_/cuda/1e8", targets.CURAND): 1.0,
+    ("normal_/cuda/1e8", targets.CURAND): 1.0,
+    ("derive_keys/cuda/1e8", targets.SPLIT): 3,
+    ("bank.reseed_in_graph/cuda/1e6", targets.MEMSET): 1 / 1.3,
+    ("pool.reseed/cuda/1e4", targets.MANUAL_SEED): 5,
+    ("digest/cuda/1e8", targets.SUM): 0.85,
 }
 
 
-def test_bars_are_what_is_promised_and_each_is_there_once() -> None:
-    promised = {(b.case, b.against): b.at_least for b in bars.BARS if b.at_least is not None}
+def test_targets_are_listed_once() -> None:
+    promised = {(b.case, b.against): b.at_least for b in targets.TARGETS if b.at_least is not None}
     assert promised == PROMISED
-    assert len({(b.case, b.against) for b in bars.BARS}) == len(bars.BARS)
-    aims = {b.case for b in bars.BARS if b.aim == 0.80}
+    assert len({(b.case, b.against) for b in targets.TARGETS}) == len(targets.TARGETS)
+    aims = {b.case for b in targets.TARGETS if b.aim == 0.80}
     assert aims == {"bank.randn/cuda/65536x1024", "normal_/cuda/1e8"}
 
 
 def made(case: str, contender: str, seconds: float, form: str = "f", **more: Any) -> dict[str, Any]:
     return {"kind": "entry", "status": "ok", "case": case, "contender": contender, "form": form,
-            "median_s": seconds, "bytes": 8 * 10**9, "note": "", "process": "ours-bulk",
+            "median_s": seconds, "bytes": 8 * 10**9, "note": "", "process": "fastseed-bulk",
             **more}  # fmt: skip
 
 
@@ -339,17 +348,17 @@ def written(tmp_path: Path, *records: dict[str, Any], tail: str = "") -> report.
     return report.read(file)
 
 
-def test_judge_takes_the_fastest_form_of_the_opponent(tmp_path) -> None:
+def test_judge_takes_the_fastest_form_of_the_baseline(tmp_path) -> None:
     case = "derive_seeds/cuda/1e8"
-    result = written(tmp_path, made(case, bars.OURS, 1.0), made(case, bars.MEMSET, 0.8, "slow"),
-                     made(case, bars.MEMSET, 0.7, "fast"))  # fmt: skip
-    row = report.judge(result, bars.Bar(case, bars.MEMSET, 0.75))
-    assert row["ratio"] == pytest.approx(0.7) and row["held"] is False
-    assert report.judge(result, bars.Bar(case, bars.MEMSET, 0.7))["held"] is True
-    assert report.judge(result, bars.Bar(case, bars.MEMSET))["held"] is None
-    assert report.judge(result, bars.Bar(case, bars.STORES, 0.5))["held"] is None
+    slow, fast = made(case, targets.MEMSET, 0.8, "slow"), made(case, targets.MEMSET, 0.7, "fast")
+    result = written(tmp_path, made(case, targets.FASTSEED, 1.0), slow, fast)
+    row = report.judge(result, targets.Target(case, targets.MEMSET, 0.75))
+    assert row["ratio"] == pytest.approx(0.7) and row["met"] is False
+    assert report.judge(result, targets.Target(case, targets.MEMSET, 0.7))["met"] is True
+    assert report.judge(result, targets.Target(case, targets.MEMSET))["met"] is None
+    assert report.judge(result, targets.Target(case, targets.STORES, 0.5))["met"] is None
     printed = report.text(result)
-    assert "memset (fast)" in printed and "0 bars held, 1 missed" in printed
+    assert "memset (fast)" in printed and "0 targets met, 1 missed" in printed
     assert "a card, driver 1 (sm_mhz 9 MHz before the run)" in printed
     assert f"| {case} | 1 s | 8 | memset (fast) | 700 ms | 0.70x | 0.75x | no |" in (
         report.markdown(result)
@@ -358,7 +367,7 @@ def test_judge_takes_the_fastest_form_of_the_opponent(tmp_path) -> None:
 
 def test_read_passes_over_a_line_that_was_cut(tmp_path) -> None:
     case = "derive_seeds/cuda/1e8"
-    result = written(tmp_path, made(case, bars.OURS, 1.0), tail='{"kind": "ent')
+    result = written(tmp_path, made(case, targets.FASTSEED, 1.0), tail='{"kind": "ent')
     assert len(result.entries) == 1 and not report.failed(result)
 
 
@@ -366,31 +375,31 @@ def test_read_passes_over_a_line_that_was_cut(tmp_path) -> None:
     "record, expected",
     [
         ({"kind": "entry", "status": "wrong", "process": "jax-rbg"}, True),
-        ({"kind": "entry", "status": "failed", "process": "ours-banks"}, True),
+        ({"kind": "entry", "status": "failed", "process": "fastseed-banks"}, True),
         ({"kind": "entry", "status": "failed", "process": "jax-rbg"}, False),
         ({"kind": "entry", "status": "unavailable", "process": "curand"}, False),
-        ({"kind": "process", "status": "failed", "process": "ours-banks"}, True),
-        ({"kind": "process", "status": "ended by signal 11", "process": "ours-banks"}, True),
-        ({"kind": "process", "status": "timed out", "process": "ours-banks"}, False),
+        ({"kind": "process", "status": "failed", "process": "fastseed-banks"}, True),
+        ({"kind": "process", "status": "ended by signal 11", "process": "fastseed-banks"}, True),
+        ({"kind": "process", "status": "timed out", "process": "fastseed-banks"}, False),
         ({"kind": "process", "status": "failed", "process": "jax-rbg"}, False),
     ],
 )
-def test_failed_is_a_wrong_answer_or_something_of_ours(record, expected, tmp_path) -> None:
+def test_failed_is_a_wrong_answer_or_something_of_fastseed(record, expected, tmp_path) -> None:
     extra = {"reason": "why", "seconds": 1.0, "case": None, **record}
-    result = written(tmp_path, made("uniform_/cuda/1e8", bars.OURS, 1.0), extra)
+    result = written(tmp_path, made("uniform_/cuda/1e8", targets.FASTSEED, 1.0), extra)
     assert report.failed(result) is expected
     assert record["status"] in report.text(result)
 
 
-def test_failed_when_there_is_nothing_of_ours(tmp_path, capsys) -> None:
-    assert report.failed(written(tmp_path, made("uniform_/cuda/1e8", bars.MEMSET, 1.0)))
+def test_failed_when_there_is_nothing_of_fastseed(tmp_path, capsys) -> None:
+    assert report.failed(written(tmp_path, made("uniform_/cuda/1e8", targets.MEMSET, 1.0)))
     assert report.main([str(tmp_path / "result"), "--markdown"]) == 0
-    assert "| case | ours |" in capsys.readouterr().out
+    assert "| case | fastseed |" in capsys.readouterr().out
 
 
-def test_missed_bars_fail_nothing_and_scaled_times_are_said(tmp_path) -> None:
+def test_missed_targets_fail_nothing_and_scaled_times_are_said(tmp_path) -> None:
     case = "bank.randn/cuda/65536x1024"
-    loop = made(case, bars.LOOP, 2.0, note="timed over 512 streams")
-    result = written(tmp_path, made(case, bars.OURS, 1.0), loop)
+    loop = made(case, targets.LOOP, 2.0, note="timed over 512 streams")
+    result = written(tmp_path, made(case, targets.FASTSEED, 1.0), loop)
     assert not report.failed(result)
     assert "timed over 512 streams" in report.text(result)

@@ -12,7 +12,16 @@ import pytest
 
 import fastseed
 
-SUBPACKAGES = ("random", "data", "distributed", "checkpoint", "debug", "integrations", "pyt")
+SUBPACKAGES = (
+    "random",
+    "sampling",
+    "data",
+    "distributed",
+    "checkpoint",
+    "debug",
+    "integrations",
+    "pyt",
+)
 # Constants, and what fastseed.pyt repeats from fwr13y's interface under the same names.
 NO_EXAMPLE = {"SHARED", "__version__"}
 

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-GUIDES = {"data-loading.md": 4, "resume.md": 3, "doctor.md": 1, "digest.md": 2}
+GUIDES = {
+    "quick-start.md": 2,
+    "index.md": 1,
+    "rollouts.md": 3,
+    "data-loading.md": 4,
+    "resume.md": 3,
+    "doctor.md": 1,
+    "digest.md": 2,
+}
 
 
 @pytest.mark.parametrize("guide", GUIDES)

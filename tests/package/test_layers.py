@@ -20,7 +20,7 @@ LAYERS = (
     {"derivation"},
     {"random", "generators", "distributed", "determinism"},
     {"seeder"},
-    {"data", "checkpoint"},
+    {"sampling", "data", "checkpoint"},
     {"debug"},
     {"tools", "integrations"},
     {"cli"},

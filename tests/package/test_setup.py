@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,6 +75,7 @@ def test_setup_names_architectures_where_there_is_no_gpu(
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
     if named is not None:
         monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", named)
+    monkeypatch.setitem(script.cuda_sources.__globals__, "unlinkable", lambda _: None)
     found = script.cuda_sources()
     assert "csrc/cuda/derive.cu" in found and "csrc/ops/cuda.cpp" in found
     assert script.os.environ.get("TORCH_CUDA_ARCH_LIST") == expected
@@ -85,3 +89,45 @@ def test_setup_without_a_toolkit_that_fits_builds_for_the_cpu(script, toolkit, m
     script.cuda_sources.__globals__["FORCE_CUDA"] = True
     with pytest.raises(SystemExit, match="FORCE_CUDA must be unset"):
         script.cuda_sources()
+
+
+def test_setup_without_a_runtime_to_link_builds_for_the_cpu(script, toolkit, monkeypatch, capsys):
+    """The linker of this machine is called: the made-up toolkit has no libcudart."""
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", toolkit)
+    monkeypatch.setattr("torch.utils.cpp_extension.library_paths", lambda _: [toolkit])
+    if script.compiler() is None:
+        pytest.skip("there is no C++ compiler")
+    assert script.cuda_sources() == []
+    assert "cannot be linked" in capsys.readouterr().err
+    subprocess.run(
+        [script.compiler(), "-shared", "-o", f"{toolkit}/libcudart.so", "-x", "c++", "/dev/null"],
+        check=True,
+    )
+    assert script.unlinkable(toolkit) is None
+
+
+def test_setup_builds_without_cuda_when_asked(script, monkeypatch, capsys):
+    monkeypatch.setitem(script.cuda_sources.__globals__, "NO_CUDA", True)
+    assert script.cuda_sources() == []
+    assert "without the CUDA part: FASTSEED_NO_CUDA=1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_source_distribution_has_every_source(tmp_path):
+    """An sdist made with a CPU build of torch has the CUDA sources too."""
+    git = subprocess.run(
+        ["git", "ls-files", "csrc", "fastseed"], capture_output=True, text=True, cwd=SETUP.parent
+    )
+    if git.returncode:
+        pytest.skip("this is no checkout of the repository")
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "egg_info", "-e", tmp_path, "sdist", "-d", tmp_path],
+        check=True, cwd=SETUP.parent, timeout=300,
+    )  # fmt: skip
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    assert set(git.stdout.split()) <= names
+    assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]

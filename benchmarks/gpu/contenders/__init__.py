@@ -1,7 +1,7 @@
 """The contenders: each in a process of its own, fastseed's with the memory's ceilings.
 
-A contender is a function from a :class:`~benchmarks.gpu.place.Place` to groups: functions that make
-the entries of one case ready, whose answers are checked and which are then timed in turns.
+A contender is a function from a :class:`.bench_device.BenchDevice` to groups. A group
+prepares the entries of one case, whose answers are checked before they are timed in turns.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from ..timing import Entry
 
 Group = Callable[[], list[Entry]]
 
-# In the order in which they run, so that what matters most is there when time runs out.
+# In the order in which they run: what matters most first, in case the time runs out.
 NAMES = (
-    "ours-bulk", "ours-banks", "ours-pool", "torch", "curand", "jax-threefry2x32", "jax-philox4x32",
-    "ours-digests", "loop-randn", "loop-seed", "jax-unsafe_rbg", "jax-rbg", "ours-extra",
+    "fastseed-bulk", "fastseed-banks", "fastseed-pool", "torch", "curand", "jax-threefry2x32",
+    "jax-philox4x32",
+    "fastseed-digests", "loop-randn", "loop-seed", "jax-unsafe_rbg", "jax-rbg", "fastseed-extra",
 )  # fmt: skip
 
 
@@ -25,11 +26,11 @@ def groups_of(name: str) -> Callable[..., list[Group]]:
     """The function of a contender; imports what it needs and nothing of the others."""
     module, _, rest = name.partition("-")
     file = {
-        "ours-digests": "digests",
-        "ours": "ours",
-        "torch": "peers",
+        "fastseed-digests": "digests",
+        "fastseed": "fastseed_cases",
+        "torch": "torch_loops",
         "curand": "curand",
-        "loop": "peers",
+        "loop": "torch_loops",
         "jax": "jax",
     }
     found = importlib.import_module(f".{file.get(name) or file[module]}", __name__)

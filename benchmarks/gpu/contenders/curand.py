@@ -16,8 +16,8 @@ import torch
 from ... import laws
 from ...case import Unavailable
 from ...laws import NORMAL, UNIFORM, Law
-from .. import bars
-from ..place import Place
+from .. import targets
+from ..bench_device import BenchDevice
 from ..timing import Call, Entry
 from . import Group
 
@@ -84,15 +84,15 @@ def _check(generator: Generator, law: Law, draw: str, outs: list[torch.Tensor]) 
         laws.poison(out)
         getattr(generator, draw)(out)
         theirs = ABOVE_ZERO if law is UNIFORM else law
-        laws.expect_peer(theirs, out, tuple(out.shape), bars.CURAND)
+        laws.expect_baseline(theirs, out, tuple(out.shape), targets.CURAND)
 
 
-def _stream(place: Place, case: str, law: Law, draw: str) -> list[Entry]:
-    """Every generator in every ordering that it has: the fastest is the opponent."""
-    if place.device != "cuda":
+def _stream(bench: BenchDevice, case: str, law: Law, draw: str) -> list[Entry]:
+    """Every generator in every ordering that it has: the fastest is the baseline."""
+    if bench.device != "cuda":
         raise Unavailable("cuRAND needs a GPU")
-    n, curand = place.size(10**8), library()
-    outs = [torch.empty(n, device=place.device) for _ in range(place.buffers(4 * n))]
+    n, curand = bench.size(10**8), library()
+    outs = [torch.empty(n, device=bench.device) for _ in range(bench.buffers(4 * n))]
     stream = torch.cuda.current_stream().cuda_stream
     entries = []
     for name, kind in GENERATORS.items():
@@ -104,15 +104,15 @@ def _stream(place: Place, case: str, law: Law, draw: str) -> list[Entry]:
             calls: list[Call] = [functools.partial(getattr(generator, draw), out) for out in outs]
             check = functools.partial(_check, generator, law, draw, outs)
             form = f"{name}, {how} ordering"
-            entries.append(Entry(case, bars.CURAND, form, calls, check, place.clock, 4 * n))
+            entries.append(Entry(case, targets.CURAND, form, calls, check, bench.clock, 4 * n))
     if not entries:
         raise Unavailable("none of cuRAND's generators can be made")
     return entries
 
 
-def curand_groups(place: Place) -> list[Group]:
+def curand_groups(bench: BenchDevice) -> list[Group]:
     """Uniform and normal numbers."""
     return [
-        lambda: _stream(place, "uniform_/cuda/1e8", UNIFORM, "uniform"),
-        lambda: _stream(place, "normal_/cuda/1e8", NORMAL, "normal"),
+        lambda: _stream(bench, "uniform_/cuda/1e8", UNIFORM, "uniform"),
+        lambda: _stream(bench, "normal_/cuda/1e8", NORMAL, "normal"),
     ]

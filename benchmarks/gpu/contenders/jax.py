@@ -12,8 +12,8 @@ from ... import laws
 from ...baselines import jax_draws
 from ...case import Unavailable, expect
 from ...laws import NORMAL, RANDINT, UNIFORM, Law
-from .. import bars
-from ..place import Place
+from .. import targets
+from ..bench_device import BenchDevice
 from ..timing import Call, Entry, WallClock
 from . import Group
 
@@ -35,7 +35,7 @@ class Latest:
         return None if self.value is None else self.value.block_until_ready()
 
 
-def _entry(case: str, opponent: str, form: str, work: Any, given: Any, check: Any) -> Entry:
+def _entry(case: str, baseline: str, form: str, work: Any, given: Any, check: Any) -> Entry:
     latest = Latest()
 
     def call() -> None:
@@ -46,13 +46,13 @@ def _entry(case: str, opponent: str, form: str, work: Any, given: Any, check: An
         check(latest.wait())
 
     calls: list[Call] = [call]
-    return Entry(case, opponent, form, calls, checked, WallClock(latest.wait))
+    return Entry(case, baseline, form, calls, checked, WallClock(latest.wait))
 
 
-def _on(place: Place, generator: str) -> None:
-    """JAX on the place's device; Unavailable where it has no such generator or no GPU."""
+def _on(bench: BenchDevice, generator: str) -> None:
+    """JAX on the device; Unavailable where it has no such generator or no GPU."""
     library = jax_draws.jax()
-    if place.device == "cpu":
+    if bench.device == "cpu":
         jax_draws.on_cpu()
     elif library.default_backend() != "gpu":
         raise Unavailable("this JAX sees no GPU")
@@ -60,42 +60,42 @@ def _on(place: Place, generator: str) -> None:
         raise Unavailable(f"this JAX has no generator {generator}")
 
 
-def _draw(place: Place, generator: str, function: str, n: int, length: int, size: str
+def _draw(bench: BenchDevice, generator: str, function: str, n: int, length: int, size: str
           ) -> list[Entry]:  # fmt: skip
-    _on(place, generator)
-    n = place.size(n)
+    _on(bench, generator)
+    n = bench.size(n)
     name, law = LAWS[function]
     draw, keys = jax_draws.drawer(name, length), jax_draws.keys(generator, n)
 
     def check(made: Any) -> None:
         some = made[: max(4096, 2**20 // length)]  # a part is copied to the host
-        laws.expect_peer(law, some, (min(n, len(some)), length), bars.JAX)
+        laws.expect_baseline(law, some, (min(n, len(some)), length), targets.JAX)
         expect(len(made) == n, f"{len(made)} rows")
 
     case = f"{function}/cuda/{size}"
-    return [_entry(case, bars.JAX, generator, draw, keys, check)]
+    return [_entry(case, targets.JAX, generator, draw, keys, check)]
 
 
-def _split(place: Place, generator: str) -> list[Entry]:
-    _on(place, generator)
-    n = place.size(10**8)
+def _split(bench: BenchDevice, generator: str) -> list[Entry]:
+    _on(bench, generator)
+    n = bench.size(10**8)
 
     def check(made: Any) -> None:
         expect(len(made) == n, f"{len(made)} keys")
         expect(len({tuple(row) for row in made[:1000].tolist()}) == min(n, 1000), "equal keys")
 
-    opponent = bars.SPLIT if generator == jax_draws.DEFAULT else bars.SPLIT_OTHERS
+    baseline = targets.SPLIT if generator == jax_draws.DEFAULT else targets.SPLIT_OTHERS
     split, key = jax_draws.splitter(n), jax_draws.key(generator)
-    return [_entry("derive_keys/cuda/1e8", opponent, generator, split, key, check)]
+    return [_entry("derive_keys/cuda/1e8", baseline, generator, split, key, check)]
 
 
-def groups(generator: str, place: Place) -> list[Group]:
+def groups(generator: str, bench: BenchDevice) -> list[Group]:
     """Everything that this generator contends in."""
-    draw = functools.partial(_draw, place, generator)
+    draw = functools.partial(_draw, bench, generator)
     return [
         lambda: draw("bank.randn", 65536, 1024, "65536x1024"),
         lambda: draw("bank.rand", 65536, 1024, "65536x1024"),
-        lambda: _split(place, generator),
+        lambda: _split(bench, generator),
         lambda: draw("bank.rand", 10**6, 4, "1e6x4"),
         lambda: draw("bank.randn", 10**6, 4, "1e6x4"),
         lambda: draw("bank.randint", 65536, 1024, "65536x1024"),

@@ -118,6 +118,21 @@ def derive_seeds(
     return np.ascontiguousarray(derive_keys(name, rank, worker, start, n, domain)[:, 0])
 
 
+def seeds_at(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
+    """Seeds of each index (rows) with each worker (columns): ``(len(indices), len(workers))``."""
+    out = np.empty((len(indices), len(workers)), np.uint64)
+    shift, low = np.uint64(32), np.uint64(_LOW32)
+    w2, words = np.uint64(rank | DOMAIN_STREAM << 24), indices ^ np.uint64(name[1])
+    rows = max(1, _CHUNK // max(1, len(workers)))
+    for at in range(0, len(indices), rows):
+        x = words[at : at + rows, None]
+        for first in range(0, len(workers), _CHUNK):
+            w3 = workers[first : first + _CHUNK]
+            r = _blocks(name[0], x & low, x >> shift, w2, w3)
+            out[at : at + rows, first : first + _CHUNK] = r[0] | r[1] << shift
+    return out
+
+
 def mt19937_state(key: int) -> U32:
     """The 624 words of an MT19937 whose state is expanded from all 128 bits of ``key``."""
     hi = key >> 64

@@ -1,0 +1,84 @@
+"""Coordinates of scopes and streams: their ranges and the checks of them. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .._backend.reference import philox
+from .._utils import validation
+
+
+class _Shared(int):
+    """The integer that stands for all ranks, with a name in error messages."""
+
+    def __repr__(self) -> str:
+        return "fastseed.SHARED"
+
+    def __reduce__(self) -> str:
+        return "SHARED"
+
+
+SHARED = _Shared(philox.SHARED_RANK)
+"""The rank of streams that all ranks share: pass it as ``rank``."""
+
+MAX_MASTER = MAX_STEP = 2**64 - 1
+MAX_EPOCH = 2**32 - 1
+MAX_TASK = 2**24 - 1
+MAX_RANK = 2**24 - 2
+MAX_WORKER = 2**32 - 1
+MAX_INDEX = 2**64 - 1
+MAX_MEMBERS = 2**40
+"""The largest number of members that one call derives, or that a pool or bank has."""
+
+NARROW_BITS = (31, 32)
+"""The sizes of seeds that two ranks never have in common at one point of the job."""
+
+OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
+"""The built-in streams."""
+
+_ANY = 2**1000
+
+SCHEMES = ("philox-v1", "fwr13y")
+
+
+class Coordinates(NamedTuple):
+    """A point in time of a job."""
+
+    task: int
+    epoch: int
+    step: int
+
+
+def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordinates:
+    """Return the three coordinates of a scope; TypeError or ValueError if one is invalid."""
+    if (
+        type(task) is type(epoch) is type(step) is int
+        and 0 <= task <= MAX_TASK
+        and 0 <= epoch <= MAX_EPOCH
+        and 0 <= step <= MAX_STEP
+    ):  # nearly every call
+        return Coordinates(task, epoch, step)
+    return Coordinates(
+        validation.check_int(function, "task", task, 0, MAX_TASK),
+        validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
+        validation.check_int(function, "step", step, 0, MAX_STEP),
+    )
+
+
+def check_name(function: str, name: Any) -> str:
+    """Return a stream name: any non-empty string that UTF-8 can encode."""
+    return validation.check_text(function, "name", name)
+
+
+def check_scheme(function: str, scheme: Any) -> None:
+    """Raise ValueError for anything but the name of a scheme."""
+    validation.check_choice(function, "scheme", scheme, SCHEMES)
+
+
+def check_rank(function: str, rank: Any) -> int:
+    """Return a rank, or :data:`SHARED`."""
+    rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
+    number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
+    if not 0 <= number <= SHARED:
+        raise validation.value_error(function, "rank", rule, rank)
+    return number

@@ -1,0 +1,294 @@
+"""Seeds of rollouts by the global identity of prompt and sample. Imports NumPy alone."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .._backend.reference import philox
+from .._backend.reference.philox import U64
+from .._utils import environ, validation
+from .._utils.validation import type_error, value_error
+from ..derivation import context, coordinates
+
+_NAME = "sampling.rollout_seeds"
+_PROMPTS = "a sequence of strings and integers"
+
+
+class Rollout(NamedTuple):
+    """The coordinates of one rollout, for a log: its seed follows from them alone.
+
+    The fields are the arguments of :func:`rollout_seeds`, with one ``prompt`` and one ``sample``.
+
+    Example:
+        >>> seeds = fastseed.sampling.rollout_seeds(7, ["Name a prime."], 3, master_seed=42)
+        >>> seeds.replay(seeds[0][2])._asdict()["sample"]
+        2
+    """
+
+    prompt: int | str
+    sample: int
+    step: int
+    turn: int
+    task: int
+    epoch: int
+    name: str
+    bits: int
+    master_seed: int
+
+
+class RolloutSeeds:
+    """The seeds of the rollouts of one step: one row for each prompt, one column for each sample.
+
+    A sequence of rows, each a list of ints: ``for prompt, row in zip(prompts, seeds)``.
+    :func:`rollout_seeds` makes it.
+
+    Args:
+        array: the seeds, shape (prompts, samples), numpy.int64.
+        prompts: the prompts, as they were given.
+        samples: the number of each column's sample, numpy.uint64.
+        common: what all rollouts have in common.
+
+    Example:
+        >>> prompts = ["2 + 2 =", "Name a prime."]
+        >>> seeds = fastseed.sampling.rollout_seeds(7, prompts, 3, master_seed=42)
+        >>> seeds.array.shape
+        (2, 3)
+        >>> rollout = seeds.replay(seeds[1][2])
+        >>> rollout.prompt, rollout.sample, rollout.step
+        ('Name a prime.', 2, 7)
+    """
+
+    def __init__(
+        self,
+        array: npt.NDArray[np.int64],
+        prompts: Sequence[int | str],
+        samples: U64,
+        common: dict[str, Any],
+    ) -> None:
+        self.array, self.prompts, self.samples = array, prompts, samples
+        self._common = common
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, position: int) -> list[int]:
+        row: list[int] = self.array[position].tolist()
+        return row
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.array.tolist())
+
+    def __repr__(self) -> str:
+        prompts, samples = self.array.shape
+        return f"RolloutSeeds({prompts} prompts, {samples} samples, step {self._common['step']})"
+
+    def replay(self, seed: int) -> Rollout:
+        """Return the rollout that has a seed.
+
+        Args:
+            seed: one of these seeds.
+
+        Returns:
+            Its coordinates. ``rollout_seeds(r.step, [r.prompt], [r.sample], turn=r.turn, ...)``
+            gives the seed again.
+
+        Raises:
+            TypeError, ValueError: ``seed`` is not the seed of exactly one rollout.
+
+        Example:
+            >>> seeds = fastseed.sampling.rollout_seeds(7, [10, 11], 3, master_seed=42)
+            >>> r = seeds.replay(seeds[1][2])
+            >>> r.prompt, r.sample
+            (11, 2)
+            >>> where = r.step, [r.prompt], [r.sample]
+            >>> fastseed.sampling.rollout_seeds(*where, master_seed=42)[0] == seeds[1][2:]
+            True
+        """
+        function = "sampling.RolloutSeeds.replay"
+        seed = validation.check_int(function, "seed", seed, 0, 2**63 - 1)
+        found = np.argwhere(self.array == seed)
+        if len(found) != 1:
+            raise value_error(function, "seed", "the seed of one of these rollouts", seed)
+        row, column = found[0].tolist()
+        return self._rollout(row, column)
+
+    def _rollout(self, row: int, column: int) -> Rollout:
+        prompt, sample = self.prompts[row], int(self.samples[column])
+        return Rollout(prompt if isinstance(prompt, str) else int(prompt), sample, **self._common)
+
+    def _warn_of_equal_seeds(self) -> None:
+        """Warn of rollouts with one seed: likely with 31 bits."""
+        flat = self.array.reshape(-1)
+        ordered = np.sort(flat)
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if not twice.size:
+            return
+        first, second = np.argwhere(self.array == twice[0])[:2].tolist()
+        a, b = self._rollout(*first), self._rollout(*second)
+        warnings.warn(
+            f"fastseed.{_NAME}: sample {a.sample} of prompt {validation.describe(a.prompt)} and "
+            f"sample {b.sample} of prompt {validation.describe(b.prompt)} have the same seed of 31 "
+            f"bits, {twice[0]} (pairs in all: {twice.size}); use bits=63 if the engine takes it",
+            stacklevel=3,
+        )
+
+
+def rollout_seeds(
+    step: int,
+    prompts: Sequence[int | str],
+    samples: int | Sequence[int],
+    *,
+    turn: int = 0,
+    task: int = 0,
+    epoch: int = 0,
+    name: str = "rollout",
+    bits: int = 63,
+    master_seed: int | None = None,
+) -> RolloutSeeds:
+    """Return a seed for each sample of each prompt, whatever chunk or worker it is generated on.
+
+    A seed is a function of the master seed, the scope (task, epoch, step), the name, the prompt,
+    the number of the sample and the turn. At one point of the job different rollouts have different
+    128-bit keys, of which a seed is the lowest bits.
+
+    Needs NumPy only: neither torch nor native code is loaded.
+
+    Args:
+        step: the training step, in [0, 2**64).
+        prompts: a sequence of different prompts: each an integer in [0, 2**64) that identifies the
+            prompt in the whole job, or its text, of which the low 64 bits of SHA-256 are the
+            identity. Never a position in a chunk.
+        samples: the number of rollouts of each prompt, or the numbers of the rollouts, all
+            different and in [0, 2**32).
+        turn: the turn of a conversation, in [0, 2**24 - 1).
+        task: in [0, 2**24).
+        epoch: in [0, 2**32).
+        name: the name of the stream.
+        bits: 63, or 31 for an engine that takes no more.
+        master_seed: in [0, 2**64). None: that of ``fastseed.init``, else the environment variable
+            FASTSEED_MASTER_SEED.
+
+    Returns:
+        The seeds, of shape (prompts, samples), each in [0, 2**bits).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or two prompts are equal or have equal
+            identities, or ``init`` chose scheme "fwr13y", which has no keys.
+        RuntimeError: there is no master seed.
+
+    Warns:
+        UserWarning: two of the rollouts have the same seed of 31 bits.
+
+    Example:
+        >>> prompts = ["2 + 2 =", "Name a prime."]
+        >>> seeds = fastseed.sampling.rollout_seeds(7, prompts, 4, master_seed=42)
+        >>> alone = fastseed.sampling.rollout_seeds(7, prompts[1:], 4, master_seed=42)
+        >>> alone[0] == seeds[1]
+        True
+    """
+    at = coordinates.check_coordinates(_NAME, task, epoch, step)
+    turn = validation.check_int(_NAME, "turn", turn, 0, coordinates.MAX_RANK)
+    name = coordinates.check_name(_NAME, name)
+    bits = validation.check_choice(_NAME, "bits", bits, (63, 31))
+    prompts, words = _identities(prompts)
+    workers = _sample_numbers(samples)
+    master = _master_seed(master_seed)
+    scope = philox.scope_key(master, *at)
+    key = philox.name_key(scope, philox.name_words(name))
+    array = philox.seeds_at(key, turn, workers, words)
+    array &= np.uint64(2**bits - 1)
+    common = {**at._asdict(), "turn": turn, "name": name, "bits": bits, "master_seed": master}
+    found = RolloutSeeds(array.view(np.int64), prompts, workers, common)
+    if bits == 31:
+        found._warn_of_equal_seeds()
+    return found
+
+
+def _master_seed(given: int | None) -> int:
+    if given is not None:
+        return validation.check_int(_NAME, "master_seed", given, 0, coordinates.MAX_MASTER)
+    if context.seeder is not None:
+        if context.seeder.scheme != "philox-v1":
+            rule = "'philox-v1' (or give master_seed)"
+            raise value_error(_NAME, "scheme", rule, context.seeder.scheme)
+        found: int = context.seeder.master_seed
+        return found
+    text = environ.get(environ.MASTER_SEED)
+    if text is None:
+        raise RuntimeError(
+            f"fastseed.{_NAME}: give master_seed, or call fastseed.init(...), or set the "
+            f"environment variable {environ.MASTER_SEED} first"
+        )
+    if not (text.isascii() and text.isdigit() and int(text[:21]) <= coordinates.MAX_MASTER):
+        rule = f"an integer in [0, {coordinates.MAX_MASTER}]"
+        raise value_error(_NAME, environ.MASTER_SEED, rule, text)
+    return int(text)
+
+
+def _identities(prompts: Any) -> tuple[Sequence[int | str], U64]:
+    """Return the prompts as a sequence, and their 64-bit words; they are all different."""
+    if isinstance(prompts, (str, bytes)) or not hasattr(type(prompts), "__iter__"):
+        raise type_error(_NAME, "prompts", _PROMPTS, prompts)
+    if hasattr(prompts, "__array__"):
+        prompts = np.asarray(prompts)
+        if prompts.ndim != 1:
+            raise value_error(_NAME, "prompts", f"{_PROMPTS}, of shape (n,)", prompts.shape)
+        if prompts.dtype.kind in "iu" and not (prompts.size and prompts.min() < 0):
+            words = prompts.astype(np.uint64)
+            _check_different(prompts, words)
+            return prompts, words
+        prompts = prompts.tolist()
+    prompts = list(prompts)
+    if set(map(type, prompts)) == {int} and min(prompts) >= 0 and max(prompts) < 2**64:
+        words = np.array(prompts, np.uint64)  # the same as below, faster
+    else:
+        words = np.array([_word(i, prompt) for i, prompt in enumerate(prompts)], np.uint64)
+    _check_different(prompts, words)
+    return prompts, words
+
+
+def _word(position: int, prompt: Any) -> int:
+    argument = f"prompts[{position}]"
+    if not isinstance(prompt, str):
+        return validation.check_int(_NAME, argument, prompt, 0, coordinates.MAX_INDEX)
+    try:
+        text = prompt.encode()
+    except UnicodeEncodeError as error:
+        raise value_error(_NAME, argument, "a string with a UTF-8 encoding", prompt) from error
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
+
+
+def _check_different(prompts: Sequence[int | str], words: U64) -> None:
+    if bool((words[1:] > words[:-1]).all()):
+        return
+    order = np.argsort(words, kind="stable")
+    ordered = words[order]
+    equal = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if not equal.size:
+        return
+    i, j = order[equal[0]], order[equal[0] + 1]
+    both = f"prompts[{i}] and prompts[{j}]"
+    if prompts[i] == prompts[j]:
+        rule = "different prompts (samples is the number of rollouts of each)"
+        raise value_error(_NAME, both, rule, prompts[i])
+    rule = "of different identities (the low 64 bits of SHA-256 of a text)"
+    raise value_error(_NAME, both, rule, (prompts[i], prompts[j]))
+
+
+def _sample_numbers(samples: Any) -> U64:
+    if not hasattr(type(samples), "__iter__") or getattr(samples, "ndim", 1) == 0:
+        count = validation.check_int(_NAME, "samples", samples, 0, coordinates.MAX_WORKER + 1)
+        return np.arange(count, dtype=np.uint64)
+    numbers = [
+        validation.check_int(_NAME, f"samples[{i}]", number, 0, coordinates.MAX_WORKER)
+        for i, number in enumerate(samples)
+    ]
+    if len(set(numbers)) < len(numbers):
+        raise value_error(_NAME, "samples", "different numbers", samples)
+    return np.array(numbers, np.uint64)
