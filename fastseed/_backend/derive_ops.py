@@ -211,5 +211,7 @@ def set_simd(name: str | None) -> None:
     """Force one of :func:`simd_paths`; None goes back to the fastest."""
     if native.kernels is None:
         raise RuntimeError(f"fastseed: there are no native kernels here ({native.missing})")
+    if name and name not in simd_paths():
+        rule = f"must be one of {', '.join(simd_paths())} on this CPU"
+        raise ValueError(f"fastseed.simd: name {rule}, got {name}")
     native.kernels.choose_simd_path(name or "")
-    native.generators.choose_simd_path(name or "")

@@ -309,12 +309,17 @@ def load_state_dict(state: dict[str, Any]) -> None:
     current("load_state_dict").load_state_dict(state)
 
 
+def _loaded(missing: str | None) -> str:
+    return "loaded" if missing is None else f"not used: {missing}"
+
+
 def build_info() -> dict[str, Any]:
     """Return what is in use: version, backend, SIMD path, CUDA and torch.
 
     Returns:
         A dict with ``version``, ``derivation``, ``backend`` (``"native"`` or ``"reference"``),
-        ``native`` (``"loaded"``, or why it is not used), ``simd``, ``simd_paths``, ``cuda``
+        ``native`` (the operators) and ``generators`` (what sets generators faster, built for one
+        torch and Python): ``"loaded"``, or why it is not used; ``simd``, ``simd_paths``, ``cuda``
         (``"built"`` or ``"not built"``) and ``torch``.
 
     Example:
@@ -326,7 +331,8 @@ def build_info() -> dict[str, Any]:
         "version": __version__,
         "derivation": derive_ops.DERIVATION_VERSION,
         "backend": derive_ops.backend,
-        "native": "loaded" if native.missing is None else f"not used: {native.missing}",
+        "native": _loaded(native.missing),
+        "generators": _loaded(native.generators_missing),
         "simd": derive_ops.simd(),
         "simd_paths": list(derive_ops.simd_paths()),
         "cuda": "built" if draw_ops.has_cuda else "not built",
