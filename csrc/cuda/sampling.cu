@@ -50,7 +50,8 @@ struct QuickBound {
     const bool any = !(size < 1e30);  // any token may win
     const double room = add(0x1p-10, mul(add(size, 256.0), 0x1p-20));
     slope = any ? 0.0f : weights ? 0x1p-23f : static_cast<float>(divide(kLog2E, race.temperature));
-    // log2(2^e (1 + f)) is below e + f + 0.087, and the pattern of that weight is (e + 127 + f) 2^23
+    // log2(2^e (1 + f)) is below e + f + 0.087, and the pattern of that weight is (e + 127 + f)
+    // 2^23
     shift = any ? 100.0f : static_cast<float>(add(add(exact, room), weights ? -126.9 : 0.0));
   }
 
@@ -108,8 +109,8 @@ struct LaneRace {
     const bool greedy = race.numbers == Numbers::kLogits && race.temperature == 0.0;
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
-      const uint32_t word = i < 2 ? (i == 0 ? words.w[0] : words.w[1])
-                                  : (i == 2 ? words.w[2] : words.w[3]);
+      const uint32_t word =
+          i < 2 ? (i == 0 ? words.w[0] : words.w[1]) : (i == 2 ? words.w[2] : words.w[3]);
       const float value = i < 2 ? (i == 0 ? x[0] : x[1]) : (i == 2 ? x[2] : x[3]);
       const uint32_t token = static_cast<uint32_t>(4 * block + i);
       if (race.survives(value, token) && (greedy || bound.may_win(value, word))) {
@@ -168,9 +169,9 @@ struct RaceParts {
         shared = best_of_warp(mine.best).score;
       }
     }
-    const bool invalid = !is_temperature(race.temperature) ||
-                         (mine.least <= mine.greatest &&
-                          is_invalid(mine.least, mine.greatest, race.numbers));
+    const bool invalid =
+        !is_temperature(race.temperature) ||
+        (mine.least <= mine.greatest && is_invalid(mine.least, mine.greatest, race.numbers));
     return best_of_warp(invalid ? Winner::invalid() : mine.best);
   }
 };
@@ -216,10 +217,9 @@ struct CountDigits {
     if (code < codes.low || code >= codes.high) {
       return;
     }
-    const int64_t value =
-        digits.greatest == nullptr
-            ? 1
-            : token_mass(x, __ldg(digits.greatest + row), digits.temperatures[row]);
+    const int64_t value = digits.greatest == nullptr ? 1
+                                                     : token_mass(x, __ldg(digits.greatest + row),
+                                                                  digits.temperatures[row]);
     const int64_t bin = code >> (digits.digit * kDigitBits) & (kBins - 1);
     atomicAdd(reinterpret_cast<unsigned long long*>(bins + row * kBins + bin),
               static_cast<unsigned long long>(value));
@@ -247,9 +247,9 @@ void launch_histogram_cuda(const NumberRows<T>& numbers, const DigitRows& digits
          cuda_stream);
 }
 
-#define FS_INSTANTIATE(T)                                                                        \
-  template void launch_race_cuda<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&,    \
-                                    void*);                                                      \
+#define FS_INSTANTIATE(T)                                                                     \
+  template void launch_race_cuda<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&, \
+                                    void*);                                                   \
   template void launch_histogram_cuda<T>(const NumberRows<T>&, const DigitRows&, int64_t*, void*);
 FS_EACH_NUMBER(FS_INSTANTIATE)
 #undef FS_INSTANTIATE

@@ -166,7 +166,9 @@ def test_filters_keep_what_sorting_keeps(temperature, top_k, top_p, min_p):
 
     x = logits()
     least = find_threshold(x, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    kept = [int((token_codes(row.numpy(), 0) >= int(c)).sum()) for row, c in zip(x, least, strict=True)]
+    kept = [
+        int((token_codes(row.numpy(), 0) >= int(c)).sum()) for row, c in zip(x, least, strict=True)
+    ]
     assert kept == expected_survivors(x, temperature, top_k, top_p, min_p).tolist()
 
 

@@ -84,7 +84,8 @@ def token_codes(x: F32, first: int) -> I64:
 def token_masses(x: F32, greatest: Any, temperature: float) -> I64:
     """round(2^38 exp((x - greatest) / temperature))."""
     if temperature == 0:
-        return (x == greatest).astype(np.int64) << 38
+        greedy: I64 = (x == greatest).astype(np.int64) << 38
+        return greedy
     with np.errstate(all="ignore"):
         y = (x.astype(np.float64) - np.float64(greatest)) / np.float64(temperature)
     small = ~(y >= -27) | np.isinf(y)

@@ -1,0 +1,322 @@
+// Races and histograms on the CPU and by the CUDA kernels, against the core and the known answers,
+// without torch.
+//
+//   test_sampling sampling.txt     prints "N rows, M checks passed on: paths", or what fails
+#include <cinttypes>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <type_traits>
+
+#include "../../../csrc/cpu/derive.h"
+#include "../../../csrc/cpu/sampling.h"
+#include "../cuda_checks.h"
+
+namespace {
+
+using namespace fastseed;
+
+// One row of numbers with what a race needs.
+template <class T>
+struct Case {
+  std::vector<T> numbers;
+  int64_t first;
+  Key key;
+  int64_t position, threshold;
+  double temperature;
+  uint64_t role;
+  Numbers kind;
+};
+
+// Every token by itself.
+template <class T>
+Winner by_the_core(const Case<T>& c) {
+  const Race race{token_stream(c.key, static_cast<uint64_t>(c.position), c.role), c.temperature,
+                  c.threshold > kLeastCode ? c.threshold : kLeastCode, c.kind};
+  Winner best = Winner::none();
+  for (size_t i = 0; i < c.numbers.size(); ++i) {
+    const float x = to_float(c.numbers[i]);
+    const uint32_t order = order_of(x), token = static_cast<uint32_t>(c.first) + uint32_t(i);
+    if (is_invalid(order, order, c.kind)) {
+      return Winner::invalid();
+    }
+    if (race.survives(x, token)) {
+      const Winner winner{race.score(x, token), token};
+      best = winner.beats(best) ? winner : best;
+    }
+  }
+  return is_temperature(c.temperature) ? best : Winner::invalid();
+}
+
+bool same(const Winner& a, const Winner& b) {
+  return a.token == b.token &&
+         (double_bits(a.score) == double_bits(b.score) || (a.is_invalid() && b.is_invalid()));
+}
+
+template <class T>
+struct Arguments {
+  NumberRows<T> numbers;
+  RaceRows races;
+
+  Arguments(const Case<T>& c, const T* data, const uint64_t* keys, const int64_t* position,
+            const double* temperature, const int64_t* threshold)
+      : numbers{data, 0, 1, static_cast<int64_t>(c.numbers.size()), c.first},
+        races{keys, position, temperature, threshold, c.role, c.kind} {}
+};
+
+Winner merged(const double* scores, const int64_t* tokens, int64_t parts) {
+  Winner best = Winner::none();
+  for (int64_t i = 0; i < parts; ++i) {
+    const Winner next{scores[i], tokens[i]};
+    if (next.is_invalid()) {
+      return next;
+    }
+    best = next.beats(best) ? next : best;
+  }
+  return best;
+}
+
+template <class T>
+Winner on_the_cpu(const Case<T>& c, int64_t parts) {
+  const uint64_t keys[2] = {c.key.lo, c.key.hi};
+  const Arguments<T> a(c, c.numbers.data(), keys, &c.position, &c.temperature, &c.threshold);
+  std::vector<double> scores(static_cast<size_t>(parts));
+  std::vector<int64_t> tokens(static_cast<size_t>(parts));
+  const WinnersOut out{scores.data(), tokens.data(), parts};
+  launch_race(a.numbers, a.races, out, 0, parts / 2);
+  launch_race(a.numbers, a.races, out, parts / 2, parts);
+  return merged(scores.data(), tokens.data(), parts);
+}
+
+template <class T>
+Winner by_the_kernel(const Case<T>& c, int64_t parts) {
+  DeviceArray<T> numbers(c.numbers, 1);
+  DeviceArray<uint64_t> keys(std::vector<uint64_t>{c.key.lo, c.key.hi});
+  DeviceArray<int64_t> position(std::vector<int64_t>{c.position});
+  DeviceArray<double> temperature(std::vector<double>{c.temperature});
+  DeviceArray<int64_t> threshold(std::vector<int64_t>{c.threshold});
+  const Arguments<T> a(c, numbers.data(), keys.data(), position.data(), temperature.data(),
+                       threshold.data());
+  DeviceArray<double> scores(parts);
+  DeviceArray<int64_t> tokens(parts);
+  launch_race_cuda(a.numbers, a.races, WinnersOut{scores.data(), tokens.data(), parts}, nullptr);
+  return merged(scores.read(), tokens.read(), parts);
+}
+
+template <class T>
+void check_race(const Case<T>& c, const Winner& expected) {
+  check(same(by_the_core(c), expected), "the core's winner");
+  for (const int64_t parts : {1, 3}) {
+    for (const std::string& path : simd_paths()) {
+      set_simd_path(path);
+      check(same(on_the_cpu(c, parts), expected), ("the winner on " + path).c_str());
+    }
+    for (const int multiprocessors : {1, 3}) {
+      set_multiprocessors(multiprocessors);
+      check(same(by_the_kernel(c, parts), expected), "the kernel's winner");
+    }
+  }
+}
+
+// Histograms of the row for a digit; counts, or masses.
+template <class T>
+void check_histogram(const Case<T>& c, int digit, int64_t prefix, bool masses) {
+  float greatest = -std::numeric_limits<float>::infinity();
+  for (const T& number : c.numbers) {
+    greatest = to_float(number) > greatest ? to_float(number) : greatest;
+  }
+  const float* max = masses ? &greatest : nullptr;
+  const DigitRows digits{&c.threshold, &prefix, max, &c.temperature, digit};
+  const CodeRange range = code_range(digits, 0);
+  std::vector<int64_t> expected(kBins);
+  for (size_t i = 0; i < c.numbers.size(); ++i) {
+    const float x = to_float(c.numbers[i]);
+    const int64_t code = token_code(x, static_cast<uint32_t>(c.first) + uint32_t(i));
+    if (code >= range.low && code < range.high) {
+      expected[static_cast<size_t>(code >> (kDigitBits * digit) & (kBins - 1))] +=
+          masses ? token_mass(x, greatest, c.temperature) : 1;
+    }
+  }
+  const NumberRows<T> rows{c.numbers.data(), 0, 1, static_cast<int64_t>(c.numbers.size()), c.first};
+  for (const std::string& path : simd_paths()) {
+    set_simd_path(path);
+    std::vector<int64_t> found(kBins, -1);
+    launch_histogram(rows, digits, found.data(), 0, 1);
+    check(found == expected, ("the histogram on " + path).c_str());
+  }
+  DeviceArray<T> numbers(c.numbers, 1);
+  DeviceArray<int64_t> floor(std::vector<int64_t>{c.threshold});
+  DeviceArray<int64_t> prefixes(std::vector<int64_t>{prefix});
+  DeviceArray<float> maxima(std::vector<float>{greatest});
+  DeviceArray<double> temperature(std::vector<double>{c.temperature});
+  DeviceArray<int64_t> bins(kBins);
+  const NumberRows<T> there{numbers.data(), 0, 1, rows.size, c.first};
+  launch_histogram_cuda(there,
+                        DigitRows{floor.data(), prefixes.data(), masses ? maxima.data() : nullptr,
+                                  temperature.data(), digit},
+                        bins.data(), nullptr);
+  const int64_t* found = bins.read();
+  check(std::vector<int64_t>(found, found + kBins) == expected, "the kernel's histogram");
+}
+
+uint64_t hex(const std::string& text) {
+  return std::stoull(text, nullptr, 16);
+}
+
+float real32(const std::string& text) {
+  return bits_float(static_cast<uint32_t>(hex(text)));
+}
+
+// The fields of a row behind its kind; false where nothing is left.
+struct Fields {
+  std::istringstream in;
+  explicit Fields(const std::string& line) : in(line) {}
+  std::string next() {
+    std::string word;
+    if (!(in >> word)) {
+      fail("a row with too few columns");
+    }
+    return word;
+  }
+  int64_t number() {
+    return std::stoll(next());
+  }
+};
+
+Case<float> read_place(Fields& f) {
+  Case<float> c{};
+  c.key.lo = hex(f.next());
+  c.key.hi = hex(f.next());
+  c.position = f.number();
+  c.role = static_cast<uint64_t>(f.number());
+  return c;
+}
+
+void read_numbers(Fields& f, Case<float>& c) {
+  c.first = f.number();
+  const int64_t n = f.number();
+  for (int64_t i = 0; i < n; ++i) {
+    c.numbers.push_back(real32(f.next()));
+  }
+}
+
+void check_row(Fields& f) {
+  const std::string kind = f.next();
+  if (kind == "noise") {
+    const Case<float> c = read_place(f);
+    const Key stream = token_stream(c.key, static_cast<uint64_t>(c.position), c.role);
+    const uint32_t token = static_cast<uint32_t>(f.number());
+    check(token_word(stream, token) == hex(f.next()), "the word of a token");
+    check(double_bits(token_noise(stream, token)) == hex(f.next()), "the noise of a token");
+  } else if (kind == "mass") {
+    const float x = real32(f.next()), greatest = real32(f.next());
+    const double t = bits_double(hex(f.next()));
+    check(token_mass(x, greatest, t) == f.number(), "the mass of a token");
+  } else if (kind == "race" || kind == "weights") {
+    Case<float> c = read_place(f);
+    c.kind = kind == "race" ? Numbers::kLogits : Numbers::kWeights;
+    c.temperature = kind == "race" ? bits_double(hex(f.next())) : 0.0;
+    c.threshold = kind == "race" ? f.number() : kLeastCode;
+    read_numbers(f, c);
+    const int64_t token = f.number();
+    check_race(c, Winner{bits_double(hex(f.next())), token});
+  } else if (kind == "threshold") {
+    Case<float> c{};
+    c.temperature = bits_double(hex(f.next()));
+    for (int i = 0; i < 3; ++i) {
+      (void)f.next();
+    }
+    read_numbers(f, c);
+    const int64_t code = f.number();
+    for (int digit = 0; digit < kDigits; ++digit) {
+      check_histogram(c, digit, code >> (kDigitBits * (digit + 1)), digit % 2 == 0);
+    }
+  } else {
+    fail("a row of an unknown kind");
+  }
+  std::string rest;
+  check(!(f.in >> rest), "no further column");
+}
+
+int check_rows(const char* file) {
+  std::ifstream in(file);
+  int rows = 0;
+  for (std::string line; std::getline(in, line);) {
+    if (!line.empty() && line[0] != '#') {
+      where = line.substr(0, 200);
+      Fields fields(line);
+      check_row(fields);
+      ++rows;
+    }
+  }
+  if (rows == 0) {
+    fail("no rows");
+  }
+  return rows;
+}
+
+Half narrowed(float x, Half) {
+  return to_half(x);
+}
+BFloat16 narrowed(float x, BFloat16) {
+  return to_bfloat16(x);
+}
+float narrowed(float x, float) {
+  return x;
+}
+
+// Sizes around those of groups, chunks and warps, with ends that a bound must not miss.
+template <class T>
+void check_shapes() {
+  uint64_t state = 1;
+  const auto next = [&state] { return (state = philox4x32(state, Block{{1, 2, 3, 4}}).lo()); };
+  for (const int64_t n : {1, 3, 4, 63, 65, 130, 2047, 2050, 4099}) {
+    for (int variant = 0; variant < 8; ++variant) {
+      where = "size " + std::to_string(n) + ", variant " + std::to_string(variant);
+      Case<T> c{};
+      c.first = variant % 3 == 0 ? 0 : variant % 3 == 1 ? 5 : kMaxTokens - n;
+      c.key = Key{next(), next()};
+      c.position = static_cast<int64_t>(next() >> 8);
+      c.temperature = variant == 2 ? 0.0 : variant == 3 ? 3.0 : 1.0;
+      c.role = static_cast<uint64_t>(variant % kRoles);
+      c.kind = variant >= 6 ? Numbers::kWeights : Numbers::kLogits;
+      for (int64_t i = 0; i < n; ++i) {
+        const float u = unit(static_cast<uint32_t>(next()));
+        const float scale = variant == 1 ? 0.01f : variant == 7 ? 1e-6f : 10.0f;
+        c.numbers.push_back(narrowed(variant == 5 ? static_cast<float>(i) * 0.01f : u * scale, T{}));
+      }
+      c.threshold = variant == 4 ? token_code(5.0f, 0) : 0;
+      check_race(c, by_the_core(c));
+      check_histogram(c, 4, 0, variant % 2 == 0);
+      for (const float bad : {bits_float(0x7f800000u), bits_float(0x7fc00000u),
+                              bits_float(0xffc00000u), bits_float(0xff800000u)}) {
+        if (n == 130 && variant < 2) {
+          Case<T> with = c;
+          with.numbers[77] = std::is_same_v<T, float> ? narrowed(bad, T{})
+                                                      : narrowed(bits_float(0x7f800000u), T{});
+          check_race(with, by_the_core(with));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  where = "the command line";
+  if (argc != 2) {
+    fail("one argument is needed: sampling.txt");
+  }
+  const int rows = check_rows(argv[1]);
+  check_shapes<float>();
+  check_shapes<Half>();
+  check_shapes<BFloat16>();
+  std::string paths;
+  for (const std::string& path : simd_paths()) {
+    paths += " " + path;
+  }
+  std::printf("%d rows, %" PRId64 " checks passed on:%s\n", rows, checks_passed, paths.c_str());
+  return 0;
+}
