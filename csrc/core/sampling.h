@@ -24,12 +24,17 @@ FS_HD Key token_stream(Key key, uint64_t position, uint64_t role) {
   return Key{b.lo(), b.hi()};
 }
 
+// Word i of a block; devices have no registers with an index.
+FS_HD uint32_t word_of(const Block& b, uint32_t i) {
+  return i < 2 ? (i == 0 ? b.w[0] : b.w[1]) : (i == 2 ? b.w[2] : b.w[3]);
+}
+
 // Word `token` of the stream, above word token + 2^34.
 FS_HD uint64_t token_word(Key stream, uint32_t token) {
   const uint64_t block = token / 4;
   const uint32_t i = token % 4;
-  const uint64_t high = draw_block(stream, block).w[i];
-  return high << 32 | draw_block(stream, block | uint64_t{1} << 32).w[i];
+  const uint64_t high = word_of(draw_block(stream, block), i);
+  return high << 32 | word_of(draw_block(stream, block | uint64_t{1} << 32), i);
 }
 
 // ln x of a normal x > 0.

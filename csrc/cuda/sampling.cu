@@ -9,6 +9,7 @@ namespace fastseed {
 namespace {
 
 constexpr int kLanes = 32;
+constexpr double kLog2E = 1.4426950408889634;
 
 FS_DEVICE float load_number(const float* at) {
   return __ldg(at);
@@ -41,18 +42,23 @@ FS_DEVICE Winner best_of_warp(Winner best) {
 struct QuickBound {
   float slope, shift;
   bool weights;
+  bool any;  // token may win
 
-  FS_DEVICE QuickBound(const Race& race, double best) {
-    constexpr double kLog2E = 1.4426950408889634;
+  FS_DEVICE explicit QuickBound(const Race& race)
+      : slope(0x1p-23f), shift(0.0f), weights(race.numbers == Numbers::kWeights), any(true) {
+    if (!weights) {
+      slope = static_cast<float>(divide(kLog2E, race.temperature));
+    }
+  }
+
+  FS_DEVICE void raise(double best) {
     const double exact = mul(-best, kLog2E);
     const double size = exact < 0.0 ? -exact : exact;
-    weights = race.numbers == Numbers::kWeights;
-    const bool any = !(size < 1e30);  // any token may win
     const double room = add(0x1p-10, mul(add(size, 256.0), 0x1p-20));
-    slope = any ? 0.0f : weights ? 0x1p-23f : static_cast<float>(divide(kLog2E, race.temperature));
     // log2(2^e (1 + f)) is below e + f + 0.087, and the pattern of that weight is (e + 127 + f)
     // 2^23
-    shift = any ? 100.0f : static_cast<float>(add(add(exact, room), weights ? -126.9 : 0.0));
+    shift = static_cast<float>(add(add(exact, room), weights ? -126.9 : 0.0));
+    any = !(size < 1e30);
   }
 
   FS_DEVICE bool may_win(float x, uint32_t word) const {
@@ -62,14 +68,14 @@ struct QuickBound {
     power = power < 100.0f ? power : 100.0f;
     const int32_t bits = static_cast<int32_t>(mul(add(power, 127.0f), 0x1p23f));
     const float distance = mul(static_cast<float>(static_cast<int32_t>(~word >> 1)), 0x1p-31f);
-    return distance <= bits_float(static_cast<uint32_t>(bits));
+    return any || distance <= bits_float(static_cast<uint32_t>(bits));
   }
 };
 
 // A lane's share of a part: columns begin to end - 1 of a row, four tokens of a block at a time.
 template <class T>
 struct LaneRace {
-  const Race& race;
+  Race race;
   const T* numbers;
   int64_t first;
   int64_t begin, end;
@@ -123,7 +129,7 @@ struct LaneRace {
 
 template <class T>
 struct RaceParts {
-  static constexpr int kMinBlocks = 3;
+  static constexpr int kMinBlocks = 2;
   NumberRows<T> numbers;
   RaceRows races;
   WinnersOut out;
@@ -157,16 +163,18 @@ struct RaceParts {
     LaneRace<T> mine(race, numbers.row(row), numbers.first, begin, end);
     const int64_t first_block = (numbers.first + begin) / 4;
     const int64_t blocks = begin < end ? (numbers.first + end + 3) / 4 - first_block : 0;
-    double shared = Winner::none().score;
+    QuickBound bound(race);
 #pragma unroll 1
     for (int64_t turn = 0; turn * kLanes < blocks; ++turn) {
       const int64_t b = turn * kLanes + lane;
       if (b < blocks) {
-        const double known = mine.best.score > shared ? mine.best.score : shared;
-        mine.try_block(first_block + b, QuickBound(race, known));
+        mine.try_block(first_block + b, bound);
       }
       if ((turn & (turn + 1)) == 0) {  // every lane hears of the best: turns 0, 1, 3, 7, ...
-        shared = best_of_warp(mine.best).score;
+        const Winner best = best_of_warp(mine.best);
+        if (best.token >= 0) {
+          bound.raise(best.score);
+        }
       }
     }
     const bool invalid =

@@ -10,6 +10,7 @@
 #include "../cuda/derive.h"
 #include "draw_ops.h"
 #include "key_ops.h"
+#include "sampling_args.h"
 #include "shuffle_args.h"
 
 namespace fastseed {
@@ -87,6 +88,32 @@ void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start
   launch_shuffle_cuda(job.shuffle, job.at, job.out, device.stream());
 }
 
+// ------------------------------------------------------------------------------- tokens
+
+void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
+                   const Tensor& keys, const Tensor& positions, const Tensor& temperature,
+                   const Tensor& threshold, int64_t role, int64_t first, bool weights) {
+  for_numbers(numbers, first, "sampling_race", [&](const auto& rows) {
+    const RaceArgs args =
+        race_args(scores, tokens, numbers, keys, positions, temperature, threshold, role, weights);
+    mark_written(scores);
+    mark_written(tokens);
+    const OnDevice device(numbers);
+    launch_race_cuda(rows, args.races, args.out, device.stream());
+  });
+}
+
+void sampling_histogram(const Tensor& out, const Tensor& numbers, const Tensor& floor,
+                        const Tensor& prefix, std::optional<Tensor> greatest,
+                        const Tensor& temperature, int64_t digit, int64_t first) {
+  for_numbers(numbers, first, "sampling_histogram", [&](const auto& rows) {
+    const DigitRows digits = digit_rows(out, numbers, floor, prefix, greatest, temperature, digit);
+    mark_written(out);
+    const OnDevice device(numbers);
+    launch_histogram_cuda(rows, digits, static_cast<int64_t*>(out.data_ptr()), device.stream());
+  });
+}
+
 // The plan is in the device's memory too (see launch_digest_cuda), where its addresses cannot be
 // checked without waiting for the device: fastseed/debug/tensor_digest.py is its only caller.
 void digest_tiles(const Tensor& sums, const Tensor& plan, int64_t tiles) {
@@ -113,6 +140,8 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   using namespace fastseed;
   FS_REGISTER_DRAWS(m, Cuda);
   FS_REGISTER_KEYS(m, Cuda);
+  m.impl("sampling_race", TORCH_BOX(&fastseed::sampling_race));
+  m.impl("sampling_histogram", TORCH_BOX(&fastseed::sampling_histogram));
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
   m.impl("digest_tiles", TORCH_BOX(&fastseed::digest_tiles));
 }

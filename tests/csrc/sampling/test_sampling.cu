@@ -284,7 +284,8 @@ void check_shapes() {
       for (int64_t i = 0; i < n; ++i) {
         const float u = unit(static_cast<uint32_t>(next()));
         const float scale = variant == 1 ? 0.01f : variant == 7 ? 1e-6f : 10.0f;
-        c.numbers.push_back(narrowed(variant == 5 ? static_cast<float>(i) * 0.01f : u * scale, T{}));
+        c.numbers.push_back(
+            narrowed(variant == 5 ? static_cast<float>(i) * 0.01f : u * scale, T{}));
       }
       c.threshold = variant == 4 ? token_code(5.0f, 0) : 0;
       check_race(c, by_the_core(c));
