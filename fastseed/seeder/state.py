@@ -3,8 +3,8 @@
 A state is a flat dict of ints, strings and uint8 tensors, which ``torch.load(weights_only=True)``
 reads. It always holds the coordinates. With ``rng=True`` it also holds the exact states, which are
 the libraries' own as bytes: ``rng.<rank>.<stream>`` of each generator,
-``rng.<rank>.<name>/torch.cpu`` (``/torch.cuda``, ...) of each continuing stream of ``fork_rng``, and
-``rng.<rank>.process.mesh``, the fingerprint of the mesh. Keys differ between ranks, so that the
+``rng.<rank>.<name>/torch.cpu`` (``/torch.cuda``, ...) of each continuing stream of ``fork_rng``,
+and ``rng.<rank>.process.mesh``, the fingerprint of the mesh. Keys differ between ranks, so that the
 states of several ranks can be put together.
 """
 
