@@ -39,6 +39,7 @@ __all__ = [
     "Scope",
     "backend",
     "derive_keys",
+    "derive_seed_grid",
     "derive_seeds",
     "empty_like_keys",
     "fill_keys",
@@ -52,7 +53,6 @@ __all__ = [
     "set_simd",
     "shuffle_index",
     "shuffle_key",
-    "shuffle_position",
     "signed",
     "simd",
     "simd_paths",
@@ -171,6 +171,18 @@ def derive_seeds(
     return array
 
 
+def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
+    """See :func:`fastseed._backend.reference.philox.derive_seed_grid`."""
+    if native.kernels is None:
+        return philox.derive_seed_grid(name, rank, workers, indices)
+    out = empty_like_keys(len(indices), len(workers))
+    grid = torch.from_numpy(indices), torch.from_numpy(workers)
+    word = rank | DOMAIN_STREAM << 24
+    native.kernels.derive_seed_grid(out, *grid, *map(signed, name), word)
+    array: U64 = out.numpy()
+    return array
+
+
 def shuffle_key(scope: Scope, name: Name, n: int) -> int:
     """The 128-bit key of the order of ``n`` numbers; step 0 of the scope's epoch is meant."""
     return stream_key(name_key(scope, name), 0, 0, n, DOMAIN_SHUFFLE)
@@ -192,9 +204,6 @@ def shuffle_index(key: int, n: int, i: int) -> int:
     out = torch.empty(1, dtype=torch.int64, device="cpu")
     fill_shuffle(out, key, n, i, 1)
     return int(out.item())
-
-
-shuffle_position = _reference_shuffle.position
 
 
 def simd_paths() -> tuple[str, ...]:
