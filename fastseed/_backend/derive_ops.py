@@ -27,11 +27,10 @@ from .reference.philox import (
     name_words,
     signed,
 )
-from .reference.shuffle import position as shuffle_position
 
 __all__ = [
     "DERIVATION_VERSION", "DOMAIN_SAMPLE", "DOMAIN_STREAM", "SHARED_RANK",
-    "Name", "NameKey", "Scope", "name_words", "shuffle_position", "signed",
+    "Name", "NameKey", "Scope", "name_words", "signed",
 ]  # fmt: skip
 
 _OPS = torch.ops.fastseed
