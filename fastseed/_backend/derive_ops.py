@@ -122,6 +122,18 @@ def mt19937_state(key: int) -> U32:
     return words
 
 
+def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
+    """See :func:`fastseed._backend.reference.philox.derive_seed_grid`."""
+    if native.kernels is None:
+        return philox.derive_seed_grid(name, rank, workers, indices)
+    out = empty_like_keys(len(indices), len(workers))
+    grid = torch.from_numpy(indices), torch.from_numpy(workers)
+    word = rank | DOMAIN_STREAM << 24
+    native.kernels.derive_seed_grid(out, *grid, *map(signed, name), word)
+    array: U64 = out.numpy()
+    return array
+
+
 def shuffle_key(scope: Scope, name: Name, n: int) -> int:
     """The 128-bit key of the order of ``n`` numbers; step 0 of the scope's epoch is meant."""
     return stream_key(name_key(scope, name), 0, 0, n, DOMAIN_SHUFFLE)
