@@ -213,7 +213,7 @@ def rollout_seeds(
 
 def _backend() -> Any:
     """Return the native code's module where torch is loaded anyway, else the reference."""
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return philox
     from .._backend import derive_ops
 
