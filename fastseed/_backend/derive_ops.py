@@ -52,7 +52,6 @@ __all__ = [
     "set_simd",
     "shuffle_index",
     "shuffle_key",
-    "shuffle_position",
     "signed",
     "simd",
     "simd_paths",
@@ -192,9 +191,6 @@ def shuffle_index(key: int, n: int, i: int) -> int:
     out = torch.empty(1, dtype=torch.int64, device="cpu")
     fill_shuffle(out, key, n, i, 1)
     return int(out.item())
-
-
-shuffle_position = _reference_shuffle.position
 
 
 def simd_paths() -> tuple[str, ...]:

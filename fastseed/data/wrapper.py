@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -45,13 +44,16 @@ def _blank(kind: type[DatasetWrapper]) -> DatasetWrapper:
     return kind.__new__(kind)
 
 
-@contextlib.contextmanager
-def refused_stop_iteration(function: str) -> Iterator[None]:
-    """Turn a StopIteration of a map-style dataset, which torch takes for the end, into an error."""
-    try:
-        yield
-    except StopIteration:  # `from` it, contextlib would raise it again
-        raise RuntimeError(
-            f"fastseed.{function}: __getitem__ of the dataset must not raise StopIteration, which "
-            "would end the epoch early without an error; raise IndexError or another error"
-        ) from None
+def read_samples(read: Callable[[Any], Any], indices: Iterable[Any]) -> list[Any]:
+    """Return ``read(index)`` of each index; RuntimeError where it raises StopIteration."""
+    samples = []
+    for index in indices:
+        try:
+            samples.append(read(index))
+        except StopIteration:
+            raise RuntimeError(
+                f"fastseed.data: the dataset must not raise StopIteration, got it for index "
+                f"{index!r}; torch would take it for the end of the epoch: raise IndexError or "
+                "another error instead"
+            ) from None
+    return samples

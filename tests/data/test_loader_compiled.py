@@ -63,7 +63,6 @@ def test_an_epoch_in_a_compiled_function(kind, wrap, workers):
         (Loader, Flow),  # the other kind needs a position to resume from
         (Loader, lambda: Seekable(noisy_from)),
         (ResumableLoader, Batched),
-        (ResumableLoader, lambda: Seekable(Noisy())),
         (ResumableLoader, lambda: Seekable(noisy_from)),
     ],
 )

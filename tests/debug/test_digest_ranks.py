@@ -11,7 +11,7 @@ from helpers.processes import run_job
 from fastseed.debug.tree_digest import assert_ranks_agree
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.slow), 4])
 def ranks(request, tmp_path_factory):
     """The results of the ranks of ``scripts/digest_ranks.py``."""
     folder = tmp_path_factory.mktemp("ranks")
