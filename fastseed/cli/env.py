@@ -37,12 +37,13 @@ def add(subparsers: Any) -> None:
     output.add_json(one)
 
     one = actions.add_parser(
-        "show", help="print a capture", description="Print a capture, or one section of it."
+        "show",
+        help="print a capture",
+        description="Print a capture, or one section of it, as JSON.",
     )
     one.add_argument("dir", metavar="DIR", help="the folder of a capture")
     one.add_argument("--section", metavar="NAME", help="only this section")
     one.add_argument("--patch", metavar="NAME", help="only this patch, for git apply")
-    output.add_json(one)
 
     one = actions.add_parser(
         "diff",
@@ -85,45 +86,18 @@ def _show(args: argparse.Namespace) -> int:
     from ..tools import environment
 
     capture = environment.load(args.dir)
-    if args.patch is not None:
-        text = _pick("patch", capture.patches, args.patch)
-        print(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), end="")
-        return exit_codes.OK
-    sections = capture.sections
-    if args.section is not None:
-        sections = {args.section: _pick("section", sections, args.section)}
-    if args.json:
-        document = {"captured": capture.header, "sections": sections, "patches": capture.patches}
-        output.emit(sections if args.section is not None else document)
-        return exit_codes.OK
-    if args.section is None:
-        output.say(f"captured {capture.header.get('at')} by {capture.header.get('by')}")
-        for problem in capture.header.get("problems", ()):
-            output.say(f"problem: {problem}")
-    for name, section in sections.items():
-        if section:
-            output.say()
-            output.table(("field", "value"), list(_fields(section)), title=name)
-    return exit_codes.OK
-
-
-def _pick(what: str, found: dict[str, Any], name: str) -> Any:
-    if name not in found:
-        names = ", ".join(found) or "(the capture has no others)"
-        message = f"fastseed env show: --{what} must be one of {names}, got {name!r}"
+    what, name = ("section", args.section) if args.patch is None else ("patch", args.patch)
+    found: dict[str, Any] = capture.sections if args.patch is None else capture.patches
+    if name is not None and name not in found:
+        message = f"fastseed env show: --{what} must be one of {', '.join(found)}, got {name!r}"
         raise exit_codes.Exit(exit_codes.USAGE, message)
-    return found[name]
-
-
-def _fields(section: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the fields of a section, with those of inner objects."""
-    rows = []
-    for key, value in section.items():
-        inner = value.items() if isinstance(value, dict) and value else ()
-        rows += [(_short(f"{key}/{name}", 200), _short(one, 100)) for name, one in inner]
-        if not inner:
-            rows.append((_short(key, 200), _short(value, 100)))
-    return rows
+    if args.patch is not None:
+        text = capture.patches[name]
+        print(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), end="")
+    else:
+        document = {"captured": capture.header, "sections": found, "patches": capture.patches}
+        output.emit(document if name is None else {name: found[name]})
+    return exit_codes.OK
 
 
 def _diff(args: argparse.Namespace) -> int:

@@ -129,7 +129,7 @@ def test_the_exit_code_is_what_a_subcommand_returns(monkeypatch):
 
 
 def test_abbreviated_options_are_refused(capsys):
-    assert main(["env", "show", "x", "--js"]) == exit_codes.USAGE
+    assert main(["env", "diff", "x", "y", "--js"]) == exit_codes.USAGE
 
 
 def test_the_module_is_the_command(tmp_path):

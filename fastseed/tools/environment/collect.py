@@ -54,7 +54,6 @@ def collect(*, patches: bool) -> Capture:
         "python": lambda: packages.python(hasher),
         "variables": lambda: variables(environment, hasher),
         "machine": machine.machine,
-        "container": machine.container,
         "modules": lambda: packages.modules(environment, hasher),
         "conda": lambda: packages.conda(environment),
         "compilers": lambda: packages.compilers(runner),

@@ -1,4 +1,4 @@
-"""The machine, and the part of it that this process may use: CPU, GPUs, memory, kernel, limits."""
+"""The machine: CPU, GPUs, memory, kernel."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from typing import Any
 from .commands import Runner
 from .keyed_hash import Hasher
 
-# Control group limits (v2): cgroups(7).
-_LIMITS = ("cpu.max", "cpuset.cpus.effective", "memory.max", "memory.high")
-_CONTAINERS = {".dockerenv": "docker", "run/.containerenv": "podman", ".singularity.d": "apptainer"}
 _GPU = (
     *("name", "uuid", "driver_version", "vbios_version", "memory.total", "ecc.mode.current"),
     *("mig.mode.current", "compute_mode", "persistence_mode", "power.limit"),
@@ -47,6 +44,7 @@ def machine(root: Path = Path("/")) -> dict[str, Any]:
         "cpu_features": sorted((first.get("flags") or first.get("Features") or "").split()),
         "microcode": first.get("microcode", ""),
         "processors": os.cpu_count(),
+        "affinity": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
         "sockets": len(set(re.findall(r"^physical id\s*:\s*(\d+)", information, re.M))) or 1,
         "numa_nodes": len(list(nodes)),
         "smt": read(root / "sys/devices/system/cpu/smt/active"),
@@ -75,40 +73,3 @@ def gpu(runner: Runner, hasher: Hasher, root: Path = Path("/")) -> dict[str, Any
             devices.append({**device, "uuid": hasher("gpu", device["uuid"])})
     amd = read(root / "sys/module/amdgpu/version")
     return {"driver": driver, "amd_driver": amd, "devices": devices}
-
-
-def container(root: Path = Path("/")) -> dict[str, Any]:
-    """Return the kind of container, its limits, and the processors of the process."""
-    about: dict[str, Any] = {
-        "kind": sorted(kind for file, kind in _CONTAINERS.items() if (root / file).exists()),
-        "cgroup_limits": _cgroup_limits(root),
-    }
-    if hasattr(os, "sched_getaffinity"):
-        about["affinity"] = sorted(os.sched_getaffinity(0))
-    return about
-
-
-def _cgroup_limits(root: Path) -> dict[str, str]:
-    """Return the tightest limits of this process's control group (v2) and all groups above it."""
-    mount = root / "sys/fs/cgroup"
-    own = re.search(r"^0::(.*)$", read(root / "proc/self/cgroup"), re.M)
-    if own is None or not (mount / "cgroup.controllers").exists():
-        return {}
-    group = mount.joinpath(*(part for part in own[1].split("/") if part not in ("", "..", ".")))
-    limits: dict[str, str] = {}
-    for folder in (group, *group.parents):
-        for file in _LIMITS:
-            value = read(folder / file)
-            if value and value.split()[0] != "max":
-                limits[file] = min(value, limits.get(file, value), key=_amount)
-        if folder == mount:
-            break
-    return dict(sorted(limits.items()))
-
-
-def _amount(limit: str) -> float:
-    try:
-        quota, _, period = limit.partition(" ")  # cpu.max: "quota period"
-        return int(quota) / int(period or 1)
-    except (ValueError, ZeroDivisionError):  # a list of processors: the innermost one stays
-        return 0.0

@@ -1,4 +1,4 @@
-"""Other machines: control groups, GPUs, modules, packages; and the comparison of captures."""
+"""Other machines: GPUs, modules, packages; and the comparison of captures."""
 
 from __future__ import annotations
 
@@ -25,30 +25,8 @@ def tree(root, files):
     return root
 
 
-def test_cgroup_v2_takes_the_tightest_limit_of_all_groups_above(tmp_path):
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/job/step\n",
-            "sys/fs/cgroup/cgroup.controllers": "cpu memory",
-            "sys/fs/cgroup/job/step/cpu.max": "400000 100000",
-            "sys/fs/cgroup/job/cpu.max": "150000 100000",
-            "sys/fs/cgroup/job/step/memory.max": "max",
-            "sys/fs/cgroup/job/memory.max": "1073741824",
-            "sys/fs/cgroup/job/step/cpuset.cpus.effective": "0-3",
-        },
-    )
-    about = machine.container(root)
-    assert about["cgroup_limits"] == {
-        "cpu.max": "150000 100000",
-        "cpuset.cpus.effective": "0-3",
-        "memory.max": "1073741824",
-    }
-
-
 def test_an_empty_machine_is_no_error(tmp_path):
     assert machine.machine(tmp_path)["memory_kib"] == 0
-    assert machine.container(tmp_path)["cgroup_limits"] == {}
     found = machine.gpu(Runner({}), HASHER, tmp_path)
     assert found == {"driver": "", "amd_driver": "", "devices": []}
 
@@ -199,7 +177,7 @@ def test_exit_codes_of_diff(write, tmp_path, capsys):
 
 def test_show_prints_one_section_or_all(write, tmp_path, capsys):
     a = write(tmp_path / "a", host={"name": "x"}, gpu={"driver": "1", "devices": []})
-    assert main(["env", "show", a, "--section", "gpu", "--json"]) == 0
+    assert main(["env", "show", a, "--section", "gpu"]) == 0
     assert json.loads(capsys.readouterr().out) == {"gpu": {"driver": "1", "devices": []}}
     assert main(["env", "show", a, "--section", "nonsense"]) == 2
     assert "must be one of host, gpu" in capsys.readouterr().err
