@@ -39,6 +39,7 @@ __all__ = [
     "Scope",
     "backend",
     "derive_keys",
+    "derive_seed_grid",
     "derive_seeds",
     "empty_like_keys",
     "fill_keys",
@@ -166,6 +167,18 @@ def derive_seeds(
     """See :func:`fastseed._backend.reference.philox.derive_seeds`."""
     out = empty_like_keys(n)
     fill_seeds(out, name, rank, worker, start, domain)
+    array: U64 = out.numpy()
+    return array
+
+
+def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
+    """See :func:`fastseed._backend.reference.philox.derive_seed_grid`."""
+    if native.kernels is None:
+        return philox.derive_seed_grid(name, rank, workers, indices)
+    out = empty_like_keys(len(indices), len(workers))
+    grid = torch.from_numpy(indices), torch.from_numpy(workers)
+    word = rank | DOMAIN_STREAM << 24
+    native.kernels.derive_seed_grid(out, *grid, *map(signed, name), word)
     array: U64 = out.numpy()
     return array
 

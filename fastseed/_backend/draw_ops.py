@@ -20,7 +20,10 @@ from .reference import draws, philox
 from .reference import shuffle as reference_shuffle
 
 _LOW64 = 2**64 - 1
-NATIVE_ONLY = ("derive_keys", "derive_seeds", "advise_huge_pages", "digest", "digest_tiles")
+NATIVE_ONLY = (
+    *("derive_keys", "derive_seeds", "derive_seed_grid", "advise_huge_pages"),
+    *("digest", "digest_tiles"),
+)
 
 IMPLEMENTATIONS: dict[str, Callable[..., None]] = {}
 """The operators in NumPy, by name."""

@@ -118,7 +118,7 @@ def derive_seeds(
     return np.ascontiguousarray(derive_keys(name, rank, worker, start, n, domain)[:, 0])
 
 
-def seeds_at(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
+def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
     """Seeds of each index (rows) with each worker (columns): ``(len(indices), len(workers))``."""
     out = np.empty((len(indices), len(workers)), np.uint64)
     shift, low = np.uint64(32), np.uint64(_LOW32)
