@@ -21,6 +21,7 @@ from .reference.philox import (
     DOMAIN_STREAM,
     SHARED_RANK,
     U32,
+    U64,
     Name,
     NameKey,
     Scope,
