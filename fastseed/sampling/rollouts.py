@@ -158,7 +158,7 @@ def rollout_seeds(
     the number of the sample and the turn. At one point of the job different rollouts have different
     128-bit keys, of which a seed is the lowest bits.
 
-    Needs NumPy only: neither torch nor native code is loaded.
+    Needs NumPy only, and does not load torch. Where torch is loaded, native code is used.
 
     Args:
         step: the training step, in [0, 2**64).
@@ -213,7 +213,7 @@ def rollout_seeds(
 
 def _backend() -> Any:
     """Return the native code's module where torch is loaded anyway, else the reference."""
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return philox
     from .._backend import derive_ops
 

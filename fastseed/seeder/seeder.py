@@ -78,7 +78,9 @@ class Seeder:
     ) -> None:
         legacy = scheme == Fwr13yScheme.name
         size = ngpus if world_size is None else world_size
-        here = discovery.ProcessRank(0, size or discovery.process_group_size(), "default")
+        if size is None:
+            size = discovery.process_group_size()
+        here = discovery.ProcessRank(0, size if isinstance(size, int) else 0, "default")
         problem: Exception | None = None
         try:
             streams.check_scheme("init", scheme)
@@ -100,7 +102,6 @@ class Seeder:
         self.rank, self.world_size, self.scheme = here.rank, here.world_size, scheme
         self._distinct_over = distinct_over
         self.scope: Coordinates | None = None
-        self.left_out: tuple[str, ...] = ()
         self.lineage = os_fork.ForkLineage()
         self._make_parts(master_seed)
 
@@ -168,8 +169,6 @@ class Seeder:
             parts.append("task={}, epoch={}, step={}".format(*self.scope))
         if self.registry:
             parts.append(f"registered={[entry.name for entry in self.registry]}")
-        if self.left_out:
-            parts.append(f"left_out={list(self.left_out)}")
         if os.getpid() != self.process_id:
             parts.append(f"forked from process {self.process_id}")
         if self.lineage.forks:
@@ -179,21 +178,20 @@ class Seeder:
     # ------------------------------------------------------------------ pickling (spawn)
 
     def __getstate__(self) -> dict[str, Any]:
+        if self.registry:
+            logger.warning(
+                "fastseed: a Seeder is pickled without its registered generators %s; register in "
+                "the other process those that it needs",
+                [entry.name for entry in self.registry],
+            )
         fields = ("rank", "world_size", "scheme", "mesh", "_distinct_over", "_agreed", "scope")
         state = {name: getattr(self, name) for name in (*fields, "on_os_fork", "lineage")}
-        state["left_out"] = (*self.left_out, *(entry.name for entry in self.registry))
         return {**state, "master_seed": self.master_seed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         master_seed = state.pop("master_seed")
         self.__dict__.update(state)
         self._make_parts(master_seed)
-        if self.left_out:
-            logger.warning(
-                "fastseed: a Seeder was sent to this process without its registered generators %s; "
-                "register those that are needed here",
-                list(self.left_out),
-            )
 
     # ------------------------------------------------------------------ reseeding
 
@@ -201,16 +199,8 @@ class Seeder:
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
         """Give every generator the state that belongs to (task, epoch, step).
 
-        Args:
-            task: [0, 2**24): what the job is doing (say 0 initialisation, 1 training).
-            epoch: [0, 2**32).
-            step: [0, 2**64).
-
-        Raises:
-            TypeError, ValueError: a coordinate is invalid; no generator has changed.
-            RuntimeError: a CUDA graph is being captured; no generator has changed.
-            ReseedError: some generators failed; all others are reseeded. ``scope`` does not change
-                until a call succeeds.
+        The arguments and errors are those of :func:`fastseed.reseed`. After a ReseedError ``scope``
+        is the previous one.
         """
         self.restore(task, epoch, step)
         assert self.scope is not None

@@ -24,7 +24,7 @@ def keys(n: int = N) -> torch.Tensor:
 
 
 def p_value(tokens: torch.Tensor, probabilities: torch.Tensor) -> float:
-    """Of the counts; rare tokens are counted together."""
+    """Return the p-value of the counts; rare tokens are counted together."""
     expected = probabilities.double() * tokens.numel()
     counts = torch.bincount(tokens, minlength=expected.numel()).double()
     assert counts[expected == 0].sum() == 0, "a token that should never be chosen"

@@ -101,7 +101,7 @@ def token_masses(x: F32, greatest: Any, temperature: float) -> I64:
 
 
 def is_temperature(t: float) -> bool:
-    """Whether rows of this temperature have tokens."""
+    """Return whether rows of this temperature have tokens."""
     return t == 0 or 2.0**-20 <= t <= 2.0**20
 
 
