@@ -1,7 +1,8 @@
 """Builds the two native parts of fastseed; everything else is in pyproject.toml.
 
 ``fastseed._kernels``     the operators, behind LibTorch's stable ABI (no CPython symbol in it)
-``fastseed._generators``  the generators of the process, against ATen and pybind11
+``fastseed._generators``  the generators of the process, against ATen and pybind11; calls the
+                          loops of ``_kernels``
 
 Environment:
   FASTSEED_NO_EXT=1     build neither: the NumPy reference does everything
@@ -131,14 +132,12 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
 
     flags = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3"])]
     nvcc = ["-O3", "-fmad=false", "--expt-relaxed-constexpr", "-Xcompiler", "-fvisibility=hidden"]
-    cpu = sources("csrc/cpu/dispatch.cpp", "csrc/cpu/derive_*.cpp")
-    loops = sources("csrc/cpu/*.cpp")
     ops = [path for path in sources("csrc/ops/*.cpp") if not path.endswith("/cuda.cpp")]
     headers = sources("csrc/**/*.h", "csrc/**/*.cuh")
     cuda = cuda_sources()
     kernels = (CUDAExtension if cuda else CppExtension)(
         "fastseed._kernels",
-        [*ops, *loops, *cuda],
+        [*ops, *sources("csrc/cpu/*.cpp"), *cuda],
         define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
         extra_compile_args={"cxx": flags, "nvcc": nvcc},
         depends=headers,
@@ -146,10 +145,7 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     )
     generators = CppExtension(
         "fastseed._generators",
-        [
-            *sources("csrc/python/*.cpp"),
-            *cpu,
-        ],
+        sources("csrc/python/*.cpp"),
         extra_compile_args={"cxx": flags},
         depends=headers,
     )

@@ -8,10 +8,10 @@
 // the first three rounds are partly the same for all of them: 3 of the 20 products are computed
 // once (4 of 20 when only the low half of a block is wanted).
 //
-// The including file defines FS_LANES (the target attribute) and the vector type, in an anonymous
-// namespace; so nothing here is shared between translation units of different targets.
+// For the files that lanes.h is for, and in an anonymous namespace as it is.
 #pragma once
 #include <cstdint>
+#include <cstring>
 
 #include "../core/derive.h"
 #include "../core/mt19937.h"
@@ -125,16 +125,25 @@ FS_LANES Halves<M> philox_lanes(const Rounds<V>& k, const M& x) {
   return out;
 }
 
+template <class V, bool kStream>
+FS_LANES void put(uint64_t* out, typename V::Type v) {
+  if (kStream) {
+    V::stream(out, v);
+  } else {
+    V::store(out, v);
+  }
+}
+
 // One after another in memory: vectors of lo, or of lo and hi in turns.
 template <class V, bool kBoth, bool kStream, int kGroups>
 FS_LANES void store(uint64_t* out, const Halves<Many<V, kGroups>>& h) {
   for (int g = 0; g < kGroups; ++g) {
     if (kBoth) {
       uint64_t* at = out + 2 * g * V::kLanes;
-      V::template store<kStream>(at, V::zip_low(h.lo.v[g], h.hi.v[g]));
-      V::template store<kStream>(at + V::kLanes, V::zip_high(h.lo.v[g], h.hi.v[g]));
+      put<V, kStream>(at, V::zip_low(h.lo.v[g], h.hi.v[g]));
+      put<V, kStream>(at + V::kLanes, V::zip_high(h.lo.v[g], h.hi.v[g]));
     } else {
-      V::template store<kStream>(out + g * V::kLanes, h.lo.v[g]);
+      put<V, kStream>(out + g * V::kLanes, h.lo.v[g]);
     }
   }
 }
@@ -167,7 +176,7 @@ template <class V, bool kBoth, bool kStream>
 FS_LANES void segment(const BlockRange& range, uint64_t first, int64_t n, uint64_t* out) {
   constexpr int64_t kWords = kBoth ? 2 : 1;
   constexpr int64_t kStep = V::kLanes;
-  constexpr int64_t kStride = V::kGroups * kStep;
+  constexpr int64_t kStride = V::kDeriveGroups * kStep;
   const Rounds<V> k(range, static_cast<uint32_t>((first ^ range.tweak) >> 32));
   const typename V::Type tweak = V::set(static_cast<uint32_t>(range.tweak));
   int64_t i = 0;
@@ -178,7 +187,7 @@ FS_LANES void segment(const BlockRange& range, uint64_t first, int64_t n, uint64
   }
   typename V::Type index = V::count_from(first + static_cast<uint64_t>(i));
   for (; i + kStride <= n; i += kStride) {
-    groups<V, kBoth, kStream, V::kGroups>(k, tweak, index, out + kWords * i);
+    groups<V, kBoth, kStream, V::kDeriveGroups>(k, tweak, index, out + kWords * i);
   }
   for (; i + kStep <= n; i += kStep) {
     groups<V, kBoth, kStream, 1>(k, tweak, index, out + kWords * i);
@@ -207,7 +216,7 @@ FS_LANES void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, Sto
     at += count;
   }
   if (stream) {
-    V::fence();
+    _mm_sfence();
   }
 }
 
@@ -249,8 +258,8 @@ FS_LANES void group_of_seeds(const uint64_t* seeds, const uint64_t* indices, con
                       {{V::bit_xor(n.w[2], index), V::bit_xor(n.w[3], V::shift_right_32(index)),
                         V::set(with_domain(kSharedRank, Domain::kStream)), zero}});
   const typename V::Type lo = V::join(k.w[0], k.w[1]), hi = V::join(k.w[2], k.w[3]);
-  V::template store<false>(out, V::zip_low(lo, hi));
-  V::template store<false>(out + V::kLanes, V::zip_high(lo, hi));
+  V::store(out, V::zip_low(lo, hi));
+  V::store(out + V::kLanes, V::zip_high(lo, hi));
 }
 
 template <class V>
@@ -278,19 +287,18 @@ FS_LANES void lanes_init(const uint32_t* seeds, uint32_t* const* states, uint32_
   constexpr int kLanes = W::kLanes;
   static_assert(kMtWords % kLanes == 0, "a state is a whole number of squares");
   typename W::Type square[kLanes];
-  typename W::Type word = W::load(seeds);
-  const typename W::Type multiplier = W::set(kMtInitMultiplier);
+  typename W::Type word;
+  std::memcpy(&word, seeds, sizeof(word));
   for (int j = 0; j < kMtWords; j += kLanes) {
     for (int i = 0; i < kLanes; ++i) {
       if (i + j > 0) {
-        word = W::add(W::mul(multiplier, W::bit_xor(word, W::shift30(word))),
-                      W::set(static_cast<uint32_t>(j + i)));
+        word = W::next_word(word, static_cast<uint32_t>(j + i));
       }
       square[i] = word;
     }
     W::transpose(square);
     for (int i = 0; i < kLanes; ++i) {
-      W::store(states[i] + j, square[i]);
+      std::memcpy(states[i] + j, &square[i], sizeof(square[i]));
       if (next != nullptr) {
         __builtin_prefetch(next[i] + j, 1);
       }

@@ -1,9 +1,8 @@
-// Chooses the digest loop for this CPU and brings every layout of rows into whole groups.
+// Brings every layout of rows into whole groups, for the loop of this CPU.
 #include "digest.h"
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "../core/digest.h"
 #include "dispatch.h"
@@ -13,30 +12,6 @@ namespace {
 
 constexpr int64_t kStagedGroups = 256;  // groups that are put together before they are digested
 constexpr int64_t kLongRow = 128;       // longer ones are digested where they are
-
-DigestGroups loop() {
-#if defined(__x86_64__)
-  const std::string name = cpu_path().name;
-  if (name == "avx512") {
-    return digest_groups_avx512;
-  }
-  if (name == "avx2") {
-    return digest_groups_avx2;
-  }
-#endif
-  return digest_groups_portable;
-}
-
-Block load_group(const uint8_t* bytes) {
-  Block block;
-  for (int k = 0; k < 4; ++k) {
-    block.w[k] = static_cast<uint32_t>(bytes[4 * k]) |
-                 static_cast<uint32_t>(bytes[4 * k + 1]) << 8 |
-                 static_cast<uint32_t>(bytes[4 * k + 2]) << 16 |
-                 static_cast<uint32_t>(bytes[4 * k + 3]) << 24;
-  }
-  return block;
-}
 
 template <class T>
 uint64_t load(const uint8_t* bytes) {
@@ -106,25 +81,9 @@ class Stage {
 
 }  // namespace
 
-void digest_groups_portable(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
-                            uint64_t* total) {
-  for (int64_t at = 0; at < groups; at += kMaxGroupsPerSum) {
-    const int64_t end = std::min(groups, at + kMaxGroupsPerSum);
-    WordSums sums = {};
-    for (int64_t i = at; i < end; ++i) {
-      const uint64_t here = place + static_cast<uint64_t>(i);
-      const Block r = digest_group(key, here, load_group(bytes + 16 * i));
-      for (int k = 0; k < 4; ++k) {
-        sums.w[k] += r.w[k];
-      }
-    }
-    fold_sums(sums, total);
-  }
-}
-
 void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t end,
                    uint64_t* total) {
-  const DigestGroups add = loop();
+  const DigestGroups add = cpu_path().digest;
   const int64_t per_row = row_groups(rows.row_bytes);
   if (end <= begin || per_row == 0) {
     return;

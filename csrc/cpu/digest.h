@@ -40,13 +40,4 @@ constexpr int kDigestTile = 1024;
 void launch_digest_cuda(const int64_t* plan, int64_t entries, int64_t tiles, uint64_t* sums,
                         void* cuda_stream);
 
-void digest_groups_portable(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
-                            uint64_t* total);
-#if defined(__x86_64__)
-void digest_groups_avx2(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
-                        uint64_t* total);
-void digest_groups_avx512(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
-                          uint64_t* total);
-#endif
-
 }  // namespace fastseed

@@ -1,7 +1,7 @@
 // The digest loop over SIMD lanes, one group a 64-bit lane, written once for every vector type.
 //
-// As in cpu_lanes.h a word sits in the low half of its lane, and what is in the upper half does no
-// harm: the multiply does not read it. The including file defines FS_LANES and the vector type.
+// As in derive_lanes.h a word sits in the low half of its lane, and what is in the upper half does
+// no harm: the multiply does not read it.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -38,7 +38,7 @@ FS_LANES void digest_lanes(const uint8_t* bytes, typename V::Type& k0,
         __builtin_prefetch(reinterpret_cast<const void*>(ahead + line));
       }
     }
-    V::load(from, &x[g].c0, &x[g].c2);
+    V::load_groups(from, &x[g].c0, &x[g].c2);
     x[g].c1 = V::shift_right_32(x[g].c0);
     x[g].c3 = V::shift_right_32(x[g].c2);
     k[g] = k0;
@@ -55,10 +55,10 @@ FS_LANES void digest_lanes(const uint8_t* bytes, typename V::Type& k0,
     }
   }
   _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
-    sums[0] = V::add(sums[0], V::both(x[g].c0, counted));
-    sums[1] = V::add(sums[1], V::both(x[g].c1, counted));
-    sums[2] = V::add(sums[2], V::both(x[g].c2, counted));
-    sums[3] = V::add(sums[3], V::both(x[g].c3, counted));
+    sums[0] = V::add(sums[0], V::bit_and(x[g].c0, counted));
+    sums[1] = V::add(sums[1], V::bit_and(x[g].c1, counted));
+    sums[2] = V::add(sums[2], V::bit_and(x[g].c2, counted));
+    sums[3] = V::add(sums[3], V::bit_and(x[g].c3, counted));
   }
 }
 
@@ -72,11 +72,11 @@ FS_LANES void digest_segment(uint64_t key, const uint8_t* bytes, int64_t groups,
   }
   T k0 = V::add(V::set(static_cast<uint32_t>(key)), V::order());
   T sums[4] = {V::set(0), V::set(0), V::set(0), V::set(0)};
-  constexpr int64_t kStride = V::kLanes * V::kSideBySide;
+  constexpr int64_t kStride = V::kLanes * V::kDigestGroups;
   int64_t i = 0;
   const T words = V::set(0xffffffffu);
   for (; i + kStride <= groups; i += kStride) {
-    digest_lanes<V, V::kSideBySide>(bytes + 16 * i, k0, k1, words, sums);
+    digest_lanes<V, V::kDigestGroups>(bytes + 16 * i, k0, k1, words, sums);
   }
   for (; i + V::kLanes <= groups; i += V::kLanes) {
     digest_lanes<V, 1>(bytes + 16 * i, k0, k1, words, sums);
@@ -84,12 +84,16 @@ FS_LANES void digest_segment(uint64_t key, const uint8_t* bytes, int64_t groups,
   if (i < groups) {
     uint8_t part[16 * V::kLanes] = {};
     std::memcpy(part, bytes + 16 * i, static_cast<size_t>(16 * (groups - i)));
-    const T counted = V::both(words, V::below(static_cast<uint32_t>(groups - i)));
+    const T counted = V::bit_and(words, V::below(static_cast<uint32_t>(groups - i)));
     digest_lanes<V, 1>(part, k0, k1, counted, sums);
   }
-  WordSums folded;
+  WordSums folded = {};
   for (int k = 0; k < 4; ++k) {
-    folded.w[k] = V::total(sums[k]);
+    uint64_t lanes[V::kLanes];
+    V::store(lanes, sums[k]);
+    for (const uint64_t lane : lanes) {
+      folded.w[k] += lane;
+    }
   }
   fold_sums(folded, total);
 }

@@ -1,8 +1,14 @@
-// What the kernels of one CPU instruction set look like to the dispatcher (cpu.cpp).
+// The loops of one CPU instruction set in one table, and the table that this process uses.
+//
+// Every loop computes any sub-range of its output: the bits do not depend on how one is split.
 #pragma once
 #include <cstdint>
+#include <tuple>
 
 #include "../core/derive.h"
+#include "digest.h"
+#include "draws.h"
+#include "shuffle.h"
 
 namespace fastseed {
 
@@ -19,17 +25,43 @@ struct BlockRange {
 // Stores that pass the caches by pay off only when the output would not stay there.
 enum class Stores { kCached, kStreaming };
 
+// Values that may need another word than their own ask their key and place for it.
+template <class D>
+constexpr bool kRetries = false;
+template <class T, class Word>
+constexpr bool kRetries<RandInt<T, Word>> = true;
+
+// The values in `blocks` blocks of words of one key, the first of them its block `block`. Returns
+// whether key and place did not matter: no word was rejected.
+template <class D>
+using Convert = bool (*)(const D& distribution, Key key, uint64_t block, const uint32_t* words,
+                         int64_t blocks, typename D::Value* out);
+
+// The words of `per_row` blocks of each of `rows` streams, at most kSideBySide, from block
+// firsts[row] on.
+constexpr int64_t kSideBySide = 64;
+using RowWords = void (*)(const uint64_t* keys, const uint64_t* firsts, int64_t rows,
+                          int64_t per_row, uint32_t* words);
+
+#define FS_CONVERT(D) , Convert<D>
+using DrawLoops = std::tuple<RowWords FS_EACH_DISTRIBUTION(FS_CONVERT)>;
+#undef FS_CONVERT
+
 struct CpuPath {
   const char* name;
-  int init_width;  // states that `init` works on side by side
   bool (*supported)();
+  int init_width;                                                           // states of `init`
   void (*low_halves)(const BlockRange&, int64_t n, uint64_t* out, Stores);  // one word a block
   void (*blocks)(const BlockRange&, int64_t n, uint64_t* out, Stores);      // two words a block
   // as launch_keys_of_seeds
   void (*keys_of_seeds)(const uint64_t* seeds, const int64_t* indices, const Name&, int64_t n,
                         uint64_t* out);
-  // `init_width` states; `next` as many addresses to prefetch, or null
+  // `init_width` MT19937 states side by side; `next` as many addresses to prefetch, or null
   void (*init)(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next);
+  // as launch_shuffle, of n > 1 numbers
+  void (*shuffle)(const Shuffle&, const Positions&, int64_t* out);
+  DigestGroups digest;
+  DrawLoops draws;
 };
 
 // The one in use.

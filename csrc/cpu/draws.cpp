@@ -2,9 +2,9 @@
 #include "draws.h"
 
 #include <cstring>
+#include <tuple>
 
 #include "dispatch.h"
-#include "draws_paths.h"
 
 namespace fastseed {
 namespace {
@@ -34,43 +34,18 @@ struct Words {
                            static_cast<uint32_t>(key.hi >> 32), block};
     path.blocks(range, blocks, reinterpret_cast<Pair*>(w), Stores::kCached);
 #else
-    (void)path;
-    Portable::row_words(&key.lo, &block, 1, blocks, w);
+    std::get<RowWords>(path.draws)(&key.lo, &block, 1, blocks, w);
 #endif
   }
 };
-
-// The loops that this CPU runs for a distribution.
-template <class D>
-struct DrawKernels {
-  const CpuPath& path;
-  Convert<D> convert;
-  RowWords row_words;
-};
-
-template <class D>
-DrawKernels<D> draw_kernels() {
-  const CpuPath& path = cpu_path();
-#if defined(__x86_64__)
-  static const bool with_server_instructions = __builtin_cpu_supports("avx512bw") &&
-                                               __builtin_cpu_supports("avx512dq") &&
-                                               __builtin_cpu_supports("avx512vl");
-  if (&path == &kAvx512Path && with_server_instructions) {
-    return {path, &Avx512::convert<D>, &Avx512::row_words};
-  }
-  if (&path == &kAvx2Path || &path == &kAvx512Path) {
-    return {path, &Avx2::convert<D>, &Avx2::row_words};
-  }
-#endif
-  return {path, &Portable::convert<D>, &Portable::row_words};
-}
 
 // Values first to last - 1 of the draw of `key` that begins at block `begin` of its stream.
 template <class D>
-void draw_run(const D& distribution, const DrawKernels<D>& kernels, Key key, uint64_t begin,
-              int64_t first, int64_t last, typename D::Value* out) {
+void draw_run(const D& distribution, const CpuPath& path, Key key, uint64_t begin, int64_t first,
+              int64_t last, typename D::Value* out) {
   constexpr int64_t kEach = 4 / D::kWords;
   const int64_t end = (last + kEach - 1) / kEach;
+  const Convert<D> convert = std::get<Convert<D>>(path.draws);
   Words words;
   typename D::Value values[kEach * kChunk];
   for (int64_t block = first / kEach; block < end; block += kChunk) {
@@ -86,12 +61,12 @@ void draw_run(const D& distribution, const DrawKernels<D>& kernels, Key key, uin
         std::memcpy(values + kEach * b, made, sizeof(made));
       }
     } else {
-      words.fill(kernels.path, key, place, blocks);
+      words.fill(path, key, place, blocks);
       if (to - from == blocks * kEach && blocks % kWide == 0) {
-        kernels.convert(distribution, key, place, words.w, blocks, out + (from - first));
+        convert(distribution, key, place, words.w, blocks, out + (from - first));
         continue;
       }
-      kernels.convert(distribution, key, place, words.w, words.widen<D>(blocks), values);
+      convert(distribution, key, place, words.w, words.widen<D>(blocks), values);
     }
     std::memcpy(out + (from - first), values + (from - block * kEach),
                 static_cast<size_t>(to - from) * sizeof(*out));
@@ -109,10 +84,11 @@ uint64_t block_of(const Streams& streams, int64_t row) {
 
 // Whole rows of few blocks, `length` values from block `skip` of each draw on.
 template <class D>
-void draw_rows(const D& distribution, const DrawKernels<D>& kernels, const Streams& streams,
-               uint64_t skip, int64_t length, int64_t first, int64_t last, typename D::Value* out) {
+void draw_rows(const D& distribution, const CpuPath& path, const Streams& streams, uint64_t skip,
+               int64_t length, int64_t first, int64_t last, typename D::Value* out) {
   constexpr int64_t kEach = 4 / D::kWords;
   const int64_t per_row = (length + kEach - 1) / kEach;
+  const Convert<D> convert = std::get<Convert<D>>(path.draws);
   Words words;
   typename D::Value values[kEach * kChunk];
   for (int64_t row = first; row < last; row += kSideBySide) {
@@ -121,16 +97,16 @@ void draw_rows(const D& distribution, const DrawKernels<D>& kernels, const Strea
     for (int64_t r = 0; r < rows; ++r) {
       firsts[r] = block_of(streams, row + r) + skip;
     }
-    kernels.row_words(streams.keys + 2 * row, firsts, rows, per_row, words.w);
+    std::get<RowWords>(path.draws)(streams.keys + 2 * row, firsts, rows, per_row, words.w);
     typename D::Value* to = out + (row - first) * length;
     const bool whole = per_row * kEach == length;
     typename D::Value* made = whole ? to : values;
     // As if of one stream: right unless a word was rejected, which only narrow integers say.
     constexpr bool each = kRetries<D> && D::kWords == 2;
-    if (each || !kernels.convert(distribution, Key{0, 0}, 0, words.w, rows * per_row, made)) {
+    if (each || !convert(distribution, Key{0, 0}, 0, words.w, rows * per_row, made)) {
       for (int64_t r = 0; r < rows; ++r) {
-        kernels.convert(distribution, key_of(streams, row + r), firsts[r],
-                        words.w + 4 * r * per_row, per_row, made + r * per_row * kEach);
+        convert(distribution, key_of(streams, row + r), firsts[r], words.w + 4 * r * per_row,
+                per_row, made + r * per_row * kEach);
       }
     }
     for (int64_t r = 0; r < rows && !whole; ++r) {
@@ -147,7 +123,7 @@ template <class D>
 void launch_draw(const D& distribution, const Streams& streams, const Layout& layout, int64_t begin,
                  int64_t end, typename D::Value* out) {
   constexpr int64_t kEach = 4 / D::kWords;
-  const DrawKernels<D> kernels = draw_kernels<D>();
+  const CpuPath& path = cpu_path();
   const bool short_rows = layout.runs == 1 && layout.offset % kEach == 0 &&
                           layout.length <= kShortRow * kEach && streams.count > 1;
   for (int64_t at = begin; at < end;) {
@@ -155,7 +131,7 @@ void launch_draw(const D& distribution, const Streams& streams, const Layout& la
     const int64_t skip = at % layout.length;
     const int64_t whole_rows = (end - at) / layout.length;
     if (short_rows && skip == 0 && whole_rows > 1) {
-      draw_rows(distribution, kernels, streams, static_cast<uint64_t>(layout.offset / kEach),
+      draw_rows(distribution, path, streams, static_cast<uint64_t>(layout.offset / kEach),
                 layout.length, run, run + whole_rows, out + at);
       at += whole_rows * layout.length;
       continue;
@@ -163,8 +139,8 @@ void launch_draw(const D& distribution, const Streams& streams, const Layout& la
     const int64_t row = run / layout.runs;
     const int64_t count = end - at < layout.length - skip ? end - at : layout.length - skip;
     const int64_t first = layout.start(run % layout.runs) + skip;
-    draw_run(distribution, kernels, key_of(streams, row), block_of(streams, row), first,
-             first + count, out + at);
+    draw_run(distribution, path, key_of(streams, row), block_of(streams, row), first, first + count,
+             out + at);
     at += count;
   }
 }

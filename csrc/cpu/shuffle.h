@@ -48,11 +48,4 @@ struct ShuffleKeys {
   }
 };
 
-using ShuffleLoop = void (*)(const Shuffle&, const Positions&, int64_t* out);
-void shuffle_portable(const Shuffle& shuffle, const Positions& at, int64_t* out);
-#if defined(__x86_64__)
-void shuffle_avx2(const Shuffle& shuffle, const Positions& at, int64_t* out);
-void shuffle_avx512(const Shuffle& shuffle, const Positions& at, int64_t* out);
-#endif
-
 }  // namespace fastseed

@@ -1,8 +1,8 @@
 // The Feistel rounds over SIMD lanes, one position a 64-bit lane, written once for every vector
 // type.
 //
-// As in cpu_lanes.h, a word sits in the low half of its lane, and what is in the upper half does no
-// harm where only a multiply reads it. The including file defines FS_LANES and the vector type.
+// As in derive_lanes.h, a word sits in the low half of its lane, and what is in the upper half does
+// no harm where only a multiply reads it.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -126,17 +126,17 @@ FS_LANES void shuffle_groups(const Shuffle& s, const LaneKeys<V>& k, typename V:
 
 template <class V>
 FS_LANES void shuffle_range(const Shuffle& s, const Positions& at, int64_t* out) {
-  constexpr int64_t kStride = V::kLanes * V::kSideBySide;
+  constexpr int64_t kStride = V::kLanes * V::kShuffleGroups;
   const LaneKeys<V> k{ShuffleKeys(s)};
   alignas(64) int64_t first[V::kLanes];
   for (int i = 0; i < V::kLanes; ++i) {
     first[i] = at[i];
   }
   typename V::Type position = V::load(first);
-  const typename V::Type step = V::set64(at.stride * V::kLanes);
+  const typename V::Type step = V::set(static_cast<uint64_t>(at.stride * V::kLanes));
   int64_t i = 0;
   for (; i + kStride <= at.count; i += kStride) {
-    shuffle_groups<V, V::kSideBySide>(s, k, position, step, kStride, out + i);
+    shuffle_groups<V, V::kShuffleGroups>(s, k, position, step, kStride, out + i);
   }
   const int64_t rest = at.count - i;
   if (rest > 0) {  // positions past the last are any numbers, and what they give is left behind
@@ -144,7 +144,7 @@ FS_LANES void shuffle_range(const Shuffle& s, const Positions& at, int64_t* out)
     if (rest <= V::kLanes) {
       shuffle_groups<V, 1>(s, k, position, step, rest, part);
     } else {
-      shuffle_groups<V, V::kSideBySide>(s, k, position, step, rest, part);
+      shuffle_groups<V, V::kShuffleGroups>(s, k, position, step, rest, part);
     }
     std::memcpy(out + i, part, static_cast<size_t>(rest) * sizeof(int64_t));
   }

@@ -9,6 +9,7 @@
 #include "../cpu/digest.h"
 #include "../cuda/derive.h"
 #include "draw_ops.h"
+#include "key_ops.h"
 #include "shuffle_args.h"
 
 namespace fastseed {
@@ -32,16 +33,6 @@ class OnDevice {
   void* stream_ = nullptr;
 };
 
-uint64_t* words_of(const Tensor& tensor) {
-  return static_cast<uint64_t*>(tensor.data_ptr());
-}
-
-int64_t* longs_of(const Tensor& tensor) {
-  return static_cast<int64_t*>(tensor.data_ptr());
-}
-
-// ------------------------------------------------------------------------------- draws
-
 struct Cuda {
   static auto drawing(const Tensor& out, const Tensor& keys, const std::optional<Tensor>& positions,
                       const Part& part, const char* op) {
@@ -54,97 +45,40 @@ struct Cuda {
       launch_draw_cuda(distribution, streams, layout, data, device.stream());
     };
   }
+
+  static StreamAt stream_at(const Tensor& scope, const Name& name, int64_t rank_word,
+                            int64_t worker) {
+    return StreamAt{words_of(scope), name, static_cast<uint32_t>(rank_word),
+                    static_cast<uint32_t>(worker)};
+  }
+
+  // of a Stream, or a StreamAt
+  template <class S>
+  static void keys(const Tensor& out, const S& stream, uint64_t start) {
+    const OnDevice device(out);
+    launch_derive_keys_cuda(stream, start, out.size(0), words_of(out), device.stream());
+  }
+
+  template <class S>
+  static void seeds(const Tensor& out, const S& stream, uint64_t start) {
+    const OnDevice device(out);
+    launch_derive_seeds_cuda(stream, start, out.size(0), words_of(out), device.stream());
+  }
+
+  template <class S>
+  static void reseed(const Tensor& keys, const Tensor& positions, const S& stream, uint64_t start) {
+    const OnDevice device(keys);
+    launch_reseed_cuda(stream, start, keys.size(0), words_of(keys), longs_of(positions),
+                       device.stream());
+  }
+
+  static void reseed_from(const Tensor& keys, const Tensor& positions, const uint64_t* seeds,
+                          const int64_t* indices, const Name& name) {
+    const OnDevice device(keys);
+    launch_reseed_from_cuda(seeds, indices, name, keys.size(0), words_of(keys), longs_of(positions),
+                            device.stream());
+  }
 };
-
-// ------------------------------------------------------------------------------- keys
-
-Stream stream_of(int64_t key, int64_t tweak, int64_t rank_word, int64_t worker) {
-  return Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
-                static_cast<uint32_t>(rank_word),
-                static_cast<uint32_t>(worker)};
-}
-
-Name name_of(int64_t lo, int64_t hi) {
-  return Name{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
-}
-
-StreamAt stream_at(const Tensor& scope, Name name, int64_t rank_word, int64_t worker) {
-  return StreamAt{words_of(scope), name, static_cast<uint32_t>(rank_word),
-                  static_cast<uint32_t>(worker)};
-}
-
-void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
-                 int64_t start) {
-  check_keys(out, "derive_keys");
-  mark_written(out);
-  const OnDevice device(out);
-  launch_derive_keys_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
-                          out.size(0), words_of(out), device.stream());
-}
-
-void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
-                    int64_t rank_word, int64_t worker, int64_t start) {
-  check_keys(out, "derive_keys_at");
-  check_scope(scope, out, "derive_keys_at");
-  mark_written(out);
-  const OnDevice device(out);
-  launch_derive_keys_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
-                          static_cast<uint64_t>(start), out.size(0), words_of(out),
-                          device.stream());
-}
-
-void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
-                  int64_t start) {
-  check_seeds(out, "derive_seeds");
-  mark_written(out);
-  const OnDevice device(out);
-  launch_derive_seeds_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
-                           out.size(0), words_of(out), device.stream());
-}
-
-void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo, int64_t name_hi,
-                     int64_t rank_word, int64_t worker, int64_t start) {
-  check_seeds(out, "derive_seeds_at");
-  check_scope(scope, out, "derive_seeds_at");
-  mark_written(out);
-  const OnDevice device(out);
-  launch_derive_seeds_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
-                           static_cast<uint64_t>(start), out.size(0), words_of(out),
-                           device.stream());
-}
-
-void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
-                    int64_t rank_word, int64_t worker, int64_t start) {
-  check_reseed(keys, positions, "reseed_streams");
-  mark_written(keys);
-  mark_written(positions);
-  const OnDevice device(keys);
-  launch_reseed_cuda(stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start),
-                     keys.size(0), words_of(keys), longs_of(positions), device.stream());
-}
-
-void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
-                       int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
-                       int64_t start) {
-  check_reseed_at(keys, positions, scope, "reseed_streams_at");
-  mark_written(keys);
-  mark_written(positions);
-  const OnDevice device(keys);
-  launch_reseed_cuda(stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
-                     static_cast<uint64_t>(start), keys.size(0), words_of(keys),
-                     longs_of(positions), device.stream());
-}
-
-void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
-                         std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
-  check_reseed_from(keys, positions, seeds, indices);
-  mark_written(keys);
-  mark_written(positions);
-  const OnDevice device(keys);
-  launch_reseed_from_cuda(words_of(seeds), indices.has_value() ? longs_of(*indices) : nullptr,
-                          name_of(name_lo, name_hi), keys.size(0), words_of(keys),
-                          longs_of(positions), device.stream());
-}
 
 void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start, int64_t stride) {
   const ShuffleJob job = shuffle_job(out, lo, hi, n, start, stride);
@@ -178,13 +112,7 @@ void digest_tiles(const Tensor& sums, const Tensor& plan, int64_t tiles) {
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   using namespace fastseed;
   FS_REGISTER_DRAWS(m, Cuda);
-  m.impl("derive_keys", TORCH_BOX(&fastseed::derive_keys));
-  m.impl("derive_keys_at", TORCH_BOX(&fastseed::derive_keys_at));
-  m.impl("derive_seeds", TORCH_BOX(&fastseed::derive_seeds));
-  m.impl("derive_seeds_at", TORCH_BOX(&fastseed::derive_seeds_at));
-  m.impl("reseed_streams", TORCH_BOX(&fastseed::reseed_streams));
-  m.impl("reseed_streams_at", TORCH_BOX(&fastseed::reseed_streams_at));
-  m.impl("reseed_streams_from", TORCH_BOX(&fastseed::reseed_streams_from));
+  FS_REGISTER_KEYS(m, Cuda);
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
   m.impl("digest_tiles", TORCH_BOX(&fastseed::digest_tiles));
 }

@@ -1,14 +1,16 @@
-// The registered operators, behind LibTorch's stable ABI: this file compiles in seconds, uses no
-// CPython symbol, and one binary of it serves every torch from 2.10.
+// The operators that derive keys on the CPU, and what chooses the loops.
 #include <torch/csrc/stable/library.h>
 
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 
+#include <algorithm>
+
 #include "../cpu/derive.h"
+#include "interface.h"
+#include "key_ops.h"
 #include "parallel.h"
-#include "tensor_checks.h"
 
 namespace fastseed {
 namespace {
@@ -20,44 +22,51 @@ constexpr int64_t kGrain = 1 << 15;
 // more than the derivation. With 2 MiB pages the kernel is asked 512 times less often.
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-void check_out(const Tensor& out, const char* op, int64_t words) {
-  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64, "fastseed.", op,
-                  ": out must be a tensor of torch.uint64");
-  check_memory(out, op, "out");
-  STD_TORCH_CHECK(words == 1 ? out.dim() == 1 : out.dim() == 2 && out.size(1) == words, "fastseed.",
-                  op, ": out must be of shape ", words == 1 ? "(n,)" : "(n, 2)");
+void zero(const Tensor& positions) {
+  int64_t* data = longs_of(positions);
+  parallel(positions.size(0), kGrain,
+           [&](int64_t begin, int64_t end) { std::fill(data + begin, data + end, 0); });
 }
 
-// Integers of a schema are signed 64-bit; the derivation's are unsigned: same bits.
-Stream stream_of(int64_t key, int64_t tweak, int64_t rank_word, int64_t worker) {
-  return Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
-                static_cast<uint32_t>(rank_word),
-                static_cast<uint32_t>(worker)};
-}
+struct Cpu {
+  static Stream stream_at(const Tensor& scope, const Name& name, int64_t rank_word,
+                          int64_t worker) {
+    const uint64_t* words = words_of(scope);
+    return Stream{name_key(Scope{words[0], words[1]}, name), static_cast<uint32_t>(rank_word),
+                  static_cast<uint32_t>(worker)};
+  }
 
-void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
-                 int64_t start) {
-  check_out(out, "derive_keys", 2);
-  const Stream stream = stream_of(key, tweak, rank_word, worker);
-  mark_written(out);
-  uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
-  parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
-    launch_derive_keys(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
-                       end - begin, data + 2 * begin);
-  });
-}
+  static void keys(const Tensor& out, const Stream& stream, uint64_t start) {
+    uint64_t* data = words_of(out);
+    parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
+      launch_derive_keys(stream, start + static_cast<uint64_t>(begin), end - begin,
+                         data + 2 * begin);
+    });
+  }
 
-void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
-                  int64_t start) {
-  check_out(out, "derive_seeds", 1);
-  const Stream stream = stream_of(key, tweak, rank_word, worker);
-  mark_written(out);
-  uint64_t* data = static_cast<uint64_t*>(out.data_ptr());
-  parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
-    launch_derive_seeds(stream, static_cast<uint64_t>(start) + static_cast<uint64_t>(begin),
-                        end - begin, data + begin);
-  });
-}
+  static void seeds(const Tensor& out, const Stream& stream, uint64_t start) {
+    uint64_t* data = words_of(out);
+    parallel(out.size(0), kGrain, [&](int64_t begin, int64_t end) {
+      launch_derive_seeds(stream, start + static_cast<uint64_t>(begin), end - begin, data + begin);
+    });
+  }
+
+  static void reseed(const Tensor& keys_out, const Tensor& positions, const Stream& stream,
+                     uint64_t start) {
+    keys(keys_out, stream, start);
+    zero(positions);
+  }
+
+  static void reseed_from(const Tensor& keys_out, const Tensor& positions, const uint64_t* seeds,
+                          const int64_t* indices, const Name& name) {
+    uint64_t* data = words_of(keys_out);
+    parallel(keys_out.size(0), kGrain, [&](int64_t begin, int64_t end) {
+      launch_keys_of_seeds(seeds + begin, indices == nullptr ? nullptr : indices + begin, name,
+                           end - begin, data + 2 * begin);
+    });
+    zero(positions);
+  }
+};
 
 // Best-effort madvise on memory that is not written yet: where the kernel refuses, nothing
 // changes, so its answer is not looked at.
@@ -88,25 +97,22 @@ void choose_simd_path(std::string name) {
   set_simd_path(name);
 }
 
+// fastseed/_backend/native.py looks for it in the file, before it loads the library.
+__attribute__((used)) const char kInterfaceMark[] = FS_INTERFACE_MARK;
+
+// The address of the table for `_generators`.
+int64_t loop_table() {
+  static const LoopTable table = {launch_derive_keys, launch_mt19937_expand, launch_mt19937_init,
+                                  mt19937_init_width};
+  return static_cast<int64_t>(reinterpret_cast<intptr_t>(&table));
+}
+
 }  // namespace
 }  // namespace fastseed
 
-STABLE_TORCH_LIBRARY(fastseed, m) {
-  m.def(
-      "derive_keys(Tensor(a!) out, int key, int tweak, int rank_word, int worker, int start) -> "
-      "()");
-  m.def(
-      "derive_seeds(Tensor(a!) out, int key, int tweak, int rank_word, int worker, int start) -> "
-      "()");
-  m.def("advise_huge_pages(Tensor(a!) out) -> ()");
-  m.def("simd_path() -> str");
-  m.def("simd_paths() -> str");
-  m.def("choose_simd_path(str name) -> ()");
-}
-
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
-  m.impl("derive_keys", TORCH_BOX(&fastseed::derive_keys));
-  m.impl("derive_seeds", TORCH_BOX(&fastseed::derive_seeds));
+  using namespace fastseed;
+  FS_REGISTER_KEYS(m, Cpu);
   m.impl("advise_huge_pages", TORCH_BOX(&fastseed::advise_huge_pages));
 }
 
@@ -114,4 +120,5 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CompositeExplicitAutograd, m) {
   m.impl("simd_path", TORCH_BOX(&fastseed::simd_path));
   m.impl("simd_paths", TORCH_BOX(&fastseed::join_simd_paths));
   m.impl("choose_simd_path", TORCH_BOX(&fastseed::choose_simd_path));
+  m.impl("loop_table", TORCH_BOX(&fastseed::loop_table));
 }

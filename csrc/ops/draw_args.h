@@ -9,12 +9,12 @@
 
 namespace fastseed {
 
-inline void check_keys(const Tensor& keys, const char* op) {
-  STD_TORCH_CHECK(keys.scalar_type() == Dtype::UInt64, "fastseed.", op,
-                  ": keys must be of dtype torch.uint64");
-  STD_TORCH_CHECK(keys.dim() == 2 && keys.size(1) == 2, "fastseed.", op,
-                  ": keys must be of shape (n, 2)");
-  check_memory(keys, op, "keys");
+inline void check_keys(const Tensor& keys, const char* op, const char* argument = "keys") {
+  STD_TORCH_CHECK(keys.scalar_type() == Dtype::UInt64, "fastseed.", op, ": ", argument,
+                  " must be of dtype torch.uint64");
+  STD_TORCH_CHECK(keys.dim() == 2 && keys.size(1) == 2, "fastseed.", op, ": ", argument,
+                  " must be of shape (n, 2)");
+  check_memory(keys, op, argument);
 }
 
 // `what` is an (n,) tensor of `dtype` on the device of `keys`.

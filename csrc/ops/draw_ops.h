@@ -66,33 +66,4 @@ struct DrawOps {
   m.impl("draw_bernoulli", TORCH_BOX(&DrawOps<Device>::bernoulli));     \
   m.impl("draw_randint", TORCH_BOX(&DrawOps<Device>::randint))
 
-// ------------------------------------------------------------------------------- keys
-
-inline void check_reseed(const Tensor& keys, const Tensor& positions, const char* op) {
-  check_keys(keys, op);
-  check_per_stream(positions, keys, Dtype::Long, op, "positions");
-  check_disjoint(keys, positions, op, "positions");
-}
-
-inline void check_reseed_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
-                            const char* op) {
-  check_reseed(keys, positions, op);
-  check_scope(scope, keys, op);
-  check_disjoint(positions, scope, op, "scope");
-}
-
-inline void check_reseed_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
-                              const std::optional<Tensor>& indices) {
-  constexpr const char* kOp = "reseed_streams_from";
-  check_reseed(keys, positions, kOp);
-  check_per_stream(seeds, keys, Dtype::UInt64, kOp, "seeds");
-  check_disjoint(keys, seeds, kOp, "seeds");
-  check_disjoint(positions, seeds, kOp, "seeds");
-  if (indices.has_value()) {
-    check_per_stream(*indices, keys, Dtype::Long, kOp, "indices");
-    check_disjoint(keys, *indices, kOp, "indices");
-    check_disjoint(positions, *indices, kOp, "indices");
-  }
-}
-
 }  // namespace fastseed

@@ -1,5 +1,5 @@
-// The schema of every operator. fastseed/_backend/draw_ops.py infers the same ones from the
-// signatures of the NumPy implementations, which a test compares with these.
+// The schema of every operator. fastseed/_backend/draw_ops.py infers those that the NumPy reference
+// has from the signatures of its implementations; a test compares the two.
 #include <torch/csrc/stable/library.h>
 
 #define FS_DRAW(name, parameters)                                                  \
@@ -8,23 +8,31 @@
   "int offset" parameters ") -> ()"
 
 #define FS_STREAM "int rank_word, int worker, int start) -> ()"
+#define FS_KEYED "int key, int tweak, " FS_STREAM
 #define FS_NAMED "Tensor scope, int name_lo, int name_hi, " FS_STREAM
 #define FS_BANK "(Tensor(a0!) keys, Tensor(a1!) positions, "
 
-STABLE_TORCH_LIBRARY_FRAGMENT(fastseed, m) {
+STABLE_TORCH_LIBRARY(fastseed, m) {
   m.def(FS_DRAW("bits", ""));
   m.def(FS_DRAW("uniform", ", float span, float shift, float cap"));
   m.def(FS_DRAW("normal", ", float mean, float std"));
   m.def(FS_DRAW("exponential", ", float scale"));
   m.def(FS_DRAW("bernoulli", ", int threshold"));
   m.def(FS_DRAW("randint", ", int low, int range"));
+  m.def("derive_keys(Tensor(a0!) out, " FS_KEYED);
   m.def("derive_keys_at(Tensor(a0!) out, " FS_NAMED);
+  m.def("derive_seeds(Tensor(a0!) out, " FS_KEYED);
   m.def("derive_seeds_at(Tensor(a0!) out, " FS_NAMED);
-  m.def("reseed_streams" FS_BANK "int key, int tweak, " FS_STREAM);
+  m.def("reseed_streams" FS_BANK FS_KEYED);
   m.def("reseed_streams_at" FS_BANK FS_NAMED);
   m.def("reseed_streams_from" FS_BANK
         "Tensor seeds, Tensor? indices, int name_lo, int name_hi) -> ()");
   m.def("shuffle(Tensor(a0!) out, int lo, int hi, int n, int start, int stride) -> ()");
   m.def("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()");
   m.def("digest_tiles(Tensor(a0!) sums, Tensor plan, int tiles) -> ()");  // CUDA alone
+  m.def("advise_huge_pages(Tensor(a0!) out) -> ()");                      // CPU alone
+  m.def("simd_path() -> str");
+  m.def("simd_paths() -> str");
+  m.def("choose_simd_path(str name) -> ()");
+  m.def("loop_table() -> int");
 }

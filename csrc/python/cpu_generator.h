@@ -5,10 +5,13 @@
 #include <cstring>
 #include <mutex>
 
-#include "../cpu/derive.h"
+#include "../ops/interface.h"
 #include "engine_access.h"
 
 namespace fastseed {
+
+// The loops of the operators' library; null until `connect` is called, once, at import.
+inline const LoopTable* loops = nullptr;
 
 // All but the words. The next draw makes the next 624 of them, as after manual_seed.
 inline void begin_state(at::mt19937_data_pod& data, uint64_t seed) {
@@ -26,7 +29,7 @@ inline void forget_cached_normals(at::CPUGeneratorImpl& gen) {
 
 inline void reseed_cpu(at::CPUGeneratorImpl& gen, Key key) {
   uint32_t state[kMtWords];
-  launch_mt19937_expand(key, state);  // outside the lock: others may be drawing
+  loops->mt19937_expand(key, state);  // outside the lock: others may be drawing
   std::lock_guard<std::mutex> lock(gen.mutex_);
   at::mt19937_data_pod& data = engine_data(gen);
   begin_state(data, key.lo);

@@ -27,7 +27,7 @@ void reseed_torch(at::CPUGeneratorImpl& gen, Key key) {
 
 // `address` is NumPy's bit_generator.ctypes.state_address; the caller holds its lock.
 void expand_mt19937(uint64_t lo, uint64_t hi, uintptr_t address) {
-  launch_mt19937_expand(Key{lo, hi}, reinterpret_cast<uint32_t*>(address));
+  loops->mt19937_expand(Key{lo, hi}, reinterpret_cast<uint32_t*>(address));
 }
 
 // Returns the halves of the key of Python's generator, which only random.seed can set.

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "../core/shuffle.h"
-#include "../cpu/derive.h"
 #include "../ops/parallel.h"
 #include "cpu_generator.h"
 #include "module.h"
@@ -68,7 +67,7 @@ class Pool {
 
   void reseed(const Stream& stream) const {
     std::vector<uint64_t> keys(2 * generators_.size());
-    launch_derive_keys(stream, 0, size(), keys.data());
+    loops->derive_keys(stream, 0, size(), keys.data());
     const auto key = [&](int64_t i) { return Key{keys[2 * i], keys[2 * i + 1]}; };
     parallel(static_cast<int64_t>(cpu_.size()), kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -85,7 +84,7 @@ class Pool {
 
   void manual_seed(const uint64_t* seeds) const {
     parallel(static_cast<int64_t>(cpu_.size()), kGrain, [&](int64_t begin, int64_t end) {
-      const int64_t width = mt19937_init_width();
+      const int64_t width = loops->init_width();
       for (int64_t i = begin; i < end; i += width) {
         init_together(seeds, i, std::min(width, end - i), std::min(i + 2 * width, end));
       }
@@ -134,7 +133,7 @@ class Pool {
       states[k] = data.state_.data();
       next[k] = first + n + k < soon ? engine_data(cpu(first + n + k)).state_.data() : states[k];
     }
-    launch_mt19937_init(low, states, next, static_cast<int>(n));
+    loops->mt19937_init(low, states, next, static_cast<int>(n));
   }
 
   std::vector<at::Generator> generators_;
@@ -232,7 +231,7 @@ PYBIND11_MODULE(_generators, m) {
       });
 
   m.attr("TORCH_VERSION") = TORCH_VERSION;
-  m.attr("INTERFACE") = 9;  // see fastseed/_backend/native.py
-  m.def("simd_path", &simd_path);
-  m.def("choose_simd_path", &set_simd_path);
+  m.attr("INTERFACE") = FS_INTERFACE;
+  m.def("connect",
+        [](intptr_t loop_table) { loops = reinterpret_cast<const LoopTable*>(loop_table); });
 }

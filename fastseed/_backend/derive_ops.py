@@ -53,6 +53,7 @@ __all__ = [
     "shuffle_index",
     "shuffle_key",
     "shuffle_position",
+    "signed",
     "simd",
     "simd_paths",
     "stream_key",
@@ -63,9 +64,9 @@ _HUGE = 4 << 20  # bytes from which a fresh output is worth huge pages
 backend = "reference" if native.kernels is None else "native"
 
 
-def _signed(value: int) -> int:
-    """The same 64 bits as the signed integer that an operator's schema has."""
-    return value - (1 << 64) if value >> 63 else value
+def signed(value: int) -> int:
+    """Return the signed integer with the same 64 bits, as operators take them."""
+    return value - 2**64 if value >= 2**63 else value
 
 
 def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
@@ -117,7 +118,7 @@ def fill_keys(
         return
     key, tweak = name
     native.kernels.derive_keys(
-        out, _signed(key), _signed(tweak), rank | domain << 24, worker, _signed(start)
+        out, signed(key), signed(tweak), rank | domain << 24, worker, signed(start)
     )
 
 
@@ -135,7 +136,7 @@ def fill_seeds(
         return
     key, tweak = name
     native.kernels.derive_seeds(
-        out, _signed(key), _signed(tweak), rank | domain << 24, worker, _signed(start)
+        out, signed(key), signed(tweak), rank | domain << 24, worker, signed(start)
     )
 
 
@@ -180,7 +181,7 @@ def fill_shuffle(out: torch.Tensor, key: int, n: int, start: int, stride: int) -
     if native.kernels is None:
         out.numpy()[:] = _reference_shuffle.indices(key, n, start, stride, len(out))
         return
-    lo, hi = _signed(key & (1 << 64) - 1), _signed(key >> 64)
+    lo, hi = signed(key & (1 << 64) - 1), signed(key >> 64)
     native.kernels.shuffle(out, lo, hi, n, start, stride)
 
 
@@ -210,5 +211,7 @@ def set_simd(name: str | None) -> None:
     """Force one of :func:`simd_paths`; None goes back to the fastest."""
     if native.kernels is None:
         raise RuntimeError(f"fastseed: there are no native kernels here ({native.missing})")
+    if name and name not in simd_paths():
+        rule = f"must be one of {', '.join(simd_paths())} on this CPU"
+        raise ValueError(f"fastseed.simd: name {rule}, got {name}")
     native.kernels.choose_simd_path(name or "")
-    native.generators.choose_simd_path(name or "")

@@ -1,15 +1,15 @@
 """Finding the compiled parts.
 
-``fastseed._kernels`` is a plain shared library of registered operators and is loaded through
-torch; ``fastseed._generators`` is a pybind11 module, built for one torch and one Python. They are
-used together or not at all: :data:`kernels` and :data:`generators` are both there or both None,
-and then :data:`missing` says why.
+``fastseed._kernels`` is a plain shared library of registered operators, for any torch from 2.10 and
+any Python. ``fastseed._generators`` is a pybind11 module, built for one torch and one Python, that
+calls the operators' loops; without it torch's and NumPy's public interfaces set the generators.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,47 +17,77 @@ import torch
 
 from .._utils import environ
 
-INTERFACE = 9
-"""The version of ``_generators``' interface: counted up with each change of a signature."""
+INTERFACE = 10
+"""FS_INTERFACE of csrc/ops/interface.h, which the three parts of the package have to share."""
 
 CHOICES = ("auto", "native", "reference")
+_FOLDER = Path(__file__).parents[1]
+_STALE = "it is not of this version of fastseed; build it again"
 
 kernels: Any = None
+"""``torch.ops.fastseed`` with the native operators, or None."""
 generators: Any = None
+"""The module ``fastseed._generators``, or None. Never there without :data:`kernels`."""
 missing: str | None = None
+"""Why :data:`kernels` is None."""
+generators_missing: str | None = None
+"""Why :data:`generators` is None."""
 
 
-def _load() -> tuple[Any, Any]:
-    found = sorted(Path(__file__).parents[1].glob("_kernels*.so"))
+def _load_kernels() -> Any:
+    found = sorted(_FOLDER.glob("_kernels*.so"))
     if not found:
         raise ImportError("the package was built without native code")
-    module = importlib.import_module("fastseed._generators")
-    built_for = getattr(module, "TORCH_VERSION", "another torch")
-    if not torch.__version__.startswith(built_for):
-        raise ImportError(f"the native code was built for torch {built_for}; build it again")
-    if getattr(module, "INTERFACE", 0) != INTERFACE:
-        raise ImportError("the native code is not of this version of fastseed; build it again")
+    # Loading registers the operators for good, so another version must not be loaded at all.
+    if f"fastseed interface {INTERFACE}.".encode() not in found[0].read_bytes():
+        raise ImportError(f"{found[0].name}: {_STALE}")
     torch.ops.load_library(str(found[0]))  # type: ignore[no-untyped-call]
-    module.simd_path()  # ValueError for a FASTSEED_SIMD that this CPU does not have
-    return torch.ops.fastseed, module
+    path, paths = os.environ.get(environ.SIMD), torch.ops.fastseed.simd_paths().split()
+    if path and path not in paths:
+        raise ValueError(
+            f"fastseed: FASTSEED_SIMD must be one of {', '.join(paths)} on this CPU, got {path}"
+        )
+    return torch.ops.fastseed
+
+
+def _load_generators() -> Any:
+    if not any(_FOLDER.glob("_generators*.so")):
+        raise ImportError("the package was built without _generators")
+    module = importlib.import_module("fastseed._generators")
+    if not torch.__version__.startswith(module.TORCH_VERSION):
+        raise ImportError(f"_generators was built for torch {module.TORCH_VERSION}; build it again")
+    if module.INTERFACE != INTERFACE:
+        raise ImportError(f"_generators: {_STALE}")
+    module.connect(kernels.loop_table())
+    return module
 
 
 def _choose() -> None:
-    global kernels, generators, missing
+    global kernels, generators, missing, generators_missing
     choice = os.environ.get(environ.BACKEND, "auto")
     if choice not in CHOICES:
         raise ValueError(f"fastseed: FASTSEED_BACKEND must be one of {CHOICES}, got {choice!r}")
     if choice == "reference":
-        missing = "FASTSEED_BACKEND=reference"
+        missing = generators_missing = "FASTSEED_BACKEND=reference"
         return
     try:
-        kernels, generators = _load()
+        kernels = _load_kernels()
+        generators = _load_generators()
     except (ImportError, OSError) as error:
-        if choice == "native":
+        generators_missing = str(error)
+        if kernels is None:
+            missing = str(error)
+        if kernels is None and choice == "native":
             raise ImportError(
                 f"fastseed: FASTSEED_BACKEND=native, but the native code cannot be used: {error}"
             ) from error
-        missing = str(error)
+        if any(_FOLDER.glob("_generators*.so" if missing is None else "_kernels*.so")):
+            part = "part of its" if missing is None else "its"
+            warnings.warn(
+                f"fastseed: {part} native code is here but not used: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 _choose()

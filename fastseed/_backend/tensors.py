@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .._utils.validation import check_int, type_error, value_error
+from .derive_ops import signed
 
 _INTEGERS = (
     *(torch.int8, torch.int16, torch.int32, torch.int64),
@@ -145,8 +146,8 @@ def as_int64(
         checked = [
             check_int(function, f"{argument}[{i}]", v, low, high) for i, v in enumerate(values)
         ]
-        signed = [v - 2**64 if v >= 2**63 else v for v in checked]
-        values = torch.tensor(signed, dtype=torch.int64, device="cpu")
+        words = list(map(signed, checked))
+        values = torch.tensor(words, dtype=torch.int64, device="cpu")
     elif values.dtype not in _INTEGERS:
         raise TypeError(
             f"fastseed.{function}: {argument} must be integers, got dtype {values.dtype}"

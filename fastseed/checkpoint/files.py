@@ -11,6 +11,8 @@ import torch.distributed as dist
 
 from .._utils import atomic_file
 from .._utils.validation import check_bool, type_error, value_error
+from .._utils.version import __version__
+from ..derivation import context
 from ..distributed import discovery
 from ..distributed.agreement import verify_agreement
 from ..seeder import api
@@ -48,7 +50,7 @@ def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300
         >>> fastseed.checkpoint.save(path)
     """
     function = "checkpoint.save"
-    seeder = api.current(function)
+    seeder = context.current(function)
     text = _check_path(function, path)
     check_bool(function, "rng", rng)
     if seeder.world_size == 1 or _RANK.search(text):
@@ -83,7 +85,7 @@ def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout:
             try:
                 decoded = [(f"rank {i}", file_format.decode(one)) for i, one in enumerate(parts)]
                 state = file_format.merge(decoded)
-                _write(function, path, file_format.encode(function, state, api.__version__))
+                _write(function, path, file_format.encode(function, state, __version__))
             except Exception as error:
                 problem, outcome = error, [f"rank 0: {type(error).__name__}: {error}"]
     dist.broadcast_object_list(outcome)
@@ -120,7 +122,7 @@ def load(path: str | os.PathLike[str]) -> None:
         True
     """
     function = "checkpoint.load"
-    seeder = api.current(function)
+    seeder = context.current(function)
     text = _check_path(function, path)
     own, first = _of_rank(text, seeder.rank), _of_rank(text, 0)
     if own == first or not os.path.exists(first):
@@ -155,7 +157,7 @@ def _of_rank(path: str, rank: int) -> str:
 
 
 def _encode(seeder: Seeder, rng: bool) -> bytes:
-    return file_format.encode("checkpoint.save", seeder.state_dict(rng=rng), api.__version__)
+    return file_format.encode("checkpoint.save", seeder.state_dict(rng=rng), __version__)
 
 
 def _check_regular(function: str, path: str) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from .._utils.validation import check_bool, check_instance, value_error
+from .._utils.version import __version__
+from ..derivation import context
 from ..seeder import api
 from . import format as file_format
 
@@ -39,7 +41,7 @@ def to_tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
         raise value_error(function, "state", "a dict from fastseed.state_dict()", state)
     return {
         f"{_RANK}{rank}" if rank else _JOB: torch.frombuffer(
-            bytearray(file_format.encode(function, part, api.__version__)), dtype=torch.uint8
+            bytearray(file_format.encode(function, part, __version__)), dtype=torch.uint8
         )
         for rank, part in file_format.by_rank(state).items()
     }
@@ -119,7 +121,7 @@ class Stateful:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the tensors to save; with ``source``, tensors of the sizes that will be loaded."""
-        seeder = api.current("checkpoint.Stateful.state_dict")
+        seeder = context.current("checkpoint.Stateful.state_dict")
         if self._source is None:
             return to_tensors(seeder.state_dict(rng=self._rng))
         sizes = self._saved_sizes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from . import exit_codes, output
@@ -39,8 +38,6 @@ def add(subparsers: Any) -> None:
         action="store_true",
         help="apply the rules for jobs that use fastseed to files that do not use it yet",
     )
-    sarif = parser.add_argument("--sarif", metavar="FILE", help="also write SARIF 2.1.0 to FILE")
-    output.complete(sarif, "files")
     parser.add_argument("--rules", action="store_true", help="print the rules and end")
     output.add_json(parser)
 
@@ -58,8 +55,6 @@ def run(args: argparse.Namespace) -> int:
         raise exit_codes.Exit(
             exit_codes.USAGE, f"fastseed lint: no Python files in {', '.join(paths)}"
         )
-    if args.sarif is not None:
-        _write(args.sarif, lint.sarif.document(report))
     if args.json:
         output.emit(_document(report))
     else:
@@ -90,12 +85,7 @@ def _document(report: Any) -> dict[str, Any]:
         rule = lint.RULES[one.rule]
         whole = {**one._asdict(), "name": rule.name, "level": rule.level, "fix": rule.fix}
         findings.append(whole)
-    return {
-        "files": report.files,
-        "findings": findings,
-        "ignored": report.ignored,
-        "notes": list(report.notes),
-    }
+    return {"files": report.files, "findings": findings, "ignored": report.ignored}
 
 
 def _print(report: Any) -> None:
@@ -103,15 +93,7 @@ def _print(report: Any) -> None:
         cell = f"cell {one.cell}:" if one.cell else ""
         output.say(f"{one.path}:{cell}{one.line}:{one.column}: {one.rule} {one.message}")
         output.say(f"    fix: {one.fix}")
-    for note in report.notes:
-        output.say(f"note: {note}", error=True)
     found = f"{len(report.findings)} finding{'s' * (len(report.findings) != 1)}"
     files = f"{report.files} file{'s' * (report.files != 1)}"
     ignored = f", {report.ignored} ignored by comments" if report.ignored else ""
     output.say(f"{found} in {files}{ignored}")
-
-
-def _write(path: str, document: dict[str, Any]) -> None:
-    from .._utils.atomic_file import replace
-
-    replace(path, (json.dumps(document, indent=1) + "\n").encode("utf-8"))

@@ -83,7 +83,7 @@ class _SampleStreams:
             self._globals.load_states(held)
             for adapter, state in others:
                 if state is not None:
-                    adapter.load_state(state)
+                    adapter.load_state(adapter.parse_state(state))
 
         return restore
 

@@ -92,7 +92,10 @@ def _job(current: Seeder) -> Iterator[Row]:
     if current.scope is None:
         yield Row("job", "scope", WRONG, "fastseed.reseed was not called: nothing is seeded yet")
         return
-    detail, repeats = "task {}, epoch {}, step {}".format(*current.scope), current.repeats
+    detail, repeats = (
+        "task {}, epoch {}, step {}".format(*current.scope),
+        current.recent_scopes.repeats,
+    )
     if repeats:
         detail += f"; {repeats} scopes were used more than once"
     yield Row("job", "scope", NOTE if repeats else FINE, detail)

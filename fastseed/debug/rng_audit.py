@@ -210,7 +210,7 @@ def _was_used(generator: Any) -> bool:
 
 
 def _repeats() -> int:
-    return 0 if context.seeder is None else context.seeder.repeats
+    return 0 if context.seeder is None else context.seeder.recent_scopes.repeats
 
 
 # ---------------------------------------------------------------- calls

@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import sys
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
@@ -165,24 +165,6 @@ def _int(argument: str, value: Any, low: int) -> int | None:
     return validation.check_int("init", argument, value, low, streams.MAX_RANK + low)
 
 
-def random_master_seed(bits: int) -> int:
-    """Return a master seed of ``bits`` bits from the operating system."""
-    return secrets.randbits(bits)
-
-
-def refuse(problem: Exception, world_size: Any) -> NoReturn:
-    """Raise ``problem``, an invalid argument of ``init``, after telling the ranks that wait.
-
-    Args:
-        problem: the error of this rank.
-        world_size: the argument of ``init``; None if it was not given.
-    """
-    size = process_group_size()
-    if world_size is None or world_size == size:  # else the others do not wait either
-        agree_on_master(None, size, 1, problem)
-    raise problem
-
-
 def agree_on_master(
     master: int | None, world_size: int, bits: int, problem: Exception | None = None
 ) -> tuple[int, bool]:
@@ -206,12 +188,12 @@ def agree_on_master(
             "torch.distributed.init_process_group first, or give a master seed",
             world_size,
         )
-        return random_master_seed(bits), False
+        return secrets.randbits(bits), False
     if alone:
-        return (random_master_seed(bits) if master is None else master), True
+        return (secrets.randbits(bits) if master is None else master), True
     record = {"seed": None if problem else master, "problem": str(problem) if problem else None}
     if master is None and dist.get_rank() == 0:
-        record["chosen"] = random_master_seed(bits)
+        record["chosen"] = secrets.randbits(bits)
     found = rendezvous.meet("init", record, _judge_masters)
     if problem is not None:
         raise problem

@@ -17,7 +17,7 @@ import torch
 from .._backend import draw_ops, native
 from ..derivation.streams import Stream
 from .adapter import LOW64
-from .pool import GeneratorPool
+from .torch_rng import pack_states, parse_states
 
 KNOWN = ("cuda", "xpu", "mps")
 """Types whose stream names are reserved, whether or not this torch was built for them."""
@@ -89,15 +89,17 @@ class AcceleratorGenerators:
     def state(self) -> torch.Tensor | None:
         """Return the states of all devices; None before the accelerator is initialised."""
         generators = self.generators()
-        return GeneratorPool(generators).states() if generators else None
+        return pack_states(generators) if generators else None
 
-    def check_state(self, state: torch.Tensor) -> None:
-        """Raise ValueError unless :meth:`load_state` accepts ``state``."""
-        GeneratorPool(self.generators()).check_states(state)
+    def parse_state(self, state: torch.Tensor) -> list[torch.Tensor]:
+        """Return the state of each device; ValueError if they are not those of these devices."""
+        if not self.ready():
+            raise ValueError("its accelerator must be initialised first")
+        return parse_states(self.generators(), state)
 
-    def load_state(self, state: torch.Tensor) -> None:
-        """Restore what :meth:`state` returned."""
-        GeneratorPool(self.generators()).load_states(state)
+    def load_state(self, parsed: list[torch.Tensor]) -> None:
+        """Restore a state that :meth:`parse_state` returned."""
+        self.restore(parsed)
 
     def snapshot(self) -> list[torch.Tensor] | Stream | None:
         """Return the states by ordinal; before initialisation the stream that it starts with."""

@@ -10,6 +10,7 @@ and restores its exact state. Adapters are split by library: :mod:`~fastseed.gen
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,22 +21,16 @@ from ..derivation.streams import Stream
 LOW64 = 2**64 - 1
 MT_WORDS = 624
 
-# A state of MT19937 as Python's random and NumPy describe it; the Gaussian is 0 if none is cached.
-_MT19937 = np.dtype(
-    [
-        ("words", "<u4", (MT_WORDS,)),
-        ("position", "<u4"),
-        ("has_gauss", "<u4"),
-        ("gauss", "<f8"),
-    ]
-)
+# A state of MT19937 as Python's random and NumPy describe it: the words, the position, whether a
+# Gaussian is cached, and that Gaussian (else 0).
+_MT19937 = struct.Struct(f"<{4 * MT_WORDS}sIId")
 
 
 class GeneratorAdapter(Protocol):
     """Sets, reads and restores the state of one generator, or of a group of them."""
 
     is_bulk: bool
-    """Return whether it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
+    """Whether it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
 
     def reseed(self, stream: Stream) -> None:
         """Set the whole state from the keys of ``stream``."""
@@ -43,11 +38,11 @@ class GeneratorAdapter(Protocol):
     def state(self) -> torch.Tensor | None:
         """Return the exact state as a 1-D uint8 tensor; None if it cannot be read now."""
 
-    def check_state(self, state: torch.Tensor) -> None:
-        """Raise ValueError unless :meth:`load_state` accepts ``state``. Changes nothing."""
+    def parse_state(self, state: torch.Tensor) -> Any:
+        """Return a state in the form that :meth:`load_state` takes; ValueError if it is invalid."""
 
-    def load_state(self, state: torch.Tensor) -> None:
-        """Restore what :meth:`state` returned; the caller has called :meth:`check_state`."""
+    def load_state(self, parsed: Any) -> None:
+        """Restore a state that :meth:`parse_state` returned."""
 
 
 def pack(data: bytes) -> torch.Tensor:
@@ -62,24 +57,19 @@ def unpack(state: torch.Tensor) -> bytes:
 
 def pack_mt19937(words: Any, position: int, gauss: float | None) -> torch.Tensor:
     """Return a state of MT19937 as bytes; ``gauss`` is the cached Gaussian, if there is one."""
-    state = np.zeros((), _MT19937)
-    state["words"], state["position"] = words, position
-    if gauss is not None:
-        state["has_gauss"], state["gauss"] = 1, gauss
-    return pack(state.tobytes())
+    data = np.array(words, "<u4").tobytes()
+    return pack(_MT19937.pack(data, position, gauss is not None, gauss or 0.0))
 
 
-def unpack_mt19937(state: torch.Tensor) -> tuple[np.ndarray[Any, Any], int, float | None]:
+def unpack_mt19937(state: torch.Tensor) -> tuple[bytes, int, float | None]:
     """Return the words, the position and the cached Gaussian; ValueError if one is invalid."""
     data = unpack(state)
-    if len(data) != _MT19937.itemsize:
-        raise ValueError(f"it must be {_MT19937.itemsize} bytes long, got {len(data)}")
-    (held,) = np.frombuffer(data, _MT19937)
-    words, position = held["words"].astype(np.uint32), int(held["position"])
+    if len(data) != _MT19937.size:
+        raise ValueError(f"it must be {_MT19937.size} bytes long, got {len(data)}")
+    words, position, has_gauss, gauss = _MT19937.unpack(data)
     if position > MT_WORDS:
         raise ValueError(f"its position must be in [0, {MT_WORDS}], got {position}")
-    check_words(words)
-    has_gauss, gauss = int(held["has_gauss"]), float(held["gauss"])
+    check_words(np.frombuffer(words, "<u4"))
     if has_gauss > 1 or not math.isfinite(gauss):
         raise ValueError(f"its cached Gaussian must be one finite number, got {has_gauss}, {gauss}")
     return words, position, gauss if has_gauss else None
@@ -87,7 +77,5 @@ def unpack_mt19937(state: torch.Tensor) -> tuple[np.ndarray[Any, Any], int, floa
 
 def check_words(words: np.ndarray[Any, Any]) -> None:
     """Refuse the one state of MT19937 from which every random number is zero."""
-    if not (
-        words[-1] or words[1:].any() or int(words[0]) & 0x80000000
-    ):  # its other bits are unused
+    if not (int(words[0]) & 0x80000000 or words[1:].any()):  # the other bits of word 0 are unused
         raise ValueError("its MT19937 words must not all be zero")

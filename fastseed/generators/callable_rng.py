@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -29,10 +29,8 @@ class SeedFunction:
     def state(self) -> None:
         """Return None: the state behind a function cannot be read."""
 
-    def check_state(self, state: torch.Tensor) -> None:
+    def parse_state(self, state: torch.Tensor) -> NoReturn:
         """Raise ValueError: there is no state to restore."""
         raise ValueError("a callable has no state to restore")
 
-    def load_state(self, state: torch.Tensor) -> None:
-        """Raise ValueError, as :meth:`check_state`."""
-        self.check_state(state)
+    load_state = parse_state

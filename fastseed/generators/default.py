@@ -55,4 +55,5 @@ class DefaultGenerators:
     def load_states(self, states: Mapping[str, torch.Tensor]) -> None:
         """Restore what :meth:`states` returned."""
         for name, state in states.items():
-            self.adapters[name].load_state(state)
+            adapter = self.adapters[name]
+            adapter.load_state(adapter.parse_state(state))

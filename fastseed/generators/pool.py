@@ -18,7 +18,7 @@ from .._utils import validation
 from ..derivation import context, streams
 from ..derivation.streams import Stream
 from .adapter import LOW64
-from .torch_rng import TorchGenerator
+from .torch_rng import TorchGenerator, pack_states, parse_states
 
 
 class GeneratorPool:
@@ -147,50 +147,25 @@ class GeneratorPool:
 
     def states(self) -> torch.Tensor:
         """Return the exact states, one after another: 1-D, uint8."""
-        states = [g.get_state() for g in self._generators]
-        return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8, device="cpu")
+        return pack_states(self._generators)
 
     def check_states(self, states: torch.Tensor) -> None:
-        """Raise ValueError unless :meth:`load_states` accepts ``states``. Changes nothing.
-
-        Args:
-            states: what :meth:`states` returned, of a pool with as many generators of these kinds.
-
-        Raises:
-            TypeError: it is not a tensor of dtype uint8.
-            ValueError: its length or the state of one member is invalid.
-        """
-        self._split(states)
+        """Raise TypeError or ValueError unless :meth:`load_states` accepts ``states``."""
+        parse_states(self._generators, states)
 
     def load_states(self, states: torch.Tensor) -> None:
         """Restore what :meth:`states` returned.
 
         Args:
-            states: 1-D, uint8.
+            states: 1-D, uint8, of a pool with as many generators of these kinds.
 
         Raises:
-            TypeError, ValueError: as :meth:`check_states`; no generator has changed.
+            TypeError: it is not a 1-D tensor of dtype uint8.
+            ValueError: its length or the state of one member is invalid; no generator has changed.
         """
-        for adapter, part in self._split(states):
-            adapter.load_state(part)
-
-    def _split(self, states: torch.Tensor) -> list[tuple[TorchGenerator, torch.Tensor]]:
-        rule = "a uint8 tensor from states()"
-        function = "GeneratorPool.load_states"
-        validation.check_instance(function, "states", states, torch.Tensor, rule)
-        if states.dtype != torch.uint8 or states.dim() != 1:
-            raise validation.type_error(function, "states", rule, states)
-        adapters = [TorchGenerator(g) for g in self._generators]
-        sizes = [adapter.size() for adapter in adapters]
-        if states.numel() != sum(sizes):
-            raise ValueError(f"it must be {sum(sizes)} bytes long, got {states.numel()}")
-        parts = list(zip(adapters, torch.split(states, sizes), strict=True))
-        for i, (adapter, part) in enumerate(parts):
-            try:
-                adapter.check_state(part)
-            except ValueError as error:
-                raise ValueError(f"the state of member {i} is invalid: {error}") from error
-        return parts
+        parsed = parse_states(self._generators, states)
+        for generator, state in zip(self._generators, parsed, strict=True):
+            generator.set_state(state)
 
 
 class MembersAdapter:
@@ -210,13 +185,14 @@ class MembersAdapter:
         states: torch.Tensor = self.target.states()
         return states
 
-    def check_state(self, state: torch.Tensor) -> None:
-        """Raise ValueError unless :meth:`load_state` accepts ``state``."""
+    def parse_state(self, state: torch.Tensor) -> torch.Tensor:
+        """Return the state; ValueError if the target does not accept it."""
         self.target.check_states(state)
+        return state
 
-    def load_state(self, state: torch.Tensor) -> None:
-        """Restore what :meth:`state` returned."""
-        self.target.load_states(state)
+    def load_state(self, parsed: torch.Tensor) -> None:
+        """Restore a state that :meth:`parse_state` returned."""
+        self.target.load_states(parsed)
 
 
 def _to_list(function: str, argument: str, values: Any) -> list[Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import struct
+from typing import Any
 
 import torch
 
 from ..derivation.streams import Stream
-from .adapter import pack_mt19937, unpack_mt19937
+from .adapter import MT_WORDS, pack_mt19937, unpack_mt19937
 
 _VERSION = 3  # of random.getstate(), in every supported Python
+_WORDS = struct.Struct(f"<{MT_WORDS}I")
 
 
 class PythonRandom:
@@ -37,11 +40,11 @@ class PythonRandom:
         _, words, gauss = self._generator.getstate()
         return pack_mt19937(words[:-1], words[-1], gauss)
 
-    def check_state(self, state: torch.Tensor) -> None:
-        """Raise ValueError unless :meth:`load_state` accepts ``state``."""
-        unpack_mt19937(state)
-
-    def load_state(self, state: torch.Tensor) -> None:
-        """Restore what :meth:`state` returned, by ``setstate()``."""
+    def parse_state(self, state: torch.Tensor) -> tuple[Any, ...]:
+        """Return what ``setstate()`` takes; ValueError if the state is invalid."""
         words, position, gauss = unpack_mt19937(state)
-        self._generator.setstate((_VERSION, (*words.tolist(), position), gauss))
+        return _VERSION, (*_WORDS.unpack(words), position), gauss
+
+    def load_state(self, parsed: tuple[Any, ...]) -> None:
+        """Restore a state that :meth:`parse_state` returned."""
+        self._generator.setstate(parsed)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from .._backend import derive_ops, native
+from .._utils import validation
 from ..derivation.streams import Stream
 from .adapter import LOW64, MT_WORDS, check_words, pack, unpack
 
@@ -45,16 +47,16 @@ class TorchGenerator:
         """Set the state that belongs to all 128 bits of ``key``."""
         if native.generators is not None:
             native.generators.reseed(self._generator, key & LOW64, key >> 64)
-        elif self._is_mt19937():
+        elif self._is_mt19937(self.size()):
             words = derive_ops.mt19937_state(key).astype(np.uint64).tobytes()
             head = struct.pack("=QiiQ", key & LOW64, 1, 1, 0) + words
             self._generator.set_state(pack(head.ljust(_CPU.itemsize, b"\0")))
         else:
             self._generator.manual_seed(key & LOW64)
 
-    def _is_mt19937(self) -> bool:
+    def _is_mt19937(self, size: int) -> bool:
         """Return whether it is torch's own CPU generator; other libraries have others."""
-        return self._generator.device.type == "cpu" and self.size() == _CPU.itemsize
+        return self._generator.device.type == "cpu" and size == _CPU.itemsize
 
     def size(self) -> int:
         """Return the number of bytes of :meth:`state`."""
@@ -64,34 +66,51 @@ class TorchGenerator:
         """Return ``get_state()``."""
         return self._generator.get_state()
 
-    def check_state(self, state: torch.Tensor) -> None:
-        """Raise ValueError unless :meth:`load_state` accepts ``state``.
+    def parse_state(self, state: torch.Tensor) -> torch.Tensor:
+        """Return a copy for ``set_state()``; ValueError if the state is invalid.
 
         ``set_state`` itself accepts states that read outside the 624 words, that give only zeros,
-        and cached normals that are not finite.
+        and cached normals that are not finite; and torch 2.13 crashes on a view.
         """
         size = self.size()
         if state.numel() != size:
             raise ValueError(f"it must be {size} bytes long, got {state.numel()}")
-        if self._is_mt19937():
+        if self._is_mt19937(size):
             _check_cpu_state(unpack(state))
         elif self._generator.device.type == "cuda" and size == 16:
             (offset,) = struct.unpack_from("=q", unpack(state), 8)
             if offset < 0 or offset % 4 != 0:
                 raise ValueError(f"its offset must be a multiple of 4, got {offset}")
+        return state.cpu().clone(memory_format=torch.contiguous_format)
 
-    def load_state(self, state: torch.Tensor) -> None:
-        """Restore what :meth:`state` returned. A copy: torch 2.13 crashes on a view."""
-        self._generator.set_state(state.cpu().clone(memory_format=torch.contiguous_format))
+    def load_state(self, parsed: torch.Tensor) -> None:
+        """Restore a state that :meth:`parse_state` returned."""
+        self._generator.set_state(parsed)
 
 
-def cpu_words(state: torch.Tensor) -> tuple[np.ndarray[Any, Any], int]:
-    """Return the 624 words and the position of a CPU state; ValueError for another state."""
-    data = unpack(state)
-    if len(data) != _CPU.itemsize:
-        raise ValueError(f"it must be {_CPU.itemsize} bytes long, got {len(data)}")
-    (held,) = np.frombuffer(data, _CPU)
-    return held["words"].astype(np.uint32), int(held["next"])
+def pack_states(generators: Sequence[torch.Generator]) -> torch.Tensor:
+    """Return the exact states of several generators, one after another."""
+    states = [generator.get_state() for generator in generators]
+    return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8, device="cpu")
+
+
+def parse_states(generators: Sequence[torch.Generator], states: Any) -> list[torch.Tensor]:
+    """Return what each ``set_state`` takes; TypeError or ValueError if a state is invalid."""
+    rule, function = "a 1-D uint8 tensor from states()", "GeneratorPool.load_states"
+    validation.check_instance(function, "states", states, torch.Tensor, rule)
+    if states.dtype != torch.uint8 or states.dim() != 1:
+        raise validation.type_error(function, "states", rule, states)
+    adapters = [TorchGenerator(generator) for generator in generators]
+    sizes = [adapter.size() for adapter in adapters]
+    if states.numel() != sum(sizes):
+        raise ValueError(f"it must be {sum(sizes)} bytes long, got {states.numel()}")
+    parsed = []
+    for i, (adapter, part) in enumerate(zip(adapters, states.split(sizes), strict=True)):
+        try:
+            parsed.append(adapter.parse_state(part))
+        except ValueError as error:
+            raise ValueError(f"the state of member {i} is invalid: {error}") from error
+    return parsed
 
 
 def _check_cpu_state(data: bytes) -> None:
@@ -101,8 +120,9 @@ def _check_cpu_state(data: bytes) -> None:
     expected = 1 if following == 0 else MT_WORDS + 1 - following
     if held["seeded"] != 1 or following > MT_WORDS or left != expected:
         raise ValueError(f"its position must be one that torch sets, got {following} and {left}")
-    check_words(held["words"])
-    if held["words"].max() >> np.uint64(32):
+    words = held["words"]
+    check_words(words)
+    if words.max() >> np.uint64(32):
         raise ValueError("its words must be below 2**32")
     for kind in ("normal", "float_normal"):
         if held[f"has_{kind}"] & 0xFF and not math.isfinite(held[kind]):

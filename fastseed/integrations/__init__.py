@@ -3,8 +3,9 @@
     from fastseed.integrations.lightning import FastseedCallback      # extra: lightning
     from fastseed.integrations.accelerate import AcceleratedJob       # extra: accelerate
     from fastseed.integrations.transformers import FastseedCallback   # extra: transformers
+    from fastseed.integrations.diffusers import use_streams           # extra: diffusers
 
-Each callback is in a module of its own, which imports its framework. Keys for JAX and the seed
+Each is in a module of its own, which imports its framework. Keys for JAX and the seed
 functions of TensorFlow and CuPy are here as well; they import no framework.
 """
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import context, streams
 from ..seeder import api
 from ..seeder import state as states
 from . import _common
@@ -111,7 +111,7 @@ class AcceleratedJob:
             self._outer = outer
 
     def _state(self) -> dict[str, Any]:
-        return self._outer or api.current(_NAME).state_dict(rng=True)
+        return self._outer or context.current(_NAME).state_dict(rng=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of training with the exact states of every rank (collective)."""
@@ -119,7 +119,7 @@ class AcceleratedJob:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of training; errors are those of :func:`fastseed.load_state_dict`."""
-        states.check(state, api.current(_NAME).scheme)
+        states.check(state, context.current(_NAME).scheme)
         api.load_state_dict(state)
         self._loaded = state
 

@@ -21,6 +21,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from .._utils import validation
 from ..data.plain_loader import Loader
+from ..derivation import context
 from ..seeder import api
 from ..seeder import state as states
 from . import _common
@@ -131,7 +132,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         """Reseed for the first iteration; after a checkpoint of an epoch's end there are two."""
         if self._began is None:
             return run(fetcher)
-        before = api.current(_NAME).state_dict(rng=True)
+        before = context.current(_NAME).state_dict(rng=True)
         move_to(self._tasks.train, self._began)
         fresh = torch.get_rng_state()
         result, self._began = run(fetcher), None
@@ -184,7 +185,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     # ------------------------------------------------------------------ checkpoints
 
     def _state(self) -> dict[str, Any]:
-        return self._outer or api.current(_NAME).state_dict(rng=True)
+        return self._outer or context.current(_NAME).state_dict(rng=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the coordinates of training and the exact states of every rank (collective)."""
@@ -197,7 +198,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         Raises:
             ValueError: it is damaged, or of another version, scheme or master seed.
         """
-        seeder = api.current(_NAME)
+        seeder = context.current(_NAME)
         state = dict(state_dict)
         job: Any = state.get("job")
         if state.get("version") != _VERSION or state.get("over") not in (0, 1):

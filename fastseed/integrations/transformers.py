@@ -13,7 +13,7 @@ import os
 from typing import Any
 
 from ..checkpoint import files as checkpoint
-from ..derivation import streams
+from ..derivation import context, streams
 from ..seeder import api
 from . import _common
 from ._common import Tasks, move_to
@@ -117,7 +117,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     def _enter_evaluation(self, state: Any, control: Any) -> None:
         """Reseed for an evaluation that is due: the Trainer has no event just before it."""
         if control.should_evaluate:
-            self._outer = api.current(_NAME).state_dict(rng=True)
+            self._outer = context.current(_NAME).state_dict(rng=True)
             epoch = max(0, -int(-state.epoch // 1) - 1)  # of the step that is done
             move_to(self._tasks.validate, epoch)
             self._is_inside = True
@@ -164,7 +164,7 @@ def _saved_file(args: Any, state: Any) -> str | None:
         path = os.path.join(folder, _FILE)
         if any(os.path.exists(path.format(rank=rank)) for rank in (0, args.process_index)):
             return path
-    if list(api.current(_NAME).registry):
+    if list(context.current(_NAME).registry):
         logger.warning(
             "fastseed: there is no %s in %s: registered generators restart the epoch",
             _FILE.format(rank=args.process_index),
@@ -175,7 +175,7 @@ def _saved_file(args: Any, state: Any) -> str | None:
 
 def _seed_samplers(dataloader: Any, task: int) -> None:
     """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
-    key = api.current(_NAME).derive_key("transformers.order", task=task, rank=streams.SHARED)
+    key = context.current(_NAME).derive_key("transformers.order", task=task, rank=streams.SHARED)
     for _ in range(8):  # loaders and samplers inside each other
         if hasattr(dataloader, "initial_seed") and hasattr(dataloader, "set_epoch"):
             dataloader.initial_seed = key & ((1 << _SEED_BITS) - 1)

@@ -9,10 +9,10 @@ import torch
 
 from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
+from .._backend.derive_ops import signed
 from .._utils.validation import check_int, value_error
 from ..derivation import context, streams
 from . import bank_rows, bank_state, distributions, functional
-from .distributions import signed
 from .functional import Shape
 
 _OPS = torch.ops.fastseed

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from .._backend import draw_ops as _draw_ops  # noqa: F401  (defines the operators)
+from .._backend.derive_ops import signed
 from .._utils.validation import type_error, value_error
 
 _OPS = torch.ops.fastseed
@@ -170,11 +171,6 @@ def distribution(function: str, dtype: torch.dtype | None, *parameters: Any) -> 
 
 
 # ---------------------------------------------------------------- numbers
-
-
-def signed(value: int) -> int:
-    """Return the signed 64-bit integer with the same bits, as operators take them."""
-    return value - 2**64 if value >= 2**63 else value
 
 
 def number(function: str, argument: str, value: Any) -> float:

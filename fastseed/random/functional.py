@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from .._backend import draw_ops, tensors
+from .._backend.derive_ops import signed
 from .._utils import validation
 from . import distributions
-from .distributions import MAX_WORDS, Distribution, signed
+from .distributions import MAX_WORDS, Distribution
 
 _SIZES = (int, np.integer, torch.SymInt)
 MAX_KEY = 2**128 - 1

@@ -9,9 +9,9 @@ import torch
 
 from .._backend import derive_ops, draw_ops, native
 from .._utils import environ
-from .._utils.version import __version__ as __version__
+from .._utils.version import __version__
 from ..derivation import context, streams
-from ..derivation.context import current as current
+from ..derivation.context import current
 from ..determinism import switches
 from .fork_rng import ForkBlock
 from .seeder import Seeder
@@ -34,10 +34,9 @@ def init(
     """Start the seeding of this process: master seed, rank and mesh.
 
     Changes no generator: call :func:`fastseed.reseed` next. Another call starts again and drops all
-    registrations. Rank 0 logs one line at level INFO.
-
-    Variables that ``fastseed run`` sets are used: ``FASTSEED_MASTER_SEED`` if ``master_seed`` is
-    None, and ``FASTSEED_DETERMINISTIC``, which calls :func:`fastseed.deterministic`.
+    registrations. If a process group exists this is a collective call: every rank has to make it.
+    The variables ``FASTSEED_MASTER_SEED`` (if ``master_seed`` is None) and
+    ``FASTSEED_DETERMINISTIC`` of ``fastseed run`` are used.
 
     Args:
         master_seed: [0, 2**64). None: rank 0 gets one from the operating system, and all ranks of
@@ -50,15 +49,12 @@ def init(
             torch.distributed, the launcher's environment or Horovod; else they are 0 of 1.
         mesh: the position of this rank in a mesh of all ranks: a ``DeviceMesh`` with names, or
             ``{"dp": (rank, size), "tp": (rank, size)}``, whose last dimension varies fastest.
-        distinct_over: the dimensions of the mesh over which streams are distinct: a tuple for all
-            built-in and registered streams, a dict by stream name, or a preset of
-            :mod:`fastseed.distributed`. By default they are distinct over all dimensions; with
-            ``()`` all ranks share them.
+        distinct_over: the dimensions of the mesh over which streams are distinct, by default all: a
+            tuple (``()``: all ranks share them), a dict by stream name, or a preset of
+            :mod:`fastseed.distributed`.
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit.
         on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
-            parent, ``"reseed"`` for its own.
-
-    If a process group exists this is a collective call: every rank has to make it.
+            parent, ``"reseed"`` for its own (docs/processes.md).
 
     Raises:
         TypeError, ValueError: an argument is invalid, or master seeds differ between ranks; the
@@ -168,18 +164,17 @@ def register_generator(
     """Let :func:`fastseed.reseed` set one more generator, from the next call on.
 
     Args:
-        gen: a callable ``f(seed: int)``, :class:`torch.Generator`, :class:`numpy.random.Generator`,
-            :class:`numpy.random.RandomState`, :class:`random.Random`, :class:`GeneratorPool`,
-            :class:`StreamBank`, list of torch generators, or an object that takes the epoch: a
-            ``DistributedSampler``, or anything with ``set_scope`` or ``set_epoch``. It is held
-            strongly until it is unregistered.
+        gen: a callable ``f(seed: int)``, :class:`torch.Generator` or list of them,
+            :class:`numpy.random.Generator`, :class:`numpy.random.RandomState`,
+            :class:`random.Random`, :class:`GeneratorPool`, :class:`StreamBank`, or an object with
+            ``set_scope`` or ``set_epoch``, as ``DistributedSampler``. It is held strongly.
         shared: the same stream on all ranks, instead of one for each rank.
         name: the stream's name. By default ``generator/<k>``, or the name of a pool or bank.
-        bits: the size of a callable's seed: 31, 32, 63, 64 or 128. Any library takes 31 bits. With
-            31 or 32, two ranks never get the same seed at one point of the job; more bits also keep
+        bits: the size of a callable's seed: 31, 32, 63, 64 or 128. With 31 or 32, which any library
+            takes, two ranks never get the same seed at one point of the job; more bits also keep
             seeds of different epochs and names apart.
-        distinct_over: the dimensions of the mesh over which the stream is distinct; ``()`` is
-            ``shared=True``. None: as ``init`` says.
+        distinct_over: the dimensions of the mesh over which the stream is distinct. None: as
+            ``init`` says.
 
     Raises:
         TypeError, ValueError: an argument is invalid, the name is in use, or ``shared`` and
@@ -187,15 +182,12 @@ def register_generator(
         RuntimeError: before ``init``; ``shared`` while ranks have not agreed on a master seed.
 
     Example:
-        >>> import fastseed, numpy
+        >>> import fastseed, torch
         >>> fastseed.init(42)
-        >>> rng = numpy.random.default_rng()
-        >>> fastseed.register_generator(rng, name="augmentation")
+        >>> generator = torch.Generator()
+        >>> fastseed.register_generator(generator, name="augmentation")
         >>> fastseed.reseed(task=1)
-        >>> first = rng.random()
-        >>> fastseed.reseed(task=2)
-        >>> fastseed.reseed(task=1)
-        >>> rng.random() == first
+        >>> generator.initial_seed() == fastseed.derive_seed("augmentation", task=1)
         True
     """
     current("register_generator").register_generator(
@@ -207,8 +199,7 @@ def unregister_generator(gen: Any) -> None:
     """Forget a registered generator; :func:`fastseed.reseed` no longer sets it.
 
     Args:
-        gen: the object that was registered, or an equal callable. If it is registered more than
-            once, the first registration is forgotten.
+        gen: the object that was registered, or an equal callable; its first registration goes.
 
     Raises:
         ValueError: it is not registered.
@@ -235,7 +226,7 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) 
 
     Args:
         name: the stream's name.
-        index: [0, 2**32 - 2], the number of a layer for example: the block starts at the beginning
+        index: [0, 2**56 - 2], the number of a layer for example: the block starts at the beginning
             of that numbered stream of the scope, so that a recomputation repeats it. None: it
             continues where the last block of this name ended, and restarts after each ``reseed``.
         distinct_over: the dimensions of the mesh over which the stream is distinct. None: all of
@@ -300,7 +291,7 @@ def load_state_dict(state: dict[str, Any]) -> None:
         state: from :func:`fastseed.state_dict`, of any number of ranks.
 
     Raises:
-        TypeError, ValueError: the state is from another tool, version or scheme, or damaged; no
+        TypeError, ValueError: the state is damaged, or from another tool, version or scheme; no
             generator has changed.
         RuntimeError: before ``init``, or inside ``fork_rng``.
         ReseedError: some generators failed; all others are restored.
@@ -318,12 +309,17 @@ def load_state_dict(state: dict[str, Any]) -> None:
     current("load_state_dict").load_state_dict(state)
 
 
+def _loaded(missing: str | None) -> str:
+    return "loaded" if missing is None else f"not used: {missing}"
+
+
 def build_info() -> dict[str, Any]:
     """Return what is in use: version, backend, SIMD path, CUDA and torch.
 
     Returns:
         A dict with ``version``, ``derivation``, ``backend`` (``"native"`` or ``"reference"``),
-        ``native`` (``"loaded"``, or why it is not used), ``simd``, ``simd_paths``, ``cuda``
+        ``native`` (the operators) and ``generators`` (what sets generators faster, built for one
+        torch and Python): ``"loaded"``, or why it is not used; ``simd``, ``simd_paths``, ``cuda``
         (``"built"`` or ``"not built"``) and ``torch``.
 
     Example:
@@ -335,7 +331,8 @@ def build_info() -> dict[str, Any]:
         "version": __version__,
         "derivation": derive_ops.DERIVATION_VERSION,
         "backend": derive_ops.backend,
-        "native": "loaded" if native.missing is None else f"not used: {native.missing}",
+        "native": _loaded(native.missing),
+        "generators": _loaded(native.generators_missing),
         "simd": derive_ops.simd(),
         "simd_paths": list(derive_ops.simd_paths()),
         "cuda": "built" if draw_ops.has_cuda else "not built",

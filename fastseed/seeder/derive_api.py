@@ -24,8 +24,8 @@ def derive_key(
         task: [0, 2**24).
         epoch: [0, 2**32).
         step: [0, 2**64).
-        rank: [0, 2**24 - 1), or ``fastseed.SHARED``. None: the rank field that ``name`` has on this
-            rank: the rank, ``SHARED`` if all ranks share it, or its index in the mesh.
+        rank: [0, 2**24 - 1), or ``fastseed.SHARED``. None: the one that ``name`` has on this rank:
+            the rank, its index in the mesh, or ``SHARED``.
         worker: 0 is the main process, k + 1 DataLoader worker k.
         index: the member of a group of streams; 0 for a single generator.
 
@@ -34,15 +34,13 @@ def derive_key(
 
     Raises:
         TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``, which has no
-            keys.
+            keys; nothing is written.
         RuntimeError: before ``init``.
 
     Example:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> key = fastseed.derive_key("dropout", task=1, epoch=3)
-        >>> key == fastseed.derive_key("dropout", task=1, epoch=3)
-        True
         >>> key == fastseed.derive_key("dropout", task=1, epoch=4)
         False
     """
@@ -77,8 +75,7 @@ def derive_seed(
         An integer in [0, 2**64).
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``.
-        RuntimeError: before ``init``.
+        TypeError, ValueError, RuntimeError: as :func:`fastseed.derive_key`.
 
     Example:
         >>> import fastseed
@@ -125,9 +122,7 @@ def derive_keys(
         Shape (n, 2), torch.uint64: low and high half of each key.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``; ``out`` has
-            not changed.
-        RuntimeError: before ``init``.
+        TypeError, ValueError, RuntimeError: as :func:`fastseed.derive_key`.
 
     Example:
         >>> import fastseed
@@ -175,9 +170,7 @@ def derive_seeds(
         Shape (n,), torch.uint64.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``; ``out`` has
-            not changed.
-        RuntimeError: before ``init``.
+        TypeError, ValueError, RuntimeError: as :func:`fastseed.derive_key`.
 
     Example:
         >>> import fastseed
@@ -217,9 +210,8 @@ def derive_scope(
         Shape (2,), torch.uint64: key and tweak.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``; ``out`` has
-            not changed.
-        RuntimeError: before ``init``, or while a CUDA graph is captured.
+        TypeError, ValueError, RuntimeError: as :func:`fastseed.derive_key`; also RuntimeError while
+            a CUDA graph is captured.
 
     Example:
         >>> import fastseed

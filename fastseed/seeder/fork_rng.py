@@ -5,9 +5,6 @@ A named stream has one generator on the CPU and one on each device: the streams
 ``distinct_over``. Their indices are ``device`` for the continuing form and
 ``index + 1 << 8 | device`` for the numbered one, with the device's ordinal relative to the current
 one (0 on the CPU).
-
-The blocks of a process form a stack, because torch's default generators belong to the process. The
-innermost block runs; every stream below it on the stack holds its own snapshot of the generators.
 """
 
 from __future__ import annotations
@@ -26,20 +23,13 @@ from ..derivation import streams
 from ..distributed.mesh import RankFields
 from ..generators.accelerator import AcceleratorGenerators
 from ..generators.torch_rng import TorchGenerator
-from .fork_rng_stack import (
-    Block,
-    GeneratorState,
-    NamedStream,
-    RecomputeContext,
-    Recording,
-    stack,
-)
+from .fork_rng_stack import Block, GeneratorState, NamedStream, Recomputation, Recording, stack
 from .registry import Registry
 
 CPU = "torch.cpu"
 
-MAX_INDEX = 2**32 - 2
-"""The largest ``index`` of a numbered block."""
+MAX_INDEX = 2**56 - 2
+"""The largest ``index`` of a numbered block; the low 8 bits of a member's index are the device."""
 
 
 def fork_rng_contexts() -> tuple[contextlib.AbstractContextManager[None], ...]:
@@ -68,7 +58,7 @@ def fork_rng_contexts() -> tuple[contextlib.AbstractContextManager[None], ...]:
         True
     """
     recording = Recording()
-    return stack.record(recording), RecomputeContext(recording)
+    return stack.record(recording), Recomputation(recording)
 
 
 class ForkRng:
@@ -168,40 +158,26 @@ class ForkRng:
                     entries[f"{name}/{accelerator.name}"] = torch.cat(devices)
         return entries
 
-    def check_states(
-        self, entries: dict[str, tuple[str, Any]], own: bool
-    ) -> tuple[dict[str, LoadedState], set[str]]:
-        """Read saved states and change nothing.
+    def parser(self, full_name: str) -> TorchGenerator | AcceleratorGenerators | None:
+        """Return what parses a state of :meth:`states`; None for the name of another stream."""
+        name, _, kind = full_name.rpartition("/")
+        if name and kind == CPU:
+            return TorchGenerator(torch.Generator())
+        return next((a for a in self._accelerators if name and a.name == kind), None)
+
+    def load_states(self, parsed: dict[str, tuple[Any, bool]]) -> None:
+        """Let each stream continue where it was when its state was saved.
 
         Args:
-            entries: (key in the saved state, tensor) by ``<name>/torch.<kind>``; other names may be
-                among them.
-            own: whether this rank saved them; if not, only streams shared by all ranks take them.
-
-        Returns:
-            What :meth:`load_states` takes, and the names of ``entries`` that were read.
-
-        Raises:
-            ValueError: a state is damaged, or is that of devices this process does not have.
+            parsed: by ``<name>/torch.<kind>`` the parsed state, and whether this rank saved it; if
+                not, only a stream shared by all ranks takes it.
         """
-        found, used = {}, set()
-        for full_name, (key, held) in entries.items():
+        self._loaded = {}
+        for full_name, (cpu, own) in parsed.items():
             name, _, kind = full_name.rpartition("/")
-            if kind != CPU or not name:
-                continue
-            _check_state(key, torch.Generator(), held)
-            devices = []
-            for accelerator in self._accelerators:
-                where = f"{name}/{accelerator.name}"
-                devices.append(_device_states(accelerator, *entries.get(where, (where, None))))
-                used |= {where} & entries.keys()
-            used.add(full_name)
-            found[name] = LoadedState(GeneratorState(held.cpu().clone(), devices), own)
-        return found, used
-
-    def load_states(self, loaded: dict[str, LoadedState]) -> None:
-        """Let each stream continue where it was when its state was saved."""
-        self._loaded = dict(loaded)
+            if kind == CPU:
+                devices = [parsed.get(f"{name}/{a.name}", (None,))[0] for a in self._accelerators]
+                self._loaded[name] = LoadedState(GeneratorState(cpu, devices), own)
         for stream in self._streams.values():
             self._take_loaded(stream)
 
@@ -211,32 +187,6 @@ class LoadedState(NamedTuple):
 
     state: GeneratorState
     own: bool
-
-
-def _check_state(key: str, generator: torch.Generator, held: Any) -> None:
-    if not (isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1):
-        rule = "a 1-D uint8 tensor"
-        raise validation.value_error("load_state_dict", f"state[{key!r}]", rule, held)
-    try:
-        TorchGenerator(generator).check_state(held)
-    except ValueError as error:
-        message = f"fastseed.load_state_dict: state[{key!r}] is damaged: {error}"
-        raise ValueError(message) from error
-
-
-def _device_states(accelerator: AcceleratorGenerators, key: str, held: Any) -> Any:
-    """Return the states of one kind of device; None where none were saved."""
-    if held is None:
-        return None
-    generators = accelerator.generators()
-    count = held.numel() if isinstance(held, torch.Tensor) else -1
-    if not generators or count % len(generators):
-        rule = f"the states of the {len(generators)} initialised devices"
-        raise validation.value_error("load_state_dict", f"state[{key!r}]", rule, held)
-    parts = list(held.cpu().chunk(len(generators)))
-    for generator, part in zip(generators, parts, strict=True):
-        _check_state(key, generator, part)
-    return [part.clone() for part in parts]
 
 
 class ForkBlock(contextlib.ContextDecorator):
@@ -251,10 +201,6 @@ class ForkBlock(contextlib.ContextDecorator):
         if index is not None:
             self._number = validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1
         self._blocks: list[Block] = []
-
-    def _recreate_cm(self) -> ForkBlock:
-        index = self._number - 1 if self._number else None
-        return ForkBlock(self._owner, self._name, index, self._distinct_over)
 
     def __enter__(self) -> None:
         fork_rng(self)

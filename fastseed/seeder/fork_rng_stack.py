@@ -1,4 +1,8 @@
-"""The stack of ``fork_rng`` blocks that this process is in, and their recomputation."""
+"""The stack of ``fork_rng`` blocks that this process is in, and their recomputation.
+
+torch's default generators belong to the process, so its blocks form one stack. The innermost block
+runs; every other stream on the stack, and what runs outside of all blocks, holds its own snapshot.
+"""
 
 from __future__ import annotations
 
@@ -53,32 +57,40 @@ class Block:
 
 
 class Recording:
-    """The positions of continuing streams in a forward pass, for its recomputation."""
+    """Where continuing streams were first entered in a forward pass, for its recomputation."""
 
     def __init__(self) -> None:
         self.positions: dict[NamedStream, GeneratorState | None] = {}
-        self.running: NamedStream | None = None  # the stream of the block around it
+        self.around = NamedStream("", 0)  # what runs around the forward pass
+
+
+class _Frame:
+    """The blocks of the process, or of one recomputation, which has a stack of its own."""
+
+    def __init__(self, outside: NamedStream, recomputing: bool = False) -> None:
+        self.outside, self.recomputing = outside, recomputing
+        self.blocks: list[Block] = []
+        self.recordings: list[Recording] = []
+
+    @property
+    def running(self) -> NamedStream:
+        return self.blocks[-1].stream if self.blocks else self.outside
 
 
 class ForkStack:
-    """The blocks of this process in the order in which they were entered; the innermost one runs.
-
-    Each stream on the stack holds its own state, but for the innermost one.
-    """
+    """The blocks in the order in which they were entered."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Forget all blocks and restore nothing, as a forked child does."""
-        self._lock = threading.RLock()
-        self._blocks: list[Block] = []  # the first one is what runs outside of all blocks
-        self._recordings: list[Recording] = []
-        self._recomputing = 0
+        self._lock = threading.Lock()
+        self.frame = _Frame(NamedStream("", 0))
 
     def refuse_inside(self, function: str) -> None:
         """Raise RuntimeError inside a block."""
-        if self._blocks:
+        if self.frame.blocks:
             raise RuntimeError(
                 f"fastseed.{function}: must not be called inside a fork_rng block, which restores "
                 "the generators when it is left; call it before or after the block"
@@ -92,26 +104,22 @@ class ForkStack:
     ) -> Block:
         """Switch to ``stream``; ``begin`` sets the generators to its beginning."""
         with self._lock:
-            self._check_thread()
-            before = GeneratorState.capture(accelerators)
-            running = self._blocks[-1].stream if self._blocks else NamedStream("", 0)
-            position = before if stream is running else stream.state
+            frame = self.frame
+            _check_thread(frame)
+            before = frame.running.state = GeneratorState.capture(accelerators)
+            position = stream.state
             try:
-                if stream is not running:
-                    if position is None:
-                        begin()
-                    else:
-                        position.restore(accelerators)
+                if position is None:
+                    begin()
+                else:
+                    position.restore(accelerators)
             except BaseException:
                 before.restore(accelerators)
                 raise
             if stream.continues:
-                self._record(stream, position)
-            if not self._blocks:
-                self._blocks.append(Block(running, accelerators))
-            running.state = before
+                _record(frame, stream, position)
             block = Block(stream, accelerators)
-            self._blocks.append(block)
+            frame.blocks.append(block)
             return block
 
     def leave(self, block: Block) -> None:
@@ -122,19 +130,15 @@ class ForkStack:
                 generators are as they were before the block.
         """
         with self._lock:
-            at = next((i for i, b in enumerate(self._blocks) if b is block), 0)
-            if at == 0:  # left already: by an outer block, or by a fork of the process
+            frame = self.frame
+            if block not in frame.blocks:  # left already by an outer block, or os.fork was called
                 return
-            innermost = self._blocks[-1].stream
-            below = self._blocks[at - 1].stream
-            inside = [b.stream.name for b in self._blocks[at + 1 :]]
-            del self._blocks[at if at > 1 else 0 :]
-            if innermost is not below:  # else a stream inside itself, which continues
-                try:
-                    innermost.state = GeneratorState.capture(block.accelerators)
-                finally:
-                    assert below.state is not None
-                    below.state.restore(block.accelerators)
+            at = frame.blocks.index(block)
+            inside = [inner.stream.name for inner in frame.blocks[at + 1 :]]
+            frame.running.state = GeneratorState.capture(block.accelerators)
+            del frame.blocks[at:]
+            assert frame.running.state is not None
+            frame.running.state.restore(block.accelerators)
         if inside:
             raise RuntimeError(
                 "fastseed.fork_rng: blocks must be left in the reverse order of entering, but "
@@ -142,87 +146,72 @@ class ForkStack:
                 "were before it. Do not suspend a generator or coroutine inside a block"
             )
 
-    def _check_thread(self) -> None:
-        """Raise RuntimeError while another thread is in a block; it waits in a backward pass."""
-        if not self._blocks or self._blocks[-1].thread == threading.get_ident() or in_backward():
-            return
-        raise RuntimeError(
-            "fastseed.fork_rng: must not be entered while another thread is inside "
-            f"fork_rng({self._blocks[-1].stream.name!r}): torch's default generators belong to the "
-            "whole process; leave that block first, or give each thread its own torch.Generator"
-        )
-
-    # ------------------------------------------------------------------ recomputation
-
-    def _record(self, stream: NamedStream, position: GeneratorState | None) -> None:
-        for recording in self._recordings:
-            recording.positions.setdefault(stream, position)
-        if in_backward() and not self._recomputing and not stream.warned:
-            stream.warned = True
-            logger.warning(
-                "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead "
-                "of repeating: recomputation by torch.utils.checkpoint draws other numbers than "
-                "the forward pass did; give fork_rng an index=, or checkpoint "
-                "context_fn=fastseed.fork_rng_contexts",
-                stream.name,
-            )
-
     @contextlib.contextmanager
     def record(self, recording: Recording) -> Iterator[None]:
         """Note where each continuing stream is when it is first entered."""
-        recording.running = self._blocks[-1].stream if self._blocks else None
-        self._recordings.append(recording)
+        frame = self.frame
+        recording.around = frame.running
+        frame.recordings.append(recording)
         try:
             yield
         finally:
-            self._recordings = [kept for kept in self._recordings if kept is not recording]
-
-    @contextlib.contextmanager
-    def recompute(self, recording: Recording) -> Iterator[None]:
-        """Let streams continue from where they were recorded, and put them back afterwards."""
-        recordings, self._recordings = self._recordings, []
-        around = recording.running or NamedStream("", 0)
-        held = {stream: stream.state for stream in (around, *recording.positions)}
-        for stream, position in recording.positions.items():
-            stream.state = position
-        added = [Block(around, ())]
-        if not self._blocks:
-            added.insert(0, Block(NamedStream("", 0), ()))
-        if self._blocks or recording.running:
-            self._blocks += added
-        self._recomputing += 1
-        try:
-            yield
-        finally:
-            self._recomputing -= 1
-            self._blocks = [block for block in self._blocks if block not in added]
-            for stream, state in held.items():
-                stream.state = state
-            self._recordings = recordings
+            frame.recordings.remove(recording)
 
 
-class RecomputeContext:
-    """:meth:`ForkStack.recompute` as a context manager that can be entered more than once."""
+class Recomputation:
+    """Lets streams continue from where they were recorded, and puts them back afterwards.
+
+    A context manager that can be entered again after it was left, by a second backward pass.
+    """
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._entered: list[contextlib.AbstractContextManager[None]] = []
 
     def __enter__(self) -> None:
-        self._entered.append(stack.recompute(self._recording))
-        self._entered[-1].__enter__()
+        positions, around = self._recording.positions, self._recording.around
+        self._held = {stream: stream.state for stream in (around, *positions)}
+        for stream, position in positions.items():
+            stream.state = position
+        self._frame, stack.frame = stack.frame, _Frame(around, recomputing=True)
 
-    def __exit__(self, *error: Any) -> None:
-        self._entered.pop().__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        stack.frame = self._frame
+        for stream, state in self._held.items():
+            stream.state = state
 
 
-def in_backward() -> bool:
+def _check_thread(frame: _Frame) -> None:
+    """Raise RuntimeError while another thread is in a block; it waits in a backward pass."""
+    if not frame.blocks or frame.blocks[-1].thread == threading.get_ident() or _in_backward():
+        return
+    raise RuntimeError(
+        "fastseed.fork_rng: must not be entered while another thread is inside "
+        f"fork_rng({frame.running.name!r}): torch's default generators belong to the "
+        "whole process; leave that block first, or give each thread its own torch.Generator"
+    )
+
+
+def _record(frame: _Frame, stream: NamedStream, position: GeneratorState | None) -> None:
+    for recording in frame.recordings:
+        recording.positions.setdefault(stream, position)
+    if _in_backward() and not frame.recomputing and not stream.warned:
+        stream.warned = True
+        logger.warning(
+            "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead "
+            "of repeating: recomputation by torch.utils.checkpoint draws other numbers than "
+            "the forward pass did; give fork_rng an index=, or checkpoint "
+            "context_fn=fastseed.fork_rng_contexts",
+            stream.name,
+        )
+
+
+def _in_backward() -> bool:
     """Return whether this thread runs a backward pass."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 
 stack = ForkStack()
-"""The blocks of this process: torch's default generators belong to the process."""
+"""The blocks of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=stack.reset)

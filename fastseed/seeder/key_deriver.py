@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,23 +14,6 @@ from ..derivation import streams
 from ..derivation.streams import Coordinates, Stream
 from ..generators.adapter import LOW64
 from .registry import Registry
-
-if TYPE_CHECKING:
-    from typing_extensions import Required, TypedDict
-
-    class Address(TypedDict, total=False):
-        """The keyword arguments of :func:`fastseed.derive_key`."""
-
-        task: Required[int]
-        epoch: int
-        step: int
-        rank: int | None
-        worker: int
-
-    class KeyAddress(Address, total=False):
-        """The same, of one stream."""
-
-        index: int
 
 
 class StreamAddress(NamedTuple):

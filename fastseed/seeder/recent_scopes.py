@@ -3,24 +3,56 @@
 from __future__ import annotations
 
 import array
+import logging
+
+logger = logging.getLogger("fastseed")
+
+_SLOTS = 1 << 15
+_MOST_WARNINGS = 10
 
 
 class RecentScopes:
-    """The scopes that this process has used, in 256 KiB.
+    """The scopes that this process has used, as (master seed, task, epoch, step), in 256 KiB.
 
     A table of hashes, each in the slot that its low bits name. A new one may replace another, whose
     repetition is then not detected; a false alarm needs two scopes with equal 64-bit hashes.
     """
 
-    _SLOTS = 1 << 15
-
     def __init__(self) -> None:
-        self._hashes = array.array("q", bytes(8 * self._SLOTS))
+        self._hashes = array.array("q", bytes(8 * _SLOTS))
+        self._restored: tuple[int, ...] | None = None  # where exact states were loaded last
+        self.repeats = 0
 
-    def add(self, scope: tuple[int, ...]) -> bool:
+    def reseeded(self, scope: tuple[int, ...]) -> None:
+        """Remember a scope; log a warning if it was used before."""
+        if not self._add(scope):
+            return
+        if scope == self._restored:
+            self._restored = None
+            logger.warning(
+                "fastseed.reseed: task %d, epoch %d, step %d restarts, and the exact states that "
+                "load_state_dict restored there are overwritten; to keep them, load after reseed",
+                *scope[1:],
+            )
+            return
+        self.repeats += 1
+        if self.repeats <= _MOST_WARNINGS:
+            logger.warning(
+                "fastseed.reseed: task %d, epoch %d, step %d was used before in this process: "
+                "its random numbers repeat%s",
+                *scope[1:],
+                "; further repetitions are not reported" if self.repeats == _MOST_WARNINGS else "",
+            )
+
+    def restored(self, scope: tuple[int, ...]) -> None:
+        """Remember a scope in which exact states were loaded."""
+        if not self._add(scope):
+            self._restored = scope
+
+    def _add(self, scope: tuple[int, ...]) -> bool:
         """Remember a scope; return whether it was there already."""
         number = hash(scope)
-        slot = number & (self._SLOTS - 1)
+        slot = number & (_SLOTS - 1)
         if self._hashes[slot] == number:
             return True
         self._hashes[slot] = number

@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
-from .._utils.errors import ReseedError, reseed_error
+from .._utils.errors import reseed_error
 from ..derivation import streams
 from ..derivation.streams import Coordinates
-from ..distributed import discovery, mesh
-from ..distributed.mesh import RankFields, locate_in_mesh
+from ..distributed import discovery
+from ..distributed import mesh as meshes
 from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
-from . import fork_rng_state, fwr13y_scheme, os_fork
+from . import fwr13y_scheme, os_fork
 from . import state as states
 from .fork_rng import ForkBlock, ForkRng
 from .fork_rng_stack import stack
@@ -30,15 +30,9 @@ from .philox_scheme import PhiloxScheme
 from .recent_scopes import RecentScopes
 from .registry import Registry
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from .key_deriver import Address, KeyAddress
-
 logger = logging.getLogger("fastseed")
 
 _SEED_BITS = 63  # of a master seed that was not given: it fits signed 64-bit integers
-_MOST_WARNINGS = 10  # about repeated scopes
 
 
 class Seeder:
@@ -48,29 +42,18 @@ class Seeder:
     can exist beside it. The methods take the arguments of the functions of the same name.
 
     Args:
-        master_seed: [0, 2**64). None: rank 0 gets one from the operating system, and all ranks
-            agree on it.
-        ngpus: the number of ranks (fwr13y's argument, like the next one).
-        local_rank: this process's rank among them.
-        rank: this process's global rank, used as given.
-        world_size: the number of ranks, used as given. Rank and size that are not given come from
-            torch.distributed, the launcher's environment or Horovod; else they are 0 of 1.
-        mesh: the position of this rank in a mesh of all ranks: a ``DeviceMesh`` with names, or
-            ``{"dp": (rank, size), "tp": (rank, size)}``, whose last dimension varies fastest.
-        distinct_over: the dimensions of the mesh over which streams are distinct: a tuple for all
-            built-in and registered streams, a dict by stream name, or a preset of
-            :mod:`fastseed.distributed`. By default they are distinct over all dimensions; with
-            ``()`` all ranks share them.
-        scheme: ``"philox-v1"``, or ``"fwr13y"`` for fwr13y's seeds bit for bit.
-        on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
-            parent; ``"reseed"`` for its own, numbered by the order of forking within a scope (see
-            docs/processes.md). Derived keys stay those of the job.
-
-    If a process group exists this is a collective call: every rank has to make it.
+        master_seed: as for :func:`fastseed.init`, like all arguments.
+        ngpus: the number of ranks.
+        local_rank: the rank among them.
+        rank: the global rank, used as given.
+        world_size: the number of ranks, used as given.
+        mesh: the position of this rank in a mesh.
+        distinct_over: the dimensions of the mesh over which streams are distinct.
+        scheme: ``"philox-v1"`` or ``"fwr13y"``.
+        on_os_fork: None, ``"inherit"`` or ``"reseed"``.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or master seeds differ between ranks.
-        RuntimeError: ranks share a stream that have not agreed on a master seed.
+        TypeError, ValueError, RuntimeError: as :func:`fastseed.init`.
 
     Example:
         >>> import fastseed
@@ -93,30 +76,28 @@ class Seeder:
         scheme: str = "philox-v1",
         on_os_fork: str | None = None,
     ) -> None:
-        legacy = scheme == fwr13y_scheme.Fwr13yScheme.name
+        legacy = scheme == Fwr13yScheme.name
+        size = ngpus if world_size is None else world_size
+        here = discovery.ProcessRank(0, size or discovery.process_group_size(), "default")
+        problem: Exception | None = None
         try:
             streams.check_scheme("init", scheme)
             self.on_os_fork = os_fork.check_mode(on_os_fork, scheme)
-            place = discovery.locate(ngpus, local_rank, rank, world_size, correct=not legacy)
-        except (TypeError, ValueError) as error:
-            discovery.refuse(error, ngpus if world_size is None else world_size)
-        problem: Exception | None = None
-        try:
+            here = discovery.locate(ngpus, local_rank, rank, world_size, correct=not legacy)
             if legacy and not (mesh is None and distinct_over is None):
                 rule = "None under scheme 'fwr13y'"
                 raise validation.value_error("init", "mesh and distinct_over", rule, mesh)
-            self.mesh, place = locate_in_mesh(mesh, distinct_over, place)
+            self.mesh, here = meshes.locate_in_mesh(mesh, distinct_over, here)
             if master_seed is not None:
-                master_seed = validation.check_int(
-                    "init", "master_seed", master_seed, 0, streams.MAX_MASTER
-                )
+                top = streams.MAX_MASTER
+                master_seed = validation.check_int("init", "master_seed", master_seed, 0, top)
         except (TypeError, ValueError) as error:
             problem = error  # raised after the collective, so that no rank hangs
         bits = fwr13y_scheme.MASTER_BITS if legacy else _SEED_BITS
         master_seed, self._agreed = discovery.agree_on_master(
-            master_seed, place.world_size, bits, problem
+            master_seed, here.world_size, bits, problem
         )
-        self.rank, self.world_size, self.scheme = place.rank, place.world_size, scheme
+        self.rank, self.world_size, self.scheme = here.rank, here.world_size, scheme
         self._distinct_over = distinct_over
         self.scope: Coordinates | None = None
         self.left_out: tuple[str, ...] = ()
@@ -126,11 +107,13 @@ class Seeder:
     def _make_parts(self, master_seed: int) -> None:
         """Make what each process has of its own."""
         self.process_id = os.getpid()
-        self.rank_fields = RankFields(self.rank, self.mesh, self._distinct_over, self._agreed)
+        self.rank_fields = meshes.RankFields(
+            self.rank, self.mesh, self._distinct_over, self._agreed
+        )
         self.defaults = DefaultGenerators()
         self.accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self.accelerators)))
-        own = (*NAMES, *(f"torch.{kind}" for kind in devices), os_fork.STREAM, mesh.STATE)
+        own = (*NAMES, *(f"torch.{kind}" for kind in devices), os_fork.STREAM, meshes.STATE)
         self.registry = Registry(own, self.rank_fields)
         self.keys = KeyDeriver(master_seed, self.scheme, self.registry)
         self.forks = ForkRng(self.registry, self.rank_fields, self.accelerators, self._scope_of)
@@ -141,9 +124,7 @@ class Seeder:
             self._scheme = PhiloxScheme(
                 self.defaults, self.accelerators, self.registry, self.rank_fields, self._master_of
             )
-        self._recent = RecentScopes()
-        self.repeats = 0
-        self._restored: Coordinates | None = None  # where exact states were loaded last
+        self.recent_scopes = RecentScopes()
         self._reseeding: int | None = None  # the thread that is in `restore`
         os_fork.watch(self)
 
@@ -233,8 +214,7 @@ class Seeder:
         """
         self.restore(task, epoch, step)
         assert self.scope is not None
-        if self._recent.add((self.master_seed, *self.scope)):
-            self._warn_repeated(self.scope)
+        self.recent_scopes.reseeded((self.master_seed, *self.scope))
 
     def restore(self, task: int, epoch: int, step: int) -> None:
         """Do :meth:`reseed` without the warning about a scope that was used before."""
@@ -260,35 +240,11 @@ class Seeder:
     def follow_fork(self, fork: os_fork.Fork) -> None:
         """Take the streams of a child of ``os.fork``, at the coordinates of its parent."""
         self.lineage = self.lineage.child(fork)
-        if self._reseeding == threading.get_ident():
-            raise RuntimeError(
-                "a generator called os.fork while it was being reseeded: call fastseed.reseed in "
-                "the child"
-            )
-        self._reseeding = None  # that thread is not in this process
         at = self.scope
         try:
             self.restore(*fork.at)
         finally:
             self.scope = at
-
-    def _warn_repeated(self, at: Coordinates) -> None:
-        if at == self._restored:
-            self._restored = None
-            logger.warning(
-                "fastseed.reseed: task %d, epoch %d, step %d restarts, and the exact states that "
-                "load_state_dict restored there are overwritten; to keep them, load after reseed",
-                *at,
-            )
-            return
-        self.repeats += 1
-        if self.repeats <= _MOST_WARNINGS:
-            logger.warning(
-                "fastseed.reseed: task %d, epoch %d, step %d was used before in this process: "
-                "its random numbers repeat%s",
-                *at,
-                "; further repetitions are not reported" if self.repeats == _MOST_WARNINGS else "",
-            )
 
     def fork_rng(
         self, name: str, *, index: int | None = None, distinct_over: Any = None
@@ -325,13 +281,35 @@ class Seeder:
 
     # ------------------------------------------------------------------ keys
 
-    def derive_key(self, name: str, **address: Unpack[KeyAddress]) -> int:
+    def derive_key(
+        self,
+        name: str,
+        *,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        index: int = 0,
+    ) -> int:
         """Return what :func:`fastseed.derive_key` returns, for this seeder."""
-        return self.keys.key("derive_key", StreamAddress(name, **address))
+        address = StreamAddress(name, task, epoch, step, rank, worker, index)
+        return self.keys.key("derive_key", address)
 
-    def derive_seed(self, name: str, **address: Unpack[KeyAddress]) -> int:
+    def derive_seed(
+        self,
+        name: str,
+        *,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        index: int = 0,
+    ) -> int:
         """Return what :func:`fastseed.derive_seed` returns, for this seeder."""
-        return self.keys.seed("derive_seed", StreamAddress(name, **address))
+        address = StreamAddress(name, task, epoch, step, rank, worker, index)
+        return self.keys.seed("derive_seed", address)
 
     @eager
     def derive_keys(
@@ -339,14 +317,18 @@ class Seeder:
         name: str,
         n: int,
         *,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
         start: int = 0,
         out: torch.Tensor | None = None,
         device: torch.device | str | None = None,
-        **address: Unpack[Address],
     ) -> torch.Tensor:
         """Return what :func:`fastseed.derive_keys` returns, for this seeder."""
-        stream = StreamAddress(name, index=start, **address)
-        return self.keys.keys("derive_keys", stream, n, out, device)
+        address = StreamAddress(name, task, epoch, step, rank, worker, start)
+        return self.keys.keys("derive_keys", address, n, out, device)
 
     @eager
     def derive_seeds(
@@ -354,14 +336,18 @@ class Seeder:
         name: str,
         n: int,
         *,
+        task: int,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
         start: int = 0,
         out: torch.Tensor | None = None,
         device: torch.device | str | None = None,
-        **address: Unpack[Address],
     ) -> torch.Tensor:
         """Return what :func:`fastseed.derive_seeds` returns, for this seeder."""
-        stream = StreamAddress(name, index=start, **address)
-        return self.keys.seeds("derive_seeds", stream, n, out, device)
+        address = StreamAddress(name, task, epoch, step, rank, worker, start)
+        return self.keys.seeds("derive_seeds", address, n, out, device)
 
     @eager
     def derive_scope(
@@ -387,25 +373,16 @@ class Seeder:
 
     def state_dict(self, *, rng: bool = False) -> dict[str, Any]:
         """Return what :func:`fastseed.state_dict` returns, for this seeder."""
-        if not rng:
-            return states.state_dict(self)
-        stack.refuse_inside("state_dict")
-        return states.state_dict(self, rng=True) | fork_rng_state.save(self.forks, self.rank_fields)
+        if rng:
+            stack.refuse_inside("state_dict")
+        return states.state_dict(self, rng=rng)
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state, as :func:`fastseed.load_state_dict`."""
         stack.refuse_inside("load_state_dict")
-        state, loaded = fork_rng_state.split(state, self.forks, self.rank_fields, self.registry)
-        try:
-            exact = states.load_state_dict(self, state)
-        except ReseedError:  # everything else was restored
-            self.forks.load_states(loaded)
-            raise
-        self.forks.load_states(loaded)
-        at = self.scope
-        if exact and at is not None and not self._recent.add((self.master_seed, *at)):
-            self._restored = at
+        if states.load_state_dict(self, state) and self.scope is not None:
+            self.recent_scopes.restored((self.master_seed, *self.scope))
 
     def move_to(self, master_seed: int, at: Coordinates | None) -> None:
         """Take the master seed and coordinates of another job, without reseeding."""

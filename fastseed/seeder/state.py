@@ -20,7 +20,7 @@ from .._utils import validation
 from .._utils.errors import ReseedError
 from ..derivation import streams
 from ..distributed.mesh import STATE as MESH
-from ..generators.adapter import GeneratorAdapter, unpack
+from ..generators.adapter import pack, unpack
 from ..generators.default import NAMES
 
 if TYPE_CHECKING:
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fastseed")
 
-FORMAT = "fastseed"
-VERSION = 1
-
 RNG = "rng."
-RANGES = {
-    "master_seed": streams.MAX_MASTER,
-    "world_size": streams.MAX_RANK + 1,
-    "reseeded": 1,
-    "task": streams.MAX_TASK,
-    "epoch": streams.MAX_EPOCH,
-    "step": streams.MAX_STEP,
+_RANGES = {
+    "master_seed": (0, streams.MAX_MASTER),
+    "world_size": (1, streams.MAX_RANK + 1),
+    "reseeded": (0, 1),
+    "task": (0, streams.MAX_TASK),
+    "epoch": (0, streams.MAX_EPOCH),
+    "step": (0, streams.MAX_STEP),
 }
-_LOWEST = {"world_size": 1}
 _BEFORE = streams.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
-_EXPECTED = {"format": FORMAT, "version": VERSION, "derivation": derive_ops.DERIVATION_VERSION}
-_KNOWN = frozenset({*_EXPECTED, "scheme", *RANGES})
+_EXPECTED: dict[str, Any] = {
+    "format": "fastseed",
+    "version": 1,
+    "derivation": derive_ops.DERIVATION_VERSION,
+}
+_KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 
 
 def state_dict(seeder: Seeder, *, rng: bool = False) -> dict[str, Any]:
@@ -62,32 +62,41 @@ def state_dict(seeder: Seeder, *, rng: bool = False) -> dict[str, Any]:
     }
     if not rng:
         return state
-    stateless = []
-    for name, adapter in seeder.adapters().items():
-        exact = adapter.state()
-        if exact is None:
-            stateless.append(name)
-        else:
-            state[f"{RNG}{seeder.rank}.{name}"] = exact
+    exact = {name: adapter.state() for name, adapter in seeder.adapters().items()}
+    stateless = [name for name, held in exact.items() if held is None]
     if stateless:
         logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
-    return state
+    exact.update(seeder.forks.states())
+    fingerprint = seeder.rank_fields.fingerprint()
+    exact[MESH] = pack(fingerprint.encode()) if fingerprint else None
+    prefix = f"{RNG}{seeder.rank}."
+    return state | {prefix + name: held for name, held in exact.items() if held is not None}
 
 
 def load_state_dict(seeder: Seeder, state: Any) -> bool:
     """Restore ``seeder`` from ``state``, after checking all of it.
 
-    Exact states are restored on the rank that saved them, and those of a stream that all ranks
-    share on every rank. A generator without one gets the state it had at the beginning of the
-    scope, never another rank's; a log line says so.
+    A rank takes the exact states that it saved, and those of streams that all ranks share from the
+    lowest rank that has them. Its other generators get the state they had at the beginning of the
+    scope, never another rank's; a log line names them. On another mesh other ranks share a stream,
+    so that only streams that all ranks share are taken there.
 
     Returns:
         Whether exact states were restored.
     """
     at = check(state, seeder.scheme)
     adapters = seeder.adapters()
-    exact, any_rank = _own(seeder, state)
-    _check_exact(seeder.rank, exact, adapters)
+    chosen = _choose(seeder, state)
+    parsed = {}
+    for name, (key, _) in chosen.items():
+        adapter = adapters.get(name) or seeder.forks.parser(name)
+        if adapter is None:
+            raise _refuse(f"state[{key!r}] {_absent(name)}", sorted(adapters))
+        try:
+            parsed[name] = adapter.parse_state(state[key])
+        except ValueError as error:
+            where = f"state[{key!r}]"
+            raise ValueError(f"fastseed.load_state_dict: {where} is damaged: {error}") from error
     before = seeder.master_seed, seeder.scope
     seeder.move_to(int(state["master_seed"]), at)
     failed: ReseedError | None = None
@@ -100,66 +109,59 @@ def load_state_dict(seeder: Seeder, state: Any) -> bool:
         except BaseException:  # refused before anything was set
             seeder.move_to(*before)
             raise
+    exact = {name: parsed.pop(name) for name in adapters if name in parsed}
     for name, held in exact.items():
         adapters[name].load_state(held)
-    if any_rank:
-        _report(seeder, int(state["world_size"]), exact, adapters)
+    seeder.forks.load_states({name: (held, chosen[name][1]) for name, held in parsed.items()})
+    if any(key.startswith(RNG) for key in state):
+        _report(seeder, int(state["world_size"]), sorted(adapters.keys() - exact.keys()))
     if failed is not None:
         raise failed
     return bool(exact)
 
 
-def _own(seeder: Seeder, state: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return this rank's exact states by stream name, and whether any rank has some."""
-    prefix = f"{RNG}{seeder.rank}."
-    keys = [key for key in state if key.startswith(RNG)]
-    exact = {key[len(prefix) :]: state[key] for key in keys if key.startswith(prefix)}
-    others = [key for key in keys if not key.startswith(prefix)]
-    if exact and seeder.rank >= state["world_size"]:
-        split_key("load_state_dict", prefix + next(iter(exact)), int(state["world_size"]))
-    if 0 < len(exact.keys() & set(NAMES)) < len(NAMES):
-        raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(exact))
-    if others:
-        _add_shared(seeder, state, others, exact)
-    return exact, bool(keys)
-
-
-def _add_shared(
-    seeder: Seeder, state: dict[str, Any], others: list[str], exact: dict[str, Any]
-) -> None:
-    """Add the states of streams that all ranks share, from the lowest rank that has them."""
-    new = not exact
-    found: dict[str, tuple[int, str]] = {}
-    for key in others:
-        rank, name = split_key("load_state_dict", key, int(state["world_size"]))
-        if not is_bytes(state[key]):
-            raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
-        entry = seeder.registry.find(name) if name not in exact else None
-        if entry is not None:
-            shared = entry.shared
-        else:
-            built_in = name in NAMES or (name.startswith("torch.") and "/" not in name)
-            shared = new and built_in and _all_share(seeder, state, rank, name)
-        if shared:
-            found[name] = min(found.get(name, (rank, key)), (rank, key))
-    exact.update((name, state[key]) for name, (_, key) in found.items())
-
-
-def _all_share(seeder: Seeder, state: dict[str, Any], rank: int, name: str) -> bool:
-    """Return whether all ranks share a built-in stream, here and where ``rank`` saved it."""
+def _choose(seeder: Seeder, state: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    """Return for each stream the key of its exact state, and whether this rank saved it."""
+    rows = []
+    for key in state:
+        if key.startswith(RNG):
+            rank, name = _split_key(key, int(state["world_size"]))
+            if not _is_bytes(state[key]):
+                raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
+            rows.append((rank != seeder.rank, rank, name, key))
+    own = {name for other, _, name, _ in rows if not other}
+    if 0 < len(own.intersection(NAMES)) < len(NAMES):
+        raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(own))
     fields = seeder.rank_fields
-    return fields.of(name) == streams.SHARED and fields.shares_mesh(mesh_of(state, rank))
+    saved, here = _mesh_of(state, seeder.rank), fields.fingerprint()
+    if own and saved != here:
+        logger.warning(
+            "fastseed.load_state_dict: the exact states of rank %d are dropped: they are of mesh "
+            "%s, and this process has mesh %s",
+            *(seeder.rank, saved or "None", here or "None"),
+        )
+    chosen: dict[str, tuple[str, bool]] = {}
+    for other, rank, name, key in sorted(rows):  # this rank first
+        entry = seeder.registry.find(name)
+        if not other and saved == here:
+            wanted = True
+        elif entry is not None:
+            wanted = entry.shared
+        else:
+            shared = seeder.forks.parser(name) is not None or fields.of(name) == streams.SHARED
+            wanted = not own and shared and fields.shares_mesh(_mesh_of(state, rank))
+        if wanted and name not in chosen and name != MESH:
+            chosen[name] = key, not other
+    return chosen
 
 
-def mesh_of(state: dict[str, Any], rank: int) -> str:
+def _mesh_of(state: dict[str, Any], rank: int) -> str:
     """Return the text of the mesh of a rank's exact states; empty without a mesh."""
     held = state.get(f"{RNG}{rank}.{MESH}")
-    if held is None:
-        return ""
-    return unpack(held).decode("utf-8", "replace") if is_bytes(held) else "?"
+    return "" if held is None else unpack(held).decode("utf-8", "replace")
 
 
-def split_key(function: str, key: str, world_size: int) -> tuple[int, str]:
+def _split_key(key: str, world_size: int) -> tuple[int, str]:
     """Return rank and stream name of ``rng.<rank>.<stream>``."""
     rank, _, name = key[len(RNG) :].partition(".")
     known = rank.isascii() and rank.isdecimal() and len(rank) <= 8 and str(int(rank)) == rank
@@ -170,7 +172,7 @@ def split_key(function: str, key: str, world_size: int) -> tuple[int, str]:
     return int(rank), name
 
 
-def _report(seeder: Seeder, saved: int, exact: dict[str, Any], adapters: dict[str, Any]) -> None:
+def _report(seeder: Seeder, saved: int, fresh: list[str]) -> None:
     """Log which exact states were not restored."""
     here = seeder.world_size
     if saved > here and seeder.rank == 0:
@@ -181,7 +183,6 @@ def _report(seeder: Seeder, saved: int, exact: dict[str, Any], adapters: dict[st
             saved,
             here,
         )
-    fresh = sorted(set(adapters) - set(exact))
     if set(NAMES) & set(fresh):
         logger.warning(
             "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
@@ -204,18 +205,17 @@ def check(state: Any, scheme: str) -> streams.Coordinates | None:
             "fastseed.load_state_dict: state must be a dict from state_dict(), "
             f"got {validation.describe(state)} of type {type(state).__name__}"
         )
-    for field, value in _EXPECTED.items():
-        if type(state.get(field)) is not type(value) or state[field] != value:
-            _check_field(state, field, value)
-    _check_field(state, "scheme", scheme)
-    if not state.keys() >= RANGES.keys():
-        absent = f"state must hold {', '.join(sorted(RANGES.keys() - state.keys()))}"
+    for field, value in (*_EXPECTED.items(), ("scheme", scheme)):
+        held = state.get(field)
+        if type(held) is not type(value) or held != value:
+            newer = field in ("version", "derivation") and type(held) is int and held > value
+            needs = "; a newer fastseed wrote it, load it with that one" if newer else ""
+            raise _refuse(f"state[{field!r}] must be {value!r}{needs}", held)
+    if not state.keys() >= _RANGES.keys():
+        absent = f"state must hold {', '.join(sorted(_RANGES.keys() - state.keys()))}"
         raise _refuse(absent, sorted(map(str, state)))
-    for field, top in RANGES.items():
-        value = state[field]
-        if type(value) is not int or not _LOWEST.get(field, 0) <= value <= top:
-            low = _LOWEST.get(field, 0)
-            validation.check_int("load_state_dict", f"state[{field!r}]", value, low, top)
+    for field, (low, high) in _RANGES.items():
+        validation.check_int("load_state_dict", f"state[{field!r}]", state[field], low, high)
     for field in state:
         if field not in _KNOWN and not (isinstance(field, str) and field.startswith(RNG)):
             raise _refuse("state must hold nothing but what state_dict() wrote", field)
@@ -227,44 +227,19 @@ def check(state: Any, scheme: str) -> streams.Coordinates | None:
     return None
 
 
-def _check_field(state: dict[Any, Any], field: str, value: Any) -> None:
-    held = state.get(field)
-    if type(held) is type(value) and held == value:
-        return
-    newer = field in ("version", "derivation") and type(held) is int and held > value
-    needs = "; a newer fastseed wrote it, load it with that one" if newer else ""
-    raise _refuse(f"state[{field!r}] must be {value!r}{needs}", held)
-
-
-def is_bytes(held: Any) -> bool:
+def _is_bytes(held: Any) -> bool:
     """Return whether it has the form of an exact state."""
     return isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1
 
 
-def _check_exact(rank: int, exact: dict[str, Any], adapters: dict[str, GeneratorAdapter]) -> None:
-    for name, held in exact.items():
-        where = f"state[{f'{RNG}{rank}.{name}'!r}]"
-        if name not in adapters and name.startswith("torch."):
-            raise _refuse(f"{where} {_absent(name)}", sorted(adapters))
-        if name not in adapters:
-            raise _refuse(
-                f"{where} belongs to a generator that must be registered first", sorted(adapters)
-            )
-        if not is_bytes(held):
-            raise _refuse(f"{where} must be a 1-D uint8 tensor", held)
-        try:
-            adapters[name].check_state(held)
-        except ValueError as error:
-            raise ValueError(f"fastseed.load_state_dict: {where} is damaged: {error}") from error
-
-
 def _absent(name: str) -> str:
-    """Return why this process has no generator of an accelerator."""
+    """Return why this process has no generator of this name."""
+    if not name.startswith("torch."):
+        return "belongs to a generator that must be registered first"
     module = getattr(torch, name.removeprefix("torch."), None)
-    there = getattr(module, "is_available", lambda: False)()
+    if getattr(module, "is_available", lambda: False)():
+        return "needs its accelerator to be initialised first"
     return (
-        "needs its accelerator to be initialised first"
-        if there
-        else "belongs to an accelerator that this process does not have; load the state with that "
-        "one, or save one of coordinates alone"
+        "belongs to an accelerator that this process does not have; load the state with that one, "
+        "or save one of coordinates alone"
     )

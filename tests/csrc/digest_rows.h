@@ -19,7 +19,7 @@ struct Sum {
 };
 
 // Rows as DigestRows has them, `shift` bytes behind an address of 64-byte alignment.
-struct Layout {
+struct RowLayout {
   uint64_t key;
   int64_t row_bytes, rows, stride;
   uint64_t place, place_stride;
@@ -41,7 +41,7 @@ struct Layout {
   }
 };
 
-inline std::vector<uint8_t> bytes_of(const Layout& layout) {
+inline std::vector<uint8_t> bytes_of(const RowLayout& layout) {
   std::vector<uint8_t> bytes(static_cast<size_t>(layout.bytes()));
   uint32_t state = 12345u + static_cast<uint32_t>(layout.row_bytes);
   for (uint8_t& byte : bytes) {
@@ -52,7 +52,7 @@ inline std::vector<uint8_t> bytes_of(const Layout& layout) {
 }
 
 // The sum of groups [begin, end), one after another, with 128 bits carried by hand.
-inline Sum by_the_core(const Layout& layout, const uint8_t* memory, int64_t begin, int64_t end) {
+inline Sum by_the_core(const RowLayout& layout, const uint8_t* memory, int64_t begin, int64_t end) {
   const int64_t per_row = row_groups(layout.row_bytes);
   Sum sum;
   for (int64_t g = begin; g < end; ++g) {
@@ -86,8 +86,8 @@ void each_layout(const F& f) {
             {0, per_row}, {(uint64_t{1} << 32) - 3, per_row}, {~uint64_t{0} - 5, per_row + 7}};
         const auto& place = places[turn % 3];
         const int shifts[] = {0, 1, 2, 4, 8, 16};
-        f(Layout{key + static_cast<uint64_t>(turn), row_bytes, rows, row_bytes + gap, place[0],
-                 place[1], shifts[turn % 6]});
+        f(RowLayout{key + static_cast<uint64_t>(turn), row_bytes, rows, row_bytes + gap, place[0],
+                    place[1], shifts[turn % 6]});
         ++turn;
       }
     }
@@ -96,12 +96,12 @@ void each_layout(const F& f) {
     for (const int shift : {0, 1, 2, 4, 16}) {
       for (const int64_t rows : {1, 3}) {
         const uint64_t per_row = static_cast<uint64_t>(row_groups(row_bytes));
-        f(Layout{key, row_bytes, rows, row_bytes, 9, per_row, shift});
+        f(RowLayout{key, row_bytes, rows, row_bytes, 9, per_row, shift});
       }
     }
   }
-  f(Layout{key, 0, 5, 0, 0, 0, 0});
-  f(Layout{key, 64, 100, 0, 0, 4, 0});  // one row, again and again
+  f(RowLayout{key, 0, 5, 0, 0, 0, 0});
+  f(RowLayout{key, 64, 100, 0, 0, 4, 0});  // one row, again and again
 }
 
 }  // namespace fastseed

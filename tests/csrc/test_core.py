@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).resolve().parent
-KERNELS = sorted(
-    [
-        HERE.parents[1] / "csrc" / "cpu" / "dispatch.cpp",
-        *(HERE.parents[1] / "csrc" / "cpu").glob("derive_*.cpp"),
-    ]
-)
+CPU = HERE.parents[1] / "csrc" / "cpu"
+KERNELS = sorted(CPU.glob("*.cpp"))
 VECTORS = HERE.parent / "vectors" / "vectors.txt"
 STRICT = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
-SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")  # as setup.py has them
+OPTIMIZE = ("-O3", *EXACT)
+SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *EXACT)
 
 
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -32,20 +33,36 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
 CORE = (HERE / "test_core.cpp", HERE / "kernel_checks.cpp")
 
 
-def build(folder: Path, *flags: str, main: tuple[Path, ...] = CORE, kernels=KERNELS) -> Path:
-    """A program with these kernels, compiled with these flags; its warnings are errors."""
+def compile_with(flags: tuple[str, ...], *rest: str | Path) -> None:
+    """Call the compiler; its warnings are errors."""
     compiler = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("clang++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
-    program = folder / main[0].stem
-    done = run(compiler, *STRICT, *flags, *main, *kernels, "-pthread", "-o", program)
+    done = run(compiler, *STRICT, *flags, *rest)
     assert done.returncode == 0, done.stderr
+
+
+@functools.cache
+def kernels(flags: tuple[str, ...]) -> list[Path]:
+    """The objects of ``csrc/cpu``, compiled once for all programs of these flags."""
+    folder = Path(tempfile.mkdtemp(prefix="fastseed-kernels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    objects = [folder / f"{source.stem}.o" for source in KERNELS]
+    for source, to in zip(KERNELS, objects, strict=True):
+        compile_with(flags, "-c", source, "-o", to)
+    return objects
+
+
+def build(folder: Path, flags: tuple[str, ...], *main: Path) -> Path:
+    """A program with the kernels."""
+    program = folder / main[0].stem
+    compile_with(flags, *main, *kernels(flags), "-pthread", "-o", program)
     return program
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
-    return build(tmp_path_factory.mktemp("core"), "-O2")
+    return build(tmp_path_factory.mktemp("core"), OPTIMIZE, *CORE)
 
 
 def rows_of_the_file() -> list[str]:
@@ -66,7 +83,7 @@ def test_core_gives_known_answers(program):
 
 @pytest.mark.slow
 def test_core_is_clean_under_sanitizers(tmp_path):
-    sanitized = build(tmp_path, *SANITIZE)
+    sanitized = build(tmp_path, SANITIZE, *CORE)
     done = run(sanitized, VECTORS, ASAN_OPTIONS="detect_leaks=0")  # leaks need ptrace
     assert_passes(done)
     assert done.stderr == ""

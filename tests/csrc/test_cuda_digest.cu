@@ -14,7 +14,7 @@ using namespace fastseed;
 // Layouts in the device's memory, their plan, and what is to come out.
 class Job {
  public:
-  void add(const Layout& layout) {
+  void add(const RowLayout& layout) {
     const std::vector<uint8_t> bytes = bytes_of(layout);
     memory_.push_back(std::make_unique<DeviceArray<uint8_t>>(bytes, layout.shift));
     expected_.push_back(by_the_core(layout, bytes.data(), 0, layout.groups()));
@@ -55,7 +55,7 @@ class Job {
 
 void check_layouts() {
   Job all;
-  each_layout([&](const Layout& layout) {
+  each_layout([&](const RowLayout& layout) {
     all.add(layout);
     where = layout.text();
     Job alone;
@@ -79,7 +79,7 @@ void check_shares() {
   Job job;
   for (int i = 0; i < 40; ++i) {
     const int64_t row_bytes = i == 20 ? int64_t{16} * kDigestTile * 37 + 9 : 24 + i;
-    job.add(Layout{static_cast<uint64_t>(i), row_bytes, 1, row_bytes, 0, 0, 0});
+    job.add(RowLayout{static_cast<uint64_t>(i), row_bytes, 1, row_bytes, 0, 0, 0});
   }
   job.check_all();
 }
@@ -91,7 +91,7 @@ void check_failure() {
   shim_fails = true;
   try {
     Job job;
-    job.add(Layout{1, 16, 1, 16, 0, 0, 0});
+    job.add(RowLayout{1, 16, 1, 16, 0, 0, 0});
     job.check_all();
   } catch (const std::runtime_error& error) {
     said = std::string(error.what()).find("fastseed.digest: ") == 0;

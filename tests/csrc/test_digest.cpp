@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "../../csrc/cpu/derive.h"
 #include "../../csrc/cpu/dispatch.h"
 #include "digest_rows.h"
 
@@ -30,7 +31,7 @@ class Exact {
 };
 
 void check_layouts() {
-  each_layout([](const Layout& layout) {
+  each_layout([](const RowLayout& layout) {
     where = layout.text();
     const Exact bytes(bytes_of(layout), layout.shift);
     const int64_t n = layout.groups();
@@ -45,26 +46,19 @@ void check_layouts() {
 }
 
 void check_loops() {
+  const std::string first = simd_path();
   for (const int64_t groups : {0, 1, 3, 4, 7, 8, 9, 31, 32, 33, 100, 1000}) {
-    const Layout layout{77, 16 * groups, 1, 16 * groups, (uint64_t{1} << 32) - 40, 0, 0};
+    const RowLayout layout{77, 16 * groups, 1, 16 * groups, (uint64_t{1} << 32) - 40, 0, 0};
     where = layout.text();
     const Exact bytes(bytes_of(layout), 3);
     const Sum expected = by_the_core(layout, bytes.data(), 0, groups);
-    Sum found;
-    digest_groups_portable(layout.key, layout.place, bytes.data(), groups, found.w);
-    check(found == expected, "the portable loop");
-#if defined(__x86_64__)
-    if (kAvx2Path.supported()) {
-      found = Sum();
-      digest_groups_avx2(layout.key, layout.place, bytes.data(), groups, found.w);
-      check(found == expected, "the loop for AVX2");
+    for (const std::string& name : simd_paths()) {
+      set_simd_path(name);
+      Sum found;
+      cpu_path().digest(layout.key, layout.place, bytes.data(), groups, found.w);
+      check(found == expected, name.c_str());
     }
-    if (kAvx512Path.supported()) {
-      found = Sum();
-      digest_groups_avx512(layout.key, layout.place, bytes.data(), groups, found.w);
-      check(found == expected, "the loop for AVX-512");
-    }
-#endif
+    set_simd_path(first);
   }
 }
 

@@ -7,12 +7,10 @@ import subprocess
 
 import pytest
 import test_cuda
-from test_core import HERE, KERNELS, SANITIZE, build, run
+from test_core import CPU, HERE, OPTIMIZE, SANITIZE, build, run
 
-FOLDER = KERNELS[0].parent
-SOURCES = (*KERNELS, *sorted(FOLDER.glob("digest*.cpp")))
-MAIN = (HERE / "test_digest.cpp",)
-CUDA = (HERE / "test_cuda_digest.cu", FOLDER.parent / "cuda" / "digest.cu")
+MAIN = HERE / "test_digest.cpp"
+CUDA = (HERE / "test_cuda_digest.cu", CPU.parent / "cuda" / "digest.cu")
 PATHS = ("portable", "avx2", "avx512")
 
 
@@ -33,7 +31,7 @@ def paths() -> list[str]:
 
 
 def test_digest_has_the_sums_of_the_core_on_every_path(tmp_path):
-    program = build(tmp_path, "-O2", main=MAIN, kernels=SOURCES)
+    program = build(tmp_path, OPTIMIZE, MAIN)
     for path in paths():
         assert assert_passes(run(program, FASTSEED_SIMD=path), 2000) == path
 
@@ -41,7 +39,7 @@ def test_digest_has_the_sums_of_the_core_on_every_path(tmp_path):
 @pytest.mark.slow
 def test_digest_is_clean_under_sanitizers(tmp_path):
     """Rows end where their memory does: reads past them are seen."""
-    program = build(tmp_path, *SANITIZE, main=MAIN, kernels=SOURCES)
+    program = build(tmp_path, SANITIZE, MAIN)
     for path in paths():
         assert assert_passes(run(program, FASTSEED_SIMD=path, ASAN_OPTIONS="detect_leaks=0"), 2000)
 
@@ -77,12 +75,3 @@ def test_a_wrong_kernel_is_noticed(tmp_path, change, to):
     command = (test_cuda.compiler(), *test_cuda.STRICT, *flags, "-x", "c++", *sources)
     test_cuda.must(test_cuda.run(*command, "-o", program))
     assert test_cuda.run(program).returncode != 0
-
-
-@pytest.mark.slow
-def test_digest_compiles_for_arm(tmp_path):
-    from test_core import STRICT, arm_compiler
-
-    for source in sorted(FOLDER.glob("digest*.cpp")):
-        done = run(*arm_compiler(), *STRICT, "-O2", "-c", source, "-o", tmp_path / "digest.o")
-        assert done.returncode == 0, done.stderr

@@ -7,11 +7,9 @@ import shutil
 import subprocess
 
 import pytest
-from test_core import HERE, KERNELS, SANITIZE, build, run
+from test_core import HERE, OPTIMIZE, SANITIZE, build, run
 
-SOURCES = (*KERNELS, *sorted(KERNELS[0].parent.glob("draws*.cpp")))
-MAIN = (HERE / "test_draws.cpp",)
-EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")  # as setup.py has them
+MAIN = HERE / "test_draws.cpp"
 
 
 def assert_passes(done: subprocess.CompletedProcess[str]) -> None:
@@ -26,7 +24,7 @@ def assert_passes(done: subprocess.CompletedProcess[str]) -> None:
 def objects(tmp_path_factory):
     """The kernels as they are shipped: loops turned into vector code."""
     folder = tmp_path_factory.mktemp("draws")
-    program = build(folder, "-O3", *EXACT, main=MAIN, kernels=SOURCES)
+    program = build(folder, OPTIMIZE, MAIN)
     return folder, program
 
 
@@ -36,7 +34,7 @@ def test_draws_are_those_of_the_core(objects):
 
 @pytest.mark.slow
 def test_draws_are_clean_under_sanitizers(tmp_path):
-    program = build(tmp_path, *SANITIZE, *EXACT, main=MAIN, kernels=SOURCES)
+    program = build(tmp_path, SANITIZE, MAIN)
     done = run(program, ASAN_OPTIONS="detect_leaks=0")
     assert_passes(done)
     assert done.stderr == ""

@@ -7,13 +7,11 @@ import subprocess
 
 import pytest
 import test_cuda
-from test_core import HERE, KERNELS, SANITIZE, build, run
+from test_core import CPU, HERE, OPTIMIZE, SANITIZE, build, run
 
 SHUFFLE = HERE.parent / "vectors" / "shuffle.txt"
-FOLDER = KERNELS[0].parent
-SOURCES = (*KERNELS, *sorted(FOLDER.glob("shuffle*.cpp")))
-MAIN = (HERE / "test_shuffle.cpp",)
-CUDA = (HERE / "shuffle" / "test_cuda_shuffle.cu", FOLDER.parent / "cuda" / "shuffle.cu")
+MAIN = HERE / "test_shuffle.cpp"
+CUDA = (HERE / "shuffle" / "test_cuda_shuffle.cu", CPU.parent / "cuda" / "shuffle.cu")
 
 
 def rows() -> list[str]:
@@ -41,7 +39,7 @@ def build_cuda(folder, *flags: str):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("shuffle"), "-O2", main=MAIN, kernels=SOURCES)
+    return build(tmp_path_factory.mktemp("shuffle"), OPTIMIZE, MAIN)
 
 
 def test_shuffle_gives_known_answers_on_every_path(program):
@@ -50,7 +48,7 @@ def test_shuffle_gives_known_answers_on_every_path(program):
 
 @pytest.mark.slow
 def test_shuffle_is_clean_under_sanitizers(tmp_path):
-    sanitized = build(tmp_path, *SANITIZE, main=MAIN, kernels=SOURCES)
+    sanitized = build(tmp_path, SANITIZE, MAIN)
     assert_passes(run(sanitized, SHUFFLE, ASAN_OPTIONS="detect_leaks=0"), 100_000)
 
 
@@ -77,12 +75,3 @@ def test_shuffle_fails_on_a_wrong_answer(program, tmp_path):
             done = run(test, file)
             assert done.returncode == 1, text
             assert "FAILED" in done.stderr
-
-
-@pytest.mark.slow
-def test_shuffle_compiles_for_arm(tmp_path):
-    from test_core import STRICT, arm_compiler
-
-    for source in sorted(FOLDER.glob("shuffle*.cpp")):
-        done = run(*arm_compiler(), *STRICT, "-O2", "-c", source, "-o", tmp_path / "shuffle.o")
-        assert done.returncode == 0, done.stderr

@@ -378,7 +378,7 @@ def test_no_file_descriptor_is_left_behind():
 def test_setup_pickles_leave_nothing_of_a_sink():
     """Only generators travel: their adapters are new."""
     made = registered()
-    owner = worker_seeding.WorkerSeeder.from_seeder(fastseed.seeder.api.current("test"))
+    owner = worker_seeding.WorkerSeeder.from_seeder(fastseed.derivation.context.current("test"))
     twin = pickle.loads(pickle.dumps(owner))
     assert [e.name for e in twin.entries] == list(made)
     for entry, original in zip(twin.entries, owner.entries, strict=True):

@@ -11,6 +11,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 GUIDES = {
     "quick-start.md": 2,
     "index.md": 1,
+    "rollouts.md": 3,
     "data-loading.md": 4,
     "resume.md": 3,
     "doctor.md": 1,

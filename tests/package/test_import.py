@@ -76,7 +76,7 @@ def test_build_info_names_what_is_in_use():
     assert info["simd_paths"] == list(derive_ops.simd_paths())
     if info["backend"] == "native":
         assert info["simd"] in info["simd_paths"] and info["simd_paths"][0] == "portable"
-        assert info["native"] == "loaded"
+        assert info["native"] == "loaded" == info["generators"]
     else:
         assert info["simd"] is None and info["simd_paths"] == []
         assert info["native"].startswith("not used: ")
@@ -130,18 +130,47 @@ def test_without_native_code_the_reference_is_used_and_says_why(copy_of_package)
     assert "built without native code" in said
 
 
-@needs_native
-@pytest.mark.parametrize("broken", ["_kernels", "_generators"])
-def test_half_of_the_native_code_is_not_used(copy_of_package, broken):
-    """Built for another torch or Python: one part loads and the other does not."""
+def add_native_code(package: Path, damaged: str) -> None:
+    """Copy the binaries, one of them with its first bytes changed: it cannot be loaded."""
     for binary in Path(fastseed.__file__).parent.glob("*.so"):
-        junk = binary.name.startswith(broken)
-        (copy_of_package / binary.name).write_bytes(b"junk" if junk else binary.read_bytes())
+        content = binary.read_bytes()
+        junk = b"junk" + content[4:] if binary.name.startswith(damaged) else content
+        (package / binary.name).write_bytes(junk)
+
+
+@needs_native
+def test_damaged_operators_are_not_used(copy_of_package):
+    add_native_code(copy_of_package, "_kernels")
     where = str(copy_of_package.parent)
-    info = imported(PYTHONPATH=where, FASTSEED_BACKEND="auto")["build_info"]
-    assert info["backend"] == "reference" and info["native"].startswith("not used: ")
-    assert broken in info["native"]
-    assert broken in failing(PYTHONPATH=where, FASTSEED_BACKEND="native")
+    found = imported(PYTHONPATH=where, FASTSEED_BACKEND="auto")
+    info, (warning,) = found["build_info"], found["warnings"]
+    assert info["backend"] == "reference" and "_kernels" in info["native"]
+    assert info["generators"] == info["native"]
+    assert warning.startswith("fastseed: its native code is here but not used: ")
+    assert "_kernels" in failing(PYTHONPATH=where, FASTSEED_BACKEND="native")
+
+
+@needs_native
+def test_operators_of_another_version_are_not_loaded(copy_of_package):
+    (binary,) = Path(fastseed.__file__).parent.glob("_kernels*.so")
+    content = binary.read_bytes().replace(b"fastseed interface ", b"fastseed interface 9")
+    (copy_of_package / binary.name).write_bytes(content)
+    where = str(copy_of_package.parent)
+    said = failing(PYTHONPATH=where, FASTSEED_BACKEND="native")
+    assert "is not of this version of fastseed; build it again" in said
+
+
+@needs_native
+def test_operators_are_used_without_the_module_of_generators(copy_of_package):
+    """As in a wheel, or where the module was built for another torch or Python."""
+    add_native_code(copy_of_package, "_generators")
+    where = str(copy_of_package.parent)
+    for backend in ("auto", "native"):
+        found = imported(PYTHONPATH=where, FASTSEED_BACKEND=backend)
+        info, (warning,) = found["build_info"], found["warnings"]
+        assert (info["backend"], info["native"]) == ("native", "loaded")
+        assert info["generators"].startswith("not used: ") and "_generators" in info["generators"]
+        assert warning.startswith("fastseed: part of its native code is here but not used: ")
 
 
 def test_log_line_names_the_backend(caplog):

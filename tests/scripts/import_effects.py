@@ -37,6 +37,8 @@ def settings():
     )
 
 
+said = []
+warnings.showwarning = lambda message, *where: said.append(str(message))
 sys.dont_write_bytecode = True
 sys.addaudithook(watch)
 before, modules = (states(), settings()), set(sys.modules)
@@ -57,6 +59,7 @@ print(
             "roots": sorted({name.split(".")[0] for name in added} - set(sys.stdlib_module_names)),
             "torch modules": sorted(name for name in added if name.split(".")[0] == "torch"),
             "build_info": fastseed.build_info(),
+            "warnings": said,
         }
     )
 )

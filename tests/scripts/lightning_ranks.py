@@ -76,7 +76,7 @@ def run(mode):
         trainer.fit(model, ResumableLoader(Points(), batch_size=3, shuffle=True), ckpt_path=path)
     except ValueError as error:
         return {"error": str(error)}
-    seeder = fastseed.seeder.api.current("test")
+    seeder = fastseed.derivation.context.current("test")
     held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     return {
         "rank": [seeder.rank, seeder.world_size],

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 
 import fastseed
+import fastseed.data
+import fastseed.debug
 
 fastseed.init(42, rank=3, world_size=8)
 pool = fastseed.GeneratorPool([torch.Generator() for _ in range(5)])
@@ -17,7 +19,15 @@ for gen in (pool, own, old, new, one, seeds.append):
     fastseed.register_generator(gen)
 fastseed.register_generator(seeds.append, shared=True, name="shared", bits=128)
 random.gauss(0, 1), np.random.standard_normal(), torch.randn(())
+fastseed.reseed(1, 7, 8)
+state = fastseed.state_dict(rng=True)
+before = [random.random(), np.random.random(), torch.rand(2).tolist(), pool.states().sum().item()]
+seeds.clear()
+fastseed.load_state_dict(state)
+after = [random.random(), np.random.random(), torch.rand(2).tolist(), pool.states().sum().item()]
 fastseed.reseed(1, 7, 9)
+seeded = fastseed.GeneratorPool([torch.Generator() for _ in range(3)])
+seeded.manual_seed([7, 2**63, -1])
 
 at = {"task": 1, "epoch": 7, "step": 9}
 keys = fastseed.derive_keys("bulk", 1001, start=5, worker=2, **at)
@@ -25,6 +35,11 @@ print(
     json.dumps(
         {
             "backend": fastseed.build_info()["backend"],
+            "generators": fastseed.build_info()["generators"],
+            "restored": before == after,
+            "manual_seed": [torch.rand((), generator=g).item() for g in seeded],
+            "order": fastseed.data.shuffled_indices(0, 16, 16, task=1).tolist(),
+            "digest": str(fastseed.debug.digest(torch.arange(1001))),
             "python": [random.random(), own.random(), random.gauss(0, 1)],
             "numpy": [np.random.random(), old.random_sample(), np.random.standard_normal()],
             "new": [new.random(), new.spawn(1)[0].random()],
@@ -35,6 +50,7 @@ print(
             "initial": [torch.initial_seed(), one.initial_seed()],
             "keys": hashlib.sha256(keys.numpy()).hexdigest(),
             "key": fastseed.derive_key("numpy", task=1, epoch=7),
+            "cuda": f"{fastseed.derive_key('torch.cuda', task=1, epoch=7):032x}",
         }
     )
 )

@@ -76,7 +76,7 @@ def save(rank):
     found = states(shared)
     errors = [error_of(lambda: checkpoint.save(os.path.join(folder, "none", "x")))]
     if rank == 2:
-        fastseed.seeder.api.current("test").state_dict = lambda rng: 1 / 0
+        fastseed.derivation.context.current("test").state_dict = lambda rng: 1 / 0
     errors.append(error_of(lambda: checkpoint.save(one)))
     return {"states": found, "errors": errors}
 

@@ -64,7 +64,7 @@ def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(*AT.values())
     yield fastseed.derivation.context.seeder
-    assert stack._blocks == []
+    assert stack.frame.blocks == []
 
 
 @pytest.fixture

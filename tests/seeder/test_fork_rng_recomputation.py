@@ -22,7 +22,7 @@ def weights():
     fastseed.init(42, rank=0, world_size=1)
     generator = torch.Generator().manual_seed(1)
     yield [torch.randn(8, 8, generator=generator, requires_grad=True) for _ in range(LAYERS)]
-    assert stack._blocks == [] and stack._recordings == [] and stack._recomputing == 0
+    assert stack.frame.blocks == [] and stack.frame.recordings == []
 
 
 class Model:

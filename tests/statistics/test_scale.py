@@ -22,7 +22,7 @@ from helpers.support import seeder
 
 HERE = Path(__file__).resolve().parent
 CPU = HERE.parents[1] / "csrc" / "cpu"
-KERNELS = [CPU / "dispatch.cpp", *sorted(CPU.glob("derive_*.cpp"))]
+KERNELS = [CPU / "dispatch.cpp", *sorted(CPU.glob("path_*.cpp"))]
 FLAGS = ("-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror", "-pthread")
 RANKS, MEMBERS = 100_000, 200
 NAMES = tuple(f"generator/{k}" for k in range(5))  # 5 pools of 200: 1,000 streams a rank

@@ -6,8 +6,7 @@
 Nothing that is checked is imported or run. The rules are in ``RULES`` and docs/lint.md.
 """
 
-from . import sarif
 from .registry import RULES, Finding, Rule
 from .runner import Report, check
 
-__all__ = ["RULES", "Finding", "Report", "Rule", "check", "sarif"]
+__all__ = ["RULES", "Finding", "Report", "Rule", "check"]

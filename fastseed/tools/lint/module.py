@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from .resolver import Function, Names, Scope
 from .sources import Source, Unreadable
+from .syntax import is_none, targets_of
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -18,7 +19,7 @@ class Violation(NamedTuple):
     """A violation of a rule: the node and a message."""
 
     rule: str
-    node: ast.AST
+    node: ast.expr
     message: str
 
 
@@ -35,7 +36,6 @@ class Module:
         self.names = Names(self.tree)
         self.nodes, self.parents = self.names.nodes, self.names.parents
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
-        self._attributes: dict[frozenset[str], frozenset[str]] = {}
 
     def origin(self, node: ast.AST | None) -> str | None:
         """See :meth:`Names.origin`; of a call, of what is called."""
@@ -43,7 +43,7 @@ class Module:
 
     @cached_property
     def imports(self) -> tuple[str, ...]:
-        return tuple(self.names.imports())
+        return tuple(dict.fromkeys(self.names.imports()))
 
     def has(self, library: str) -> bool:
         """Return whether the file imports a library."""
@@ -62,6 +62,10 @@ class Module:
                 return one
         return None
 
+    def statement_of(self, node: ast.AST) -> ast.stmt | None:
+        """The statement that an expression stands in."""
+        return next((one for one in self.ancestors(node) if isinstance(one, ast.stmt)), None)
+
     @cached_property
     def uses(self) -> dict[tuple[Scope, str], list[ast.expr]]:
         """Every place where a variable (a name, or ``self.name``) is read or written."""
@@ -78,17 +82,24 @@ class Module:
         key = self.names.key(target)
         return [] if key is None else self.uses.get(key, [])
 
-    def attributes_of(self, names: frozenset[str]) -> frozenset[str]:
-        """Every `attribute` of `one.attribute.name` with one of these names."""
-        if names not in self._attributes:
-            self._attributes[names] = frozenset(
-                node.value.attr
-                for node in self.nodes
-                if isinstance(node, ast.Attribute)
-                and node.attr in names
-                and isinstance(node.value, ast.Attribute)
-            )
-        return self._attributes[names]
+    @cached_property
+    def methods(self) -> frozenset[tuple[str, str]]:
+        """Every (attribute, name) of an expression `one.attribute.name`."""
+        return frozenset(
+            (node.value.attr, node.attr)
+            for node in self.nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)
+        )
+
+    def takers(self, node: ast.expr) -> Iterator[ast.Call]:
+        """Yield the calls that take an expression as an argument, also through a variable."""
+        targets = targets_of(self.parents.get(node))
+        for use in [use for target in targets for use in self.uses_of(target)] or [node]:
+            holder = self.parents.get(use)
+            if isinstance(holder, ast.keyword):
+                holder = self.parents.get(holder)
+            if isinstance(holder, ast.Call) and use is not holder.func:
+                yield holder
 
     def reached(self, nodes: list[ast.AST]) -> Iterator[ast.AST]:
         """All nodes below these, and in the functions of this file that are called there."""
@@ -148,33 +159,25 @@ class Arguments:
         return None if is_none(value) else value
 
     def _unpack(self, module: Module, node: ast.expr) -> bool:
-        """Return whether all entries of a dictionary that ``**`` passes are known."""
+        """Return whether all entries of a dictionary that ``**`` passes are known; add them."""
         value = module.names.value(node)
-        if value is not node:  # through a variable, which nothing may change
-            for use in module.uses_of(node):
-                holder = module.parents.get(use)
-                if isinstance(holder, (ast.Attribute, ast.Subscript, ast.AugAssign, ast.Call)):
-                    return False
-        if isinstance(value, ast.Call) and module.names.is_builtin(value.func, "dict"):
-            if value.args or any(k.arg is None for k in value.keywords):
-                return False
-            pairs = [(k.arg, k.value) for k in value.keywords]
-        elif isinstance(value, ast.Dict):
-            pairs = [
-                (str(k.value) if isinstance(k, ast.Constant) else None, v)
-                for k, v in zip(value.keys, value.values, strict=True)
-            ]
+        names: list[object] = []
+        values: list[ast.expr] = []
+        if isinstance(value, ast.Dict):
+            names = [key.value if isinstance(key, ast.Constant) else None for key in value.keys]
+            values = value.values
+        elif isinstance(value, ast.Call) and module.names.is_builtin(value.func, "dict"):
+            names = [*value.args, *(keyword.arg for keyword in value.keywords)]
+            values = [keyword.value for keyword in value.keywords]
         else:
             return False
-        if any(name is None for name, _ in pairs):
+        changes = (ast.Attribute, ast.Subscript, ast.AugAssign, ast.Call)
+        if any(isinstance(module.parents.get(use), changes) for use in module.uses_of(node)):
             return False
-        self.keywords.update({str(name): v for name, v in pairs})
-        return True
-
-
-def is_none(node: ast.AST | None) -> bool:
-    """Return whether it is missing, or the constant None."""
-    return node is None or (isinstance(node, ast.Constant) and node.value is None)
+        self.keywords.update(
+            {name: its for name, its in zip(names, values, strict=False) if isinstance(name, str)}
+        )
+        return all(isinstance(name, str) for name in names)
 
 
 def constant(module: Module, node: ast.expr | None) -> object:

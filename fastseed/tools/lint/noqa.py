@@ -7,70 +7,50 @@ order = os.listdir(folder)  # fastseed: ignore
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import tokenize
 from typing import NamedTuple
 
-from .registry import RULES, matching
+from .registry import matching
 
 _COMMENT = re.compile(r"#\s*fastseed:\s*(ignore(?:-file)?)\b(?:\s*\[([^\]]*)\])?", re.IGNORECASE)
-_NEVER = frozenset({"FS001"})  # what was not checked is not passed over by a comment in it
+_NEVER = {"FS001"}  # what was not checked is not passed over by a comment in it
 
 
 class Suppressions(NamedTuple):
     """The suppression comments of a file."""
 
-    lines: dict[int, frozenset[str]]
-    """By line, the ids that are ignored there."""
-    everywhere: frozenset[str]
-    unknown: tuple[tuple[int, int, str], ...]
+    lines: dict[int, set[str]]
+    """By line, the ids that are ignored there; line 0 is the whole file."""
+    unknown: list[tuple[int, int, str]]
     """(line, column from 1, text) of each name that is no rule's."""
 
     def hides(self, rule: str, line: int, end_line: int) -> bool:
         """Return whether a finding on these lines is ignored."""
-        if rule in self.everywhere:
-            return True
-        return any(rule in self.lines.get(at, ()) for at in range(line, end_line + 1))
+        return any(rule in self.lines.get(at, ()) for at in (0, *range(line, end_line + 1)))
 
 
 def suppressions(text: str) -> Suppressions:
     """Read the comments of a file; strings that look like comments do not count."""
-    lines: dict[int, frozenset[str]] = {}
-    everywhere: frozenset[str] = frozenset()
-    unknown: list[tuple[int, int, str]] = []
+    found = Suppressions({}, [])
     if "fastseed:" not in text.lower():
-        return Suppressions(lines, everywhere, ())
-    for line, column, comment in _comments(text):
-        for match in _COMMENT.finditer(comment):
-            ids, strange = _ids(match[2])
-            unknown += [(line, column + match.start() + 1, name) for name in strange]
-            if match[1].lower() == "ignore":
-                lines[line] = lines.get(line, frozenset()) | ids
-            else:
-                everywhere |= ids
-    return Suppressions(lines, everywhere, tuple(unknown))
-
-
-def _ids(names: str | None) -> tuple[frozenset[str], list[str]]:
-    if names is None:
-        return frozenset(RULES) - _NEVER, []
-    ids: set[str] = set()
-    strange = []
-    for name in names.split(","):
-        found = matching(name)
-        ids |= found
-        if not found:
-            strange.append(name.strip())
-    return frozenset(ids) - _NEVER, strange
-
-
-def _comments(text: str) -> list[tuple[int, int, str]]:
-    found = []
-    try:
+        return found
+    # Before an error, the comments count.
+    with contextlib.suppress(tokenize.TokenError, SyntaxError):
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
-                found.append((*token.start, token.string))
-    except (tokenize.TokenError, SyntaxError):
-        pass  # the comments before the error count
+                _add(found, token)
     return found
+
+
+def _add(found: Suppressions, comment: tokenize.TokenInfo) -> None:
+    line, column = comment.start
+    for match in _COMMENT.finditer(comment.string):
+        names = ["FS"] if match[2] is None else match[2].split(",")
+        ids = set().union(*map(matching, names)) - _NEVER
+        found.lines.setdefault(line if match[1].lower() == "ignore" else 0, set()).update(ids)
+        for name in names:
+            if not matching(name):
+                found.unknown.append((line, column + match.start() + 1, name.strip()))

@@ -13,8 +13,10 @@ from typing import NamedTuple
 from .module import Module
 from .rules.nondeterministic_ops import switches_on
 
-_ADOPTS = {"init", "reseed", "Seeder", "register_generator", "load_state_dict", "data"}
-_ADOPTS |= {"integrations", "pyt"}
+_ADOPTS = {
+    "init", "reseed", "Seeder", "register_generator", "load_state_dict", "data", "integrations",
+    "pyt",
+}  # fmt: skip
 _FURTHEST = 8  # folders above a file in which its imports are looked for
 
 
@@ -31,73 +33,71 @@ class Facts(NamedTuple):
 
 def facts_of(module: Module) -> Facts:
     """Read them from a parsed file."""
-    imports = module.imports
     adopts = False
     if module.has("fastseed"):
-        origins = {*imports, *(module.names.origin(node) or "" for node in module.nodes)}
+        origins = {*module.imports, *(module.names.origin(node) or "" for node in module.nodes)}
         adopts = any(
             origin.startswith("fastseed.") and origin.split(".")[1].rstrip("()") in _ADOPTS
             for origin in origins
         )
-    return Facts(module.source.path, imports, adopts, switches_on(module))
+    return Facts(os.path.abspath(module.source.path), module.imports, adopts, switches_on(module))
 
 
 class Project:
-    """Which files run under fastseed, and which with torch's switch on."""
+    """Which files run under fastseed, and which with torch's switch on.
+
+    Attributes:
+        adopted, switched: absolute paths.
+    """
 
     def __init__(self, facts: Iterable[Facts]) -> None:
-        self._facts = {os.path.abspath(one.path): one for one in facts}
-        self._imports: dict[str, set[str]] | None = None
-        self.adopted = self._with(one for one, its in self._facts.items() if its.adopts)
-        self.switched = self._with(one for one, its in self._facts.items() if its.switches)
-
-    def _with(self, starts: Iterable[str]) -> set[str]:
-        """These files, those that import them, and all that any of these imports."""
-        found = set(starts)
-        if not found:
-            return found
-        if self._imports is None:
-            self._imports = {path: self._resolved(path) for path in self._facts}
-        importers: dict[str, set[str]] = {}
-        for path, imported in self._imports.items():
+        every = list(facts)
+        paths = {one.path for one in every}
+        self._imported = {one.path: _files(one, paths) for one in every}
+        self._importing: dict[str, set[str]] = {path: set() for path in paths}
+        for path, imported in self._imported.items():
             for one in imported:
-                importers.setdefault(one, set()).add(path)
-        return _closure(_closure(found, importers), self._imports)
+                self._importing[one].add(path)
+        self.adopted = self._with(one.path for one in every if one.adopts)
+        self.switched = self._with(one.path for one in every if one.switches)
 
-    def _resolved(self, path: str) -> set[str]:
-        """The files of the project that one imports."""
-        found: set[str] = set()
-        for dotted in self._facts[path].imports:
-            name = dotted.lstrip(".")
-            level = len(dotted) - len(name)
-            folder = os.path.dirname(path)
-            for _ in range(level - 1):
-                folder = os.path.dirname(folder)
-            for _ in range(1 if level else _FURTHEST):
-                files = self._files(folder, name)
-                found |= files
-                if files or folder == os.path.dirname(folder):
-                    break
-                folder = os.path.dirname(folder)
-        return found - {path}
-
-    def _files(self, folder: str, name: str) -> set[str]:
-        """The file of ``a.b.c``: ``a/b/c.py``, ``a/b/c/__init__.py``, or ``a/b.py`` that has c."""
-        parts = name.split(".")
-        for many in (len(parts), len(parts) - 1):
-            base = os.path.join(folder, *parts[:many])
-            ends = (f"{base}.py",) if many else ()
-            for one in (*ends, os.path.join(base, "__init__.py")):
-                if one in self._facts:
-                    return {one}
-        return set()
+    def _with(self, paths: Iterable[str]) -> set[str]:
+        """These files, those that import them, and all that any of these imports."""
+        return _closure(_closure(paths, self._importing), self._imported)
 
 
-def _closure(starts: set[str], edges: dict[str, set[str]]) -> set[str]:
-    found, todo = set(starts), list(starts)
+def _files(facts: Facts, paths: set[str]) -> set[str]:
+    """The files among ``paths`` that one of them imports."""
+    found: set[str] = set()
+    for dotted in facts.imports:
+        name = dotted.lstrip(".")
+        level = len(dotted) - len(name)
+        folder = os.path.dirname(facts.path)
+        for _ in range(level - 1):
+            folder = os.path.dirname(folder)
+        for _ in range(1 if level else _FURTHEST):
+            file = _file(folder, name.split("."), paths)
+            if file is not None:
+                found.add(file)
+                break
+            folder = os.path.dirname(folder)
+    return found - {facts.path}
+
+
+def _file(folder: str, parts: list[str], paths: set[str]) -> str | None:
+    """The file of ``a.b.c``: ``a/b/c.py``, ``a/b/c/__init__.py``, or ``a/b.py`` that has c."""
+    for base in (os.path.join(folder, *parts), os.path.join(folder, *parts[:-1])):
+        for path in (f"{base}.py", os.path.join(base, "__init__.py")):
+            if path in paths:
+                return path
+    return None
+
+
+def _closure(starts: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
+    found = set(starts)
+    todo = list(found)
     while todo:
-        for one in edges.get(todo.pop(), ()):
-            if one not in found:
-                found.add(one)
-                todo.append(one)
+        new = edges[todo.pop()] - found
+        found |= new
+        todo += new
     return found

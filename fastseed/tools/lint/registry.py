@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-ERROR, WARNING, NOTE = "error", "warning", "note"  # SARIF's words
+from ..._utils.validation import check_instance, type_error, value_error
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
 
 ALWAYS = "in every file"
 ADOPTED = "in files that use fastseed"
@@ -155,27 +158,18 @@ RULES: dict[str, Rule] = {rule.id: rule for rule in _TABLE}
 """By id, in order."""
 
 
-def chosen(function: str, argument: str, patterns: object) -> frozenset[str]:
-    """Return the ids that patterns match: ``FS101``, or the prefix ``FS1``.
-
-    Raises:
-        TypeError: not an iterable of strings.
-        ValueError: one of them matches no rule.
-    """
+def chosen(argument: str, patterns: Iterable[str]) -> set[str]:
+    """Return the ids that patterns match: ``FS101``, or the prefix ``FS1``."""
     rule = "ids of rules or the start of some, as FS101 or FS1"
-    if isinstance(patterns, (str, bytes)) or not hasattr(patterns, "__iter__"):
-        raise TypeError(
-            f"fastseed.{function}: {argument} must be a list of {rule}, got {patterns!r}"
-        )
+    if isinstance(patterns, str):
+        raise type_error("tools.lint.check", argument, f"a list of {rule}", patterns)
     ids: set[str] = set()
     for pattern in patterns:
-        if not isinstance(pattern, str):
-            raise TypeError(f"fastseed.{function}: {argument} must be {rule}, got {pattern!r}")
-        found = matching(pattern)
+        found = matching(check_instance("tools.lint.check", argument, pattern, str, rule))
         if not found:
-            raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {pattern!r}")
+            raise value_error("tools.lint.check", argument, rule, pattern)
         ids |= found
-    return frozenset(ids)
+    return ids
 
 
 def matching(pattern: str) -> set[str]:

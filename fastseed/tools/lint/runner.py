@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from . import sources, torch_docs
-from .module import Module, Violation
-from .noqa import Suppressions, suppressions
+from . import sources
+from .module import Module
+from .noqa import suppressions
 from .project import Facts, Project, facts_of
 from .registry import ADOPTED, RULES, SWITCH_OFF, Finding, chosen
 from .rules import (
@@ -37,8 +36,6 @@ class Report(NamedTuple):
     """The number of files, unreadable ones included."""
     ignored: int
     """The number of findings that comments suppress."""
-    notes: tuple[str, ...]
-    """Rules that could not be checked, and why."""
 
 
 class _One(NamedTuple):
@@ -67,40 +64,20 @@ def check(
     Raises:
         TypeError: an argument has the wrong type.
         ValueError: ``select`` or ``ignore`` matches no rule, or a path is neither file nor folder.
-        FileNotFoundError: a path does not exist.
+        FileNotFoundError: there is no such file or folder.
     """
-    wanted = chosen("tools.lint.check", "select", RULES if select is None else select)
-    wanted -= chosen("tools.lint.check", "ignore", ignore)
+    wanted = chosen("select", RULES if select is None else select) - chosen("ignore", ignore)
     ones = [_checked(path) for path in sources.find(paths)]
     project = Project([one.facts for one in ones if one.facts is not None])
-    findings: list[Finding] = []
-    ignored = 0
-    for one in ones:
-        for finding, hidden in one.found:
-            if finding.rule in wanted and _applies(finding, project, adopted):
-                ignored += hidden
-                if not hidden:
-                    findings.append(finding)
-    notes = _notes(ones, wanted)
-    return Report(tuple(sorted(set(findings), key=_sort_key)), len(ones), ignored, notes)
-
-
-def _sort_key(finding: Finding) -> tuple[object, ...]:
-    return (finding.path.split("/"), *finding[1:])
-
-
-def _notes(ones: list[_One], wanted: frozenset[str]) -> tuple[str, ...]:
-    """Return notes on rules that could not run, if a file uses torch."""
-    torch_is_used = any(
-        name == "torch" or name.startswith("torch.")
+    found = [
+        (finding, hidden)
         for one in ones
-        if one.facts is not None
-        for name in one.facts.imports
-    )
-    if not torch_is_used or not wanted & {"FS501", "FS502"}:
-        return ()
-    problem = torch_docs.listed().problem
-    return (f"FS501 and FS502 were not checked: {problem}",) if problem else ()
+        for finding, hidden in one.found
+        if finding.rule in wanted and _applies(finding, project, adopted)
+    ]
+    findings = {finding for finding, hidden in found if not hidden}
+    in_order = sorted(findings, key=lambda one: (one.path.split("/"), *one[1:]))
+    return Report(tuple(in_order), len(ones), sum(hidden for _, hidden in found))
 
 
 def _applies(finding: Finding, project: Project, adopted: bool) -> bool:
@@ -117,36 +94,17 @@ def _checked(path: str) -> _One:
     except sources.Unreadable as error:
         at = (shown, error.cell, error.line, error.column, error.line)
         return _One(None, [(Finding(*at, "FS001", f"not checked: {error.message}"), False)])
+    place, lines = module.source.place, module.source.text.split("\n")
     comments = suppressions(module.source.text)
     found = []
     for line, column, name in comments.unknown:
-        cell, at_line = module.source.place(line)
         message = f"`{name}` is not a rule: the comment ignores nothing"
-        found.append((Finding(shown, cell, at_line, column, at_line, "FS002", message), False))
-    lines = module.source.text.split("\n")
-    for one in CHECKS:
-        for violation in one(module):
-            found.append(_placed(module, violation, shown, lines, comments))
+        at = (shown, *place(line), column, place(line)[1])
+        found.append((Finding(*at, "FS002", message), False))
+    for rule, node, message in (one for check in CHECKS for one in check(module)):
+        line, end = node.lineno, node.end_lineno or node.lineno
+        # ast counts bytes of UTF-8; people count characters.
+        before = lines[line - 1].encode("utf-8", "surrogatepass")[: node.col_offset]
+        at = (shown, *place(line), len(before.decode("utf-8", "ignore")) + 1, place(end)[1])
+        found.append((Finding(*at, rule, message), comments.hides(rule, line, end)))
     return _One(facts_of(module), found)
-
-
-def _placed(
-    module: Module, violation: Violation, shown: str, lines: list[str], comments: Suppressions
-) -> tuple[Finding, bool]:
-    """Return the finding for a violation, and True if a comment suppresses it."""
-    node = violation.node
-    line = getattr(node, "lineno", 1)
-    last = node
-    if isinstance(node, (ast.For, ast.AsyncFor)):  # the head of a loop, not its body
-        last = node.iter
-    elif isinstance(node, ast.While):
-        last = node.test
-    end = getattr(last, "end_lineno", None) or line
-    # ast counts bytes of UTF-8; people and SARIF count characters.
-    before = lines[line - 1].encode("utf-8", "surrogatepass")[: getattr(node, "col_offset", 0)]
-    column = len(before.decode("utf-8", "ignore")) + 1
-    cell, first = module.source.place(line)
-    finding = Finding(
-        shown, cell, first, column, module.source.place(end)[1], violation.rule, violation.message
-    )
-    return finding, comments.hides(violation.rule, line, end)

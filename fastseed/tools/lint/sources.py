@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
-import stat
 import tokenize
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-SUFFIXES = (".py", ".ipynb")
-LARGEST = 8 << 20  # bytes; what is longer holds data, not a script
+from ..._utils.validation import check_instance, type_error, value_error
+
+_FUNCTION = "tools.lint.check"
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # what only the folder of an environment holds
 
@@ -50,27 +49,19 @@ def find(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     path that is given is taken as it is.
 
     Raises:
-        TypeError: a path is no path.
-        FileNotFoundError: it is not there.
-        ValueError: it is neither a file nor a folder.
+        TypeError: a path is not a path.
+        FileNotFoundError: there is no such file or folder.
+        ValueError: a path is neither a file nor a folder.
     """
-    found: dict[str, str] = {}
     if isinstance(paths, (str, bytes, os.PathLike)):
-        raise TypeError(f"fastseed.tools.lint.check: paths must be a list of paths, got {paths!r}")
+        raise type_error(_FUNCTION, "paths", "a list of paths", paths)
+    found: dict[str, str] = {}
     for given in paths:
-        path = os.fspath(given)
-        if not isinstance(path, str):
-            raise TypeError(
-                f"fastseed.tools.lint.check: paths must be strings or Paths, got {path!r}"
-            )
-        if "\0" in path:
-            raise ValueError(f"fastseed.tools.lint.check: paths must be paths, got {path!r}")
-        mode = os.stat(path).st_mode
-        if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-            raise ValueError(
-                f"fastseed.tools.lint.check: paths must be files or folders, got {path!r}"
-            )
-        for one in _below(path) if stat.S_ISDIR(mode) else (path,):
+        path = check_instance(_FUNCTION, "paths", os.fspath(given), str, "strings or Path objects")
+        os.stat(path)  # FileNotFoundError
+        if not (os.path.isdir(path) or os.path.isfile(path)):
+            raise value_error(_FUNCTION, "paths", "files or folders", path)
+        for one in _below(path) if os.path.isdir(path) else (path,):
             found.setdefault(os.path.abspath(one), os.path.normpath(one))
     return sorted(found.values(), key=lambda p: p.split(os.sep))
 
@@ -78,9 +69,9 @@ def find(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
 def _below(folder: str) -> Iterator[str]:
     for at, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if _wanted(at, name))
-        for name in sorted(files):
+        for name in files:
             path = os.path.join(at, name)
-            if name.endswith(SUFFIXES) and not name.startswith(".") and os.path.isfile(path):
+            if name.endswith((".py", ".ipynb")) and name[0] != "." and os.path.isfile(path):
                 yield path
 
 
@@ -94,61 +85,40 @@ def read(path: str) -> Source:
     """The text of a file, as Python reads it: its encoding from its first two lines, or UTF-8.
 
     Raises:
-        Unreadable: it cannot be opened or decoded, is too large, or is no notebook.
+        Unreadable: it cannot be opened or decoded, or is no notebook.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
+        if path.endswith(".ipynb"):
+            return _notebook(path)
+        with tokenize.open(path) as file:
+            return Source(path, file.read())
     except OSError as error:
         raise Unreadable(f"it cannot be opened: {error.strerror}") from error
-    if len(data) > LARGEST:
-        raise Unreadable(f"it is longer than {LARGEST >> 20} MiB")
-    if path.endswith(".ipynb"):
-        return _notebook(path, data)
-    return Source(path, _decoded(data))
+    except (SyntaxError, LookupError, ValueError) as error:
+        raise Unreadable(f"it cannot be decoded: {error}") from error
 
 
-def _decoded(data: bytes) -> str:
+def _notebook(path: str) -> Source:
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        text = data.decode(encoding)
-    except (SyntaxError, LookupError) as error:
-        raise Unreadable(f"its encoding is not known: {error}") from error
-    except ValueError as error:  # UnicodeDecodeError, and codecs that are not of text
-        start = getattr(error, "start", 0)
-        line = data.count(b"\n", 0, start) + 1
-        raise Unreadable(f"it cannot be decoded: {error}", line) from error
-    # As Python reads it: lines end in \n alone, also where \r stood.
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _notebook(path: str, data: bytes) -> Source:
-    try:
-        document: Any = json.loads(data)
-        cells = document["cells"]
-        texts = [(n, _cell_text(cell)) for n, cell in enumerate(cells, 1) if _is_code(cell)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        with open(path, encoding="utf-8") as file:
+            cells = json.load(file)["cells"]
+        texts = [_text(cell) if cell["cell_type"] == "code" else "" for cell in cells]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Unreadable(f"it is no notebook: {type(error).__name__}: {error}") from error
     lines: list[str] = []
     places: list[tuple[int, int]] = []
-    for number, text in texts:
-        # split, not splitlines: Python ends a line at \n, \r and \r\n alone.
-        own = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        if _FOREIGN.match(next((line for line in own if line.strip()), "")):
+    for number, text in enumerate(texts, 1):
+        if _FOREIGN.match(text.lstrip("\n")):
             continue
-        for i, line in enumerate(own, 1):
+        for i, line in enumerate(text.split("\n"), 1):
             lines.append(_without_magic(line))
             places.append((number, i))
-    return Source(path, "\n".join(lines) + "\n", tuple(places) or ((1, 1),))
+    return Source(path, "\n".join(lines) + "\n", tuple(places))
 
 
-def _is_code(cell: dict[str, Any]) -> bool:
-    return cell.get("cell_type") == "code"
-
-
-def _cell_text(cell: dict[str, Any]) -> str:
-    text = cell.get("source", "")
-    return text if isinstance(text, str) else "".join(text)
+def _text(cell: dict[str, Any]) -> str:
+    """The text of a cell, with the line ends that Python knows as ``\\n``."""
+    return "".join(cell["source"]).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _without_magic(line: str) -> str:

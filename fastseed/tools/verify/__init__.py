@@ -146,11 +146,11 @@ def _versions() -> dict[str, str]:
     import numpy
     import torch
 
-    from ...seeder import api
+    from ..._utils.version import __version__
 
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": numpy.__version__,
-        "fastseed": api.__version__,
+        "fastseed": __version__,
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..module import Arguments, Module, Violation, constant, is_none
+from ..module import Arguments, Module, Violation, constant
+from ..syntax import is_none
 from . import manual_seed
 
 LOADERS = frozenset(
@@ -83,21 +84,9 @@ def _loaders(module: Module) -> Iterator[tuple[ast.Call, Arguments]]:
     for call in module.calls:
         if module.origin(call) in LOADERS:
             arguments = Arguments(module, call)
-            if not arguments.hidden and not _prepared(module, call):
+            prepared = any(module.origin(taker) in _PREPARES for taker in module.takers(call))
+            if not arguments.hidden and not prepared:
                 yield call, arguments
-
-
-def _prepared(module: Module, call: ast.Call) -> bool:
-    """Return whether the loader is given to `fastseed.data.prepare`."""
-    holder = module.parents.get(call)
-    if isinstance(holder, ast.Call):
-        return module.origin(holder) in _PREPARES
-    if isinstance(holder, ast.Assign) and len(holder.targets) == 1:
-        for use in module.uses_of(holder.targets[0]):
-            taker = module.parents.get(use)
-            if isinstance(taker, ast.Call) and module.origin(taker) in _PREPARES:
-                return True
-    return False
 
 
 def _is_another(module: Module, init: ast.expr) -> bool:

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..module import Arguments, Module, Violation, constant, is_none
+from ..module import Arguments, Module, Violation, constant
+from ..syntax import is_none, last_name, names_in, targets_of
 
 SEEDERS = frozenset(
     {
@@ -57,18 +58,16 @@ _CHANGING = {
 }
 
 _SEED = re.compile(r"(?:^|_)(?:seeds?|random_state)$", re.IGNORECASE)  # names that hold one
-_TEXT = re.compile(r"name|path|file|str|text|key|url|word|title|uuid", re.IGNORECASE)
-_TEXTS = {"repr", "format", "join", "encode", "strftime", "isoformat", "gethostname", "node"}
+_TEXT = re.compile(
+    r"name|path|file|str|text|key|url|word|title|uuid|format|\b(repr|join|encode|node)\b",
+    re.IGNORECASE,
+)
 _SEEDING = re.compile(r"(?:^|_)seed(?:_|$)|^manual_seed", re.IGNORECASE)  # functions that take one
 
 
 def seeds_globally(module: Module) -> bool:
     """Return whether a file seeds torch's global generator, itself or through a helper."""
-    for call in module.calls:
-        origin = module.origin(call) or ""
-        if origin in _HELPERS or origin == "torch.manual_seed":
-            return True
-    return False
+    return any(module.origin(call) in {"torch.manual_seed", *_HELPERS} for call in module.calls)
 
 
 # ---------------------------------------------------------------- FS101
@@ -86,12 +85,12 @@ def manual_seeding(module: Module) -> Iterator[Violation]:
 
 def _forked(module: Module, node: ast.AST) -> bool:
     """Return whether a node is inside `with torch.random.fork_rng()`."""
-    for holder in module.ancestors(node):
-        if isinstance(holder, (ast.With, ast.AsyncWith)):
-            for item in holder.items:
-                if module.names.origin(item.context_expr) == "torch.fork_rng()":
-                    return True
-    return False
+    return any(
+        module.names.origin(item.context_expr) == "torch.fork_rng()"
+        for holder in module.ancestors(node)
+        if isinstance(holder, (ast.With, ast.AsyncWith))
+        for item in holder.items
+    )
 
 
 # ---------------------------------------------------------------- FS104
@@ -129,8 +128,7 @@ def _seeds(module: Module) -> Iterator[ast.expr]:
         if isinstance(node, ast.Call):
             yield from _passed(module, node)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(_SEED.search(last_name(target)) for target in targets):
+            if any(_SEED.search(last_name(target)) for target in targets_of(node)):
                 yield node.value
         elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
@@ -162,7 +160,7 @@ def _passed(module: Module, call: ast.Call) -> Iterator[ast.expr]:
 
 def _changing(
     module: Module, expression: ast.expr, depth: int = 0
-) -> Iterator[tuple[ast.AST, str]]:
+) -> Iterator[tuple[ast.expr, str]]:
     """Yield the parts of an expression that differ between runs, through names assigned once."""
     todo: list[ast.AST] = [expression]
     while todo:
@@ -192,28 +190,11 @@ def _address(module: Module, call: ast.Call) -> str | None:
 
 def _holds_text(node: ast.AST) -> bool:
     """Return whether an expression contains a string: hashes of numbers are not salted."""
-    todo = [node]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, (ast.Tuple, ast.List)):
-            todo += part.elts
-        elif isinstance(part, ast.BinOp):
-            todo += part.left, part.right
-        elif isinstance(part, ast.Constant):
-            if isinstance(part.value, (str, bytes)):
-                return True
-        else:
-            name = last_name(part.func if isinstance(part, ast.Call) else part)
-            if isinstance(part, ast.JoinedStr) or name in _TEXTS or _TEXT.search(name):
-                return True
-    return False
-
-
-def last_name(node: ast.AST) -> str:
-    """``c`` of ``a.b.c``, and of ``c``."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    strings = any(
+        isinstance(part, ast.Constant) and isinstance(part.value, (str, bytes))
+        for part in ast.walk(node)
+    )
+    return strings or _TEXT.search(" ".join(names_in(node))) is not None
 
 
 CHECKS = (manual_seeding, accidental_seed)

@@ -1,41 +1,81 @@
-"""Rules about operations that give other bits in another run (FS501, FS502)."""
+"""Rules about operations that give other bits in another run (FS501, FS502).
+
+The tables are the list at :func:`torch.use_deterministic_algorithms` of torch 2.10 to 2.13, which a
+test compares with the installed torch. Not in them are operations whose condition no call shows
+(quantized and sparse tensors, a list of indices, the type of ``src``), and ``NLLLoss``, whose CUDA
+code raises for images only.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from .. import torch_docs
 from ..module import Arguments, Module, Violation, constant
-from ..torch_docs import Operation
+from ..syntax import called, last_name, words_of
 
-# Ways to write a listed operation that its own documentation shows, not the list.
-_SAME = {
-    "torch.nn.Upsample": ("torch.nn.functional.interpolate", ("size", "scale_factor", "mode")),
-    "torch.nn.functional.upsample": ("torch.nn.functional.interpolate", ()),
-}
-_POSITIONS = {
-    "torch.nn.functional.interpolate": ("input", "size", "scale_factor", "mode"),
-    "torch.nn.functional.upsample": ("input", "size", "scale_factor", "mode"),
-    "torch.bincount": ("input", "weights"),
-    "torch.median": ("input", "dim"),
-    "torch.scatter_reduce": ("input", "dim", "index", "src", "reduce"),
-    "torch.Tensor.bincount": ("weights",),
-    "torch.Tensor.median": ("dim",),
-    "torch.Tensor.put_": ("index", "source", "accumulate"),
-    "torch.Tensor.index_put_": ("indices", "values", "accumulate"),
-    "torch.Tensor.scatter_reduce": ("dim", "index", "src", "reduce"),
-    "torch.Tensor.scatter_reduce_": ("dim", "index", "src", "reduce"),
-}
-"""The order of arguments, where a condition is about one that can be passed by position."""
 
-_CUMULATIVE = {"torch.cumsum", "torch.Tensor.cumsum", "torch.Tensor.cumsum_"}
-_INTEGERS = {"long", "int", "short", "bool", "byte", "int64", "int32", "int16", "int8", "uint8"}
-_COUNTS = (
-    "mask", "len", "count", "num", "size", "shape", "grid", "index", "indices", "offset",
-    "position", "ids", "ones_like", "arange", "repeats", "split", "label", "valid",
-)  # fmt: skip
+class Operation(NamedTuple):
+    """An operation on torch's list."""
+
+    name: str
+    """As torch documents it, without ``torch.``."""
+    backward: bool = False
+    """True if only its gradient is not deterministic."""
+    argument: str = ""
+    """An argument that has to be passed."""
+    position: int = -1
+    """Its position in the function; in a method, and in a module's constructor, it is one less."""
+    values: tuple[str, ...] = ()
+    """The values that count; empty: all."""
+
+
+_INTERPOLATE = Operation(
+    "nn.functional.interpolate", True, "mode", 3, ("linear", "bilinear", "bicubic", "trilinear")
+)
+_RAISE = (
+    *(Operation(f"nn.MaxUnpool{n}d") for n in (1, 2, 3)),
+    *(Operation(f"nn.ReflectionPad{n}d", True) for n in (1, 2, 3)),
+    *(Operation(f"nn.FractionalMaxPool{n}d", True) for n in (2, 3)),
+    *(Operation(f"nn.AdaptiveAvgPool{n}d", True) for n in (2, 3)),
+    Operation("nn.AdaptiveMaxPool2d", True),
+    Operation("nn.AvgPool3d", True),
+    Operation("nn.CTCLoss", True),
+    Operation("nn.EmbeddingBag", True, "mode", -1, ("max",)),
+    Operation("nn.functional.grid_sample", True),
+    _INTERPOLATE,
+    Operation("Tensor.put_"),
+    Operation("Tensor.scatter_reduce", False, "reduce", 4, ("prod",)),
+    Operation("histc"),
+    Operation("bincount", False, "weights", 1),
+    Operation("median", False, "dim", 1),
+    Operation("cumsum"),
+)
+"""Operations without a deterministic implementation on CUDA devices."""
+
+_ACT = (
+    *(Operation(f"nn.Conv{n}d") for n in (1, 2, 3)),
+    *(Operation(f"nn.ConvTranspose{n}d") for n in (1, 2, 3)),
+    *(Operation(f"nn.ReplicationPad{n}d", True) for n in (1, 2, 3)),
+    Operation("nn.MaxPool3d", True),
+    Operation("Tensor.index_copy"),
+    Operation("Tensor.index_put"),
+    Operation("Tensor.scatter_add_"),
+    Operation("Tensor.scatter_reduce", False, "reduce", 4, ("sum", "mean")),
+    Operation("gather", True),
+    Operation("index_add"),
+    Operation("index_select", True),
+    Operation("repeat_interleave", True),
+)
+"""Operations that are deterministic once the switch is on."""
+
+_INTEGERS = re.compile(r"\b(long|short|bool|byte|u?int\d*)\b")
+_COUNTS = re.compile(
+    r"mask|len|count|num|size|shape|grid|ind(ex|ices)|offset|position|ids|ones_like|arange|"
+    r"repeats|split|label|valid"
+)
 """In the names of tensors of integers, mostly."""
 _NO_GRAD = {"torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()"}
 _AROUND = re.compile(
@@ -52,28 +92,26 @@ _SWITCHES = {
 
 def nondeterministic_operation(module: Module) -> Iterator[Violation]:
     """FS501."""
-    for call, operation in _listed(module, torch_docs.RAISES):
-        on = f" ({operation.condition})" if operation.condition else ""
-        short = operation.name.removeprefix("torch.")
-        yield Violation("FS501", call, f"`{short}` has no deterministic implementation{on}")
+    for call, operation in _listed(module, RAISES):
+        how = "in its backward pass " if operation.backward else ""
+        message = f"`{operation.name}` has no deterministic implementation {how}on CUDA devices"
+        yield Violation("FS501", call, message)
 
 
 def deterministic_mode_off(module: Module) -> Iterator[Violation]:
     """FS502: once a file, at the first such operation."""
-    if not any(
-        isinstance(c.func, ast.Attribute) and c.func.attr == "backward" for c in module.calls
-    ):
+    if not any(called(call) == "backward" for call in module.calls):
         return
     cudnn = _cudnn_deterministic(module)
-    found: list[tuple[int, int, ast.Call, str]] = []
-    for call, operation in _listed(module, torch_docs.ACTS):
-        if not (cudnn and ".Conv" in operation.name):
-            short = operation.name.removeprefix("torch.")
-            found.append((call.lineno, call.col_offset, call, short))
+    found = [
+        (call, operation.name)
+        for call, operation in _listed(module, ACTS)
+        if not (cudnn and ".Conv" in operation.name)
+    ]
     if found:
-        _, _, call, short = min(found, key=lambda one: one[:2])
+        call, name = min(found, key=lambda one: (one[0].lineno, one[0].col_offset))
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        message = f"`{short}`{more} is deterministic only under `use_deterministic_algorithms`"
+        message = f"`{name}`{more} is deterministic only under `use_deterministic_algorithms`"
         yield Violation("FS502", call, message)
 
 
@@ -93,77 +131,82 @@ def switches_on(module: Module) -> bool:
 
 def _cudnn_deterministic(module: Module) -> bool:
     """Return whether cudnn's switch is set, to a constant or to what an option says."""
-    for node in module.nodes:
-        if isinstance(node, ast.Assign) and constant(module, node.value) is not False:
-            targets = [module.names.origin(target) for target in node.targets]
-            if "torch.backends.cudnn.deterministic" in targets:
-                return True
-    return False
+    return any(
+        module.origin(target) == "torch.backends.cudnn.deterministic"
+        for node in module.nodes
+        if isinstance(node, ast.Assign) and constant(module, node.value) is not False
+        for target in node.targets
+    )
 
 
-def _listed(module: Module, kind: str) -> Iterator[tuple[ast.Call, Operation]]:
+# ---------------------------------------------------------------- calls of listed operations
+
+
+def _key(name: str) -> str:
+    """Return the same text for a class and its function, for a method and its function."""
+    holder, _, last = name.rpartition(".")
+    if holder in ("torch.nn", "torch.nn.functional"):
+        kind = "nn."
+    elif holder in ("torch", "torch.Tensor"):
+        kind = ""
+    else:
+        return ""
+    return kind + last.lower().replace("_", "")  # CTCLoss is ctc_loss
+
+
+RAISES = {_key(f"torch.{one.name}"): one for one in _RAISE} | {"nn.upsample": _INTERPOLATE}
+ACTS = {_key(f"torch.{one.name}"): one for one in _ACT}
+
+
+def _listed(module: Module, table: dict[str, Operation]) -> Iterator[tuple[ast.Call, Operation]]:
     """Calls of listed operations whose conditions hold, as far as the call shows."""
     if not module.has("torch"):
         return
-    names = torch_docs.listed().operations
     for call in module.calls:
-        name, operations = _operation(module, call, names)
-        # Several rows of one operation, with conditions of their own: one finding.
-        for operation in operations:
-            if operation.kind == kind and operation.seen and _holds(module, call, name, operation):
-                yield call, operation
-                break
+        name = _name_of(module, call)
+        operation = table.get(_key(name))
+        if operation is not None and _holds(module, call, name, operation):
+            yield call, operation
 
 
-def _operation(
-    module: Module, call: ast.Call, names: dict[str, tuple[Operation, ...]]
-) -> tuple[str, tuple[Operation, ...]]:
-    """The name that a call has on the list, and its rows."""
+def _name_of(module: Module, call: ast.Call) -> str:
+    """The dotted name of what is called; ``torch.Tensor.f`` for a method of a tensor."""
     origin = module.origin(call) or ""
-    if origin in _SAME:
-        return origin, names.get(_SAME[origin][0], ())
-    if origin in names:
-        return origin, names[origin]
-    if isinstance(call.func, ast.Attribute):
-        attr, base = call.func.attr, module.names.origin(call.func.value) or ""
-        name = f"torch.Tensor.{attr}"
-        # `x.put_()` can only be a tensor's; `x.cumsum()` may be of NumPy or pandas.
-        if name in names and (_is_tensor(base) or (attr.endswith("_") and not base)):
-            return name, names[name]
-    return "", ()
+    if _key(origin) or not isinstance(call.func, ast.Attribute):
+        return origin
+    attr, base = call.func.attr, module.names.origin(call.func.value) or ""
+    # `x.put_()` can only be a tensor's; `x.cumsum()` may be of NumPy or pandas.
+    method = _is_tensor(base) or (attr.endswith("_") and not base)
+    return f"torch.Tensor.{attr}" if method else origin
 
 
 def _is_tensor(origin: str) -> bool:
     """Return whether an origin is that of a tensor: what a function of torch returned."""
     if origin in ("torch.Tensor()", "torch.nn.Parameter()", "torch.nn.parameter.Parameter()"):
         return True
-    if not origin.startswith("torch.") or not origin.endswith("()"):
-        return False
-    first = origin.split("()")[0].split(".")
-    made = len(first) == 2 or first[:3] == ["torch", "nn", "functional"]
-    return made and first[-1][:1].islower()
+    return re.match(r"torch\.(nn\.functional\.)?[a-z]\w*\(\)(.*\(\))?$", origin) is not None
 
 
 def _holds(module: Module, call: ast.Call, name: str, operation: Operation) -> bool:
     """Return whether a call passes what the operation's condition asks for."""
     arguments = Arguments(module, call)
-    order = _SAME[name][1] if name in _SAME else ()
-    order = order or _POSITIONS.get(name, ())
-    for argument, values in operation.needs:
-        place = order.index(argument) if argument in order else None
-        value = arguments.get(argument, place)
-        if values:
-            default = False if False in values and not arguments.hidden else ...
-            given = default if value is None else constant(module, value)
-            if given not in values or (given == 0 and given is not False):
-                return False
-        elif value is None:
+    holder, _, last = name.rpartition(".")
+    is_function = holder != "torch.Tensor" and last.islower()
+    if operation.argument:
+        position = operation.position - (not is_function)
+        value = arguments.get(operation.argument, position if position >= 0 else None)
+        if value is None or (operation.values and constant(module, value) not in operation.values):
             return False
-    if name in _CUMULATIVE:
-        return _may_be_float(module, call, name)
-    if "differentiate" in operation.condition and _without_gradient(module, call):
+    if operation.backward and _without_gradient(module, call):
         return False
-    return not _is_mean(module, call, operation)
+    if operation.name == "cumsum":
+        tensor = arguments.get("input", 0)
+        if isinstance(call.func, ast.Attribute) and not is_function:
+            tensor = call.func.value
+        return _may_be_float(module, arguments.get("dtype"), tensor)
+    if operation.name.startswith("nn.AdaptiveAvgPool"):
+        return not _is_one(module, arguments.get("output_size", int(is_function)))
+    return True
 
 
 def _without_gradient(module: Module, call: ast.Call) -> bool:
@@ -181,35 +224,24 @@ def _without_gradient(module: Module, call: ast.Call) -> bool:
     return False
 
 
-def _is_mean(module: Module, call: ast.Call, operation: Operation) -> bool:
-    """Adaptive average pooling to one value, which torch computes as a mean, and that is fine."""
-    if not operation.name.startswith("torch.nn.AdaptiveAvgPool"):
-        return False
-    functional = (module.origin(call) or "").startswith("torch.nn.functional.")
-    size = Arguments(module, call).get("output_size", 1 if functional else 0)
+def _is_one(module: Module, size: ast.expr | None) -> bool:
+    """Return whether adaptive pooling is to one value: torch computes a mean, and that is fine."""
     size = module.names.value(size)
     parts = size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size]
     return all(constant(module, part) == 1 for part in parts)
 
 
-def _may_be_float(module: Module, call: ast.Call, name: str) -> bool:
+def _may_be_float(module: Module, dtype: ast.expr | None, tensor: ast.expr | None) -> bool:
     """Return whether what is summed up is not evidently of integers: masks, counts, lengths."""
-    arguments = Arguments(module, call)
-    dtype = arguments.get("dtype")
     if dtype is not None:
-        last = dtype.attr if isinstance(dtype, ast.Attribute) else ""
-        return last not in _INTEGERS
-    value: ast.expr | None = arguments.get("input", 0)
-    if isinstance(call.func, ast.Attribute) and name != "torch.cumsum":
-        value = call.func.value
-    value = module.names.value(value)
-    for part in ast.walk(value) if value is not None else ():
-        if isinstance(part, ast.Compare):
-            return False
-        word = part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "")
-        if word in _INTEGERS or any(w in word for w in _COUNTS):
-            return False
-    return True
+        return not _INTEGERS.search(last_name(dtype))
+    value = module.names.value(tensor)
+    if value is None:
+        return True
+    if any(isinstance(part, ast.Compare) for part in ast.walk(value)):
+        return False
+    words = words_of(value)
+    return not (_INTEGERS.search(words) or _COUNTS.search(words))
 
 
 CHECKS = (nondeterministic_operation, deterministic_mode_off)

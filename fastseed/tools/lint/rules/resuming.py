@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ..module import Module, Violation
+from ..syntax import last_name
 
 _LOADS = {"torch.load", "torch.distributed.checkpoint.load"}
 _OPTIMIZER = re.compile(r"optim|^opt$|scaler", re.IGNORECASE)
@@ -26,17 +27,11 @@ def resume_without_generators(module: Module) -> Iterator[Violation]:
         if function.attr in _RESTORES:
             return
         trains = trains or function.attr == "backward"
-        if function.attr == "load_state_dict" and _OPTIMIZER.search(_last_name(function.value)):
+        if function.attr == "load_state_dict" and _OPTIMIZER.search(last_name(function.value)):
             loaded.append(call)
     if trains and loaded and not _mentions_generators(module):
         first = min(loaded, key=lambda call: (call.lineno, call.col_offset))
         yield Violation("FS303", first, "a checkpoint is loaded without the states of generators")
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _mentions_generators(module: Module) -> bool:

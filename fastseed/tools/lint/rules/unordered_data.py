@@ -10,18 +10,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from ..module import Module, Violation
+from ..syntax import called, last_name, names_in, targets_of, words_of
 
-_LISTINGS = frozenset(
-    {"os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.glob", "glob.iglob"}
-)
-_KEEPS = {
-    "list", "tuple", "enumerate", "iter", "map", "filter", "zip", "reversed", "tqdm", "array",
-    "asarray", "chain", "islice", "from_iterable", "track", "trange",
+_LISTINGS = {"os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.glob", "glob.iglob"}
+_LISTS = {
+    "list", "tuple", "enumerate", "map", "filter", "zip", "reversed", "tqdm", "array", "asarray",
+    "islice", "track", "trange",
 }  # fmt: skip
+_KEEPS = _LISTS | {"iter", "chain", "from_iterable"}
 """Calls whose result has the order of an argument."""
-_LISTS = _KEEPS - {"iter", "chain", "from_iterable"}
 _DRAWS = {"shuffle", "sample", "choice", "choices", "permutation", "train_test_split"}
 """Draws of equal numbers from another order give another result."""
 _JOINS = {"cat", "concat", "concatenate", "stack", "vstack", "hstack"}
@@ -31,6 +31,7 @@ _NUMERIC = re.compile(
     r"^(int|len|range|float|ord|hash|id|arange|unique|tolist|round|abs)$|(^|_)(ids?|idxs?|index|"
     r"indices|inds?|range|pos|positions?|counts?|lengths?|sizes?|epochs?|ranks?|targets?|ys?)(_|$)|(^|_)(labels?|class|classes)$"
 )
+_PASSES = (ast.keyword, ast.Starred, ast.BoolOp, ast.IfExp, ast.BinOp)
 _DEEPEST = 4  # variables on the way
 
 _DATA = re.compile(
@@ -58,14 +59,14 @@ def listing_order(module: Module) -> Iterator[Violation]:
 
 def set_order(module: Module) -> Iterator[Violation]:
     """FS402."""
-    reported: set[ast.AST] = set()
+    reported: set[ast.AST | None] = set()
     for node in module.nodes:
-        found = _is_set(module, node) and _is_data(module, node) and not _of_numbers(module, node)
-        if found and _Climb(module).ordered(node, False):
-            statement = next(one for one in module.ancestors(node) if isinstance(one, ast.stmt))
-            if statement not in reported:  # `set(a) | set(b)`: one finding
-                reported.add(statement)
-                yield Violation("FS402", node, "data in the order of a set")
+        if not _is_set(node, module) or _of_numbers(module, node) or not _is_data(module, node):
+            continue
+        statement = module.statement_of(node)
+        if statement not in reported and _Climb(module).ordered(node, False):
+            reported.add(statement)  # `set(a) | set(b)`: one finding
+            yield Violation("FS402", node, "data in the order of a set")
 
 
 # ---------------------------------------------------------------- what has no order
@@ -79,22 +80,16 @@ def _listing(module: Module, call: ast.Call) -> str | None:
     if not isinstance(call.func, ast.Attribute):
         return None
     attr, path = call.func.attr, module.names.origin(call.func.value) or ""
-    if attr in ("iterdir", "rglob") and not path.startswith("fsspec"):
-        return f"Path.{attr}"
     of_pathlib = path.startswith("pathlib.")
-    if attr == "walk" and of_pathlib:
-        return "Path.walk"
-    if attr == "glob" and call.args:
-        pattern = call.args[0]
-        text = pattern.value if isinstance(pattern, ast.Constant) else None
-        if of_pathlib or (isinstance(text, str) and "*" in text):
-            return "Path.glob"
-    return None
+    if attr in ("iterdir", "rglob"):
+        return None if path.startswith("fsspec") else f"Path.{attr}"
+    pattern = attr == "glob" and any("*" in words_of(one) for one in call.args)
+    return f"Path.{attr}" if pattern or (of_pathlib and attr in ("walk", "glob")) else None
 
 
-def _is_set(module: Module, node: ast.AST) -> bool:
+def _is_set(node: ast.AST, module: Module) -> TypeGuard[ast.expr]:
     """Return whether an expression makes a set."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+    if isinstance(node, ast.Call):
         return any(module.names.is_builtin(node.func, name) for name in ("set", "frozenset"))
     return isinstance(node, (ast.Set, ast.SetComp))
 
@@ -102,46 +97,30 @@ def _is_set(module: Module, node: ast.AST) -> bool:
 def _of_numbers(module: Module, node: ast.AST) -> bool:
     """Return whether a set holds numbers, whose order is the same in every process."""
     if isinstance(node, ast.Set):
-        return all(
-            isinstance(one, ast.Constant) and not isinstance(one.value, (str, bytes))
-            for one in node.elts
-        )
-    element: ast.AST | None = None
-    if isinstance(node, ast.SetComp):
-        element = node.elt
-    elif isinstance(node, ast.Call) and node.args:
+        values = [one.value if isinstance(one, ast.Constant) else "" for one in node.elts]
+        return not any(isinstance(value, (str, bytes)) for value in values)
+    element: ast.AST | None = node.elt if isinstance(node, ast.SetComp) else None
+    if isinstance(node, ast.Call) and node.args:
         element = node.args[0]
         if isinstance(element, (ast.GeneratorExp, ast.ListComp)):
             element = element.elt
-        elif isinstance(element, ast.Call) and _name(element.func) == "map":
-            element = element.args[0] if element.args else element
-    said = _said_of(module, element) + _said_of(module, *_assigned(module, node))
-    if re.search(r"\bint\b", said) and "str" not in said:
+        elif called(element) == "map" and isinstance(element, ast.Call) and element.args:
+            element = element.args[0]
+    if _says_int(module, element) or any(
+        _says_int(module, target) for target in targets_of(module.parents.get(node))
+    ):
         return True
-    if isinstance(element, ast.Call):
-        element = element.func
-    return element is not None and bool(_NUMERIC.search(_name(element)))
+    return bool(_NUMERIC.search(called(element) or last_name(element)))
 
 
-def _assigned(module: Module, node: ast.AST) -> list[ast.expr]:
-    """The variables that an expression is assigned to at once."""
-    holder = module.parents.get(node)
-    if isinstance(holder, ast.AnnAssign):
-        return [holder.target]
-    return list(holder.targets) if isinstance(holder, ast.Assign) else []
-
-
-def _said_of(module: Module, *nodes: ast.AST | None) -> str:
-    """The words of the annotations of variables."""
-    words: list[str] = []
-    for node in nodes:
-        holder = module.parents.get(node) if node is not None else None
-        found = module.names.lookup(node) if isinstance(node, ast.Name) else None
-        notes = [b.node for b in found[1] if b.kind == "parameter"] if found else []
-        if isinstance(holder, ast.AnnAssign) and node is holder.target:
-            notes.append(holder.annotation)
-        words += [word for note in notes if note is not None for word in _words_of(note)]
-    return " ".join(words)
+def _says_int(module: Module, node: ast.AST | None) -> bool:
+    """Return whether the annotation of a variable says that it is of integers."""
+    notes = [one.node for one in module.names.bindings(node) if one.kind == "parameter"]
+    holder = module.parents.get(node) if node is not None else None
+    if isinstance(holder, ast.AnnAssign) and node is holder.target:
+        notes.append(holder.annotation)
+    words = " ".join(words_of(note) for note in notes if note is not None)
+    return bool(re.search(r"\bint\b", words)) and "str" not in words
 
 
 def _is_data(module: Module, node: ast.AST) -> bool:
@@ -149,28 +128,13 @@ def _is_data(module: Module, node: ast.AST) -> bool:
     words: list[str] = []
     for holder in module.ancestors(node):
         if isinstance(holder, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            words.append(holder.name)
-            words += map(_name, getattr(holder, "bases", ()))
+            words += holder.name, *map(last_name, getattr(holder, "bases", ()))
         elif isinstance(holder, (ast.For, ast.AsyncFor)):
-            words += _words(holder.target), *_words_of(holder.iter)
+            words += words_of(holder.target), words_of(holder.iter)
         elif isinstance(holder, (ast.stmt)) and not hasattr(holder, "body"):
-            words += _words_of(holder)
+            words.append(words_of(holder))
     text = " ".join(words)
     return bool(_DATA.search(text)) and not _OTHER.search(text)
-
-
-def _words(node: ast.AST) -> str:
-    return " ".join(_words_of(node))
-
-
-def _words_of(node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name):
-            yield part.id
-        elif isinstance(part, ast.Attribute):
-            yield part.attr
-        elif isinstance(part, ast.Constant) and isinstance(part.value, str):
-            yield part.value[:80]
 
 
 # ---------------------------------------------------------------- where the order goes
@@ -183,109 +147,81 @@ class _Climb:
         self.module = module
         self.seen: set[ast.AST] = set()
 
-    def ordered(self, node: ast.AST, listed: bool, depth: int = 0, counted: bool = False) -> bool:
+    def ordered(self, node: ast.AST, listed: bool, depth: int = 0) -> bool:
         """Return whether the order of an expression becomes the order of data.
 
         Args:
             node: the expression.
             listed: whether it has an order that indices and returns show; a set has not.
             depth: variables passed so far.
-            counted: whether `enumerate` has given its members numbers.
         """
         while node not in self.seen:
             self.seen.add(node)
             holder = self.module.parents.get(node)
-            if isinstance(holder, ast.IfExp) and node is holder.test:
+            taken_away = isinstance(holder, ast.BinOp) and isinstance(holder.op, ast.Sub)
+            if node is getattr(holder, "right" if taken_away else "test", None):
                 return False
-            if isinstance(holder, (ast.keyword, ast.Starred, ast.IfExp, ast.BoolOp, ast.Await)):
+            if isinstance(holder, _PASSES):
                 node = holder
+            elif isinstance(holder, ast.Tuple):
+                return listed and isinstance(self.module.parents.get(holder), ast.Return)
             elif isinstance(holder, ast.List) and isinstance(node, ast.Starred):
                 node, listed = holder, True
-            elif isinstance(holder, ast.Tuple):
-                returned = self.module.parents.get(holder)
-                return listed and isinstance(returned, ast.Return)
-            elif isinstance(holder, ast.BinOp):
-                if isinstance(holder.op, ast.Sub) and node is holder.right:
-                    return False  # taken away from another set
-                node = holder
             elif isinstance(holder, ast.Subscript) and isinstance(holder.slice, ast.Slice):
                 node = holder
             elif isinstance(holder, ast.comprehension) and node is holder.iter:
-                whole = self.module.parents[holder]
-                if isinstance(whole, ast.SetComp):
-                    return False
-                if isinstance(whole, ast.DictComp):
-                    return counted
-                node, listed = whole, True
+                counted = called(node) == "enumerate"
+                node, listed = self.module.parents[holder], True
+                if isinstance(node, (ast.SetComp, ast.DictComp)):
+                    return counted and isinstance(node, ast.DictComp)
             elif isinstance(holder, ast.Attribute):
-                called = self.module.parents.get(holder)
-                if not isinstance(called, ast.Call) or called.func is not holder:
-                    return False
-                if holder.attr == "index":
+                node = self.module.parents[holder]
+                if called(node) == "index":
                     return listed
-                if holder.attr not in _SETS:
+                if called(node) not in _SETS:
                     return False
-                node = called
             elif isinstance(holder, ast.Call):
-                name = _name(holder.func)
-                if name in _DRAWS:
-                    return True
-                if listed and (name in _JOINS or name.endswith("Dataset")):
+                name = called(holder)
+                if name in _DRAWS or (listed and (name in _JOINS or name.endswith("Dataset"))):
                     return True
                 if name not in _KEEPS or (name in ("map", "filter") and node is holder.args[0]):
-                    return self._collected(holder, node) if listed else False
-                counted = counted or name == "enumerate"
+                    collection = _grown(holder) if listed and name == "extend" else None
+                    return collection is not None and self._matters(collection)
                 node, listed = holder, listed or name in _LISTS
             else:
-                return self._ends(holder, node, listed, depth, counted)
+                return self._ends(holder, node, listed, depth)
         return False
 
-    def _ends(
-        self, holder: ast.AST | None, node: ast.AST, listed: bool, depth: int, counted: bool
-    ) -> bool:
+    def _ends(self, holder: ast.AST | None, node: ast.AST, listed: bool, depth: int) -> bool:
         """The statement that takes it."""
         if isinstance(holder, (ast.For, ast.AsyncFor)):
-            return node is holder.iter and (self._collects(holder) or _numbers(holder, counted))
+            return node is holder.iter and (self._collects(holder) or _numbers(holder))
         if isinstance(holder, ast.Subscript):
             # A constant index mostly takes the only one there is.
             return listed and node is holder.value and not isinstance(holder.slice, ast.Constant)
         if isinstance(holder, (ast.Return, ast.YieldFrom)):
             return listed and not self._callers_sort(holder)
-        if isinstance(holder, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-            targets = holder.targets if isinstance(holder, ast.Assign) else [holder.target]
-            if isinstance(holder, ast.NamedExpr):
-                return False
-            return any(self._kept(target, listed, depth, counted) for target in targets)
-        return False
+        return any(self._kept(target, listed, depth) for target in targets_of(holder))
 
-    def _kept(self, target: ast.expr, listed: bool, depth: int, counted: bool) -> bool:
+    def _kept(self, target: ast.expr, listed: bool, depth: int) -> bool:
         """A variable holds it: does anything use its order, and nothing sort it?"""
-        uses = self.module.uses_of(target)
-        if depth >= _DEEPEST or not uses or self._sorted_from_here(target):
+        if depth >= _DEEPEST or self._sorted_itself(target):
             return False
-        loads = [use for use in uses if isinstance(use.ctx, ast.Load)]  # type: ignore[attr-defined]
-        of_dataset = isinstance(target, ast.Attribute) and self._in_dataset(target)
-        if listed and of_dataset:
-            return True
-        return any(self.ordered(use, listed, depth + 1, counted) for use in loads)
-
-    def _in_dataset(self, target: ast.Attribute) -> bool:
-        owner = self.module.names.class_of(target.value)
-        return owner is not None and "__getitem__" in owner.names
-
-    def _collected(self, call: ast.Call, node: ast.AST) -> bool:
-        """`data.extend(listing)`."""
-        function = call.func
-        if not isinstance(function, ast.Attribute) or function.attr != "extend":
-            return False
-        return node in call.args and self._matters(function.value)
+        owner = self.module.names.key(target)
+        of_object = listed and isinstance(target, ast.Attribute)
+        if of_object and owner is not None and "__getitem__" in owner[0].names:
+            return True  # the attribute of a dataset
+        return any(
+            self.ordered(use, listed, depth + 1)
+            for use in self.module.uses_of(target)
+            if isinstance(use.ctx, ast.Load)  # type: ignore[attr-defined]
+        )
 
     def _collects(self, loop: ast.For | ast.AsyncFor) -> bool:
         """Return whether the body of a loop puts things into a list, or yields them."""
-        for node in _own_nodes(loop.body):
+        for node in ast.walk(loop):
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
-                function = self.module.function_of(node)
-                return function is None or not self._sorted_calls(function.name)
+                return not self._callers_sort(node)
             collection = _grown(node)
             if collection is None or _by_member(collection, loop):
                 continue
@@ -301,60 +237,50 @@ class _Climb:
 
     def _matters(self, collection: ast.expr) -> bool:
         """Return whether a list's order is kept: nothing sorts it, here or in a caller."""
-        if self._sorted(collection):
+        returns = [self.module.parents.get(use) for use in self.module.uses_of(collection)]
+        if self._sorted(collection) or any(
+            isinstance(one, ast.Return) and self._callers_sort(one) for one in returns
+        ):
             return False
-        for use in self.module.uses_of(collection):
-            holder = self.module.parents.get(use)
-            if isinstance(holder, ast.Return) and self._callers_sort(holder):
-                return False
-        return bool(_DATA.search(_words(collection))) or self._in_data_function(collection)
-
-    def _in_data_function(self, node: ast.AST) -> bool:
-        function = self.module.function_of(node)
-        return function is not None and bool(_DATA.search(function.name))
+        function = self.module.function_of(collection)
+        return bool(_DATA.search(words_of(collection) + (function.name if function else "")))
 
     def _sorted(self, target: ast.AST) -> bool:
-        """Return whether a variable is sorted anywhere, or assigned sorted."""
+        """Return whether a variable is sorted, or used sorted, anywhere."""
+        uses = self.module.uses_of(target)
+        return self._sorted_itself(target) or any(self._inside_sort(use) for use in uses)
+
+    def _sorted_itself(self, target: ast.AST) -> bool:
+        """`x.sort()`, `x = sorted(x)`: from there on it has an order."""
         for use in self.module.uses_of(target):
             holder = self.module.parents.get(use)
             if isinstance(holder, ast.Attribute) and "sort" in holder.attr:
                 return True
-            for one in self.module.ancestors(use):
-                if isinstance(one, ast.stmt):
-                    break
-                if isinstance(one, ast.Call) and "sort" in _name(one.func).lower():
-                    return True
+            if isinstance(holder, ast.Assign) and any(map(_sorts, ast.walk(holder.value))):
+                return True
         return False
 
-    def _sorted_from_here(self, target: ast.AST) -> bool:
-        """Return whether a variable is sorted itself: `x.sort()`, `x = sorted(x)`."""
-        for use in self.module.uses_of(target):
-            holder = self.module.parents.get(use)
-            if isinstance(holder, ast.Attribute) and "sort" in holder.attr:
-                return True
-            if isinstance(holder, ast.Assign) and use in holder.targets:
-                calls = (one for one in ast.walk(holder.value) if isinstance(one, ast.Call))
-                if any("sort" in _name(call.func).lower() for call in calls):
-                    return True
+    def _inside_sort(self, node: ast.AST) -> bool:
+        """Return whether a call in the same statement sorts an expression."""
+        for one in self.module.ancestors(node):
+            if _sorts(one) or isinstance(one, ast.stmt):
+                return _sorts(one)
         return False
 
     def _callers_sort(self, node: ast.AST) -> bool:
+        """Return whether every call of the function around a node is inside one that sorts."""
         function = self.module.function_of(node)
-        return function is not None and self._sorted_calls(function.name)
+        name = function.name if function else ""
+        calls = [call for call in self.module.calls if called(call) == name]
+        return bool(calls) and all(
+            self._inside_sort(call)
+            or any(map(self._sorted, targets_of(self.module.statement_of(call))))
+            for call in calls
+        )
 
-    def _sorted_calls(self, name: str) -> bool:
-        """Return whether every call of a function of this file is inside one that sorts."""
-        calls = [call for call in self.module.calls if _name(call.func) == name]
-        return bool(calls) and all(self._inside_sort(call) for call in calls)
 
-    def _inside_sort(self, call: ast.Call) -> bool:
-        for one in self.module.ancestors(call):
-            if isinstance(one, ast.Call) and "sort" in _name(one.func).lower():
-                return True
-            if isinstance(one, ast.stmt):
-                target = one.targets[0] if isinstance(one, ast.Assign) else None
-                return target is not None and self._sorted(target)
-        return False
+def _sorts(node: ast.AST) -> bool:
+    return "sort" in called(node).lower()
 
 
 def _grown(node: ast.AST) -> ast.expr | None:
@@ -365,18 +291,18 @@ def _grown(node: ast.AST) -> ast.expr | None:
     return node.target if adds else None  # type: ignore[attr-defined]
 
 
-def _numbers(loop: ast.For | ast.AsyncFor, counted: bool) -> bool:
+def _numbers(loop: ast.For | ast.AsyncFor) -> bool:
     """`for i, name in enumerate(names): index[name] = i`, and `index[name] = len(index)`."""
-    first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
-    counter = first.id if counted and isinstance(first, ast.Name) else None
-    for node in _own_nodes(loop.body):
-        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
-            continue
-        value, into = node.value, _words(node.targets[0].value)
-        if isinstance(value, ast.Name) and value.id == counter:
-            return True
-        if isinstance(value, ast.Call) and _name(value.func) == "len":
-            return bool(value.args) and _words(value.args[0]) == into
+    counter = ""
+    if isinstance(loop.target, ast.Tuple) and called(loop.iter) == "enumerate":
+        counter = last_name(loop.target.elts[0])
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            value, into = node.value, words_of(node.targets[0].value)
+            if isinstance(value, ast.Call) and called(value) == "len" and value.args:
+                return words_of(value.args[0]) == into
+            if counter and last_name(value) == counter:
+                return True
     return False
 
 
@@ -384,25 +310,7 @@ def _by_member(collection: ast.expr, loop: ast.For | ast.AsyncFor) -> bool:
     """`lists[name].append(…)` in a loop over names: each has a list of its own."""
     if not isinstance(collection, ast.Subscript):
         return False
-    members = set(_words_of(loop.target))
-    return any(isinstance(n, ast.Name) and n.id in members for n in ast.walk(collection.slice))
-
-
-def _own_nodes(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """The nodes of statements, without functions defined there."""
-    todo: list[ast.AST] = list(body)
-    while todo:
-        node = todo.pop()
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            yield node
-            todo.extend(ast.iter_child_nodes(node))
-
-
-def _name(function: ast.AST) -> str:
-    """The last part of what is called."""
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
+    return not set(names_in(loop.target)).isdisjoint(names_in(collection.slice))
 
 
 CHECKS = (listing_order, set_order)

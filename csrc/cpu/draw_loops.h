@@ -1,21 +1,20 @@
-// The loops of draws_paths.h, for compilers to make vector code of: the functions of core/draw.h
+// The loops of DrawLoops, for compilers to make vector code of: the functions of core/draw.h
 // themselves, a block an iteration, no branch between.
 //
-// The including file defines FS_PATH, a struct of draws_paths.h, and FS_TARGET, its attribute. The
-// functions of core/ are inlined into what has that attribute; copies that are not are code for any
-// CPU.
+// The including file defines FS_DRAW_TARGET, the attribute of its instruction set. The functions of
+// core/ are inlined into what has that attribute; copies that are not are code for any CPU.
 #pragma once
 #include <cstring>
 
-#include "draws_paths.h"
+#include "dispatch.h"
 
 namespace fastseed {
 namespace {
 
 template <class D>
-FS_TARGET inline void each_block(const D& distribution, Key key, uint64_t block,
-                                 const uint32_t* __restrict words, int64_t blocks,
-                                 typename D::Value* __restrict out) {
+FS_DRAW_TARGET inline void each_block(const D& distribution, Key key, uint64_t block,
+                                      const uint32_t* __restrict words, int64_t blocks,
+                                      typename D::Value* __restrict out) {
   constexpr int kEach = 4 / D::kWords;
   const D copy = distribution;  // `out` cannot be a part of it
   for (int64_t b = 0; b < blocks; ++b) {
@@ -30,9 +29,9 @@ FS_TARGET inline void each_block(const D& distribution, Key key, uint64_t block,
 
 // Integers as if no word were rejected. Returns whether that is so.
 template <class T>
-FS_TARGET inline bool accepted(const RandIntNarrow<T>& distribution,
-                               const uint32_t* __restrict words, int64_t blocks,
-                               T* __restrict out) {
+FS_DRAW_TARGET inline bool accepted(const RandIntNarrow<T>& distribution,
+                                    const uint32_t* __restrict words, int64_t blocks,
+                                    T* __restrict out) {
   const uint64_t low = static_cast<uint64_t>(distribution.low);
   const uint32_t range = distribution.range, threshold = distribution.threshold;
   uint32_t rejected = 0;
@@ -44,12 +43,10 @@ FS_TARGET inline bool accepted(const RandIntNarrow<T>& distribution,
   return rejected == 0;
 }
 
-}  // namespace
-
 template <class D>
-FS_TARGET bool FS_PATH::convert(const D& distribution, Key key, uint64_t block,
-                                const uint32_t* __restrict words, int64_t blocks,
-                                typename D::Value* __restrict out) {
+FS_DRAW_TARGET bool convert(const D& distribution, Key key, uint64_t block,
+                            const uint32_t* __restrict words, int64_t blocks,
+                            typename D::Value* __restrict out) {
   if constexpr (kRetries<D> && D::kWords == 1) {
     constexpr int64_t kStep = 16;  // so that one rejected word costs little
     bool all = true;
@@ -68,9 +65,8 @@ FS_TARGET bool FS_PATH::convert(const D& distribution, Key key, uint64_t block,
   }
 }
 
-FS_TARGET void FS_PATH::row_words(const uint64_t* __restrict keys,
-                                  const uint64_t* __restrict firsts, int64_t rows, int64_t per_row,
-                                  uint32_t* __restrict words) {
+FS_DRAW_TARGET void row_words(const uint64_t* __restrict keys, const uint64_t* __restrict firsts,
+                              int64_t rows, int64_t per_row, uint32_t* __restrict words) {
   alignas(64) uint32_t column[4 * kSideBySide];  // block k of each row
   for (int64_t k = 0; k < per_row; ++k) {
     for (int64_t row = 0; row < rows; ++row) {
@@ -86,10 +82,9 @@ FS_TARGET void FS_PATH::row_words(const uint64_t* __restrict keys,
   }
 }
 
-#define FS_INSTANTIATE(D)                                                                         \
-  template bool FS_PATH::convert<D>(const D&, Key, uint64_t, const uint32_t* __restrict, int64_t, \
-                                    D::Value* __restrict);
-FS_EACH_DISTRIBUTION(FS_INSTANTIATE)
-#undef FS_INSTANTIATE
+#define FS_ADDRESS(D) , &convert<D>
+constexpr DrawLoops kDrawLoops{&row_words FS_EACH_DISTRIBUTION(FS_ADDRESS)};
+#undef FS_ADDRESS
 
+}  // namespace
 }  // namespace fastseed

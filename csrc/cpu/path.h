@@ -1,0 +1,43 @@
+// The loops of one instruction set, made of its vector types Lanes64 and Lanes32, and their table.
+#pragma once
+#include "derive_lanes.h"
+#include "digest_lanes.h"
+#include "dispatch.h"
+#include "draw_loops.h"
+#include "shuffle_lanes.h"
+
+namespace fastseed {
+namespace {
+
+FS_TARGET void low_halves(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
+  lanes_range<Lanes64, false>(range, n, out, stores);
+}
+
+FS_TARGET void blocks(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
+  lanes_range<Lanes64, true>(range, n, out, stores);
+}
+
+FS_TARGET void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
+                             int64_t n, uint64_t* out) {
+  lanes_of_seeds<Lanes64>(seeds, indices, name, n, out);
+}
+
+FS_TARGET void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
+  lanes_init<Lanes32>(seeds, states, next);
+}
+
+FS_TARGET void shuffle(const Shuffle& shuffle, const Positions& at, int64_t* out) {
+  shuffle_range<Lanes64>(shuffle, at, out);
+}
+
+FS_TARGET void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
+                      uint64_t* total) {
+  digest_range<Lanes64>(key, place, bytes, groups, total);
+}
+
+}  // namespace
+
+const CpuPath FS_PATH = {kName,         supported, Lanes32::kLanes, low_halves, blocks,
+                         keys_of_seeds, init,      shuffle,         digest,     kDrawLoops};
+
+}  // namespace fastseed

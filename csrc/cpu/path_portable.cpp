@@ -1,0 +1,106 @@
+// Plain C++: for every CPU, and what the other paths are compared with.
+#include <algorithm>
+
+#include "../core/digest.h"
+#include "../core/mt19937.h"
+#include "dispatch.h"
+
+#define FS_DRAW_TARGET
+#include "draw_loops.h"
+
+namespace fastseed {
+namespace {
+
+Key block_at(const BlockRange& range, int64_t i) {
+  const Stream stream{{range.key, range.tweak}, range.w2, range.w3};
+  return stream_key(stream, range.start + static_cast<uint64_t>(i));
+}
+
+bool supported() {
+  return true;
+}
+
+void low_halves(const BlockRange& range, int64_t n, uint64_t* out, Stores) {
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = block_at(range, i).lo;
+  }
+}
+
+void blocks(const BlockRange& range, int64_t n, uint64_t* out, Stores) {
+  for (int64_t i = 0; i < n; ++i) {
+    const Key r = block_at(range, i);
+    out[2 * i] = r.lo;
+    out[2 * i + 1] = r.hi;
+  }
+}
+
+void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name, int64_t n,
+                   uint64_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t index = indices == nullptr ? 0 : static_cast<uint64_t>(indices[i]);
+    const Key key = key_of_seed(seeds[i], name, index);
+    out[2 * i] = key.lo;
+    out[2 * i + 1] = key.hi;
+  }
+}
+
+void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const*) {
+  mt19937_init(seeds[0], states[0]);
+}
+
+void shuffle(const Shuffle& s, const Positions& at, int64_t* out) {
+  // Side by side, since each is one long chain of dependent steps.
+  constexpr int kSideBySide = 8;
+  for (int64_t k = 0; k < at.count; k += kSideBySide) {
+    const int m = static_cast<int>(at.count - k < kSideBySide ? at.count - k : kSideBySide);
+    uint32_t left[kSideBySide], right[kSideBySide];
+    for (int g = 0; g < m; ++g) {
+      left[g] = static_cast<uint32_t>(at[k + g] / s.b);
+      right[g] = static_cast<uint32_t>(at[k + g] % s.b);
+    }
+    for (int r = 0; r < s.rounds; r += 2) {
+      for (int g = 0; g < m; ++g) {
+        left[g] = shuffle_step(s, r, right[g], left[g], s.a);
+      }
+      for (int g = 0; g < m; ++g) {
+        right[g] = shuffle_step(s, r + 1, left[g], right[g], s.b);
+      }
+    }
+    for (int g = 0; g < m; ++g) {
+      out[k + g] = shuffle_walk(s, static_cast<int64_t>(left[g]) * s.b + right[g]);
+    }
+  }
+}
+
+Block load_group(const uint8_t* bytes) {
+  Block block;
+  for (int k = 0; k < 4; ++k) {
+    block.w[k] = static_cast<uint32_t>(bytes[4 * k]) |
+                 static_cast<uint32_t>(bytes[4 * k + 1]) << 8 |
+                 static_cast<uint32_t>(bytes[4 * k + 2]) << 16 |
+                 static_cast<uint32_t>(bytes[4 * k + 3]) << 24;
+  }
+  return block;
+}
+
+void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups, uint64_t* total) {
+  for (int64_t at = 0; at < groups; at += kMaxGroupsPerSum) {
+    const int64_t end = std::min(groups, at + kMaxGroupsPerSum);
+    WordSums sums = {};
+    for (int64_t i = at; i < end; ++i) {
+      const uint64_t here = place + static_cast<uint64_t>(i);
+      const Block r = digest_group(key, here, load_group(bytes + 16 * i));
+      for (int k = 0; k < 4; ++k) {
+        sums.w[k] += r.w[k];
+      }
+    }
+    fold_sums(sums, total);
+  }
+}
+
+}  // namespace
+
+const CpuPath kPortablePath = {"portable",    supported, 1,       low_halves, blocks,
+                               keys_of_seeds, init,      shuffle, digest,     kDrawLoops};
+
+}  // namespace fastseed

@@ -1,0 +1,120 @@
+// The operators that derive keys, for any device: a Device gives the launches.
+#pragma once
+#include "../core/derive.h"
+#include "draw_args.h"
+
+namespace fastseed {
+
+// Integers of a schema are signed 64-bit; the derivation's are unsigned: same bits.
+inline Stream stream_of(int64_t key, int64_t tweak, int64_t rank_word, int64_t worker) {
+  return Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
+                static_cast<uint32_t>(rank_word),
+                static_cast<uint32_t>(worker)};
+}
+
+inline Name name_of(int64_t lo, int64_t hi) {
+  return Name{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
+}
+
+inline uint64_t* words_of(const Tensor& tensor) {
+  return static_cast<uint64_t*>(tensor.data_ptr());
+}
+
+inline int64_t* longs_of(const Tensor& tensor) {
+  return static_cast<int64_t*>(tensor.data_ptr());
+}
+
+inline void check_reseed(const Tensor& keys, const Tensor& positions, const char* op) {
+  check_keys(keys, op);
+  check_per_stream(positions, keys, Dtype::Long, op, "positions");
+  check_disjoint(keys, positions, op, "positions");
+}
+
+// Device::stream_at(scope, name, rank_word, worker) is a stream whose scope lies in a tensor;
+// Device::keys, ::seeds, ::reseed and ::reseed_from write to tensors that are checked.
+template <class Device>
+struct KeyOps {
+  static void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word,
+                          int64_t worker, int64_t start) {
+    check_keys(out, "derive_keys", "out");
+    mark_written(out);
+    Device::keys(out, stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start));
+  }
+
+  static void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo,
+                             int64_t name_hi, int64_t rank_word, int64_t worker, int64_t start) {
+    check_keys(out, "derive_keys_at", "out");
+    check_scope(scope, out, "derive_keys_at");
+    mark_written(out);
+    Device::keys(out, Device::stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+                 static_cast<uint64_t>(start));
+  }
+
+  static void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word,
+                           int64_t worker, int64_t start) {
+    check_seeds(out, "derive_seeds");
+    mark_written(out);
+    Device::seeds(out, stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start));
+  }
+
+  static void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo,
+                              int64_t name_hi, int64_t rank_word, int64_t worker, int64_t start) {
+    check_seeds(out, "derive_seeds_at");
+    check_scope(scope, out, "derive_seeds_at");
+    mark_written(out);
+    Device::seeds(out, Device::stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+                  static_cast<uint64_t>(start));
+  }
+
+  static void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key,
+                             int64_t tweak, int64_t rank_word, int64_t worker, int64_t start) {
+    check_reseed(keys, positions, "reseed_streams");
+    mark_written(keys);
+    mark_written(positions);
+    Device::reseed(keys, positions, stream_of(key, tweak, rank_word, worker),
+                   static_cast<uint64_t>(start));
+  }
+
+  static void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
+                                int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
+                                int64_t start) {
+    check_reseed(keys, positions, "reseed_streams_at");
+    check_scope(scope, keys, "reseed_streams_at");
+    check_disjoint(positions, scope, "reseed_streams_at", "scope");
+    mark_written(keys);
+    mark_written(positions);
+    Device::reseed(keys, positions,
+                   Device::stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+                   static_cast<uint64_t>(start));
+  }
+
+  static void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
+                                  std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
+    constexpr const char* kOp = "reseed_streams_from";
+    check_reseed(keys, positions, kOp);
+    check_per_stream(seeds, keys, Dtype::UInt64, kOp, "seeds");
+    check_disjoint(keys, seeds, kOp, "seeds");
+    check_disjoint(positions, seeds, kOp, "seeds");
+    if (indices.has_value()) {
+      check_per_stream(*indices, keys, Dtype::Long, kOp, "indices");
+      check_disjoint(keys, *indices, kOp, "indices");
+      check_disjoint(positions, *indices, kOp, "indices");
+    }
+    mark_written(keys);
+    mark_written(positions);
+    Device::reseed_from(keys, positions, words_of(seeds),
+                        indices.has_value() ? longs_of(*indices) : nullptr,
+                        name_of(name_lo, name_hi));
+  }
+};
+
+#define FS_REGISTER_KEYS(m, Device)                                           \
+  m.impl("derive_keys", TORCH_BOX(&KeyOps<Device>::derive_keys));             \
+  m.impl("derive_keys_at", TORCH_BOX(&KeyOps<Device>::derive_keys_at));       \
+  m.impl("derive_seeds", TORCH_BOX(&KeyOps<Device>::derive_seeds));           \
+  m.impl("derive_seeds_at", TORCH_BOX(&KeyOps<Device>::derive_seeds_at));     \
+  m.impl("reseed_streams", TORCH_BOX(&KeyOps<Device>::reseed_streams));       \
+  m.impl("reseed_streams_at", TORCH_BOX(&KeyOps<Device>::reseed_streams_at)); \
+  m.impl("reseed_streams_from", TORCH_BOX(&KeyOps<Device>::reseed_streams_from))
+
+}  // namespace fastseed
