@@ -10,10 +10,14 @@
 Importing fastseed imports neither torch nor NumPy: each name is loaded when it is first used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+import importlib
+
+TYPE_CHECKING = False  # known to type checkers; importing `typing` takes longer than all else here
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import checkpoint as checkpoint
     from . import data as data
     from . import debug as debug

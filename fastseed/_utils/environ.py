@@ -15,6 +15,7 @@ CAPTURE_KEY = "FASTSEED_CAPTURE_KEY"
 BACKEND = "FASTSEED_BACKEND"
 SIMD = "FASTSEED_SIMD"
 NO_EXT = "FASTSEED_NO_EXT"
+NO_CUDA = "FASTSEED_NO_CUDA"
 
 MEANINGS: dict[str, str] = {
     MASTER_SEED: "the master seed of `fastseed.init()` when it is called without one",
@@ -27,6 +28,7 @@ MEANINGS: dict[str, str] = {
     "`auto` (default)",
     SIMD: "the CPU instruction set to use, such as `avx2`; by default the fastest",
     NO_EXT: "at build time, `1`: build no native code",
+    NO_CUDA: "at build time, `1`: build without the CUDA part",
 }
 """The meaning of each variable; `docs/determinism.md` has the same table."""
 

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -45,31 +44,18 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "action": "store_true", "help": "start runs as fastseed run --deterministic does"
     },
     "--log": {"metavar": "PATH", "help": "the log of a run, below {run} (default: its output)"},
-    "--format": {
-        "metavar": "NAME",
-        "help": "format of the log: jsonl, dlll, csv or regex (default: auto-detect)",
-    },
     "--value": {"metavar": "KEY", "help": "name of the loss (default: loss)"},
     "--step": {"metavar": "KEY", "help": "name of the step, or several separated by commas"},
     "--pattern": {
         "metavar": "REGEX", "help": "for lines of text: a group named value, optionally step"
     },
-    "--require": {
-        "choices": ("bit-identical", "variance"),
-        "help": "what is required to pass (default: bit-identical)",
-    },
-    "--no-audit": {
-        "dest": "audit", "action": "store_false",
-        "help": "skip the extra run that looks for unseeded RNG use",
-    },
     "--timeout": {"type": float, "metavar": "SECONDS", "help": "time limit of each run"},
-    "--restart": {"action": "store_true", "help": "discard the runs in DIR"},
 }  # fmt: skip
 
 
 def add(subparsers: Any) -> None:
     """Add this subcommand."""
-    from ..tools.verify.command import PLACEHOLDERS
+    from ..tools.verify import PLACEHOLDERS
 
     names = "".join(f"  {{{name}}}".ljust(15) + f"{text}\n" for name, text in PLACEHOLDERS.items())
     parser = subparsers.add_parser(
@@ -107,23 +93,17 @@ def run(args: argparse.Namespace) -> int:
     written = reports.write(report, os.path.join(options.directory, "report"))
     if args.json:
         sys.stdout.write(reports.to_json(report))
-    else:
-        _print(report, written)
-    return exit_codes.OK if report.passed else exit_codes.FOUND
-
-
-def _print(report: Any, written: Any) -> None:
-    from ..tools.verify.reports import tables
-
-    for table in tables.summary(report):
+        return exit_codes.OK if report else exit_codes.FOUND
+    for table in reports.tables(report):
         output.table(table.columns, table.rows, title=table.title, styles=table.styles)
         output.say()
     for note in (*report.notes, *written.missing):
         output.say(f"note: {note}")
     for path in written.files:
         output.say(f"wrote {os.path.relpath(path)}")
-    word = "PASSED" if report.passed else "FAILED"
+    word = "PASSED" if report else "FAILED"
     output.say(f"{word}: {report.verdict}: {report.summary}")
+    return exit_codes.OK if report else exit_codes.FOUND
 
 
 @contextlib.contextmanager
@@ -135,7 +115,7 @@ def _interruptible() -> Iterator[None]:
 
     before: dict[Any, Any] = {}
     if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
-        for one in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        for one in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(one) is signal.SIG_DFL:  # not if ignored, as under nohup
                 before[one] = signal.signal(one, interrupt)
     try:
@@ -153,44 +133,23 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], object]]:
         return
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress
     except ImportError:
-        yield _Lines()
+        yield _print_event
         return
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield _print_event
         return
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("time left"), TimeRemainingColumn(elapsed_when_finished=True),
-    )  # fmt: skip
-    # A run may take long: estimate from the last hour.
-    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=3600) as bar:
+    # A run may take long: estimate the time left from the last hour.
+    with Progress(console=Console(stderr=True), speed_estimate_period=3600) as bar:
         task = bar.add_task("runs", total=None)
         yield lambda event: bar.update(
             task, total=event.total, completed=event.done, description=event.name
         )
 
 
-class _Lines:
-    """Prints a line for each run that ends, with an estimate of the time left."""
-
-    def __init__(self) -> None:
-        self._begin: float | None = None
-        self._kept = 0.0
-
-    def __call__(self, event: Any) -> None:
-        if event.what == "started":
-            if self._begin is None:
-                self._begin, self._kept = time.monotonic(), event.done
-            return
-        text = f"{event.done / event.total:4.0%}  {event.name} "
-        text += "kept" if event.what == "kept" else f"took {event.seconds:.1f} s"
-        made = event.done - self._kept
-        if self._begin is not None and made > 0 and event.done < event.total:
-            left = (time.monotonic() - self._begin) / made * (event.total - event.done)
-            text += (
-                f", about {left:.0f} s left" if left < 90 else f", about {left / 60:.0f} min left"
-            )
-        output.say(text, error=True)
+def _print_event(event: Any) -> None:
+    if event.what != "started":
+        how = "kept" if event.what == "kept" else f"took {event.seconds:.1f} s"
+        output.say(f"{event.done} of {event.total}: {event.name} {how}", error=True)
         sys.stderr.flush()

@@ -22,16 +22,20 @@ from typing import Any
 
 from .._utils import environ, strict_json, validation
 from . import hash_seed
-from .report import INFO, SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Report, Row
+from .report import SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Report, Row
 
 logger = logging.getLogger("fastseed")
 
 SECTION = "determinism"
-_MAX_BYTES = 2**20  # a settings file; anything larger is another file
 
-
-def _key(high: int) -> Any:
-    return dataclasses.field(default=None, metadata={"high": high})
+_HIGHEST = {
+    "python_seed": hash_seed.MAX_SEED,
+    "master_seed": 2**64 - 1,
+    "random_seed": 2**64 - 1,
+    "numpy_seed": 2**32 - 1,
+    "torch_seed": 2**64 - 1,
+    "tf_seed": 2**63 - 1,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +50,6 @@ class Config:
         numpy_seed: ``numpy.random.seed``, [0, 2**32).
         torch_seed: ``torch.manual_seed`` (all devices), [0, 2**64).
         tf_seed: ``tensorflow.random.set_seed``, [0, 2**63), if TensorFlow has been imported.
-        workers: the number of DataLoader workers, [0, 2**16]; for the script to read.
 
     Raises:
         TypeError, ValueError: a value has the wrong type or is out of range.
@@ -56,36 +59,31 @@ class Config:
         20191015
     """
 
-    python_seed: int | None = _key(hash_seed.MAX_SEED)
+    python_seed: int | None = None
     deterministic: bool | str | None = None
-    master_seed: int | None = _key(2**64 - 1)
-    random_seed: int | None = _key(2**64 - 1)
-    numpy_seed: int | None = _key(2**32 - 1)
-    torch_seed: int | None = _key(2**64 - 1)
-    tf_seed: int | None = _key(2**63 - 1)
-    workers: int | None = _key(2**16)
+    master_seed: int | None = None
+    random_seed: int | None = None
+    numpy_seed: int | None = None
+    torch_seed: int | None = None
+    tf_seed: int | None = None
 
     def __post_init__(self) -> None:
-        number = self.python_seed
-        if isinstance(number, str) and hash_seed.parse(number) is not None:
-            object.__setattr__(self, "python_seed", int(number))
-        for field in dataclasses.fields(self):
-            value, name = getattr(self, field.name), f"{SECTION}.{field.name}"
-            if field.name == "deterministic":
-                validation.check_choice("config", name, value, (True, False, "warn", None))
-            elif value is not None:
-                validation.check_int("config", name, value, 0, field.metadata["high"])
-
-
-_NAMES = tuple(field.name for field in dataclasses.fields(Config))
+        if isinstance(self.python_seed, str) and hash_seed.parse(self.python_seed) is not None:
+            object.__setattr__(self, "python_seed", int(self.python_seed))
+        for name, highest in _HIGHEST.items():
+            value = getattr(self, name)
+            if value is not None:
+                validation.check_int("config", f"{SECTION}.{name}", value, 0, highest)
+        modes = (True, False, "warn", None)
+        validation.check_choice("config", f"{SECTION}.deterministic", self.deterministic, modes)
 
 
 def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Config:
     """Read and check the section.
 
     Args:
-        source: a ``.json``, ``.yaml``, ``.yml`` or ``.toml`` file of at most 1 MiB, or the document
-            of one that has been read already.
+        source: a ``.json``, ``.yaml``, ``.yml`` or ``.toml`` file, or the document of one that has
+            been read already.
 
     Returns:
         The section, without the rest of the document.
@@ -105,10 +103,9 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Config:
     section = document.get(SECTION) if isinstance(document, Mapping) else None
     if not isinstance(section, Mapping):
         raise validation.value_error("config", SECTION, "a section of keys and values", section)
+    names = [field.name for field in dataclasses.fields(Config)]
     for key, value in section.items():
-        if key not in _NAMES:
-            rule = f"one of {', '.join(_NAMES)}"
-            raise validation.value_error("config", f"a key of {SECTION}", rule, key)
+        validation.check_choice("config", f"a key of {SECTION}", key, names)
         if value is None:  # null: in a Config it would mean that there is no such key
             raise validation.type_error("config", f"{SECTION}.{key}", "a value", value)
     return Config(**section)
@@ -116,14 +113,13 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Config:
 
 def _read(path: Any) -> Any:
     validation.check_instance("config", "source", path, (str, os.PathLike), "a path or a document")
-    reader = _READERS.get(Path(path).suffix.lower())
-    if reader is None or (os.path.exists(path) and not os.path.isfile(path)):
-        kinds = ", ".join(_READERS)
-        raise validation.value_error("config", "source", f"a file that ends in {kinds}", str(path))
-    if os.stat(path).st_size > _MAX_BYTES:
-        raise validation.value_error("config", "source", "a file of at most 1 MiB", str(path))
+    suffix = Path(path).suffix.lower()
+    rule = f"a file that ends in {', '.join(_READERS)}"
+    if suffix not in _READERS:
+        raise validation.value_error("config", "source", rule, str(path))
+    text = Path(path).read_bytes()
     try:
-        return reader(Path(path).read_text(encoding="utf-8-sig"))
+        return _READERS[suffix](text.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"fastseed.config: {str(path)!r} cannot be read: {error}") from None
 
@@ -169,8 +165,7 @@ def apply_config(source: Config | str | os.PathLike[str] | None = None) -> Repor
         One row for each key of the section, and those of ``fastseed.deterministic()``.
 
     Raises:
-        TypeError, ValueError, OSError, ImportError: as :func:`load_config`. Nothing
-            has changed.
+        TypeError, ValueError, OSError, ImportError: as :func:`load_config`; nothing has changed.
         RuntimeError: no source, and not started by ``fastseed run --config``; or as
             ``fastseed.deterministic``.
 
@@ -188,7 +183,7 @@ def apply_config(source: Config | str | os.PathLike[str] | None = None) -> Repor
                 "fastseed.apply_config: start with `fastseed run --config FILE`, or pass a file"
             )
     config = source if isinstance(source, Config) else load_config(source)
-    seeds = _library_seeds(config)
+    functions = _seed_functions(config)
     rows: list[Row] = []
     if config.python_seed is not None:
         rows.append(_python_seed(config.python_seed))
@@ -200,37 +195,30 @@ def apply_config(source: Config | str | os.PathLike[str] | None = None) -> Repor
         before, value = os.environ.get(environ.MASTER_SEED), str(config.master_seed)
         os.environ[environ.MASTER_SEED] = value
         rows.append(Row("master_seed", value, before, value, SET, "the seed of fastseed.init()"))
-    for row, function in seeds:
-        if function is not None:
-            function(row.wanted)
-        rows.append(row)
-    if config.workers is not None:
-        workers, why = config.workers, "DataLoader workers, for the script to use"
-        rows.append(Row("workers", workers, None, workers, INFO, why))
+    for name, function in functions.items():
+        value = getattr(config, name)
+        if function is None:
+            why = "TensorFlow is not imported"
+            rows.append(Row(name, value, None, None, UNAVAILABLE, why))
+        else:
+            function(value)
+            rows.append(Row(name, value, None, value, SET, "the seed of this library"))
     return Report(rows)
 
 
-def _library_seeds(config: Config) -> list[tuple[Row, Callable[[Any], Any] | None]]:
-    """Return the row of each library's seed, and the function that sets it."""
+def _seed_functions(config: Config) -> dict[str, Callable[[Any], Any] | None]:
+    """Return the function that sets each library's seed in ``config``; None: not imported."""
     import numpy as np
     import torch
 
     tensorflow: Any = sys.modules.get("tensorflow")
-    functions: Any = (
-        ("random_seed", "random.seed", random.seed),
-        ("numpy_seed", "numpy.random.seed", np.random.seed),
-        ("torch_seed", "torch.manual_seed", torch.manual_seed),
-        ("tf_seed", "tf.random.set_seed", tensorflow and tensorflow.random.set_seed),
-    )
-    found: list[tuple[Row, Callable[[Any], Any] | None]] = []
-    for name, called, function in functions:
-        value = getattr(config, name)
-        if value is not None and function is None:
-            row = Row(name, value, None, None, UNAVAILABLE, "TensorFlow is not imported")
-            found.append((row, None))
-        elif value is not None:
-            found.append((Row(name, value, None, value, SET, called), function))
-    return found
+    functions = {
+        "random_seed": random.seed,
+        "numpy_seed": np.random.seed,
+        "torch_seed": torch.manual_seed,
+        "tf_seed": tensorflow and tensorflow.random.set_seed,
+    }
+    return {name: call for name, call in functions.items() if getattr(config, name) is not None}
 
 
 def _python_seed(wanted: int) -> Row:

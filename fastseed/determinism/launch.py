@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from .._utils import environ, validation
 from . import config, hash_seed
@@ -91,14 +90,9 @@ def become(command: Sequence[str], environment: Mapping[str, str]) -> int:
         stream.flush()
     if os.name != "posix":
         return subprocess.call(arguments, env=dict(environment))
-    # Python ignores these signals, and the program would inherit that.
-    names = ("SIGPIPE", "SIGXFZ", "SIGXFSZ")
-    ignored = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before: dict[Any, Any] = {one: signal.signal(one, signal.SIG_DFL) for one in ignored}
+    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and the program would inherit that
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
         os.execvpe(arguments[0], arguments, dict(environment))
     except OSError as error:
         raise type(error)(error.errno, error.strerror, arguments[0]) from None
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

@@ -15,9 +15,8 @@ class Row(NamedTuple):
     Attributes:
         setting: its name, as ``torch.backends.cudnn.benchmark`` or ``PYTHONHASHSEED``.
         wanted, before, now: bools, ints, strings or None (a variable that is not set).
-        status: ``"set"``; ``"unchanged"`` (it already had the wanted value); ``"too late"`` (it is
-            read once and was read before); ``"unavailable"`` (this installation does not have it);
-            ``"info"`` (reported, and left as it is).
+        status: ``"set"``; ``"unchanged"`` (it had the wanted value); ``"too late"`` (it is read
+            once and was read before); ``"unavailable"`` (not installed); ``"info"`` (only shown).
         why: what the setting does, or why it has no effect.
     """
 
@@ -61,12 +60,5 @@ class Report:
             tuple("-" if cell is None else str(cell) for cell in row) for row in self.rows
         ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        )
-
-    def __repr__(self) -> str:
-        counts = {s: sum(row.status == s for row in self.rows) for s in STATUSES}
-        shown = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-        return f"{type(self).__name__}({shown})"
+        form = "  ".join(f"{{:{width}}}" for width in widths)
+        return "\n".join(form.format(*line).rstrip() for line in lines)

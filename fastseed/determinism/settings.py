@@ -116,29 +116,22 @@ def _attention_kernels(warn_only: bool) -> list[Switch]:
 
 def info(warn_only: bool, attention: str) -> list[Row]:
     """Return rows of settings that change bits and are left as they are."""
-    cuda: Any = torch.backends.cuda
-    values = {
-        "torch.get_float32_matmul_precision": (
-            _read(torch.get_float32_matmul_precision),
-            "TF32 or bfloat16 in float32 products: the same bits on one kind of GPU",
-        ),
-        "torch.backends.cudnn.fp32_precision": (
-            _read(lambda: torch.backends.cudnn.fp32_precision),
-            "TF32 in convolutions",
-        ),
-        "torch.get_num_threads": (
-            torch.get_num_threads(),
-            "the CPU splits sums by it: keep it the same in each run",
-        ),
-    }
+    tf32 = "TF32 or bfloat16 in float32 products: the same bits on one kind of GPU"
+    convolutions = _read(lambda: torch.backends.cudnn.fp32_precision)
+    threads = "the CPU splits sums by it: keep it the same in each run"
+    values = [
+        ("torch.get_float32_matmul_precision", _read(torch.get_float32_matmul_precision), tf32),
+        ("torch.backends.cudnn.fp32_precision", convolutions, "TF32 in convolutions"),
+        ("torch.get_num_threads", torch.get_num_threads(), threads),
+    ]
     for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
-        values[name] = (os.environ.get(name), "overrides the precision of float32 products")
+        values.append((name, os.environ.get(name), "overrides the precision of float32 products"))
     if not warn_only and attention != KEEP:
-        why = "strict mode uses its deterministic backward"
-        values["scaled_dot_product_attention: flash"] = (cuda.flash_sdp_enabled(), why)
-        efficient = cuda.mem_efficient_sdp_enabled()
-        values["scaled_dot_product_attention: memory-efficient"] = (efficient, why)
-    return [Row(name, None, value, value, INFO, why) for name, (value, why) in values.items()]
+        cuda: Any = torch.backends.cuda
+        name, why = "scaled_dot_product_attention: ", "strict mode uses its deterministic backward"
+        values.append((name + "flash", cuda.flash_sdp_enabled(), why))
+        values.append((name + "memory-efficient", cuda.mem_efficient_sdp_enabled(), why))
+    return [Row(name, None, value, value, INFO, why) for name, value, why in values]
 
 
 def _read(read: Callable[[], Any]) -> Any:

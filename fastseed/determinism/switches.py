@@ -7,7 +7,6 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any
 
 from .._utils import environ, validation
@@ -22,18 +21,14 @@ MODES = {"1": False, "warn": True}  # values of FASTSEED_DETERMINISTIC: warn_onl
 
 
 class Deterministic(Report):
-    """The report of :func:`deterministic`, with the way back.
-
-    :meth:`restore`, or leaving it as a context, restores every setting that the call changed, even
-    if it has changed again since. Restore nested reports in the reverse order.
-    """
+    """The report of :func:`deterministic`, and a context that restores all settings when left."""
 
     def __init__(self, rows: list[Row], undo: list[Callable[[], None]]) -> None:
         super().__init__(rows)
         self._undo: list[Callable[[], None]] | None = undo
 
     def restore(self) -> None:
-        """Restore every setting; a second call does nothing."""
+        """Restore every setting that was changed, even if it has changed again since."""
         undo, self._undo = self._undo, None
         _run_all(undo or [])
 
@@ -44,12 +39,7 @@ class Deterministic(Report):
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.restore()
 
 
@@ -61,8 +51,7 @@ def deterministic(
 ) -> Deterministic:
     """Make PyTorch deterministic in this process, and report which settings took effect.
 
-    Works as a call, and as a context that restores everything. Seeds nothing. The settings apply to
-    all threads.
+    Works as a call, and as a context that restores everything. Seeds nothing.
 
     Args:
         warn_only: operations without a deterministic algorithm warn instead of raising.
@@ -135,15 +124,12 @@ def _set_switches(switches: list[Switch], undo: list[Callable[[], None]]) -> Ite
     before = [switch.read() for switch in switches]  # all of them first: one may set another
     for switch, found in reversed([*zip(switches, before, strict=True)]):
         undo.append(functools.partial(_write, switch, found))  # restored in the order of setting
-    for switch, found in zip(switches, before, strict=True):
+    for switch in switches:
         try:
             _write(switch, switch.wanted)
         except RuntimeError as error:
-            rule = f"free to change ({error})"
-            described = validation.describe(found)
-            raise RuntimeError(
-                f"fastseed.deterministic: {switch.name} must be {rule}, got {described}"
-            ) from error
+            rule = f"must be free to change: {error}"
+            raise RuntimeError(f"fastseed.deterministic: {switch.name} {rule}") from error
     for switch, found in zip(switches, before, strict=True):
         status = UNCHANGED if found == switch.wanted else SET
         yield Row(switch.name, switch.wanted, found, switch.read(), status, switch.why)
@@ -173,9 +159,8 @@ def _set_variable(variable: Variable, undo: list[Callable[[], None]]) -> Row:
 
 
 def _restore_variable(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
+    os.environ.pop(name, None)
+    if value is not None:
         os.environ[name] = value
 
 

@@ -24,29 +24,29 @@ class Variable(NamedTuple):
 
     Attributes:
         name, wanted: the variable and the value to set.
-        accepts: whether a value is as good as the wanted one.
+        why: what the value does.
         unavailable: returns why this installation does not use the variable; None if it does.
         late: returns why setting it now has no effect; None if it has one.
-        why: what the value does.
+        also_good: other values, in lower case, that are as good as the wanted one.
         certain: whether ``late`` knows the value that the library read, whatever it is now.
     """
 
     name: str
     wanted: str
-    accepts: Callable[[str], bool]
-    unavailable: Callable[[], str | None]
-    late: Callable[[], str | None]
     why: str
+    unavailable: Callable[[], str | None]
+    late: Callable[[], str | None] = lambda: None
+    also_good: tuple[str, ...] = ()
     certain: bool = False
+
+    def accepts(self, value: str) -> bool:
+        """Return whether every part of a value, between commas, is a good one."""
+        good = (self.wanted.lower(), *self.also_good)
+        return all(part.strip().lower() in good for part in value.split(","))
 
 
 def _needs(module: str) -> Callable[[], str | None]:
-    def unavailable() -> str | None:
-        loaded = module in sys.modules and sys.modules[module] is None
-        there = module in sys.modules or importlib.util.find_spec(module) is not None
-        return None if there and not loaded else f"{module} is not installed"
-
-    return unavailable
+    return lambda: None if importlib.util.find_spec(module) else f"{module} is not installed"
 
 
 def _no_cublas() -> str | None:
@@ -106,49 +106,46 @@ def _nccl_late() -> str | None:
 
 
 def _horovod_late() -> str | None:
-    for name in ("horovod.torch", "horovod.tensorflow", "horovod.tensorflow.keras"):
-        started = getattr(sys.modules.get(name), "is_initialized", None)
-        if started is not None and started():
-            return "Horovod read it when it was initialised"
-    return None
-
-
-def _never() -> None:
-    return None
-
-
-def _one_of(*values: str) -> Callable[[str], bool]:
-    return lambda value: value in values
-
-
-def _nccl_repeats(value: str) -> bool:
-    """Return whether all algorithms are among the four that NVIDIA's guide accepts."""
-    good = {"ring", "collnetdirect", "collnetchain", "^nvls"}
-    return bool(value) and all(one.strip().lower() in good for one in value.split(","))
+    started = getattr(sys.modules.get("horovod.torch"), "is_initialized", None)
+    return "Horovod read it when it was initialised" if started and started() else None
 
 
 VARIABLES: tuple[Variable, ...] = (
     Variable(
-        *("CUBLAS_WORKSPACE_CONFIG", ":4096:8", _one_of(":4096:8", ":16:8")),
-        *(_no_cublas, _cublas_late, "cuBLAS gives the same bits on several streams"),
+        "CUBLAS_WORKSPACE_CONFIG",
+        ":4096:8",
+        "cuBLAS gives the same bits on several streams",
+        unavailable=_no_cublas,
+        late=_cublas_late,
+        also_good=(":16:8",),
         certain=True,
     ),
     Variable(
-        *("NCCL_ALGO", "Ring", _nccl_repeats, _no_nccl, _nccl_late),
+        "NCCL_ALGO",
+        "Ring",
         "sums over ranks in the fixed order of the ring",
+        unavailable=_no_nccl,
+        late=_nccl_late,
+        also_good=("collnetdirect", "collnetchain", "^nvls"),  # of NVIDIA's guide
     ),
     Variable(
-        *("HOROVOD_FUSION_THRESHOLD", "0", _one_of("0"), _needs("horovod"), _horovod_late),
+        "HOROVOD_FUSION_THRESHOLD",
+        "0",
         "tensors are not grouped by the time at which they are ready",
+        unavailable=_needs("horovod"),
+        late=_horovod_late,
     ),
     Variable(
-        *("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0", _one_of("0")),
-        *(_needs("transformer_engine"), _never),
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        "0",
         "Transformer Engine's deterministic algorithms, in layers created from now on",
+        unavailable=_needs("transformer_engine"),
     ),
     Variable(
-        *("FLASH_ATTENTION_DETERMINISTIC", "1", _one_of("1"), _needs("flash_attn"), _never),
+        "FLASH_ATTENTION_DETERMINISTIC",
+        "1",
         "transformers requests the deterministic backward of flash-attn",
+        unavailable=_needs("flash_attn"),
     ),
 )
 

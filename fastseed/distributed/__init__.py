@@ -1,28 +1,21 @@
 """Ranks of a job: rank discovery, meshes, and the check that all ranks agree.
 
 - :func:`discover_rank`: rank and world size of this process.
-- :class:`Mesh`, and the presets :func:`data_parallel`, :func:`tensor_parallel`,
-  :func:`pipeline_parallel`, :func:`context_parallel`, :func:`expert_parallel` for the argument
-  ``distinct_over`` of :func:`fastseed.init`.
+- :class:`Mesh`, and the presets :func:`tensor_parallel`, :func:`pipeline_parallel`,
+  :func:`context_parallel`, :func:`expert_parallel` for the argument ``distinct_over`` of
+  :func:`fastseed.init`.
 - :func:`verify_agreement`: raise on every rank if ranks differ or are missing.
 """
 
 from .agreement import verify_agreement
 from .discovery import ProcessRank, discover_rank
 from .mesh import Mesh
-from .presets import (
-    context_parallel,
-    data_parallel,
-    expert_parallel,
-    pipeline_parallel,
-    tensor_parallel,
-)
+from .presets import context_parallel, expert_parallel, pipeline_parallel, tensor_parallel
 
 __all__ = [
     "Mesh",
     "ProcessRank",
     "context_parallel",
-    "data_parallel",
     "discover_rank",
     "expert_parallel",
     "pipeline_parallel",

@@ -37,20 +37,19 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
 
     Raises:
         TypeError, ValueError: an argument is invalid; the other ranks raise RuntimeError.
-        RuntimeError: ranks differ, or a rank has an error of its own, or :func:`fastseed.init` has
-            not been called, or the process that keeps the store of torch.distributed has ended.
-        TimeoutError: some ranks did not call it in time (the message names them; a rank that calls
-            it later gets the same error), or the store did not answer, as when rank 0 is stopped.
+        RuntimeError: ranks differ, a rank has an error of its own, :func:`fastseed.init` was not
+            called, or the process that keeps the store of torch.distributed has ended.
+        TimeoutError: some ranks, which the message names, did not call it in time, or the store did
+            not answer, as when rank 0 is stopped.
 
     Example:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> fastseed.distributed.verify_agreement(timeout=5)
     """
-    non_member: Any = dist.GroupMember.NON_GROUP_MEMBER
-    if group is not None and group == non_member:
-        return
     if group is not None:
+        if group == dist.GroupMember.NON_GROUP_MEMBER:  # type: ignore[comparison-overlap]
+            return
         rule = "a torch.distributed process group"
         validation.check_instance("verify_agreement", "group", group, dist.ProcessGroup, rule)
     problem: Exception | None = None
@@ -122,14 +121,12 @@ def compare(ranks: list[int], records: list[dict[str, Any]]) -> list[str]:
         if len(holders) == 1:
             continue
         first, *others = sorted(holders, key=lambda text: (-len(holders[text]), holders[text][0]))
-        usual = json.loads(first)
-        parts = [
-            f"{_contrast(json.loads(text), usual)} on {name_ranks(holders[text])}"
-            for text in others[:_SHOWN]
-        ]
         advice = f" ({_ADVICE[field]})" if field in _ADVICE else ""
-        usual_part = f"{_show(usual)} on {name_ranks(holders[first])}"
-        found.append(f"{field} is {usual_part} but {', '.join(parts)}{advice}")
+        usual, *parts = (
+            f"{_show(json.loads(text))} on {name_ranks(holders[text])}"
+            for text in (first, *others[:_SHOWN])
+        )
+        found.append(f"{field} is {usual} but {', '.join(parts)}{advice}")
     return found
 
 
@@ -151,12 +148,3 @@ def _show(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {number}" for name, number in value.items())
     return validation.describe(value)
-
-
-def _contrast(value: Any, usual: Any) -> str:
-    """Show a value; of two lists only the difference."""
-    if not isinstance(value, list) or not isinstance(usual, list):
-        return _show(value)
-    more, less = sorted(set(value) - set(usual)), sorted(set(usual) - set(value))
-    parts = [f"with {validation.describe(more)}"] if more else []
-    return " and ".join(parts + ([f"without {validation.describe(less)}"] if less else []))

@@ -30,12 +30,12 @@ _LAUNCHERS = (
 
 
 class ProcessRank(NamedTuple):
-    """The rank of a process in its job, the number of ranks, and where the two come from.
+    """The rank of a process in its job.
 
     Attributes:
         rank: the rank in the job.
         world_size: the number of ranks.
-        source: where the two come from, as in :func:`discover_rank`.
+        source: the origin of these two, as in :func:`discover_rank`.
         local_rank: the rank within the node; None where that is not known.
 
     Example:
@@ -115,24 +115,27 @@ def locate(
     ``correct=False`` there is a warning only), unless it names another rank within the node: it
     then describes the parent of this process.
     """
-    size = _int("ngpus", ngpus, 1)
-    here = _int("local_rank", local_rank, 0)
-    if rank is not None or world_size is not None:
+    size, here = _int("ngpus", ngpus, 1), _int("local_rank", local_rank, 0)
+    explicit = rank is not None or world_size is not None
+    if explicit:
         size, here = _int("world_size", world_size, 1), _int("rank", rank, 0)
-        found = discover_rank() if size is None or here is None else None
-        _warn_rankless(size, here, found)
-        size = found.world_size if size is None and found is not None else size
-        here = found.rank if here is None and found is not None else here
-        return _check(ProcessRank(int(here or 0), int(size or 1), "arguments"))
+    if explicit and size is not None and here is not None:
+        return _check(ProcessRank(here, size, "arguments"))
     found = discover_rank()
-    _warn_rankless(size, here, found)
+    if size not in (None, 1) and here is None and found.source == "default":
+        logger.warning(
+            "fastseed.init: %d ranks were given without a rank, and neither torch.distributed nor "
+            "a launcher shows one: this process uses rank 0, and processes of one rank draw the "
+            "same random numbers; pass rank=",
+            size,
+        )
     size = found.world_size if size is None else size
     here = found.rank if here is None else here
-    if (here, size) == found[:2]:
-        return found
     given = ProcessRank(here, size, "arguments")
-    if found.world_size < size or found.world_size == 1:
-        return _check(given)  # the environment knows less than the caller
+    if (here, size) == found[:2] and not explicit:
+        return found
+    if explicit or found.world_size < size or found.world_size == 1:
+        return _check(given)  # the environment knows no more than the caller
     is_parent = size == found.world_size and found.local_rank not in (None, here)
     correct = correct and not is_parent
     logger.warning(
@@ -145,18 +148,6 @@ def locate(
         else ": if they are a node's, nodes repeat each other's seeds",
     )
     return found if correct else _check(given)
-
-
-def _warn_rankless(size: int | None, here: int | None, found: ProcessRank | None) -> None:
-    """Warn about a world size without a rank in a job that shows no rank: all would be rank 0."""
-    if size is None or size == 1 or here is not None or found is None or found.source != "default":
-        return
-    logger.warning(
-        "fastseed.init: %d ranks were given without a rank, and neither torch.distributed nor a "
-        "launcher shows one: this process uses rank 0, and processes of one rank draw the same "
-        "random numbers; pass rank=",
-        size,
-    )
 
 
 def _int(argument: str, value: Any, low: int) -> int | None:

@@ -7,6 +7,7 @@ the other dimensions. Without a mesh the rank field is the rank.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -106,20 +107,11 @@ def _from_device_mesh(given: Any) -> dict[str, tuple[int, int]]:
     return {name: (int(ranks[i]), int(given.size(i))) for i, name in enumerate(names)}
 
 
-def check_world(mesh: Mesh, world_size: int) -> None:
-    """Raise ValueError unless the mesh holds every rank: others would share all its streams."""
-    if mesh.size != world_size:
-        sizes = dict(zip(mesh.names, mesh.sizes, strict=True))
-        rule = f"a mesh of the {world_size} ranks of the job"
-        raise value_error("init", "mesh", rule, sizes)
-
-
 def warn_undivided_data(mesh: Mesh, distinct_over: Any) -> None:
     """Log a warning if a dimension may have been meant to divide the data but does not."""
-    known = {*MODEL}
-    if isinstance(distinct_over, Mapping):
-        for rule in filter(lambda value: isinstance(value, Mapping), distinct_over.values()):
-            known.update(*rule.values())
+    rules = distinct_over.values() if isinstance(distinct_over, Mapping) else ()
+    presets = [names for rule in rules if isinstance(rule, Mapping) for names in rule.values()]
+    known = {*MODEL, *itertools.chain(*presets)}
     named = zip(mesh.names, mesh.sizes, strict=True)
     unclear = tuple(n for n, s in named if s > 1 and not n.startswith(DATA) and n not in known)
     if unclear:
@@ -170,10 +162,8 @@ class RankFields:
             if self.mesh is None:
                 raise value_error("init", "mesh", "given together with a preset", None)
             self._preset = True
-            shared.update(
-                self._check("init", f"{where}['shared_outside']", value["shared_outside"])
-            )
-            inside = self._check("init", f"{where}['shared_inside']", value["shared_inside"])
+            shared.update(self._check("init", where, value["shared_outside"]))
+            inside = self._check("init", where, value["shared_inside"])
             self._named[name] = tuple(n for n in self._names if n not in inside)
         if self._preset:
             self._default = tuple(n for n in self._names if n not in shared)
@@ -243,11 +233,6 @@ class RankFields:
         self._check_agreed(function, choices[0])
         return choices[0]
 
-    @property
-    def data(self) -> tuple[int, int] | None:
-        """(rank, number of ranks) of the division of the data; None without a mesh."""
-        return None if self.mesh is None else self.mesh.data
-
     def rules(self) -> str:
         """Return what ``distinct_over`` means, in one form for all ways to write it."""
         default = "all dimensions" if self._default is None else repr(self._default)
@@ -258,9 +243,8 @@ class RankFields:
         """Return a description that is equal where every stream has the same rank field."""
         if self.mesh is None and not self._named and self._default is None:
             return ""
-        ranks = None if self.mesh is None else self.mesh.ranks
-        sizes = None if self.mesh is None else self.mesh.sizes
-        return json.dumps([ranks, sizes, self._names, self.rules()])
+        mesh = self.mesh or Mesh((), (), ())
+        return json.dumps([mesh.ranks, mesh.sizes, mesh.names, self.rules()])
 
     def shares_mesh(self, fingerprint: str) -> bool:
         """Return whether another rank's fingerprint is of the same mesh with the same rules."""
@@ -277,8 +261,10 @@ def locate_in_mesh(
     found = None if given is None else read_mesh(given)
     if found is not None and process.source == "default":
         process = discovery.ProcessRank(*found.along(found.names), "mesh")
-    if found is not None:
-        check_world(found, process.world_size)
+    if found is not None and found.size != process.world_size:  # others would share all its streams
+        sizes = dict(zip(found.names, found.sizes, strict=True))
+        rule = f"a mesh of the {process.world_size} ranks of the job"
+        raise value_error("init", "mesh", rule, sizes)
     RankFields(process.rank, found, distinct_over, agreed=True)
     if found is not None and process.rank == 0:
         warn_undivided_data(found, distinct_over)

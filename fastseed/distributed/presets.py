@@ -16,20 +16,6 @@ def _rule(name: str, shared_outside: tuple[str, ...], shared_inside: tuple[str, 
     return {name: {"shared_outside": shared_outside, "shared_inside": shared_inside}}
 
 
-def data_parallel() -> Preset:
-    """Return the preset for data parallelism: every rank has its own streams, as by default.
-
-    Returns:
-        An empty dict.
-
-    Example:
-        >>> from fastseed.distributed import data_parallel
-        >>> data_parallel()
-        {}
-    """
-    return {}
-
-
 def tensor_parallel(dimension: str = "tp") -> Preset:
     """Return the preset for tensor parallelism.
 
@@ -74,8 +60,7 @@ def pipeline_parallel(dimension: str = "pp") -> Preset:
 def context_parallel(dimension: str = "cp") -> Preset:
     """Return the preset for context parallelism.
 
-    Every part of a sequence has its own streams. Inside ``fork_rng("context")`` all parts draw the
-    same.
+    Parts of a sequence have their own streams; inside ``fork_rng("context")`` all draw the same.
 
     Args:
         dimension: name of the context-parallel dimension of the mesh.
@@ -96,7 +81,7 @@ def expert_parallel(dimension: str = "ep") -> Preset:
 
     Outside the experts the group draws the same; inside ``fork_rng("expert")`` every rank has its
     own stream. If the dimension is cut out of the data-parallel ranks, every rank holds samples of
-    its own: use :func:`data_parallel` there.
+    its own, and no preset is needed.
 
     Args:
         dimension: name of the expert dimension of the mesh.

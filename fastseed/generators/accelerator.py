@@ -9,7 +9,6 @@ torch runs queued calls when it initialises the accelerator.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -58,14 +57,13 @@ class AcceleratorGenerators:
         """Return whether torch has initialised the accelerator in this process."""
         if self.kind == "mps":
             return torch.backends.mps.is_available()
-        asked = getattr(self._module, "is_initialized", None)
-        return True if asked is None else bool(asked())
+        is_initialized = getattr(self._module, "is_initialized", None)
+        return is_initialized is None or bool(is_initialized())
 
     def refuse_capture(self, function: str) -> None:
-        """Raise RuntimeError while a CUDA graph is being captured on the current stream.
+        """Raise RuntimeError while the current stream captures a CUDA graph.
 
-        If another stream is capturing, torch accepts seeds, and that graph takes them with its
-        next replay.
+        A graph that another stream captures takes the new seed with its next replay.
         """
         if self.kind == "cuda" and self.ready():
             draw_ops.refuse_capture(function, torch.device("cuda"), draw_ops.BETWEEN_REPLAYS)
@@ -78,13 +76,9 @@ class AcceleratorGenerators:
         """Give each device the key of its relative ordinal, now or when torch initialises."""
         if self.ready():
             self._apply(stream)
-            return
-        with self._not_while_initialising():
-            if self.ready():
-                self._apply(stream)
-            else:
-                self._waiting = stream
-                self._queue()
+        else:
+            self._waiting = stream
+            self._queue()
 
     def state(self) -> torch.Tensor | None:
         """Return the states of all devices; None before the accelerator is initialised."""
@@ -116,13 +110,6 @@ class AcceleratorGenerators:
             self.reseed(held)
         elif not self.ready():
             self._waiting = None
-
-    def _not_while_initialising(self) -> AbstractContextManager[Any]:
-        """Return torch's own lock: another thread may be initialising, and have read the queue."""
-        lock = getattr(self._module, "_initialization_lock", None)
-        here = getattr(getattr(self._module, "_tls", None), "is_initializing", False)
-        tracked = hasattr(self._module, "_lazy_seed_tracker")  # _lazy_call takes the lock itself
-        return lock if lock is not None and tracked and not here else nullcontext()
 
     def _default_generators(self) -> list[torch.Generator]:
         if native.generators is not None:
@@ -157,8 +144,7 @@ class AcceleratorGenerators:
     def _queue(self) -> None:
         """Queue the seeding again instead of the previous one, so that the last seeding wins.
 
-        torch's tracker holds one call that seeds all devices, with a traceback for its error
-        message. Formatting a traceback would cost more than the rest of a reseed.
+        torch's tracker holds one call that seeds all devices, with text for an error message.
         """
         tracker = getattr(self._module, "_lazy_seed_tracker", None)
         if tracker is None:

@@ -1,10 +1,7 @@
 """The protocol of generator adapters, and how exact states are written as bytes.
 
 An adapter gives one kind of random number generator the state that belongs to a stream, and reads
-and restores its exact state. Adapters are split by library: :mod:`~fastseed.generators.python_rng`,
-:mod:`~fastseed.generators.numpy_rng`, :mod:`~fastseed.generators.torch_rng`,
-:mod:`~fastseed.generators.accelerator`, :mod:`~fastseed.generators.callable_rng` and
-:mod:`~fastseed.generators.pool`.
+and restores its exact state. Each library has a module of adapters.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ class GeneratorAdapter(Protocol):
     """Sets, reads and restores the state of one generator, or of a group of them."""
 
     is_bulk: bool
-    """Whether it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
+    """True if it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
 
     def reseed(self, stream: Stream) -> None:
         """Set the whole state from the keys of ``stream``."""

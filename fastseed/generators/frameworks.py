@@ -13,35 +13,19 @@ from typing import Any
 from .._utils import validation
 from ..derivation import context
 
-# The first attribute that exists is the seed function; TensorFlow 1 lacks `tf.random.set_seed`.
-_SEED_FUNCTIONS: dict[str, tuple[str, ...]] = {
-    "tensorflow": ("random.set_seed", "compat.v1.set_random_seed", "set_random_seed"),
-    "cupy": ("random.seed",),
-}
 
+def seed_functions() -> dict[str, Callable[[int], Any]]:
+    """Return the functions that seed the global generators of what is imported.
 
-def seed_function(name: str) -> Callable[[int], Any] | None:
-    """Return the function that seeds a library's global generator; None if it is not imported.
-
-    Args:
-        name: ``"tensorflow"`` or ``"cupy"`` (whose function seeds the current device).
-
-    Raises:
-        ValueError: ``name`` is another library.
-        RuntimeError: the library has no such function, because its import has not finished.
+    CuPy's seeds the current device.
     """
-    function = "generators.frameworks.seed_function"
-    paths = _SEED_FUNCTIONS[validation.check_choice(function, "name", name, tuple(_SEED_FUNCTIONS))]
-    module = sys.modules.get(name)
-    if module is None:
-        return None
-    for path in paths:
-        found: Any = module
-        for part in path.split("."):
-            found = getattr(found, part, None)
-        if callable(found):
-            return found  # type: ignore[no-any-return]
-    raise RuntimeError(f"fastseed.{function}: import {name} completely first: it has no {paths[0]}")
+    tensorflow, cupy = sys.modules.get("tensorflow"), sys.modules.get("cupy")
+    found: dict[str, Callable[[int], Any]] = {}
+    if tensorflow is not None:
+        found["tensorflow"] = tensorflow.random.set_seed
+    if cupy is not None:
+        found["cupy"] = cupy.random.seed
+    return found
 
 
 def register() -> tuple[str, ...]:
@@ -53,22 +37,19 @@ def register() -> tuple[str, ...]:
         The names that this call registered.
 
     Raises:
-        RuntimeError: before ``fastseed.init``; or as :func:`seed_function`.
+        RuntimeError: before ``fastseed.init``.
 
     Example:
         >>> import fastseed
-        >>> from fastseed.generators import frameworks
         >>> fastseed.init(42)
-        >>> frameworks.register()  # neither library was imported
+        >>> fastseed.integrations.register_frameworks()  # neither library was imported
         ()
     """
-    seeder = context.current("generators.frameworks.register")
-    wanted = [name for name in _SEED_FUNCTIONS if seeder.registry.find(name) is None]
-    found = {name: seed_function(name) for name in wanted}
-    new = {name: function for name, function in found.items() if function is not None}
-    for name, function in new.items():
+    seeder = context.current("integrations.register_frameworks")
+    found = {n: f for n, f in seed_functions().items() if seeder.registry.find(n) is None}
+    for name, function in found.items():
         seeder.register_generator(function, name=name)
-    return tuple(new)
+    return tuple(found)
 
 
 def jax_key(
@@ -84,8 +65,7 @@ def jax_key(
 ) -> Any:
     """Return ``fastseed.derive_key(name, ...)`` as a new-style JAX key (``jax.random.key``).
 
-    Its words are those of the key, lowest first, as many as the generator takes: 2 of 32 bits for
-    threefry2x32, 4 for rbg and unsafe_rbg.
+    Its words of 32 bits are those of the key, lowest first: 2 for threefry2x32, 4 for rbg.
 
     Args:
         name: the stream's name.
@@ -108,7 +88,7 @@ def jax_key(
         >>> jax.random.normal(key, (4,)).shape
         (4,)
     """
-    function = "generators.frameworks.jax_key"
+    function = "integrations.jax_key"
     jax = sys.modules.get("jax")
     if jax is None:
         raise RuntimeError(f"fastseed.{function}: import jax first")

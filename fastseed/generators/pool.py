@@ -29,15 +29,11 @@ class GeneratorPool:
     in the list more than once: its last index decides, as in a loop over the list.
 
     Work on CPU generators is spread over ``torch.get_num_threads()`` threads. Each generator's
-    mutex is held while it is written, so other threads may use it meanwhile. With CUDA members a
-    pool refuses to seed while the current stream captures a CUDA graph, before any member has
-    changed. A capture on another stream is not detected; that graph takes the new seed with its
-    next replay.
+    mutex is held while it is written, so other threads may use it meanwhile.
 
     Args:
-        generators: the generators, at most 2**40; the pool holds them strongly.
-        name: the stream's name for :meth:`reseed`. Pools of one name have the same keys. A seeder
-            that the pool is registered with uses the registered name.
+        generators: the generators; the pool holds them strongly.
+        name: the stream's name. Pools of one name have the same keys.
 
     Raises:
         TypeError: a member is not a :class:`torch.Generator`.
@@ -91,9 +87,10 @@ class GeneratorPool:
             step: [0, 2**64).
 
         Raises:
-            RuntimeError: before ``init``, or with CUDA members while a CUDA graph is captured.
-            TypeError, ValueError: a coordinate is invalid, or ``init`` chose the scheme
-                ``"fwr13y"``, which has no keys; no generator has changed.
+            RuntimeError: before ``init``, or with CUDA members while the current stream captures a
+                CUDA graph.
+            TypeError, ValueError: a coordinate is invalid, or the scheme is ``"fwr13y"``, which has
+                no keys; no generator has changed.
         """
         function = "GeneratorPool.reseed"
         origin = context.origin(function)
@@ -121,13 +118,11 @@ class GeneratorPool:
         """Call ``g.manual_seed(s)`` for each generator and seed, bit for bit, in one call.
 
         Args:
-            seeds: n integers: a tensor of an integer dtype (any device, shape (n,)), an array or a
-                sequence of ints in [-2**63, 2**64). A negative one means itself plus 2**64, as in
-                :meth:`torch.Generator.manual_seed`.
+            seeds: n integers: a tensor or array of an integer dtype, shape (n,), or a sequence of
+                ints in [-2**63, 2**64). A negative one means itself plus 2**64, as in torch.
 
         Raises:
-            TypeError: they are not integers.
-            ValueError: there are not n of them, or one is out of range; no generator has changed.
+            TypeError, ValueError: they are not n integers in this range; no generator has changed.
             RuntimeError: with CUDA members while a CUDA graph is captured.
 
         Example:

@@ -57,7 +57,7 @@ class Block:
 
 
 class Recording:
-    """Where continuing streams were first entered in a forward pass, for its recomputation."""
+    """The positions of continuing streams in a forward pass, for its recomputation."""
 
     def __init__(self) -> None:
         self.positions: dict[NamedStream, GeneratorState | None] = {}

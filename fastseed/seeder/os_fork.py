@@ -10,8 +10,8 @@ derived from the master seed that the parent uses at p, with k = 1, 2, ... in ea
 task 0, epoch 0, step 0 before the first ``reseed``.
 
 Locks: a thread that draws while another one forks would leave the generator's lock held in the
-child for ever. The forking thread takes the locks of all generators first: NumPy's, in the order of
-their ids, then torch's mutexes, in the order of their addresses. All code takes them in this order.
+child for ever. The forking thread takes the locks of all generators first: NumPy's in the order of
+their ids, then torch's mutexes in the order of their addresses.
 """
 
 from __future__ import annotations
@@ -77,20 +77,16 @@ class ForkLineage:
 
 @functools.lru_cache(maxsize=_MANY)
 def master_of_child(master_seed: int, rank_field: int, forks: tuple[Fork, ...]) -> int:
-    """Return the master seed of a forked child's streams, in [0, 2**64).
+    """Return the master seed of a forked child's streams of a rank field, in [0, 2**64).
 
     Args:
-        master_seed: the job's, in [0, 2**64).
-        rank_field: that of the streams: the parent's rank, or ``fastseed.SHARED``.
-        forks: ((task, epoch, step), number of the child) for each fork, the first one first.
-
-    Example:
-        >>> hex(master_of_child(42, 3, (((1, 4, 0), 1),)))
-        '0x22ca2a9250f5831b'
+        master_seed: the job's.
+        rank_field: the parent's rank, or ``fastseed.SHARED``.
+        forks: the first fork first.
     """
     for at, number in forks:
         stream = streams.stream(master_seed, Coordinates(*at), STREAM, rank_field)
-        master_seed = stream.key(number) & (1 << 64) - 1
+        master_seed = stream.seed(64, number)
     return master_seed
 
 
@@ -106,7 +102,7 @@ class _ForkHandlers(threading.local):
     """The handlers around ``os.fork``; each thread holds the locks of its own forks."""
 
     def __init__(self) -> None:
-        # Of each fork that this thread is in, as other handlers may fork too: locks, and children.
+        # Locks and children of each fork that this thread is in: other handlers may fork too.
         self.pending: list[tuple[list[Any], list[tuple[Seeder, Fork]]]] = []
 
     def before(self) -> None:

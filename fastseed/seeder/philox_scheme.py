@@ -82,7 +82,7 @@ class PhiloxScheme:
         for entry in self._registry.epoch_setters:
             try:
                 key = streams.stream(master_seed, epoch, entry.name, SHARED).key()
-                entry.setter.set(at.task, at.epoch, key)
+                entry.adapter.set(at.task, at.epoch, key)
             except Exception as error:
                 failures[entry.name] = error
         return failures

@@ -26,27 +26,14 @@ _FUNCTION = "register_generator"
 
 
 class Registration(NamedTuple):
-    """A registered generator, held strongly until it is unregistered."""
+    """A registered generator, sampler or dataset, held strongly until it is unregistered."""
 
     name: str
     generator: Any
-    adapter: GeneratorAdapter
+    adapter: Any
+    """A :class:`GeneratorAdapter`, or an :class:`EpochSetter`."""
     rank: int
     """The rank field of its stream."""
-
-    @property
-    def shared(self) -> bool:
-        """Return whether all ranks share its stream."""
-        return self.rank == SHARED
-
-
-class EpochRegistration(NamedTuple):
-    """A registered sampler or dataset that takes the epoch."""
-
-    name: str
-    generator: Any
-    setter: EpochSetter
-    rank: int
 
     @property
     def shared(self) -> bool:
@@ -85,10 +72,10 @@ class Registry:
         self._rank_fields = rank_fields
         self._names: dict[str, int | None] = dict.fromkeys(reserved)  # None: as `rank_fields` says
         self.generators: tuple[Registration, ...] = ()
-        self.epoch_setters: tuple[EpochRegistration, ...] = ()
+        self.epoch_setters: tuple[Registration, ...] = ()
         self._unnamed = 0
 
-    def __iter__(self) -> Iterator[Registration | EpochRegistration]:
+    def __iter__(self) -> Iterator[Registration]:
         yield from self.generators
         yield from self.epoch_setters
 
@@ -101,10 +88,10 @@ class Registry:
         """Register; nothing has changed when this raises."""
         shared = validation.check_bool(_FUNCTION, "shared", shared)
         bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
-        setter = adapter = None
+        adapter: EpochSetter | GeneratorAdapter
         if is_epoch_setter(generator):
-            setter = EpochSetter(generator)
-            shared = shared or setter.takes_seed
+            adapter = EpochSetter(generator)
+            shared = shared or adapter.takes_seed
         else:
             adapter = adapter_for(generator, bits)
         unnamed = name is None and not isinstance(generator, (GeneratorPool, StreamBank))
@@ -119,11 +106,11 @@ class Registry:
         rank = self._rank_fields.of_registered(name, shared, distinct_over)
         self._unnamed += unnamed
         self._names[name] = rank
-        if setter is not None:
-            entry = EpochRegistration(name, generator, setter, rank)
+        entry = Registration(name, generator, adapter, rank)
+        if isinstance(adapter, EpochSetter):
             self.epoch_setters = (*self.epoch_setters, entry)
-        elif adapter is not None:
-            self.generators = (*self.generators, Registration(name, generator, adapter, rank))
+        else:
+            self.generators = (*self.generators, entry)
 
     def _check_free(self, function: str, name: str) -> None:
         if name in self._names:
@@ -148,7 +135,7 @@ class Registry:
         self.epoch_setters = tuple(e for e in self.epoch_setters if e is not entry)
         del self._names[entry.name]
 
-    def find(self, name: str) -> Registration | EpochRegistration | None:
+    def find(self, name: str) -> Registration | None:
         """Return the registration of this name."""
         return next((entry for entry in self if entry.name == name), None)
 

@@ -293,11 +293,3 @@ def test_the_program_ignores_no_signal_that_python_ignores():
     code, out, _ = ran("--", "grep", "SigIgn", "/proc/self/status")
     assert code == 0
     assert not int(out.split()[1], 16) >> (signal.SIGPIPE - 1) & 1
-
-
-def test_a_program_that_cannot_be_started_leaves_the_signals_alone():
-    before = signal.getsignal(signal.SIGPIPE)
-    with pytest.raises(FileNotFoundError) as error:
-        launch.become(["no-such-program-at-all"], {"PATH": "/usr/bin"})
-    assert error.value.filename == "no-such-program-at-all"
-    assert signal.getsignal(signal.SIGPIPE) is before

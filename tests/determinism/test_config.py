@@ -15,7 +15,7 @@ from helpers.support import snapshot
 
 import fastseed
 from fastseed.determinism import Config, apply_config, config, load_config
-from fastseed.determinism.report import INFO, SET, TOO_LATE, UNAVAILABLE, UNCHANGED
+from fastseed.determinism.report import SET, TOO_LATE, UNAVAILABLE, UNCHANGED
 from fastseed.determinism.switches import deterministic
 
 CLARA = {
@@ -29,7 +29,6 @@ WHOLE = {
     "torch_seed": 2**63 - 1,
     "master_seed": 42,
     "deterministic": "warn",
-    "workers": 4,
 }
 WRITERS = {
     "json": lambda section: json.dumps({"determinism": section}),
@@ -92,7 +91,6 @@ HIGHEST = {
     "torch_seed": 2**64 - 1,
     "tf_seed": 2**63 - 1,
     "master_seed": 2**64 - 1,
-    "workers": 2**16,
 }
 
 
@@ -116,7 +114,7 @@ def test_other_values_of_deterministic(value):
 
 def test_unknown_keys_and_missing_sections(load):
     for suffix, writer in WRITERS.items():
-        with pytest.raises(ValueError, match=r"must be one of python_seed, .*, got 'numpyseed'"):
+        with pytest.raises(ValueError, match=r"must be one of 'python_seed', .*, got 'numpyseed'"):
             load(writer({"numpyseed": 1}), suffix)
     for document in ({}, {"determinsm": {}}, {"determinism": None}, {"determinism": [1]}):
         with pytest.raises(ValueError, match=r"fastseed.config: determinism must be a section"):
@@ -135,7 +133,6 @@ def test_unknown_keys_and_missing_sections(load):
         *(("toml", "[determinism]\ntf_seed = 1\ntf_seed = 2\n"), ("ini", "")),
         *(("yaml", "a: b: c"), ("yaml", ""), ("yaml", "[" * 100_000), ("yaml", "a: \x00")),
         ("yaml", "determinism: {tf_seed: !!python/object/apply:os.system [echo]}"),
-        ("json", '{"determinism": {}}' + " " * 2**20),
     ],
 )
 def test_damaged_files(load, suffix, text):
@@ -147,7 +144,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_config(tmp_path / "gone.json")
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(ValueError, match="source must be a file"):
+    with pytest.raises(IsADirectoryError):
         load_config(tmp_path / "folder.json")
     with pytest.raises(TypeError, match=r"source must be a path or a document, got 3 of type int"):
         load_config(3)
@@ -197,15 +194,14 @@ def test_each_library_gets_its_own_seed(tensorflow):
 def test_absent_keys_change_nothing():
     states = snapshot()
     assert apply_config(Config()).rows == ()
-    report = apply_config(Config(workers=3, deterministic=False))
-    assert [(row.setting, row.now, row.status) for row in report.rows] == [("workers", 3, INFO)]
+    assert apply_config(Config(deterministic=False)).rows == ()
     assert snapshot() == states and not torch.are_deterministic_algorithms_enabled()
 
 
 def test_the_whole_section(monkeypatch):
     """The master seed is that of init; the seeds of libraries hold until reseed."""
     with deterministic():
-        report = apply_config(Config(1, "warn", 42, 2, 3, 4, 5, 6))
+        report = apply_config(Config(1, "warn", 42, 2, 3, 4, 5))
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     assert report["tf_seed"].status == UNAVAILABLE
     assert report["master_seed"].status == SET and report["python_seed"].wanted == 1

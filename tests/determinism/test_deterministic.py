@@ -24,8 +24,6 @@ from fastseed.determinism.report import (
     TOO_LATE,
     UNAVAILABLE,
     UNCHANGED,
-    Report,
-    Row,
 )
 from fastseed.determinism.switches import deterministic, from_environment
 
@@ -358,16 +356,6 @@ def test_the_report_is_printable_and_json(monkeypatch):
     assert report["NVIDIA_TF32_OVERRIDE"][1:5] == (None, "0", "0", INFO)
     assert report["torch.get_num_threads"].now == torch.get_num_threads()
     assert report["torch.get_float32_matmul_precision"].now == "highest"
-
-
-def test_repr_counts():
-    rows = [
-        Row("a", 1, 0, 1, SET, ""),
-        Row("b", 1, 0, 0, TOO_LATE, "why"),
-        Row("c", 1, 1, 1, SET, ""),
-    ]
-    report = Report(rows)
-    assert repr(report) == "Report(2 set, 1 too late)" and report.late == (rows[1],)
 
 
 def test_a_precision_that_torch_cannot_return_is_no_error(monkeypatch):

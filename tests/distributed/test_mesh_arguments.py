@@ -20,7 +20,6 @@ from fastseed import SHARED, GeneratorPool, distributed
 # ---------------------------------------------------------------- presets
 
 PRESETS = {  # on a mesh of dp, tp, pp, cp, ep: the dimensions that each stream is distinct over
-    "data_parallel": {"python": "dp tp pp cp ep"},
     "tensor_parallel": {"python": "dp pp cp ep", "tensor-parallel": "dp tp pp cp ep"},
     "pipeline_parallel": {"python": "dp tp pp cp ep", "pipeline": "dp tp cp ep"},
     "context_parallel": {"python": "dp tp pp cp ep", "context": "dp tp pp ep"},
@@ -112,7 +111,7 @@ HERE = {"dp": (1, 2), "tp": (0, 2)}
         (
             {"distinct_over": distributed.pipeline_parallel()},
             ValueError,
-            r"distinct_over\['pipeline'\]\['shared_inside'\] must be a tuple of dimensions",
+            r"distinct_over\['pipeline'\] must be a tuple of dimensions",
         ),
         (
             {"mesh": None, "distinct_over": ("dp",)},

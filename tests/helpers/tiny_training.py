@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from fastseed.tools import environment, verify
+from fastseed.tools.verify.result import Report
+from fastseed.tools.verify.runner import Event
 
 SCRIPT = """\
 import json, os, sys, time
@@ -39,7 +41,7 @@ class Tiny:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.directory = folder / "runs"
-        self.events: list[verify.Event] = []
+        self.events: list[Event] = []
 
     def write(self, begin: str = "", end: str = "") -> None:
         """Write the script, with lines at its beginning and its end."""
@@ -53,10 +55,10 @@ class Tiny:
     def options(self, **options) -> verify.Options:
         """Return options for one quick run of each experiment."""
         given = {"command": self.command, "directory": self.directory, "epochs": 4, "runs": 1,
-                 "audit": False, "timeout": 60, **options}  # fmt: skip
+                 "timeout": 60, **options}  # fmt: skip
         return verify.Options(**given)
 
-    def verify(self, progress=None, **options) -> verify.Report:
+    def verify(self, progress=None, **options) -> Report:
         self.events.clear()
         if not (self.folder / "train.py").exists():
             self.write()
@@ -82,6 +84,6 @@ class Tiny:
 @pytest.fixture
 def tiny(tmp_path, monkeypatch) -> Tiny:
     """Return a folder for verifications that do not capture the environment (0.5 s each)."""
-    monkeypatch.setattr(environment, "capture", lambda folder: Path(folder).mkdir())
+    monkeypatch.setattr(environment, "capture", lambda folder: Path(folder).mkdir(parents=True))
     monkeypatch.setattr(environment, "diff", lambda *_: [])
     return Tiny(tmp_path)

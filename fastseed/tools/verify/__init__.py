@@ -2,50 +2,25 @@
 
 :func:`verify` runs a command several times in four experiments and compares all losses, and all
 tensors that :class:`fastseed.debug.Watch` recorded, to the last bit. The experiments, the
-placeholders of the command and the verdicts are described in ``docs/verify.md``.
+placeholders of the command and the verdicts are described in ``docs/verify.md``. The classes of
+the report are in :mod:`fastseed.tools.verify.result`.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._utils import validation
-from . import audit_run, diagnosis, recordings, verdict
-from .command import PLACEHOLDERS
-from .options import Options
-from .result import (
-    EXPERIMENTS,
-    Band,
-    Check,
-    Curve,
-    Difference,
-    Finding,
-    Interval,
-    Paired,
-    Report,
-    Run,
-)
-from .run_directory import RunDirectory, open_directory
-from .runner import Event, run_all
+from .options import EXPERIMENTS, PLACEHOLDERS, Options
 
-__all__ = [
-    "EXPERIMENTS",
-    "PLACEHOLDERS",
-    "Band",
-    "Check",
-    "Curve",
-    "Difference",
-    "Event",
-    "Finding",
-    "Interval",
-    "Options",
-    "Paired",
-    "Report",
-    "Run",
-    "verify",
-]
+if TYPE_CHECKING:
+    from .result import Report
+    from .run_directory import RunDirectory
+    from .runner import Event
+
+__all__ = ["EXPERIMENTS", "PLACEHOLDERS", "Options", "verify"]
 
 
 def verify(options: Options, progress: Callable[[Event], object] | None = None) -> Report:
@@ -57,9 +32,9 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
     ``options.directory``, and the next call runs only what is missing.
 
     Args:
-        options: the command and how to run, read and judge it.
-        progress: called with an :class:`Event` when a run starts or ends, from the thread that
-            runs it, one call at a time.
+        options: the command and how to run and read it.
+        progress: called with a :class:`~fastseed.tools.verify.runner.Event` when a run starts or
+            ends, from the thread that runs it, one call at a time.
 
     Returns:
         The report, true if the verification passed.
@@ -67,7 +42,7 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
     Raises:
         TypeError: an argument has the wrong type.
         ValueError: the directory holds something else, or a log cannot be read.
-        RuntimeError: a run failed or timed out, or another process uses the directory.
+        RuntimeError: a run failed or timed out.
         OSError: the directory cannot be written.
 
     Example:
@@ -92,37 +67,34 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
     validation.check_instance(function, "options", options, Options, "Options")
     if progress is not None and not callable(progress):
         raise validation.type_error(function, "progress", "callable", progress)
-    with open_directory(options) as directory:
-        runs = verdict.continue_steps(run_all(directory, progress or (lambda _: None)))
-        judged = verdict.judge(runs, recordings.check(runs, directory.path))
-        notes = [*judged.notes, *directory.notes]
-        notes += [f"{file} changed during the verification" for file in directory.changed()]
-        suspects = diagnosis.lint_script(options.command)
-        audited = False
-        if options.audit and judged.verdict in (verdict.REDUCED, verdict.NOT_REPRODUCIBLE):
-            found, problem = audit_run.audit(directory)
-            suspects += found
-            notes += [problem] * bool(problem)
-            audited = not problem
-        environment = _environment(directory, notes)
-        if judged.verdict in (verdict.REDUCED, verdict.NOT_REPRODUCIBLE):
-            suspects += diagnosis.read_environment(environment)
-        findings = diagnosis.explain(judged.checks, runs, directory.path, suspects, audited)
-    passed = judged.verdict in verdict.PASSING[options.require]
+    from . import comparison, diagnosis
+    from .result import DIFFERENT, Report
+    from .run_directory import RunDirectory
+    from .runner import run_all
+
+    directory = RunDirectory(options)
+    runs = comparison.continue_steps(run_all(directory, progress or (lambda _: None)))
+    recorded = comparison.compare_recordings(runs)
+    checks = comparison.check_all(runs, recorded)
+    of = {name: [run for run in runs if run.experiment == name] for name in options.experiments}
+    bands = {name: comparison.band(found) for name, found in of.items()}
+    ratio = comparison.variance_ratio(bands)
+    verdict, summary = comparison.conclude(checks, ratio)
+    notes = [*comparison.notes_about(runs), *directory.notes]
+    suspects = diagnosis.lint_script(options.command)
+    environment = _environment(directory, notes)
+    if verdict == DIFFERENT:
+        suspects += diagnosis.read_environment(environment)
     return Report(
-        passed=passed,
-        verdict=judged.verdict,
-        required=options.require,
-        summary=judged.summary,
+        verdict=verdict,
+        summary=summary,
         runs=tuple(runs),
-        checks=verdict.waive_failures(judged.checks) if passed else judged.checks,
-        findings=tuple(findings),
-        bands=judged.bands,
-        paired=judged.paired,
-        variance_ratio=judged.variance_ratio,
+        checks=checks,
+        findings=tuple(diagnosis.explain(checks, recorded, suspects)),
+        bands=bands,
+        variance_ratio=ratio,
         environment=environment,
         options=options.document(),
-        seconds=sum(run.seconds for run in runs),
         versions=_versions(),
         notes=tuple(notes),
     )

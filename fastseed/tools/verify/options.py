@@ -1,27 +1,47 @@
-"""The options of a verification: checked once, stored with its runs."""
+"""The options of a verification, and the command with its placeholders.
+
+    train.py --epochs {epochs} --checkpoint {checkpoint} [ --resume {resume} or --seed {seed} ]
+
+Words between ``[`` and ``]`` (separate words) are left out if a placeholder in them has no value;
+``or`` separates alternatives, of which the first with all its values is used. ``{{word}}`` is a
+literal ``{word}``.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from ..._utils import environ, validation
-from ...derivation import streams
 from ...determinism import launch
-from . import logs
-from .command import Template
-from .result import EXPERIMENTS
+
+EXPERIMENTS = ("uninterrupted", "truncated", "resumed", "unseeded")
+"""X epochs; X/2 epochs with a checkpoint; from that checkpoint to X; X epochs without a seed."""
 
 CHECKPOINT = "checkpoint"
 """The start of the names that are copied from a truncated run to the resumed one."""
-REQUIREMENTS = ("bit-identical", "variance")
+
+PLACEHOLDERS = {
+    "epochs": "number of epochs of this run: X, or X/2 in truncated runs",
+    "total": "X in every run, for schedules that depend on it",
+    "stop": "X/2; in truncated runs only",
+    "seed": "the master seed; not in unseeded runs",
+    "run": "the folder of this run",
+    "checkpoint": "a path in it for the checkpoint (a file, a folder, or the start of a name)",
+    "resume": "the same path, with a copy of the truncated run's checkpoint; in resumed runs only",
+}
+"""The names allowed in braces, and what replaces them."""
 
 _FUNCTION = "tools.verify"
 _MONTH = 30 * 24 * 3600.0  # the longest time-out
 _SEEDS = ("PYTHONHASHSEED", "PL_GLOBAL_SEED")  # Python's and Lightning's
+_PLACEHOLDER = re.compile(r"\{(\{\w+\})\}|\{([A-Za-z_]\w*)\}")
+
+_Groups = list[tuple[bool, list[list[str]]]]  # True for words in brackets; their alternatives
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,21 +59,15 @@ class Options:
         jobs: number of runs at a time, [1, 4096].
         seed: master seed, [0, 2**64).
         baseline: also run the unseeded baseline.
-        deterministic: start all runs as ``fastseed run --deterministic`` does; or ``"warn"``.
+        deterministic: start all runs as ``fastseed run --deterministic`` does.
         log: the path of a run's log below the run's folder (``{run}``), or a glob pattern that
             matches one path. None reads the standard output.
-        format: ``jsonl``, ``dlll``, ``csv`` or ``regex``; None detects it.
         value: the name of the loss; dots lead into JSON objects.
         step: the name of the step, or several names separated by commas. None uses the first of
             ``step``, ``global_step``, ``iteration`` and ``iter`` after the ``epoch``.
-        pattern: a regular expression with a group ``value`` and optional groups ``step...``,
-            searched in each line.
-        require: ``bit-identical``, or ``variance``: it is enough that the seed reduces the
-            variance (F test, 5%) and that resuming has no significant effect (the 99% interval
-            contains 0).
-        audit: if runs differ, run the command once more to detect unseeded random numbers.
+        pattern: for lines of text, a regular expression with a group ``value`` and optional groups
+            ``step...``.
         timeout: seconds for each run, at most 30 days; None for no limit.
-        restart: discard the runs that are in ``directory``.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -74,62 +88,44 @@ class Options:
     jobs: int = 1
     seed: int = 0
     baseline: bool = True
-    deterministic: bool | str = False
-    log: str | os.PathLike[str] | None = None
-    format: str | None = None
+    deterministic: bool = False
+    log: str | None = None
     value: str = "loss"
     step: str | None = None
     pattern: str | None = None
-    require: str = "bit-identical"
-    audit: bool = True
     timeout: float | None = None
-    restart: bool = False
 
     def __post_init__(self) -> None:
+        validation.check_instance(
+            _FUNCTION, "directory", self.directory, (str, os.PathLike), "a path"
+        )
         checked: dict[str, Any] = {
-            "directory": _check_directory(self.directory),
+            "directory": Path(self.directory).absolute(),
             "epochs": validation.check_int(_FUNCTION, "epochs", self.epochs, 2, 2**31 - 1),
             "runs": validation.check_int(_FUNCTION, "runs", self.runs, 1, 10_000),
             "jobs": validation.check_int(_FUNCTION, "jobs", self.jobs, 1, 4096),
-            "seed": validation.check_int(_FUNCTION, "seed", self.seed, 0, streams.MAX_MASTER),
-            "log": _check_log(self.log),
+            "seed": validation.check_int(_FUNCTION, "seed", self.seed, 0, 2**64 - 1),
         }
-        for name in ("baseline", "audit", "restart"):
+        for name in ("baseline", "deterministic"):
             checked[name] = validation.check_bool(_FUNCTION, name, getattr(self, name))
-        choices = (True, False, "warn")
-        validation.check_choice(_FUNCTION, "deterministic", self.deterministic, choices)
-        validation.check_choice(_FUNCTION, "require", self.require, REQUIREMENTS)
+        for name in ("value", "step", "pattern", "log"):
+            if getattr(self, name) is not None or name == "value":
+                validation.check_text(_FUNCTION, name, getattr(self, name))
+        if self.log is not None and (Path(self.log).is_absolute() or ".." in Path(self.log).parts):
+            rule = "a path below {run}, such as metrics/rank0.jsonl"
+            raise validation.value_error(_FUNCTION, "log", rule, self.log)
         if self.timeout is not None:
             checked["timeout"] = validation.check_float(
                 _FUNCTION, "timeout", self.timeout, 1e-3, _MONTH
             )
-        self._check_reading()
-        _check_placeholders(Template(self.command), self.baseline)
-        checked["command"] = tuple(self.command)
+        if self.pattern is not None:  # before a run takes hours to write a log
+            compile_pattern(self.pattern)
+            if self.step is not None:
+                rule = "None with a pattern, whose groups step... name the step"
+                raise validation.value_error(_FUNCTION, "step", rule, self.step)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        if self.fill("truncated", "/") == self.fill("uninterrupted", "/"):
-            raise validation.value_error(
-                _FUNCTION, "command", "different for truncated runs, by {epochs} or [ {stop} ]",
-                list(self.command),
-            )  # fmt: skip
-
-    def _check_reading(self) -> None:
-        """Check how logs are read, before a run takes hours to write one."""
-        validation.check_text(_FUNCTION, "value", self.value)
-        for name in ("step", "pattern"):
-            if getattr(self, name) is not None:
-                validation.check_text(_FUNCTION, name, getattr(self, name))
-        if self.format is not None:
-            validation.check_choice(_FUNCTION, "format", self.format, logs.FORMATS)
-        if self.pattern is not None:
-            logs.compile_pattern(self.pattern)
-        if self.format is not None and (self.format == "regex") != (self.pattern is not None):
-            rule = "given if and only if format is 'regex'"
-            raise validation.value_error(_FUNCTION, "pattern", rule, self.pattern)
-        if self.step is not None and (self.pattern is not None or self.format == "dlll"):
-            rule = "None with 'regex' and 'dlll', which name their steps"
-            raise validation.value_error(_FUNCTION, "step", rule, self.step)
+        object.__setattr__(self, "command", _check_command(self.command, self.baseline))
 
     @property
     def experiments(self) -> tuple[str, ...]:
@@ -152,7 +148,7 @@ class Options:
             values["resume"] = checkpoint
         if experiment != "unseeded":
             values["seed"] = str(self.seed)
-        return Template(self.command).fill(values)
+        return fill(self.command, values)
 
     def variables(self, experiment: str, folder: Path) -> dict[str, str]:
         """Return the environment variables of a run in ``folder``."""
@@ -170,44 +166,92 @@ class Options:
         return {**asdict(self), "command": list(self.command), "directory": str(self.directory)}
 
 
-def _check_directory(directory: Any) -> Path:
-    rule = "a path"
-    validation.check_instance(_FUNCTION, "directory", directory, (str, os.PathLike), rule)
-    text = os.fsdecode(directory)
-    if not text or "\0" in text:
-        raise validation.value_error(_FUNCTION, "directory", rule, directory)
-    return Path(text).absolute()
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return a compiled pattern.
 
-
-def _check_log(log: Any) -> str | None:
-    """Return a path below a run's folder, with ``/``."""
-    if log is None:
-        return None
-    rule = "a path below {run}, such as metrics/rank0.jsonl"
-    validation.check_instance(_FUNCTION, "log", log, (str, os.PathLike), rule)
-    path = PurePosixPath(Path(os.fsdecode(log)).as_posix())
+    Raises:
+        ValueError: it is not a regular expression, or has no group ``value``.
+    """
+    rule = "a regular expression with a group named value, as in 'loss (?P<value>\\S+)'"
     try:
-        next(Path(os.devnull).glob(str(path)), None)  # "**x" and "" are not patterns
-        valid = not path.is_absolute() and ".." not in path.parts and "\0" not in str(path)
-    except (ValueError, NotImplementedError, IndexError):
-        valid = False
-    if not valid or not path.parts:
-        raise validation.value_error(_FUNCTION, "log", rule, log)
-    return str(path)
+        found = re.compile(pattern)
+    except re.error:
+        raise validation.value_error(_FUNCTION, "pattern", rule, pattern) from None
+    if "value" not in found.groupindex:
+        raise validation.value_error(_FUNCTION, "pattern", rule, pattern)
+    return found
 
 
-def _check_placeholders(template: Template, baseline: bool) -> None:
-    required, names = template.required, template.names
-    rules = [
-        (bool({"epochs", "stop"} & names), "{epochs} or [ {stop} ], to stop half-way"),
-        (bool({"checkpoint", "resume", "run"} & names), "{checkpoint} and [ {resume} ], to resume"),
-        ("stop" not in required, "{stop} between [ and ], since only truncated runs have it"),
-        ("resume" not in required, "{resume} between [ and ], since only resumed runs have it"),
+# ---------------------------------------------------------------- the command
+
+
+def fill(command: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return ``command`` with ``values`` in place of its placeholders."""
+    filled: list[str] = []
+    for optional, alternatives in _parse(command):
+        complete = [words for words in alternatives if _names(words) <= values.keys()]
+        if complete or not optional:
+            filled += [_fill(word, values) for word in (complete or alternatives)[0]]
+    return tuple(filled)
+
+
+def placeholders(command: Sequence[str]) -> set[str]:
+    """Return the names of the placeholders in a command."""
+    return _names(command)
+
+
+def _check_command(command: Any, baseline: bool) -> tuple[str, ...]:
+    if isinstance(command, (str, bytes)) or not isinstance(command, Sequence):
+        raise validation.type_error(_FUNCTION, "command", "a list of strings", command)
+    for i, word in enumerate(command):
+        validation.check_instance(_FUNCTION, f"command[{i}]", word, str, "a string")
+    names = _names(command)
+    required = _names([word for optional, (words, *_) in _parse(command) if not optional
+                       for word in words])  # fmt: skip
+    rules = (
+        (command and command[0] != "[", "begin with a program"),
+        (names <= PLACEHOLDERS.keys(), f"have placeholders of {', '.join(PLACEHOLDERS)} only"),
+        ({"epochs", "stop"} & names, "have {epochs} or [ {stop} ], to stop half-way"),
+        ({"checkpoint", "resume", "run"} & names, "have {checkpoint} and [ {resume} ], to resume"),
+        ("stop" not in required, "have {stop} between [ and ], since only truncated runs have it"),
+        ("resume" not in required, "have {resume} between [ and ], since only resumed runs do"),
         (
             not baseline or "seed" not in required,
-            "{seed} between [ and ], since unseeded runs lack it (or baseline=False)",
+            "have {seed} between [ and ], since unseeded runs lack it (or baseline=False)",
         ),
-    ]
+    )
     for fulfilled, rule in rules:
         if not fulfilled:
-            raise ValueError(f"fastseed.{_FUNCTION}: command must have {rule}")
+            raise ValueError(f"fastseed.{_FUNCTION}: command must {rule}, got {list(command)!r}")
+    return tuple(command)
+
+
+def _parse(command: Sequence[str]) -> _Groups:
+    """Return the words one by one, and the groups in brackets with their alternatives."""
+    groups: _Groups = []
+    inside = False
+    for word in command:
+        if word in ("[", "]"):
+            if inside == (word == "["):
+                break
+            inside = word == "["
+            groups += [(True, [[]])] if inside else []
+        elif not inside:
+            groups.append((False, [[word]]))
+        elif word == "or":
+            groups[-1][1].append([])
+        else:
+            groups[-1][1][-1].append(word)
+    else:
+        if not inside:
+            return groups
+    rule = "a list with [ and ] in pairs, not nested"
+    raise validation.value_error(_FUNCTION, "command", rule, list(command))
+
+
+def _names(words: Sequence[str]) -> set[str]:
+    return {found[2] for word in words for found in _PLACEHOLDER.finditer(word) if found[2]}
+
+
+def _fill(word: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda found: found[1] or values[found[2]], word)

@@ -8,25 +8,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-EXPERIMENTS = ("uninterrupted", "truncated", "resumed", "unseeded")
-"""X epochs; X/2 epochs with a checkpoint; from that checkpoint to X; X epochs without a seed."""
+IDENTICAL, INCONCLUSIVE, DIFFERENT = "bit-identical", "inconclusive", "not reproducible"
 
 Floats = npt.NDArray[np.float64]
+Steps = npt.NDArray[Any]
+"""Names of steps: int64, or text such as ``3/120``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """The losses of one run.
 
     Attributes:
-        steps: the name of each step, in order and without repeats (``"7"``, ``"3/120"``).
+        steps: (n,) the name of each step, in order and without repeats; int64 or text.
         values: (n,) float64; the loss at each step.
         labelled: True if the log names its steps, False if they were counted from 0.
         digits: the largest number of significant digits of a value; 17 identify every double.
         notes: remarks about the log.
     """
 
-    steps: tuple[str, ...]
+    steps: Steps
     values: Floats
     labelled: bool = True
     digits: int = 17
@@ -53,8 +54,38 @@ class Difference:
     differing: int
     compared: int
 
+    def __str__(self) -> str:
+        if self.step is None:
+            return f"{self.a} and {self.b} have no step in common"
+        values = ("no loss" if one is None else repr(one) for one in (self.value_a, self.value_b))
+        return (
+            f"first difference between {self.a} and {self.b} at step {self.step}: "
+            f"{' and '.join(values)} ({self.differing} of {self.compared} steps differ)"
+        )
+
 
 @dataclass(frozen=True)
+class Check:
+    """One question and its answer.
+
+    Attributes:
+        name: ``repeat``, ``truncate``, ``resume``, ``baseline`` or ``tensors``.
+        title: the property that is checked: "runs with the same seed are identical".
+        passed: the answer; None if it was not checked.
+        message: the answer in a sentence.
+        differences: the first difference of each pair that differs, at most 100.
+        pairs: the number of pairs compared.
+    """
+
+    name: str
+    title: str
+    passed: bool | None
+    message: str
+    differences: tuple[Difference, ...] = ()
+    pairs: int = 0
+
+
+@dataclass(frozen=True, eq=False)
 class Band:
     """Mean and standard deviation of one experiment, at the steps that all its runs have.
 
@@ -66,74 +97,9 @@ class Band:
     """
 
     runs: int
-    steps: tuple[str, ...]
+    steps: Steps
     mean: Floats
     std: Floats
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Student's t interval of a mean."""
-
-    low: float
-    high: float
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-
-@dataclass(frozen=True)
-class Paired:
-    """Run by run, the loss of experiment ``b`` minus that of ``a``, at the steps that all have.
-
-    Attributes:
-        a, b: the experiments.
-        pairs: the number of pairs of runs.
-        steps: (n,) names of the steps.
-        mean: (n,) float64; mean difference at each step.
-        low95, high95, low99, high99: (n,) float64; its intervals of 95% and 99%; None with fewer
-            than two pairs, or without SciPy.
-        overall: the mean over all steps and pairs.
-        interval95, interval99: its intervals, from one mean per pair; None as above.
-        correlation: Pearson's, of the two mean curves; None where one is constant or not finite.
-    """
-
-    a: str
-    b: str
-    pairs: int
-    steps: tuple[str, ...]
-    mean: Floats
-    low95: Floats | None
-    high95: Floats | None
-    low99: Floats | None
-    high99: Floats | None
-    overall: float
-    interval95: Interval | None
-    interval99: Interval | None
-    correlation: float | None
-
-
-@dataclass(frozen=True)
-class Check:
-    """One question and its answer.
-
-    Attributes:
-        name: ``repeat``, ``truncate``, ``resume``, ``baseline`` or ``tensors``.
-        title: the property that is checked: "runs with the same seed are identical".
-        passed: the answer; None if it was not checked.
-        identical: True if all pairs that were compared are bit-identical.
-        message: the answer in a sentence.
-        differences: the first difference of each pair that differs, at most 100.
-        pairs: the number of pairs compared.
-    """
-
-    name: str
-    title: str
-    passed: bool | None
-    identical: bool
-    message: str
-    differences: tuple[Difference, ...] = ()
-    pairs: int = 0
 
 
 @dataclass(frozen=True)
@@ -142,7 +108,7 @@ class Finding:
 
     Attributes:
         kind: ``generator``, ``worker``, ``resume``, ``arithmetic``, ``tensor``, ``environment``,
-            ``baseline``, ``audit`` or ``lint``.
+            ``baseline`` or ``lint``.
         certain: True if it was observed; False if the script's text makes it likely.
         message: the cause in a sentence.
         where: file and line, run, or step; may be empty.
@@ -156,17 +122,17 @@ class Finding:
     fix: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One run of the command.
 
     Attributes:
         name: experiment and number, ``resumed-3``.
-        experiment: one of :data:`EXPERIMENTS`.
+        experiment: one of :data:`fastseed.tools.verify.EXPERIMENTS`.
         number: from 0.
         command: the arguments it was started with.
         seconds: its duration.
-        folder: its folder, relative to the run directory.
+        folder: its folder.
         curve: its losses.
     """
 
@@ -179,49 +145,50 @@ class Run:
     curve: Curve
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Report:
     """The result of a verification; true if it passed.
 
     Attributes:
-        passed: True if the verdict meets what was required.
-        verdict: ``bit-identical``, ``variance reduced``, ``not reproducible`` or ``inconclusive``.
-        required: ``bit-identical`` or ``variance``.
+        verdict: ``bit-identical``, which passes, ``not reproducible`` or ``inconclusive``.
         summary: the verdict in a sentence.
         runs: all runs, experiment by experiment.
         checks: the questions and their answers.
         findings: causes of differences, the most important first.
         bands: experiment -> mean and standard deviation.
-        paired: ``uninterrupted`` against truncated and resumed joined (``resumed``), and against
-            ``unseeded``.
-        variance_ratio: pooled variance of the seeded runs over that of the unseeded ones, at the
-            steps that both have; None without unseeded runs, or where these do not vary.
+        variance_ratio: mean variance of the uninterrupted runs over that of the unseeded ones, at
+            the steps that all have; None without unseeded runs, or where these do not vary.
         environment: differences between the environments of the first and the last session, as
             rows of :func:`fastseed.tools.environment.diff`.
         options: the options as plain values.
-        seconds: the duration of all runs together.
         versions: of Python, torch, NumPy and fastseed.
         notes: further remarks.
     """
 
-    passed: bool
     verdict: str
-    required: str
     summary: str
     runs: tuple[Run, ...]
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
     bands: dict[str, Band]
-    paired: tuple[Paired, ...]
     variance_ratio: float | None
     environment: tuple[tuple[Any, ...], ...]
     options: dict[str, Any]
-    seconds: float
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.passed
+
+    @property
+    def passed(self) -> bool:
+        """True if the verdict is ``bit-identical``."""
+        return self.verdict == IDENTICAL
+
+    @property
+    def seconds(self) -> float:
+        """The duration of all runs together."""
+        return sum(run.seconds for run in self.runs)
 
     def of(self, experiment: str) -> tuple[Run, ...]:
         """Return the runs of one experiment."""

@@ -12,31 +12,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .command import Template
+import numpy as np
+
 from .logs import read_curve
-from .options import CHECKPOINT
-from .result import Curve, Run
+from .options import CHECKPOINT, placeholders
+from .result import Curve, Run, Steps
 from .run_directory import RunDirectory
 from .subprocesses import Processes
 
 _OUTPUT_LINES = 12  # of a failed run, in the error
-_LISTED = 20  # names of files in an error
-_WORK = {"uninterrupted": 1.0, "truncated": 0.5, "resumed": 0.5, "unseeded": 1.0}
 
 
 class Event(NamedTuple):
-    """The progress of a verification."""
+    """The progress of a verification.
+
+    Attributes:
+        name: the run.
+        what: ``started``, ``done``, or ``kept`` for a run that already existed.
+        seconds: the duration of the run.
+        done, total: the number of runs that are done, and of all runs.
+    """
 
     name: str
-    """The run."""
     what: str
-    """``started``, ``done``, or ``kept`` for a run that already existed."""
     seconds: float
-    """The duration of the run."""
-    done: float
-    """The work that is done, in uninterrupted runs."""
-    total: float
-    """The total work."""
+    done: int
+    total: int
 
 
 def run_all(directory: RunDirectory, progress: Callable[[Event], object]) -> list[Run]:
@@ -78,26 +79,19 @@ class _Runner:
         self.options = directory.options
         self.processes = Processes()
         self._progress = progress
-        self._total = self.options.runs * sum(_WORK[one] for one in self.options.experiments)
-        self._done = 0.0
-        self._reporting = threading.Lock()
-        self._starting = threading.Lock()
-        self._steps: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._records = self._find_records()
-
-    def _find_records(self) -> dict[str, dict[str, Any] | None]:
-        """Return the records of existing runs, read before any run can change a file."""
-        found = {
-            f"{experiment}-{k}": self.directory.record(f"{experiment}-{k}")
+        self._done = 0
+        self._lock = threading.Lock()
+        self._steps: list[Steps] = []
+        self._records = {
+            f"{experiment}-{k}": directory.record(f"{experiment}-{k}")
             for experiment in self.options.experiments
             for k in range(self.options.runs)
         }
         for k in range(self.options.runs):
-            if found[f"truncated-{k}"] is None and found[f"resumed-{k}"] is not None:
-                # It resumed from a checkpoint that is about to be replaced.
-                self.directory.discard(f"resumed-{k}")
-                found[f"resumed-{k}"] = None
-        return found
+            if self._records[f"truncated-{k}"] is None:
+                # A resumed run started from a checkpoint that is about to be replaced.
+                (directory.folder(f"resumed-{k}") / "run.json").unlink(missing_ok=True)
+                self._records[f"resumed-{k}"] = None
 
     def run_chain(self, experiments: tuple[str, ...], number: int) -> list[Run]:
         """Run experiments of which each needs the one before it."""
@@ -113,20 +107,20 @@ class _Runner:
             record = self._execute(experiment, number, name)
         folder = self.directory.folder(name)
         curve = self._read(name, folder)
-        self._report(name, what, record["seconds"], _WORK[experiment])
-        return Run(
-            name, experiment, number, tuple(record["command"]), record["seconds"],
-            str(folder.relative_to(self.directory.path)), curve,
-        )  # fmt: skip
+        with self._lock:
+            self._done += 1
+        self._report(name, what, record["seconds"])
+        command = tuple(record["command"])
+        return Run(name, experiment, number, command, record["seconds"], str(folder), curve)
 
     def _execute(self, experiment: str, number: int, name: str) -> dict[str, Any]:
-        with self._starting:  # the first one captures the environment
+        with self._lock:  # the first one captures the environment
             folder = self.directory.start(name)
         if experiment == "resumed":
             self._copy_checkpoint(f"truncated-{number}", folder)
         command = self.options.fill(experiment, folder)
         variables = self.options.variables(experiment, folder)
-        self._report(name, "started", 0.0, 0.0)
+        self._report(name, "started", 0.0)
         begin = time.perf_counter()
         try:
             code = self.processes.run(command, variables, folder, self.options.timeout)
@@ -146,61 +140,49 @@ class _Runner:
         """Copy the checkpoint of a truncated run, which keeps its own."""
         source = self.directory.folder(truncated)
         found = sorted(source.glob(CHECKPOINT + "*"))
-        if not found and {"checkpoint", "resume"} & Template(self.options.command).names:
+        if not found and {"checkpoint", "resume"} & placeholders(self.options.command):
             raise RuntimeError(
                 f"fastseed.tools.verify: run {truncated} wrote no checkpoint to {{checkpoint}}: no "
                 f"name in {source} begins with {CHECKPOINT!r}"
             )
-        try:
-            for path in found:
-                # Links are followed: a resumed run must not write through one to the original.
-                if path.is_dir():
-                    shutil.copytree(path, folder / path.name, ignore_dangling_symlinks=True)
-                elif path.exists():
-                    shutil.copy2(path, folder / path.name)
-        except OSError as error:  # includes shutil.Error
-            raise RuntimeError(
-                f"fastseed.tools.verify: the checkpoint of {truncated} cannot be copied: {error}"
-            ) from None
+        for path in found:
+            # Links are followed: a resumed run must not write through one to the original.
+            if path.is_dir():
+                shutil.copytree(path, folder / path.name, ignore_dangling_symlinks=True)
+            else:
+                shutil.copy2(path, folder / path.name)
 
     def _read(self, name: str, folder: Path) -> Curve:
         options = self.options
-        curve = read_curve(
-            self._log(name, folder), format=options.format, value=options.value,
-            step=options.step, pattern=options.pattern,
-        )  # fmt: skip
-        # Most runs have the same steps: keep them once.
-        return replace(curve, steps=self._steps.setdefault(curve.steps, curve.steps))
-
-    def _log(self, name: str, folder: Path) -> Path:
-        pattern = str(self.options.log or "stdout.txt")
+        pattern = options.log or "stdout.txt"
         found = [folder / pattern] if (folder / pattern).exists() else sorted(folder.glob(pattern))
         if len(found) != 1 or not found[0].is_file():
-            files = sorted(one.name for one in folder.iterdir())
-            listed = ", ".join(files[:_LISTED]) + (", ..." if len(files) > _LISTED else "")
+            files = ", ".join(sorted(one.name for one in folder.iterdir())[:20])
             raise ValueError(
                 f"fastseed.tools.verify: log must be one file below {{run}}, got {pattern!r}, "
-                f"which matches {len(found)} paths in {name}, with the files {listed}"
+                f"which matches {len(found)} paths in {name}, with the files {files}"
             )
-        if not found[0].resolve().is_relative_to(folder.resolve()):
-            # A file shared by all runs would hold the losses of the last one only.
-            raise ValueError(
-                f"fastseed.tools.verify: log must be one file below {{run}}, got {pattern!r}, a "
-                f"link to {str(found[0].resolve())!r} in {name}"
-            )
-        return found[0]
+        curve = read_curve(
+            found[0], value=options.value, step=options.step, pattern=options.pattern
+        )
+        with self._lock:  # most runs have the same steps: keep them once
+            for known in self._steps:
+                if np.array_equal(known, curve.steps):
+                    return replace(curve, steps=known)
+            self._steps.append(curve.steps)
+        return curve
 
-    def _report(self, name: str, what: str, seconds: float, work: float) -> None:
-        with self._reporting:
-            self._done += work
-            self._progress(Event(name, what, seconds, self._done, self._total))
+    def _report(self, name: str, what: str, seconds: float) -> None:
+        with self._lock:
+            total = self.options.runs * len(self.options.experiments)
+            self._progress(Event(name, what, seconds, self._done, total))
 
 
 def _last_lines(folder: Path) -> str:
     """Return the end of a failed run's output."""
     for path in (folder / "stderr.txt", folder / "stdout.txt"):
         with contextlib.suppress(OSError):  # the run may have removed it
-            if path.is_file() and (size := path.stat().st_size):
+            if size := path.stat().st_size:
                 with open(path, "rb") as file:
                     file.seek(max(0, size - 4096))
                     lines = file.read().decode("utf-8", "replace").splitlines()[-_OUTPUT_LINES:]

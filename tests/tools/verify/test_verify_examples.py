@@ -10,7 +10,7 @@ import pytest
 from fastseed.tools import environment
 
 
-@pytest.mark.parametrize("module", ["", ".command", ".logs", ".options"])
+@pytest.mark.parametrize("module", ["", ".logs", ".options"])
 def test_examples(module, monkeypatch):
     monkeypatch.setattr(environment, "capture", lambda folder: None)
     results = doctest.testmod(importlib.import_module(f"fastseed.tools.verify{module}"))

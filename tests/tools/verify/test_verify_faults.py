@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fastseed.tools import verify
+from fastseed.tools.verify.result import Finding, Report
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "small_training.py"
 
@@ -104,7 +105,7 @@ def write_script(folder: Path, fault: str | None) -> Path:
     return script
 
 
-def verified(folder: Path, fault: str | None, **options) -> verify.Report:
+def verified(folder: Path, fault: str | None, **options) -> Report:
     command = [
         sys.executable, str(write_script(folder, fault)), "--epochs", "{epochs}",
         "--log", "{run}/log.jsonl", "--checkpoint", "{checkpoint}",
@@ -114,7 +115,7 @@ def verified(folder: Path, fault: str | None, **options) -> verify.Report:
     return verify.verify(verify.Options(command=command, directory=folder / "runs", **given))
 
 
-def first(report: verify.Report, kind: str) -> verify.Finding:
+def first(report: Report, kind: str) -> Finding:
     found = [one for one in report.findings if one.kind == kind]
     assert found, (kind, report)
     return found[0]
@@ -122,7 +123,7 @@ def first(report: verify.Report, kind: str) -> verify.Finding:
 
 def test_a_checkpoint_without_the_optimizer(tmp_path):
     """The fast tier runs this one, with three processes."""
-    report = verified(tmp_path, "checkpoint", runs=1, baseline=False, audit=False)
+    report = verified(tmp_path, "checkpoint", runs=1, baseline=False)
     assert report.verdict == "not reproducible"
     assert report.checks[1].passed and not report.checks[2].passed
     assert report.checks[2].differences[0].step == "9"  # the first update with another momentum
@@ -138,9 +139,9 @@ def test_no_fault(tmp_path):
     assert [check.passed for check in report.checks] == [True] * 5
     assert report.findings == () and report.notes == ()
     curves = [report.of(name)[0].curve for name in ("uninterrupted", "truncated", "resumed")]
-    assert curves[1].steps + curves[2].steps == curves[0].steps and len(curves[0].steps) == 16
-    assert report.variance_ratio == 0 and report.paired[0].overall == 0
-    assert not (tmp_path / "runs" / "runs" / "audit-0").exists()
+    steps = [curve.steps.tolist() for curve in curves]
+    assert steps[1] + steps[2] == steps[0] and len(steps[0]) == 16
+    assert report.variance_ratio == 0
 
 
 @pytest.mark.slow
@@ -148,15 +149,13 @@ def test_an_unseeded_generator(tmp_path):
     report = verified(tmp_path, "generator")
     assert report.verdict == "not reproducible"
     assert report.checks[0].differences[0].step == "0"
-    found = report.findings[0]
-    assert (found.kind, found.certain) == ("generator", True)
-    assert "created without a seed" in found.message
+    found = first(report, "generator")
+    assert not found.certain
     lines = (tmp_path / "train.py").read_text().splitlines()
     line = lines.index("    points, noise = Points(), np.random.default_rng()") + 1
-    assert found.where == f"{tmp_path / 'train.py'}:{line}"
+    assert found.message.startswith("FS102") and found.where == f"{tmp_path / 'train.py'}:{line}"
     message = "first difference between uninterrupted-0 and uninterrupted-1: gradient"
     assert first(report, "tensor").message.startswith(message)
-    assert any(one.message.startswith("FS102") for one in report.findings)
 
 
 @pytest.mark.slow
@@ -181,21 +180,21 @@ def test_a_generator_used_before_resuming(tmp_path):
 def test_a_sum_in_the_order_of_threads(tmp_path):
     report = verified(tmp_path, "arithmetic", runs=3, baseline=False)
     assert not report.checks[0].passed
-    found = report.findings[0]
-    assert (found.kind, found.certain) == ("arithmetic", True)
+    found = first(report, "arithmetic")
+    assert not found.certain
     assert found.where.startswith("gradient 0.weight, step ")
     assert not [one for one in report.findings if one.kind == "generator"]
 
 
 @pytest.mark.slow
 def test_unseeded_weights(tmp_path):
-    found = verified(tmp_path, "weights", baseline=False, audit=False).findings[0]
+    found = verified(tmp_path, "weights", baseline=False).findings[0]
     assert found.kind == "generator" and "the initial weights differ" in found.message
 
 
 @pytest.mark.slow
 def test_a_schedule_that_depends_on_the_number_of_epochs(tmp_path):
-    report = verified(tmp_path, "schedule", runs=1, baseline=False, audit=False)
+    report = verified(tmp_path, "schedule", runs=1, baseline=False)
     found = report.findings[0]
     assert found.kind == "resume" and "depends on the number of epochs" in found.message
     message = "first difference between uninterrupted-0 and truncated-0: optimizer"

@@ -27,43 +27,33 @@ def options(**given) -> verify.Options:
         ({"jobs": None}, "jobs must be an integer, got None of type NoneType"),
         ({"seed": 2**64}, "seed must be in [0, 18446744073709551615], got 18446744073709551616"),
         ({"baseline": "no"}, "baseline must be a bool, got 'no' of type str"),
-        ({"audit": 1}, "audit must be a bool, got 1 of type int"),
-        ({"deterministic": "Warn"}, "deterministic must be one of True, False, 'warn', got 'Warn'"),
-        ({"log": 3}, "log must be a path below {run}, such as metrics/rank0.jsonl, got 3 of type"),
+        ({"deterministic": "warn"}, "deterministic must be a bool, got 'warn' of type str"),
+        ({"log": 3}, "log must be a string, got 3 of type int"),
         *(
             (
                 {"log": log},
                 f"log must be a path below {{run}}, such as metrics/rank0.jsonl, got {log!r}",
             )
-            for log in ("", ".", "/x", "a/../../x", "a\0b")
+            for log in ("/x", "a/../../x")
         ),
-        ({"format": "tensorboard"}, "format must be one of 'jsonl', 'dlll', 'csv', 'regex', got"),
         ({"value": ""}, "value must be a non-empty string, got ''"),
         ({"step": 3}, "step must be a string, got 3 of type int"),
-        ({"format": "dlll", "step": "a"}, "step must be None with 'regex' and 'dlll', which name"),
-        ({"pattern": "("}, "pattern must be a regular expression, got '(' (missing ), untermin"),
-        ({"pattern": "x"}, "pattern must have a group named 'value', as in 'loss (?P<value>"),
-        ({"format": "regex"}, "pattern must be given if and only if format is 'regex', got None"),
-        ({"format": "csv", "pattern": "(?P<value>x)"}, "pattern must be given if and only if"),
-        ({"require": "x"}, "require must be one of 'bit-identical', 'variance', got 'x'"),
+        ({"pattern": "("}, "pattern must be a regular expression with a group named value, as in "),
+        ({"pattern": "x"}, "pattern must be a regular expression with a group named value, as in "),
+        (
+            {"pattern": "(?P<value>x)", "step": "s"},
+            "step must be None with a pattern, whose groups",
+        ),
         ({"timeout": "3"}, "timeout must be a number, got '3' of type str"),
         ({"timeout": 0}, "timeout must be in [0.001, 2592000.0], got 0"),
         ({"directory": 3}, "directory must be a path, got 3 of type int"),
-        ({"directory": ""}, "directory must be a path, got ''"),
         ({"command": ["x", "{checkpoint}"]}, "command must have {epochs} or [ {stop} ], to stop"),
         ({"command": ["x", "{epochs}"]}, "command must have {checkpoint} and [ {resume} ], to re"),
         ({"command": ["x", "{stop}", "{run}"]}, "command must have {stop} between [ and ], since"),
-        (
-            {"command": ["x", "{epochs}", "{resume}"]},
-            "command must have {resume} between [ and ], since only resumed runs have it",
-        ),
+        ({"command": ["x", "{epochs}", "{resume}"]}, "command must have {resume} between [ and ]"),
         (
             {"command": ["x", "{epochs}", "{run}", "{seed}"]},
             "command must have {seed} between [ and ], since unseeded runs lack it (or baseline=F",
-        ),
-        (
-            {"command": ["x", "{run}", "[", "{seed}", "or", "{stop}", "]"]},
-            "command must be different for truncated runs, by {epochs} or [ {stop} ], got ['x', ",
         ),
     ],
 )
@@ -112,11 +102,10 @@ def test_variables(monkeypatch):
         "HOME": "/h", "PYTHONHASHSEED": "random", "FASTSEED_RUN_DIR": "/r",
     }  # fmt: skip
     for experiment in verify.EXPERIMENTS:
-        found = options(deterministic="warn").variables(experiment, RUN)
-        assert found["FASTSEED_DETERMINISTIC"] == "warn" and "CUBLAS_WORKSPACE_CONFIG" in found
+        found = options(deterministic=True).variables(experiment, RUN)
+        assert found["FASTSEED_DETERMINISTIC"] == "1" and "CUBLAS_WORKSPACE_CONFIG" in found
 
 
 def test_options_as_json():
-    asked = options(command=["x", "é\udc80", "{epochs}", "{run}"], log=Path("a//b/./c.jsonl"))
-    assert asked.log == "a/b/c.jsonl"
+    asked = options(command=["x", "é\udc80", "{epochs}", "{run}"], log="a/b")
     assert json.loads(json.dumps(asked.document())) == asked.document()
