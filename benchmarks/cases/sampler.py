@@ -52,9 +52,8 @@ def first_index(n: int, by_torch: int) -> Contest:
 
 def _any_index(contest: Contest) -> None:
     sampler, n = contest.fastseed.names["sampler"], contest.fastseed.names["sampler"].n
-    j = contest.fastseed.run()
-    i = contest.fastseed.names["i"]
-    expect(j == int(sampler.indices(i, i + 1)) and sampler.position(j) == i, "an index of many")
+    i, j = contest.fastseed.names["i"], contest.fastseed.run()
+    expect(j == int(sampler.indices(i, i + 1)), "an index of many")
     expect(0 <= contest.baselines[0].run() < n, "a random number")
 
 

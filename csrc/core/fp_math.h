@@ -2,8 +2,9 @@
 // turn, as polynomials. docs/draws.md is the specification; frozen like the derivation.
 //
 // Single multiplications, additions, divisions and square roots, each rounded once, in the order
-// written: so the bits are those of any IEEE 754 machine. On the host that needs -ffp-contract=off;
-// on the device the intrinsics below are never contracted.
+// written: so the bits are those of any IEEE 754 machine. That needs -ffp-contract=off on the host
+// and -fmad=false on the device: without it nvcc writes some of the intrinsics below as plain
+// `add.f32` for sm_100, which may be fused. tests/csrc/cuda_check inspects PTX and machine code.
 #pragma once
 #include <cmath>
 #include <cstdint>

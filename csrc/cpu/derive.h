@@ -23,6 +23,18 @@ void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64
 void launch_keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
                           int64_t n, uint64_t* out);
 
+// Every index (a row) with every worker (a column, below 2^32).
+struct SeedGrid {
+  NameKey name;
+  uint32_t rank_word;
+  const uint64_t* indices;
+  const uint64_t* workers;
+  int64_t columns;
+};
+
+// out[i] = lo of the key of cell first + i of the grid, row by row, 0 <= i < n.
+void launch_derive_seed_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out);
+
 // state[0..623] = the expansion of `key`.
 void launch_mt19937_expand(Key key, uint32_t* state);
 

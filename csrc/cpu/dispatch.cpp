@@ -100,6 +100,10 @@ void launch_keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const N
   cpu_path().keys_of_seeds(seeds, indices, name, n, out);
 }
 
+void launch_derive_seed_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out) {
+  cpu_path().seed_grid(grid, first, n, out);
+}
+
 void launch_mt19937_expand(Key key, uint32_t* state) {
   // Block j has the counter (j, domain, hi), that is index j under a tweak with a zero low word.
   const Block first = mt19937_counter(key, 0);

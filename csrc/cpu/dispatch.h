@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <tuple>
 
-#include "../core/derive.h"
+#include "derive.h"
 #include "digest.h"
 #include "draws.h"
 #include "shuffle.h"
@@ -56,6 +56,8 @@ struct CpuPath {
   // as launch_keys_of_seeds
   void (*keys_of_seeds)(const uint64_t* seeds, const int64_t* indices, const Name&, int64_t n,
                         uint64_t* out);
+  // as launch_derive_seed_grid
+  void (*seed_grid)(const SeedGrid&, int64_t first, int64_t n, uint64_t* out);
   // `init_width` MT19937 states side by side; `next` as many addresses to prefetch, or null
   void (*init)(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next);
   // as launch_shuffle, of n > 1 numbers

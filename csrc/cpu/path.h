@@ -22,6 +22,10 @@ FS_TARGET void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, cons
   lanes_of_seeds<Lanes64>(seeds, indices, name, n, out);
 }
 
+FS_TARGET void seed_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out) {
+  lanes_of_grid<Lanes64>(grid, first, n, out);
+}
+
 FS_TARGET void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
   lanes_init<Lanes32>(seeds, states, next);
 }
@@ -37,7 +41,8 @@ FS_TARGET void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_
 
 }  // namespace
 
-const CpuPath FS_PATH = {kName,         supported, Lanes32::kLanes, low_halves, blocks,
-                         keys_of_seeds, init,      shuffle,         digest,     kDrawLoops};
+const CpuPath FS_PATH = {kName,   supported,     Lanes32::kLanes, low_halves,
+                         blocks,  keys_of_seeds, seed_grid,       init,
+                         shuffle, digest,        kDrawLoops};
 
 }  // namespace fastseed

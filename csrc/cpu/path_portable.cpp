@@ -44,6 +44,14 @@ void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& na
   }
 }
 
+void seed_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t row = (first + i) / grid.columns, column = (first + i) % grid.columns;
+    const Stream stream{grid.name, grid.rank_word, static_cast<uint32_t>(grid.workers[column])};
+    out[i] = stream_key(stream, grid.indices[row]).lo;
+  }
+}
+
 void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const*) {
   mt19937_init(seeds[0], states[0]);
 }
@@ -100,7 +108,7 @@ void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups, 
 
 }  // namespace
 
-const CpuPath kPortablePath = {"portable",    supported, 1,       low_halves, blocks,
-                               keys_of_seeds, init,      shuffle, digest,     kDrawLoops};
+const CpuPath kPortablePath = {"portable", supported, 1,       low_halves, blocks,    keys_of_seeds,
+                               seed_grid,  init,      shuffle, digest,     kDrawLoops};
 
 }  // namespace fastseed

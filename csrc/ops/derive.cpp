@@ -6,6 +6,7 @@
 #endif
 
 #include <algorithm>
+#include <utility>
 
 #include "../cpu/derive.h"
 #include "interface.h"
@@ -68,6 +69,34 @@ struct Cpu {
   }
 };
 
+// The seeds of every index (rows) with every worker (columns).
+void derive_seed_grid(const Tensor& out, const Tensor& indices, const Tensor& workers, int64_t key,
+                      int64_t tweak, int64_t rank_word) {
+  constexpr const char* kOp = "derive_seed_grid";
+  const std::pair<const Tensor*, const char*> all[] = {
+      {&out, "out"}, {&indices, "indices"}, {&workers, "workers"}};
+  for (const auto& [tensor, argument] : all) {
+    STD_TORCH_CHECK(tensor->scalar_type() == Dtype::UInt64, "fastseed.", kOp, ": ", argument,
+                    " must be a tensor of torch.uint64");
+    check_memory(*tensor, kOp, argument);
+  }
+  STD_TORCH_CHECK(indices.dim() == 1 && workers.dim() == 1 && out.dim() == 2 &&
+                      out.size(0) == indices.size(0) && out.size(1) == workers.size(0),
+                  "fastseed.", kOp, ": out must be of shape (indices, workers)");
+  check_disjoint(out, indices, kOp, "indices");
+  check_disjoint(out, workers, kOp, "workers");
+  mark_written(out);
+  const Stream stream = stream_of(key, tweak, rank_word, 0);
+  const SeedGrid grid{stream.name, stream.rank_word, words_of(indices), words_of(workers),
+                      workers.size(0)};
+  uint64_t* data = words_of(out);
+  parallel(out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    if (begin < end) {
+      launch_derive_seed_grid(grid, begin, end - begin, data + begin);
+    }
+  });
+}
+
 // Best-effort madvise on memory that is not written yet: where the kernel refuses, nothing
 // changes, so its answer is not looked at.
 void advise_huge_pages(const Tensor& out) {
@@ -113,6 +142,7 @@ int64_t loop_table() {
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
   using namespace fastseed;
   FS_REGISTER_KEYS(m, Cpu);
+  m.impl("derive_seed_grid", TORCH_BOX(&fastseed::derive_seed_grid));
   m.impl("advise_huge_pages", TORCH_BOX(&fastseed::advise_huge_pages));
 }
 

@@ -30,7 +30,10 @@ STABLE_TORCH_LIBRARY(fastseed, m) {
   m.def("shuffle(Tensor(a0!) out, int lo, int hi, int n, int start, int stride) -> ()");
   m.def("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()");
   m.def("digest_tiles(Tensor(a0!) sums, Tensor plan, int tiles) -> ()");  // CUDA alone
-  m.def("advise_huge_pages(Tensor(a0!) out) -> ()");                      // CPU alone
+  m.def(
+      "derive_seed_grid(Tensor(a0!) out, Tensor indices, Tensor workers, int key, int tweak, "
+      "int rank_word) -> ()");                        // CPU alone
+  m.def("advise_huge_pages(Tensor(a0!) out) -> ()");  // CPU alone
   m.def("simd_path() -> str");
   m.def("simd_paths() -> str");
   m.def("choose_simd_path(str name) -> ()");

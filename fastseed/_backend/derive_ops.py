@@ -1,20 +1,23 @@
 """The derivation, on the backend in use: native code where it is, else the NumPy reference.
 
-Both give the same bits. Scalars are Python ints; arrays are NumPy's; ``fill_*`` write into torch
-tensors of dtype uint64 on the CPU. Arguments are trusted (see :mod:`fastseed.derivation.streams`).
+Both give the same bits. Scalars are Python ints; ``fill_*`` write into torch tensors on the CPU.
+Arguments are trusted (see :mod:`fastseed.derivation.streams`).
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
+from . import draw_ops as _draw_ops  # noqa: F401  (defines the operators)
 from . import native
 from .reference import philox
-from .reference import shuffle as _reference_shuffle
+from .reference import shuffle as _shuffle
 from .reference.philox import (
     DERIVATION_VERSION,
     DOMAIN_SAMPLE,
     DOMAIN_SHUFFLE,
+    DOMAIN_STATE,
     DOMAIN_STREAM,
     SHARED_RANK,
     U32,
@@ -22,51 +25,20 @@ from .reference.philox import (
     Name,
     NameKey,
     Scope,
-    mt19937_state,
     name_words,
+    signed,
 )
 
 __all__ = [
-    "DERIVATION_VERSION",
-    "DOMAIN_SAMPLE",
-    "DOMAIN_SHUFFLE",
-    "DOMAIN_STREAM",
-    "SHARED_RANK",
-    "U32",
-    "U64",
-    "Name",
-    "NameKey",
-    "Scope",
-    "backend",
-    "derive_keys",
-    "derive_seeds",
-    "empty_like_keys",
-    "fill_keys",
-    "fill_seeds",
-    "fill_shuffle",
-    "mt19937_state",
-    "name_key",
-    "name_words",
-    "narrow_seed",
-    "scope_key",
-    "set_simd",
-    "shuffle_index",
-    "shuffle_key",
-    "shuffle_position",
-    "signed",
-    "simd",
-    "simd_paths",
-    "stream_key",
-]
+    "DERIVATION_VERSION", "DOMAIN_SAMPLE", "DOMAIN_STREAM", "SHARED_RANK",
+    "Name", "NameKey", "Scope", "name_words", "signed",
+]  # fmt: skip
 
+_OPS = torch.ops.fastseed
+_LOW32, _LOW64 = 2**32 - 1, 2**64 - 1
 _HUGE = 4 << 20  # bytes from which a fresh output is worth huge pages
 
 backend = "reference" if native.kernels is None else "native"
-
-
-def signed(value: int) -> int:
-    """Return the signed integer with the same 64 bits, as operators take them."""
-    return value - 2**64 if value >= 2**63 else value
 
 
 def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
@@ -99,7 +71,7 @@ def stream_key(
 def narrow_seed(name: NameKey, rank: int, worker: int, index: int, bits: int) -> int:
     """See :func:`fastseed._backend.reference.shuffle.narrow_seed`."""
     if native.generators is None:
-        return _reference_shuffle.narrow_seed(name, rank, worker, index, bits)
+        return _shuffle.narrow_seed(name, rank, worker, index, bits)
     seed: int = native.generators.narrow_seed(*name, rank, worker, index, bits)
     return seed
 
@@ -113,13 +85,9 @@ def fill_keys(
     domain: int = DOMAIN_STREAM,
 ) -> None:
     """Write the keys of indices ``start``, ``start + 1``, ... into ``out``, (n, 2) uint64."""
-    if native.kernels is None:
-        out.numpy()[:] = philox.derive_keys(name, rank, worker, start, len(out), domain)
-        return
     key, tweak = name
-    native.kernels.derive_keys(
-        out, signed(key), signed(tweak), rank | domain << 24, worker, signed(start)
-    )
+    at = (rank | domain << 24, worker, signed(start))
+    _OPS.derive_keys(out, signed(key), signed(tweak), *at)
 
 
 def fill_seeds(
@@ -131,42 +99,38 @@ def fill_seeds(
     domain: int = DOMAIN_STREAM,
 ) -> None:
     """Write the seeds of indices ``start``, ``start + 1``, ... into ``out``, (n,) uint64."""
-    if native.kernels is None:
-        out.numpy()[:] = philox.derive_seeds(name, rank, worker, start, len(out), domain)
-        return
     key, tweak = name
-    native.kernels.derive_seeds(
-        out, signed(key), signed(tweak), rank | domain << 24, worker, signed(start)
-    )
+    at = (rank | domain << 24, worker, signed(start))
+    _OPS.derive_seeds(out, signed(key), signed(tweak), *at)
 
 
 def empty_like_keys(*shape: int, dtype: torch.dtype = torch.uint64) -> torch.Tensor:
-    """A fresh tensor on the CPU; a large one is given huge pages where there are any.
-
-    Its dtype is uint64, or another of 8 bytes.
-    """
+    """A fresh tensor on the CPU, of 8 bytes an element; a large one is given huge pages."""
     out = torch.empty(shape, dtype=dtype, device="cpu")
     if native.kernels is not None and out.numel() * 8 >= _HUGE:
-        native.kernels.advise_huge_pages(out)
+        _OPS.advise_huge_pages(out)
     return out
 
 
-def derive_keys(
-    name: NameKey, rank: int, worker: int, start: int, n: int, domain: int = DOMAIN_STREAM
-) -> U64:
-    """See :func:`fastseed._backend.reference.philox.derive_keys`."""
-    out = empty_like_keys(n, 2)
-    fill_keys(out, name, rank, worker, start, domain)
-    array: U64 = out.numpy()
-    return array
+def mt19937_state(key: int) -> U32:
+    """The 624 words of :func:`fastseed._backend.reference.philox.mt19937_state`."""
+    out = torch.empty(philox.MT_WORDS // 4, 2, dtype=torch.uint64, device="cpu")
+    hi = key >> 64
+    # block j has the counter (j, domain, hi): the tweak holds the domain in its upper half
+    _OPS.derive_keys(out, signed(key & _LOW64), DOMAIN_STATE << 56, hi & _LOW32, hi >> 32, 0)
+    words: U32 = out.numpy().astype("<u8", copy=False).view("<u4").reshape(-1).astype(np.uint32)
+    words[0] |= np.uint32(0x80000000)
+    return words
 
 
-def derive_seeds(
-    name: NameKey, rank: int, worker: int, start: int, n: int, domain: int = DOMAIN_STREAM
-) -> U64:
-    """See :func:`fastseed._backend.reference.philox.derive_seeds`."""
-    out = empty_like_keys(n)
-    fill_seeds(out, name, rank, worker, start, domain)
+def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
+    """See :func:`fastseed._backend.reference.philox.derive_seed_grid`."""
+    if native.kernels is None:
+        return philox.derive_seed_grid(name, rank, workers, indices)
+    out = empty_like_keys(len(indices), len(workers))
+    grid = torch.from_numpy(indices), torch.from_numpy(workers)
+    word = rank | DOMAIN_STREAM << 24
+    native.kernels.derive_seed_grid(out, *grid, *map(signed, name), word)
     array: U64 = out.numpy()
     return array
 
@@ -178,33 +142,26 @@ def shuffle_key(scope: Scope, name: Name, n: int) -> int:
 
 def fill_shuffle(out: torch.Tensor, key: int, n: int, start: int, stride: int) -> None:
     """Write the numbers at positions ``start``, ``start + stride``, ... into ``out``, (count,)."""
-    if native.kernels is None:
-        out.numpy()[:] = _reference_shuffle.indices(key, n, start, stride, len(out))
-        return
-    lo, hi = signed(key & (1 << 64) - 1), signed(key >> 64)
-    native.kernels.shuffle(out, lo, hi, n, start, stride)
+    _OPS.shuffle(out, signed(key & _LOW64), signed(key >> 64), n, start, stride)
 
 
 def shuffle_index(key: int, n: int, i: int) -> int:
     """See :func:`fastseed._backend.reference.shuffle.index`."""
     if native.kernels is None:
-        return _reference_shuffle.index(key, n, i)
+        return _shuffle.index(key, n, i)
     out = torch.empty(1, dtype=torch.int64, device="cpu")
     fill_shuffle(out, key, n, i, 1)
     return int(out.item())
 
 
-shuffle_position = _reference_shuffle.position
-
-
 def simd_paths() -> tuple[str, ...]:
     """The instruction sets that the native kernels can use on this CPU, slowest first."""
-    return () if native.kernels is None else tuple(native.kernels.simd_paths().split())
+    return () if native.kernels is None else tuple(_OPS.simd_paths().split())
 
 
 def simd() -> str | None:
     """The one in use; None on the reference backend."""
-    return None if native.kernels is None else str(native.kernels.simd_path())
+    return None if native.kernels is None else str(_OPS.simd_path())
 
 
 def set_simd(name: str | None) -> None:
@@ -214,4 +171,4 @@ def set_simd(name: str | None) -> None:
     if name and name not in simd_paths():
         rule = f"must be one of {', '.join(simd_paths())} on this CPU"
         raise ValueError(f"fastseed.simd: name {rule}, got {name}")
-    native.kernels.choose_simd_path(name or "")
+    _OPS.choose_simd_path(name or "")

@@ -1,8 +1,7 @@
 """The registered operators: ``torch.ops.fastseed.draw_uniform`` and the others.
 
 The native library defines them (csrc/ops/schemas.cpp). Without it they are defined here on the CPU,
-in NumPy, with the schemas that follow from the signatures below. All write into their first one or
-two arguments and return nothing.
+in NumPy, with the same schemas. All write into their first one or two arguments and return nothing.
 """
 # Annotations are read at run time: no `from __future__ import annotations` here.
 
@@ -20,7 +19,7 @@ from .reference import draws, philox
 from .reference import shuffle as reference_shuffle
 
 _LOW64 = 2**64 - 1
-NATIVE_ONLY = ("derive_keys", "derive_seeds", "advise_huge_pages", "digest", "digest_tiles")
+NATIVE_ONLY = ("derive_seed_grid", "advise_huge_pages", "digest", "digest_tiles")
 
 IMPLEMENTATIONS: dict[str, Callable[..., None]] = {}
 """The operators in NumPy, by name."""
@@ -28,27 +27,40 @@ SCHEMAS: dict[str, str] = {}
 """The schema of each operator, without its name."""
 
 
+def _checked(
+    name: str, function: Callable[..., None], names: Sequence[str], written: int
+) -> Callable[..., None]:
+    """Check the tensors before ``function``, and count a write to the first ones after it."""
+
+    def checked(*arguments: Any) -> None:
+        for argument, value in zip(names, arguments, strict=False):
+            if isinstance(value, Tensor):
+                tensors.check_dense(name, argument, value)
+        function(*arguments)
+        for tensor in arguments[:written]:
+            if not tensor.is_inference():
+                torch.autograd.graph.increment_version(tensor)
+
+    return checked
+
+
+def numpy_operator(
+    function: Callable[..., None], written: Sequence[str]
+) -> tuple[str, Callable[..., None]]:
+    """Return the schema of a NumPy implementation that writes ``written``, and what to register."""
+    names = function.__code__.co_varnames
+    schema = torch.library.infer_schema(function, mutates_args=written)
+    checked = _checked(function.__name__, function, names, len(written))
+    return schema.replace("SymInt", "int"), checked
+
+
 def _operator(*written: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register the NumPy implementation of the operator of that name, which writes ``written``."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         name = function.__name__
-        names = function.__code__.co_varnames
-
-        @functools.wraps(function)
-        def checked(*arguments: Any) -> None:
-            for argument, value in zip(names, arguments, strict=False):
-                if isinstance(value, Tensor):
-                    tensors.check_dense(name, argument, value)
-            function(*arguments)
-            for tensor in arguments[: len(written)]:
-                if not tensor.is_inference():
-                    torch.autograd.graph.increment_version(tensor)
-
-        schema = torch.library.infer_schema(function, mutates_args=written)
-        SCHEMAS[name] = schema.replace("SymInt", "int")
-        IMPLEMENTATIONS[name] = checked
-        return checked
+        SCHEMAS[name], IMPLEMENTATIONS[name] = numpy_operator(function, written)
+        return IMPLEMENTATIONS[name]
 
     return register
 
@@ -93,69 +105,42 @@ def _fill(
         rows[:, run * length : (run + 1) * length] = torch.from_numpy(found)
 
 
-def _kind(out: Tensor) -> str:
-    return str(out.dtype).removeprefix("torch.")
+_ARGUMENTS = (
+    "Tensor(a0!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, int offset"
+)
+_PARAMETERS = {
+    "bits": "",
+    "uniform": ", float span, float shift, float cap",
+    "normal": ", float mean, float std",
+    "exponential": ", float scale",
+    "bernoulli": ", int threshold",
+    "randint": ", int low, int range",
+}
 
 
-@_operator("out")
-def draw_bits(
-    out: Tensor, keys: Tensor, positions: Tensor | None,
-    sizes: list[int], strides: list[int], offset: int,
-) -> None:  # fmt: skip
-    """Fill with words of the streams."""
-    words = 2 if out.dtype == torch.uint64 else 1
-    values = functools.partial(draws.bits, words=words)
-    _fill(out, keys, positions, sizes, strides, offset, values)
+def _add_draw(name: str) -> None:
+    """Register ``draw_<name>``, whose values :mod:`.reference.draws` computes."""
+    function = getattr(draws, name)
+
+    def draw(
+        out: Tensor, keys: Tensor, positions: Tensor | None,
+        sizes: Sequence[int], strides: Sequence[int], offset: int, *parameters: Any,
+    ) -> None:  # fmt: skip
+        if name == "bits":
+            parameters = (2 if out.dtype == torch.uint64 else 1,)
+        elif name == "randint":
+            parameters = (parameters[0], parameters[1] & _LOW64)
+        elif name != "bernoulli":
+            parameters = (str(out.dtype).removeprefix("torch."), *parameters)
+        _fill(out, keys, positions, sizes, strides, offset, lambda *at: function(*at, *parameters))
+
+    SCHEMAS[f"draw_{name}"] = f"({_ARGUMENTS}{_PARAMETERS[name]}) -> ()"
+    names = ("out", "keys", "positions")
+    IMPLEMENTATIONS[f"draw_{name}"] = _checked(f"draw_{name}", draw, names, 1)
 
 
-@_operator("out")
-def draw_uniform(
-    out: Tensor, keys: Tensor, positions: Tensor | None,
-    sizes: list[int], strides: list[int], offset: int, span: float, shift: float, cap: float,
-) -> None:  # fmt: skip
-    """Fill with min(u * span + shift, cap)."""
-    values = functools.partial(draws.uniform, kind=_kind(out), span=span, shift=shift, cap=cap)
-    _fill(out, keys, positions, sizes, strides, offset, values)
-
-
-@_operator("out")
-def draw_normal(
-    out: Tensor, keys: Tensor, positions: Tensor | None,
-    sizes: list[int], strides: list[int], offset: int, mean: float, std: float,
-) -> None:  # fmt: skip
-    """Fill with z * std + mean."""
-    values = functools.partial(draws.normal, kind=_kind(out), mean=mean, std=std)
-    _fill(out, keys, positions, sizes, strides, offset, values)
-
-
-@_operator("out")
-def draw_exponential(
-    out: Tensor, keys: Tensor, positions: Tensor | None,
-    sizes: list[int], strides: list[int], offset: int, scale: float,
-) -> None:  # fmt: skip
-    """Fill with -ln u * scale."""
-    values = functools.partial(draws.exponential, kind=_kind(out), scale=scale)
-    _fill(out, keys, positions, sizes, strides, offset, values)
-
-
-@_operator("out")
-def draw_bernoulli(
-    out: Tensor, keys: Tensor, positions: Tensor | None,
-    sizes: list[int], strides: list[int], offset: int, threshold: int,
-) -> None:  # fmt: skip
-    """Fill with ones where the word is below ``threshold`` (of 2**32), else zeros."""
-    values = functools.partial(draws.bernoulli, threshold=threshold)
-    _fill(out, keys, positions, sizes, strides, offset, values)
-
-
-@_operator("out")
-def draw_randint(
-    out: Tensor, keys: Tensor, positions: Tensor | None,
-    sizes: list[int], strides: list[int], offset: int, low: int, range: int,
-) -> None:  # fmt: skip
-    """Fill with unbiased integers of [low, low + range)."""
-    values = functools.partial(draws.randint, low=low, range_=range & _LOW64)
-    _fill(out, keys, positions, sizes, strides, offset, values)
+for _name in _PARAMETERS:
+    _add_draw(_name)
 
 
 # ---------------------------------------------------------------- keys
@@ -175,6 +160,19 @@ def _derive(out: Tensor, name: philox.NameKey, rank_word: int, worker: int, star
     out.numpy()[:] = philox.derive_keys(name, rank_word, worker, start & _LOW64, len(out), domain=0)
 
 
+def _derive_seeds(
+    out: Tensor, name: philox.NameKey, rank_word: int, worker: int, start: int
+) -> None:
+    at = (rank_word, worker, start & _LOW64, len(out))
+    out.numpy()[:] = philox.derive_seeds(name, *at, domain=0)
+
+
+@_operator("out")
+def derive_keys(out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int) -> None:
+    """Write the keys of consecutive indices, (n, 2)."""
+    _derive(out, _pair(key, tweak), rank_word, worker, start)
+
+
 @_operator("out")
 def derive_keys_at(
     out: Tensor, scope: Tensor, name_lo: int, name_hi: int, rank_word: int, worker: int, start: int
@@ -184,13 +182,19 @@ def derive_keys_at(
 
 
 @_operator("out")
+def derive_seeds(
+    out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
+) -> None:
+    """Write the low halves of the same keys, (n,)."""
+    _derive_seeds(out, _pair(key, tweak), rank_word, worker, start)
+
+
+@_operator("out")
 def derive_seeds_at(
     out: Tensor, scope: Tensor, name_lo: int, name_hi: int, rank_word: int, worker: int, start: int
 ) -> None:
-    """Write the low halves of the same keys, (n,)."""
-    keys = torch.empty(len(out), 2, dtype=torch.uint64, device="cpu")
-    _derive(keys, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
-    out.copy_(keys[:, 0])
+    """Write the low halves of the keys at a scope, (n,)."""
+    _derive_seeds(out, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
 
 
 @_operator("keys", "positions")
@@ -270,21 +274,32 @@ def _batched(name: str, info: Any, in_dims: tuple[Any, ...], *arguments: Any) ->
     return None, None
 
 
-_library: Any = None  # its registrations live as long as it does
+_libraries: list[Any] = []  # their registrations live as long as they do
+
+
+def register_operators(
+    schemas: dict[str, str], implementations: dict[str, Callable[..., None]], more: Sequence[str]
+) -> Any:
+    """Define operators where the native library does not, and the fakes of these and of ``more``.
+
+    Returns the library that they are registered in.
+    """
+    library: Any = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
+    _libraries.append(library)
+    if native.kernels is None:
+        for name, schema in schemas.items():
+            library.define(name + schema)
+            library.impl(name, implementations[name], "CPU")
+    for name in (*schemas, *(() if native.kernels is None else more)):
+        torch.library.register_fake(f"fastseed::{name}", _fake, lib=library)
+    return library
 
 
 def _register() -> None:
-    global _library
-    _library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
-    if native.kernels is None:
-        for name, schema in SCHEMAS.items():
-            _library.define(name + schema)
-            _library.impl(name, IMPLEMENTATIONS[name], "CPU")
-    for name in (*SCHEMAS, *(() if native.kernels is None else NATIVE_ONLY)):
-        torch.library.register_fake(f"fastseed::{name}", _fake, lib=_library)
-        if name.startswith("draw_"):
-            rule = functools.partial(_batched, name)
-            torch.library.register_vmap(f"fastseed::{name}", rule, lib=_library)
+    library = register_operators(SCHEMAS, IMPLEMENTATIONS, NATIVE_ONLY)
+    for name in _PARAMETERS:
+        rule = functools.partial(_batched, f"draw_{name}")
+        torch.library.register_vmap(f"fastseed::draw_{name}", rule, lib=library)
 
 
 _register()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .._utils.validation import check_int, type_error, value_error
-from .derive_ops import signed
+from .reference.philox import signed
 
 _INTEGERS = (
     *(torch.int8, torch.int16, torch.int32, torch.int64),

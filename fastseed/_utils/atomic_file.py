@@ -20,18 +20,8 @@ def replace(
     A symbolic link is replaced, not followed. An existing file keeps its permissions. A device or
     a pipe (``/dev/stdout``) is written to directly. A process that is killed while it writes leaves
     its temporary file, ``.<name>.<16 hexadecimal digits>.tmp``, and ``path`` as it was.
-
-    Args:
-        path: a file in a folder that exists.
-        content: all bytes of the file.
-        durable: flush the file and its folder to the disk, for a crash of the machine.
-        mode: the permissions of a new file; the umask is subtracted.
-
-    Returns:
-        ``path``.
-
-    Raises:
-        OSError: the file cannot be written; it is what it was.
+    ``durable`` flushes the file and its folder to the disk, for a crash of the machine. OSError:
+    the file cannot be written; it is what it was.
     """
     path = Path(path)
     before = _mode(path)

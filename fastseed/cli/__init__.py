@@ -25,7 +25,6 @@ COMMANDS = {
     "bisect": "find the first difference of two recorded runs",
     "env": "record the environment of a run, and compare two",
     "doctor": "report what a script seeds and what it does not",
-    "completion": "print the script that completes fastseed in a shell",
 }
 """The subcommands with their help, in the order in which it shows them."""
 
@@ -64,7 +63,6 @@ def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentPars
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    top.set_defaults(whole=parser)  # for the subcommand that completes all of them
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, help in COMMANDS.items():
         if name in commands:

@@ -19,8 +19,8 @@ def add(subparsers: Any) -> None:
         "fastseed.debug.Watch recorded differ by a bit.",
         epilog="The exit code is 0 if all common steps are equal, even if one run has more.",
     )
-    output.add_folder(parser, "a", "the folder of a run, or one of its files")
-    output.add_folder(parser, "b", "the same of the other run")
+    parser.add_argument("a", metavar="A", help="the folder of a run, or one of its files")
+    parser.add_argument("b", metavar="B", help="the same of the other run")
     output.add_json(parser)
 
 

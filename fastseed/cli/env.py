@@ -28,28 +28,22 @@ def add(subparsers: Any) -> None:
         description="Write packages, libraries, drivers, limits, variables, switches and git state "
         "to a folder. Values that may be secret are stored as keyed hashes.",
     )
-    output.add_folder(one, "dir", "a new or empty folder")
-    one.add_argument("--clocks", action="store_true", help="also the GPUs' clocks and temperatures")
+    one.add_argument("dir", metavar="DIR", help="a new or empty folder")
     one.add_argument(
         "--patches",
         action="store_true",
         help="also uncommitted changes as text, WITH ANY SECRET that is in them",
     )
-    one.add_argument("--overwrite", action="store_true", help="replace a capture in the folder")
-    key = one.add_argument("--key", metavar="FILE", help="the key of the hashes (your own)")
-    output.complete(key, "files")
-    one.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="for each program (10)"
-    )
     output.add_json(one)
 
     one = actions.add_parser(
-        "show", help="print a capture", description="Print a capture, or one section of it."
+        "show",
+        help="print a capture",
+        description="Print a capture, or one section of it, as JSON.",
     )
-    output.add_folder(one, "dir", "the folder of a capture")
+    one.add_argument("dir", metavar="DIR", help="the folder of a capture")
     one.add_argument("--section", metavar="NAME", help="only this section")
     one.add_argument("--patch", metavar="NAME", help="only this patch, for git apply")
-    output.add_json(one)
 
     one = actions.add_parser(
         "diff",
@@ -57,8 +51,8 @@ def add(subparsers: Any) -> None:
         description="Print the differences from A to B, most severe first. "
         "Ends with 0 without differences and with 1 otherwise.",
     )
-    output.add_folder(one, "a", "the folder of a capture")
-    output.add_folder(one, "b", "the folder of another")
+    one.add_argument("a", metavar="A", help="the folder of a capture")
+    one.add_argument("b", metavar="B", help="the folder of another")
     one.add_argument("--all", action="store_true", help=f"all rows, not the first {_ROWS}")
     one.add_argument(
         "--level",
@@ -77,8 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def _capture(args: argparse.Namespace) -> int:
     from ..tools import environment
 
-    options = {n: getattr(args, n) for n in ("clocks", "patches", "overwrite", "key", "timeout")}
-    capture = environment.capture(args.dir, **options)
+    capture = environment.capture(args.dir, patches=args.patches)
     if args.json:
         output.emit({"directory": args.dir, **capture.header})
         return exit_codes.OK
@@ -93,45 +86,18 @@ def _show(args: argparse.Namespace) -> int:
     from ..tools import environment
 
     capture = environment.load(args.dir)
-    if args.patch is not None:
-        text = _pick("patch", capture.patches, args.patch)
-        print(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), end="")
-        return exit_codes.OK
-    sections = capture.sections
-    if args.section is not None:
-        sections = {args.section: _pick("section", sections, args.section)}
-    if args.json:
-        document = {"captured": capture.header, "sections": sections, "patches": capture.patches}
-        output.emit(sections if args.section is not None else document)
-        return exit_codes.OK
-    if args.section is None:
-        output.say(f"captured {capture.header.get('at')} by {capture.header.get('by')}")
-        for problem in capture.header.get("problems", ()):
-            output.say(f"problem: {problem}")
-    for name, section in sections.items():
-        if section:
-            output.say()
-            output.table(("field", "value"), list(_fields(section)), title=name)
-    return exit_codes.OK
-
-
-def _pick(what: str, found: dict[str, Any], name: str) -> Any:
-    if name not in found:
-        names = ", ".join(found) or "(the capture has no others)"
-        message = f"fastseed env show: --{what} must be one of {names}, got {name!r}"
+    what, name = ("section", args.section) if args.patch is None else ("patch", args.patch)
+    found: dict[str, Any] = capture.sections if args.patch is None else capture.patches
+    if name is not None and name not in found:
+        message = f"fastseed env show: --{what} must be one of {', '.join(found)}, got {name!r}"
         raise exit_codes.Exit(exit_codes.USAGE, message)
-    return found[name]
-
-
-def _fields(section: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the fields of a section, with those of inner objects."""
-    rows = []
-    for key, value in section.items():
-        inner = value.items() if isinstance(value, dict) and value else ()
-        rows += [(_short(f"{key}/{name}", 200), _short(one, 100)) for name, one in inner]
-        if not inner:
-            rows.append((_short(key, 200), _short(value, 100)))
-    return rows
+    if args.patch is not None:
+        text = capture.patches[name]
+        print(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), end="")
+    else:
+        document = {"captured": capture.header, "sections": found, "patches": capture.patches}
+        output.emit(document if name is None else {name: found[name]})
+    return exit_codes.OK
 
 
 def _diff(args: argparse.Namespace) -> int:
@@ -141,7 +107,7 @@ def _diff(args: argparse.Namespace) -> int:
     levels = list(_STYLES)[: list(_STYLES).index(args.level) + 1]
     found = [one for one in environment.diff(a, b) if one.level in levels]
     same_key = a.header.get("key") == b.header.get("key")
-    counts = environment.summary(found)
+    counts = {level: sum(one.level == level for one in found) for level in _STYLES}
     if args.json:
         document = {"a": args.a, "b": args.b, "equal": not found, "hashes_compared": same_key}
         rows = [one._asdict() for one in found]
@@ -164,16 +130,11 @@ def _diff(args: argparse.Namespace) -> int:
 
 
 def _values(difference: Any) -> tuple[str, str]:
-    """Return both values; of two lists, the elements that only one has."""
+    """Return both values; of two lists of text, the elements that only one has."""
     a, b = difference.before, difference.after
     if isinstance(a, list) and isinstance(b, list):
-        in_a, in_b = (set(map(json.dumps, one)) for one in (a, b))
-        only_a = [one for one in a if json.dumps(one) not in in_b]
-        only_b = [one for one in b if json.dumps(one) not in in_a]
-        if only_a or only_b:
-            a, b = only_a, only_b
-    shown = {"added": ("-", _short(b)), "removed": (_short(a), "-")}
-    return shown.get(difference.kind, (_short(a), _short(b)))
+        a, b = [one for one in a if one not in b] or a, [one for one in b if one not in a] or b
+    return ("-" if a is None else _short(a)), ("-" if b is None else _short(b))
 
 
 def _short(value: Any, limit: int = 48) -> str:

@@ -22,10 +22,9 @@ def add(subparsers: Any) -> None:
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    paths = parser.add_argument(
+    parser.add_argument(
         "paths", nargs="*", metavar="PATH", help="files and folders (the current folder)"
     )
-    output.complete(paths, "files")
     for name, what in (("--select", "check these rules alone"), ("--ignore", "leave these out")):
         parser.add_argument(
             name,

@@ -19,26 +19,9 @@ _CONTROL = re.compile(
 )
 
 
-# The names of shtab's own functions (its FILE and DIRECTORY), so that it need not be installed.
-_COMPLETIONS = {
-    "files": {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"},
-    "folders": {"bash": "_shtab_compgen_dirs", "zsh": "_files -/", "tcsh": "d"},
-}
-
-
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--json`` (``args.json``)."""
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-
-
-def add_folder(parser: argparse.ArgumentParser, name: str, help: str) -> None:
-    """Add a positional argument that shells complete with folders."""
-    complete(parser.add_argument(name, metavar=name.upper(), help=help), "folders")
-
-
-def complete(action: argparse.Action, what: str) -> None:
-    """Let shells complete an argument with ``"files"`` or ``"folders"``."""
-    action.complete = _COMPLETIONS[what]  # type: ignore[attr-defined]
 
 
 def clean(text: object) -> str:

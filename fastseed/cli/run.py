@@ -43,14 +43,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--warn-only", action="store_true", help="deterministic algorithms, or warnings"
     )
-    config = parser.add_argument(
+    parser.add_argument(
         "--config", metavar="FILE", help="a JSON, YAML or TOML file with a determinism section"
     )
-    output.complete(config, "files")
-    capture = parser.add_argument(
+    parser.add_argument(
         "--capture", metavar="DIR", help="write the environment to this folder (fastseed env)"
     )
-    output.complete(capture, "folders")
     parser.add_argument("--name", help="the name of this run: capture to DIR/NAME")
     parser.add_argument("--quiet", action="store_true", help="do not print the variables")
     parser.add_argument("--dry-run", action="store_true", help="print the variables, start nothing")

@@ -68,9 +68,7 @@ def add(subparsers: Any) -> None:
     )
     for name, how in _ARGUMENTS.items():
         # Options without a value stay out, so that the defaults are those of Options.
-        added = parser.add_argument(name, default=argparse.SUPPRESS, **how)
-        if name == "--dir":
-            output.complete(added, "folders")
+        parser.add_argument(name, default=argparse.SUPPRESS, **how)
     output.add_json(parser)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
 

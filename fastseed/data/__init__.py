@@ -1,13 +1,12 @@
 """Load data in an order, and with random numbers, that depend on neither workers nor ranks.
 
-- The order: :class:`ShuffleSampler`, ``shuffled_*``.
+- The order: :class:`ShuffleSampler`.
 - Loaders that follow ``reseed``: :func:`loader`, :func:`prepare`, :class:`ResumableLoader` (stops
   and resumes mid-epoch), :class:`Seekable` (iterable datasets).
 - Random numbers: :func:`per_sample` (by sample), :data:`worker_init_fn` (by worker).
 """
 
 from .occurrences import Repeat, count_occurrences
-from .permutation import shuffled_index, shuffled_indices, shuffled_position
 from .plain_loader import Loader, loader, prepare
 from .resumable_loader import ResumableLoader
 from .sample_rng import per_sample
@@ -25,8 +24,5 @@ __all__ = [
     "loader",
     "per_sample",
     "prepare",
-    "shuffled_index",
-    "shuffled_indices",
-    "shuffled_position",
     "worker_init_fn",
 ]

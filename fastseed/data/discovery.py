@@ -1,9 +1,9 @@
-"""Find the random generators that a dataset holds, without running any of its code.
+"""Find the random generators that a dataset holds.
 
 Only memory is searched: instance dictionaries, slots, class attributes, lists, tuples, deques,
-dictionaries, and what functions, methods and partial functions have bound. Properties,
-``__getattr__`` and ``__iter__`` are never called. Sets have no order and global variables do not
-belong to the dataset, so neither is searched.
+dictionaries, and what functions, methods and partial functions have bound. Properties and
+``__getattr__`` of the dataset are not called. Sets have no order and global variables do not belong
+to the dataset, so neither is searched.
 
 The path of a generator is the name of its stream, so the paths are part of the derivation:
 
@@ -21,6 +21,7 @@ A generator with several paths gets the shortest one, the first in the order of 
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import itertools
 import logging
@@ -61,53 +62,36 @@ class Found(NamedTuple):
     generator: Any
 
 
-class _Node(NamedTuple):
-    """An object, and the step from its parent to it."""
-
-    held: Any
-    parent: _Node | None
-    step: str
-
-    def path(self) -> str:
-        steps, node = [self.step], self
-        while node.parent is not None:
-            node = node.parent
-            steps.append(node.step)
-        return "".join(reversed(steps))
-
-
 def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> list[Found]:
     """Return the generators that ``dataset`` holds, once each, nearest first.
 
-    These are ``numpy.random.Generator`` and ``RandomState``, ``random.Random`` and
-    ``torch.Generator``, without the process's global generators and those in ``known``. The search
-    ends with a warning after :data:`MAX_OBJECTS` objects. A container of more than 1000 elements
-    is skipped if 1000 of them, evenly spaced, are plain data.
+    The process's global generators and those in ``known`` are left out. The search ends with a
+    warning after :data:`MAX_OBJECTS` objects. A container of more than 1000 elements is skipped if
+    1000 of them, evenly spaced, are plain data.
     """
     found: list[Found] = []
     done = {identity(generator) for generator in (*global_generators(), *known)}
     seen: set[int] = set()
     layout_of = functools.cache(_layout)
-    queue = collections.deque([_Node(dataset, None, name)])
+    queue = collections.deque([(name, dataset)])
     while queue:
-        node = queue.popleft()
-        held = node.held
+        path, held = queue.popleft()
         while issubclass(type(held), DatasetWrapper):
             held = held.dataset
         if id(held) in seen:
             continue
         if len(seen) >= MAX_OBJECTS:
-            _warn_incomplete(name, node.path())
+            _warn_incomplete(name, path)
             break
         seen.add(id(held))
         if is_generator(held):
             if identity(held) not in done:
                 done.add(identity(held))
-                found.append(Found(node.path(), held))
+                found.append(Found(path, held))
             continue
-        for step, child in _children(held, layout_of):
+        for step, child in (*_elements(held), *_bound(held), *_attributes(held, layout_of)):
             if not issubclass(type(child), _LEAVES):
-                queue.append(_Node(child, node, step))
+                queue.append((path + step, child))
     return found
 
 
@@ -163,84 +147,25 @@ def _warn_incomplete(name: str, path: str) -> None:
         "fastseed: %s is too large to be searched for random generators: the search ended at %s; "
         "if it holds some there, pass them to fastseed.register_generator",
         name,
-        path if len(path) < 200 else f"{path[:200]}...",
+        path[:200],
     )
 
 
 # ------------------------------------------------------------------ children of an object
 
-
-class _Layout(NamedTuple):
-    """The locations in which instances of a class hold objects."""
-
-    has_dict: bool
-    slots: tuple[tuple[str, Any], ...]
-    generators: tuple[tuple[str, Any], ...]  # attributes of the class itself
+_Children = Iterator[tuple[str, Any]]  # the step from the parent, and the child
+_Layout = tuple[dict[str, Any], dict[str, Any]]  # slots; generators that are class attributes
 
 
-def _layout(kind: type) -> _Layout:
-    has_dict = False
-    slots: dict[str, Any] = {}
-    generators: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        for name, value in base.__dict__.items():
-            generators.pop(name, None)
-            if name == "__dict__":
-                has_dict = type(value) is types.GetSetDescriptorType  # not a user's property
-            elif type(value) is types.MemberDescriptorType and "__slots__" in base.__dict__:
-                slots[name] = value
-            elif is_generator(value):
-                generators[name] = value
-    return _Layout(has_dict, tuple(slots.items()), tuple(generators.items()))
-
-
-def _children(held: Any, layout_of: Callable[[type], _Layout]) -> Iterator[tuple[str, Any]]:
-    """Yield each object that ``held`` holds, with the step to it."""
-    kind = type(held)
-    if kind in _BOUND:
-        yield from _BOUND[kind](held)
-    elif issubclass(kind, functools.partial):
-        for name in ("func", "args", "keywords"):
-            yield f".{name}", functools.partial.__dict__[name].__get__(held)
-    elif issubclass(kind, dict):
-        yield from _items(dict.items(held))
-    elif issubclass(kind, _SEQUENCES):
-        yield from _elements(held)
-    layout = layout_of(kind)
-    attributes: dict[Any, Any] = (
-        object.__getattribute__(held, "__dict__") if layout.has_dict else {}
-    )
-    for name, value in tuple(attributes.items()):
-        if name == "_modules" and issubclass(kind, torch.nn.Module):
-            for child, module in dict.items(value):
-                yield f".{child}" if child.isidentifier() else f"[{child}]", module
-        elif type(name) is str:
-            yield f".{name}", value
-    for name, slot in layout.slots:
-        try:
-            yield f".{name}", slot.__get__(held, kind)
-        except AttributeError:  # the slot is empty
-            continue
-    for name, value in layout.generators:
-        if name not in attributes:
-            yield f".{name}", value
-
-
-def _elements(held: Any) -> Iterator[tuple[str, Any]]:
-    base: Any = next(kind for kind in _SEQUENCES if issubclass(type(held), kind))
-    n = base.__len__(held)
-    if n > _LONG:
-        probe = itertools.islice(base.__iter__(held), 0, None, n // _LONG)
-        if all(map(_is_data, probe)):
-            return
-    for i, value in enumerate(base.__iter__(held)):
-        yield f"[{i}]", value
-
-
-def _items(items: Any) -> Iterator[tuple[str, Any]]:
-    if len(items) > _LONG and all(_is_data(v) for _, v in itertools.islice(items, _LONG)):
+def _elements(held: Any) -> _Children:
+    """Yield the elements of a list, tuple, deque or dictionary that may hold generators."""
+    is_dict = issubclass(type(held), dict)
+    if not (is_dict or issubclass(type(held), _SEQUENCES)):
         return
-    for i, (key, value) in enumerate(items):
+    n, values = len(held), held.values() if is_dict else held
+    if n > _LONG and all(map(_is_data, itertools.islice(values, 0, None, n // _LONG))):
+        return
+    for i, (key, value) in enumerate(zip(held if is_dict else range(n), values, strict=True)):
         yield f"[{key!r}]" if type(key) in _PLAIN_KEYS else f"[#{i}]", value
 
 
@@ -254,24 +179,52 @@ def _is_data(value: Any, levels: int = 3) -> bool:
     return all(_is_data(v, levels - 1) for v in itertools.islice(inner, _LONG))
 
 
-def _bound_by_function(held: Any) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(held.__code__.co_freevars, held.__closure__ or (), strict=True):
-        try:
-            yield f".__closure__[{name!r}]", cell.cell_contents
-        except ValueError:  # the cell is empty
-            continue
-    yield ".__defaults__", held.__defaults__
-    yield ".__kwdefaults__", held.__kwdefaults__
+def _bound(held: Any) -> _Children:
+    """Yield what a function, a method or a partial function has bound."""
+    kind = type(held)
+    if kind is types.FunctionType:
+        for name, cell in zip(held.__code__.co_freevars, held.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # the cell is empty
+                yield f".__closure__[{name!r}]", cell.cell_contents
+        yield ".__defaults__", held.__defaults__
+        yield ".__kwdefaults__", held.__kwdefaults__
+    elif kind in (types.MethodType, types.BuiltinMethodType):
+        yield ".__self__", held.__self__
+        yield ".__func__", getattr(held, "__func__", None)
+    elif issubclass(kind, functools.partial):
+        for name in ("func", "args", "keywords"):
+            yield f".{name}", getattr(held, name)
 
 
-def _bound_by_method(held: Any) -> Iterator[tuple[str, Any]]:
-    yield ".__self__", held.__self__
-    if type(held) is types.MethodType:
-        yield ".__func__", held.__func__
+def _attributes(held: Any, layout_of: Callable[[type], _Layout]) -> _Children:
+    """Yield the attributes of an object, and generators among those of its class."""
+    try:
+        attributes: dict[str, Any] = object.__getattribute__(held, "__dict__")
+    except AttributeError:
+        attributes = {}
+    for name, value in tuple(attributes.items()):
+        if name == "_modules" and issubclass(type(held), torch.nn.Module):
+            for child, module in value.items():
+                yield f".{child}" if child.isidentifier() else f"[{child}]", module
+        else:
+            yield f".{name}", value
+    slots, generators = layout_of(type(held))
+    for name, slot in slots.items():
+        with contextlib.suppress(AttributeError):  # the slot is empty
+            yield f".{name}", slot.__get__(held)
+    for name, value in generators.items():
+        if name not in attributes:
+            yield f".{name}", value
 
 
-_BOUND = {
-    types.FunctionType: _bound_by_function,
-    types.MethodType: _bound_by_method,
-    types.BuiltinMethodType: _bound_by_method,
-}
+def _layout(kind: type) -> _Layout:
+    slots: dict[str, Any] = {}
+    generators: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        for name, value in base.__dict__.items():
+            generators.pop(name, None)
+            if type(value) is types.MemberDescriptorType and "__slots__" in base.__dict__:
+                slots[name] = value
+            elif is_generator(value):
+                generators[name] = value
+    return slots, generators

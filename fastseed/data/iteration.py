@@ -1,8 +1,9 @@
-"""One iteration of a loader: its scope, and the indices that torch fetches in it."""
+"""The indices of a loader's iteration: samplers follow its scope and leave generators alone."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,34 +14,32 @@ from .._backend import derive_ops
 from ..derivation import streams
 from ..generators.torch_rng import TorchGenerator
 from ..seeder.seeder import Seeder
-from .worker_seeding import default_generators
+from .iteration_scope import IterationScope
+from .worker_seeding import GENERATORS
 
 RANDOM_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.data.")
 _EPOCH_SET = "_fastseed_epoch"  # on a sampler: the epoch that a loader set; None: the user sets it
-_marks: dict[int, tuple[Any, int | None]] = {}  # by id, of samplers that take no attribute
 _END = object()
 
 
 class Iteration:
-    """One iteration of a loader: task, epoch, global position of its first sample, and indices."""
+    """One iteration of a loader: its scope, and the indices that torch fetches in it."""
 
-    def __init__(
-        self, index_sampler: Any, seeder: Seeder, task: int, epoch: int, start: int = 0
-    ) -> None:
-        self.index_sampler = index_sampler
-        self.task, self.epoch, self.start = task, epoch, start
+    def __init__(self, index_sampler: Any, seeder: Seeder, scope: IterationScope) -> None:
+        self.index_sampler, self.scope = index_sampler, scope
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
-        set_epochs(samplers_in(index_sampler), task, epoch)
+        self._states: dict[str, torch.Tensor] | None = None  # of a sampler of another library
 
     def generator(self) -> torch.Generator:
         """Return the generator that torch may draw from for workers."""
-        return self._generator(self.start, self._rank, 1)
+        return self._generator(self.scope.start, self._rank, 1)
 
     def _generator(self, step: int, rank: int, index: int) -> torch.Generator:
-        generator, at = torch.Generator(), streams.Coordinates(self.task, self.epoch, step)
+        generator = torch.Generator()
+        at = streams.Coordinates(self.scope.task, self.scope.epoch, step)
         stream = streams.stream(self._master_seed, at, _NAME, rank)
         TorchGenerator(generator).seed(stream.key(index))
         return generator
@@ -52,17 +51,22 @@ class Iteration:
     def note(self, batch: Any) -> None:
         """Take note of indices that are handed out now."""
 
+    def deliver(self, iterator: Any, has_arrived: bool) -> None:
+        """Take note of a batch that torch's iterator returned, or for which it raised an error."""
+
+    def finish(self) -> None:
+        """Take note of the end of the epoch."""
+
     def batches(self) -> Iterator[Any]:
         """Yield the indices, batch by batch; nothing happens before the first is asked for."""
         samplers = samplers_in(self.index_sampler)
-        set_epochs(samplers, self.task, self.epoch)
+        set_epochs(samplers, self.scope.task, self.scope.epoch)
         # What divides an order into replicas needs one that is the same on all ranks.
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
         rank = streams.SHARED if is_shared else self._rank
         borrowing: Any = contextlib.nullcontext
         if not all(type(s).__module__.startswith(_KNOWN_MODULES) for s in samplers):
-            scope = derive_ops.scope_key(self._master_seed, self.task, self.epoch, 0)
-            borrowing = _BorrowedGlobals(scope, rank).borrowing
+            borrowing = functools.partial(self._borrowed_globals, rank)
         with borrowing(), _lent_generators(samplers, lambda: self._generator(0, rank, 0)):
             iterator = iter(self.open())
             batch = next(iterator, _END)
@@ -71,6 +75,25 @@ class Iteration:
             yield batch
             with borrowing():
                 batch = next(iterator, _END)
+
+    @contextlib.contextmanager
+    def _borrowed_globals(self, rank: int) -> Iterator[None]:
+        """Let a sampler of another library draw from the global generators, in its own streams.
+
+        So the order is the same in every run, and the main process continues afterwards as if
+        nothing had been drawn.
+        """
+        before = GENERATORS.states()
+        try:
+            if self._states is None:
+                key = derive_ops.scope_key(self._master_seed, self.scope.task, self.scope.epoch, 0)
+                GENERATORS.reseed(lambda name: streams.stream_in(key, f"{_NAME}.{name}", rank))
+            else:
+                GENERATORS.load_states(self._states)
+            yield
+            self._states = GENERATORS.states()
+        finally:
+            GENERATORS.load_states(before)
 
 
 def samplers_in(sampler: Any) -> list[Any]:
@@ -90,7 +113,7 @@ def users_epoch(samplers: list[Any]) -> int | None:
 
     A sampler whose epoch is another than a loader set last is the user's from then on, so scripts
     that count epochs with ``set_epoch`` alone keep working. The mark is on the sampler itself, for
-    other loaders of the same sampler.
+    other loaders of the same sampler; one that takes no attributes follows ``reseed``.
     """
     chosen = map(_users_epoch, _epoch_setters(samplers))
     return next((epoch for epoch in chosen if epoch is not None), None)
@@ -105,17 +128,14 @@ def set_epochs(samplers: list[Any], task: int, epoch: int) -> None:
         elif chosen is None:
             sampler.set_epoch(epoch)
     for sampler, chosen in setters:  # afterwards, since one may set another
-        mark = _epoch_of(sampler) if chosen is None else None
-        try:
-            setattr(sampler, _EPOCH_SET, mark)
-        except AttributeError:  # it has slots; kept with its mark, so that its id stays its own
-            _marks[id(sampler)] = sampler, mark
+        if hasattr(sampler, "__dict__"):
+            setattr(sampler, _EPOCH_SET, _epoch_of(sampler) if chosen is None else None)
 
 
 def _users_epoch(sampler: Any) -> int | None:
-    _, elsewhere = _marks.get(id(sampler), (sampler, 0))
-    epoch, ours = _epoch_of(sampler), getattr(sampler, _EPOCH_SET, elsewhere)
-    return None if epoch == ours else epoch
+    epoch = _epoch_of(sampler)
+    is_users = hasattr(sampler, "__dict__") and epoch != getattr(sampler, _EPOCH_SET, 0)
+    return epoch if is_users else None
 
 
 def _epoch_of(sampler: Any) -> int:
@@ -148,32 +168,3 @@ def _lent_generators(samplers: list[Any], make: Any) -> Iterator[None]:
     finally:
         for sampler in lent:
             sampler.generator = None
-
-
-class _BorrowedGlobals:
-    """The global generators while a sampler of another library yields indices.
-
-    They begin in streams of the scope, so the order is the same in every run, and the main process
-    continues afterwards as if nothing had been drawn.
-    """
-
-    def __init__(self, scope: derive_ops.Scope, rank: int) -> None:
-        self._scope, self._rank = scope, rank
-        self._states: dict[str, torch.Tensor] | None = None
-
-    @contextlib.contextmanager
-    def borrowing(self) -> Iterator[None]:
-        """Put the sampler's states in place for a block."""
-        generators = default_generators()
-        before = generators.states()
-        try:
-            if self._states is None:
-                generators.reseed(
-                    lambda name: streams.stream_in(self._scope, f"{_NAME}.{name}", self._rank)
-                )
-            else:
-                generators.load_states(self._states)
-            yield
-            self._states = generators.states()
-        finally:
-            generators.load_states(before)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ class IterationScope(NamedTuple):
     task: int
     epoch: int
     start: int
-    generation: int  # how often the scope was written; 0: not yet
+    number: int  # of the iteration among those of its loader; 0: there was none yet
 
 
 class SharedScope:
@@ -34,63 +34,46 @@ class SharedScope:
 
     def __init__(self, tensor: Any = None) -> None:
         if tensor is None:
-            tensor = torch.zeros(7, dtype=torch.int64, device="cpu")
+            tensor = torch.zeros(4, dtype=torch.int64, device="cpu")
         if not tensor.is_shared():
             tensor.share_memory_()
         self._tensor = tensor
         self._words: Any = memoryview(tensor.numpy())  # its items are ints, at 30 ns each
 
-    def write(self, task: int, epoch: int, start: int = 0) -> None:
+    def write(self, scope: IterationScope) -> None:
         """Begin another iteration; in the main process only."""
-        # Two halves take turns, and the generation is written last: a reader that comes in
-        # between reads the other half.
-        words, generation = self._words, self._words[0] + 1
-        half = 1 + 3 * (generation & 1)
-        words[half], words[half + 1], words[half + 2] = task, epoch, start
-        words[0] = generation
+        # The number is written last and read first: a reader that comes in between gets the number
+        # of the iteration before, and reads again for its next sample.
+        words = self._words
+        words[1], words[2], words[3] = scope.task, scope.epoch, scope.start
+        words[0] = scope.number
 
     def read(self) -> IterationScope:
-        """Return what was written last; generation 0 before the first write."""
-        words, generation = self._words, self._words[0]
-        half = 1 + 3 * (generation & 1)
-        return IterationScope(words[half], words[half + 1], words[half + 2], generation)
+        """Return what was written last; number 0 before the first write."""
+        number, task, epoch, start = self._words
+        return IterationScope(task, epoch, start, number)
 
     @property
-    def generation(self) -> int:
-        """How often the scope was written."""
+    def number(self) -> int:
+        """The number of the iteration."""
         return int(self._words[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SharedScope, (self._tensor,)
 
 
-class _Thread(threading.local):
-    scope: IterationScope | None = None
-
-
-_thread = _Thread()
-_worker_scope: IterationScope | None = None
-
-
-def get_iteration_scope() -> IterationScope | None:
-    """Return the scope in which a sample is being fetched; None outside of fastseed's loaders."""
-    return _thread.scope or _worker_scope
-
-
-def set_worker_scope(scope: IterationScope | None) -> None:
-    """Set the scope of all threads of a worker, which serves one iteration at a time."""
-    global _worker_scope
-    _worker_scope, _thread.scope = scope, None
+thread_scope: ContextVar[IterationScope | None] = ContextVar("thread_scope", default=None)
+"""The scope in which a thread of the main process is fetching a sample."""
 
 
 @contextlib.contextmanager
 def fetching_in(scope: IterationScope) -> Iterator[None]:
     """Set the scope of this thread of the main process while it fetches a sample or a batch."""
-    before, _thread.scope = _thread.scope, scope
+    token = thread_scope.set(scope)
     try:
         yield
     finally:
-        _thread.scope = before
+        thread_scope.reset(token)
 
 
 def keyed_seeder(function: str) -> Seeder:

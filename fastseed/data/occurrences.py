@@ -86,15 +86,14 @@ def count_occurrences(sampler: Any) -> Sampler[Any]:
     """Wrap a sampler so that indices which it yields again are of type :class:`Repeat`.
 
     :func:`per_sample` then gives each occurrence of an oversampled item its own random numbers.
-    Counts restart with each iteration. Each rank counts for itself: where ranks share one sequence
-    of indices, wrap that sequence, not the shares.
+    Each iteration and each rank counts for itself: where ranks share one sequence of indices, wrap
+    that sequence, not the shares.
 
     Args:
-        sampler: an iterable of integers or of lists of them. Its other attributes and methods
-            (``len``, ``set_epoch``) remain available on the result.
+        sampler: an iterable of integers or of lists of them.
 
     Returns:
-        A sampler.
+        A sampler with the attributes and methods of ``sampler``.
 
     Raises:
         TypeError: ``sampler`` is not iterable.

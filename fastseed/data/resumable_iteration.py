@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DataLoader
 
-from .._backend.compile import eager
 from ..seeder.seeder import Seeder
 from .iteration import Iteration, samplers_in
-from .occurrences import CountedSampler
+from .iteration_scope import IterationScope
 from .sampler import ShuffleSampler
 from .seekable import Seekable
-from .torch_loader import CurrentIteration, count_received, index_sampler_of, is_iterable
+from .torch_loader import index_sampler_of, is_iterable
 
 UNKNOWN = -1  # the length of an iterable dataset that has none
 
@@ -26,19 +25,22 @@ class Order(NamedTuple):
     name: str
     n: int
     drop_last: bool
-    ranks: int  # how many ranks take turns in it; 1: each rank reads all of it
-    ranks_drop: bool  # ranks leave out what does not suffice for all of them
-    is_datasets: bool  # the order of an iterable dataset
-    ends_at_n: bool  # not so with a user's own sampler of batches
+    ranks: int = 1  # how many ranks take turns in it; 1: each rank reads all of it
+    ranks_drop: bool = False  # ranks leave out what does not suffice for all of them
+    starts_anywhere: bool = False  # not only where all ranks have taken as many samples
+    ends_at_n: bool = True  # not so with a user's own sampler of batches
 
     def ends_at(self, position: int) -> bool:
         """Return True if no sample comes after this position, as far as is known."""
         return self.ends_at_n and self.n != UNKNOWN and position >= self.n
 
-    def left_of_rank(self, position: int) -> int:
-        """Return how many samples of this rank come after this position."""
+    def has_batch_after(self, position: int, least: int) -> bool:
+        """Return True if this rank may have ``least`` samples after this position."""
+        if not self.ends_at_n or self.n == UNKNOWN:
+            return True
         left = max(self.n - position, 0)
-        return left // self.ranks if self.ranks_drop else -(-left // self.ranks)
+        own = left // self.ranks if self.ranks_drop else -(-left // self.ranks)
+        return own >= least
 
 
 def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> Order:
@@ -48,24 +50,24 @@ def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> Order:
     if is_iterable(loader):
         ranks = job if isinstance(dataset, Seekable) else 1
         name = type(dataset).__name__
-        return Order(name, _length(dataset), drop_last, ranks, drop_last, True, True)
+        return Order(name, _length(dataset), drop_last, ranks, starts_anywhere=True)
     samplers = samplers_in(index_sampler_of(loader))
-    last = samplers[-1]
     drop_last = drop_last or any(getattr(s, "drop_last", False) is True for s in samplers)
     ends_at_n = loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
-    name, n, ranks = type(last).__name__, UNKNOWN, 1
-    divided = [s for s in samplers if isinstance(s, ShuffleSampler) or hasattr(s, "num_replicas")]
-    for sampler in divided[:1]:
+    for sampler in samplers:
         if isinstance(sampler, ShuffleSampler):
             name, n = sampler.name if sampler.shuffle else "in order", sampler.n
             ranks = job if sampler.world_size is None else sampler.world_size
-        else:
+        elif hasattr(sampler, "num_replicas"):
             name, n = type(sampler).__name__, _length(getattr(sampler, "dataset", dataset))
             ranks = int(sampler.num_replicas)
-    if not divided:
-        n = _length(last if ends_at_n else dataset)
-    ranks_drop = any(s.drop_last is True for s in divided)
-    return Order(name, n, drop_last, ranks, ranks_drop, False, ends_at_n)
+        else:
+            continue
+        ranks_drop = getattr(sampler, "drop_last", False) is True
+        anywhere = sampler is _samples_of(samplers[0]) and isinstance(sampler, ShuffleSampler)
+        return Order(name, n, drop_last, ranks, ranks_drop, anywhere, ends_at_n)
+    n = _length(samplers[-1] if ends_at_n else dataset)
+    return Order(type(samplers[-1]).__name__, n, drop_last, ends_at_n=ends_at_n)
 
 
 def _length(data: Any) -> int:
@@ -75,28 +77,9 @@ def _length(data: Any) -> int:
         return UNKNOWN
 
 
-def has_state(thing: Any) -> bool:
-    """Return True for an object with its own state_dict; fastseed's sources need none."""
-    kind = type(thing)  # not an attribute that is passed on from another object
-    both = callable(getattr(kind, "state_dict", None)) and hasattr(kind, "load_state_dict")
-    return both and not isinstance(thing, (ShuffleSampler, Seekable))
-
-
-def stateful_sampler(index_sampler: Any) -> Any:
-    """Return the sampler whose state is saved; None without one.
-
-    Indices whose occurrences are counted are counted from the start of the epoch.
-    """
-    samplers = samplers_in(index_sampler)
-    if any(isinstance(sampler, CountedSampler) for sampler in samplers):
-        return None
-    return next((sampler for sampler in samplers if has_state(sampler)), None)
-
-
-def can_start_anywhere(index_sampler: Any) -> bool:
-    """Return True for a ShuffleSampler or torch's batches of one."""
-    is_batches = type(index_sampler) is BatchSampler
-    return isinstance(index_sampler.sampler if is_batches else index_sampler, ShuffleSampler)
+def _samples_of(index_sampler: Any) -> Any:
+    """Return the sampler behind torch's batches."""
+    return index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
 
 
 class ResumableIteration(Iteration):
@@ -104,136 +87,81 @@ class ResumableIteration(Iteration):
 
     Args:
         loader: the loader that is iterated.
-        inner: the state of a sampler that has its own.
+        seeder: the seeder of the job.
+        scope: where it starts.
         is_over: the epoch had come to its end.
     """
 
     def __init__(
-        self,
-        loader: DataLoader[Any],
-        seeder: Seeder,
-        task: int,
-        epoch: int,
-        start: int,
-        *,
-        inner: Any = None,
-        is_over: bool = False,
+        self, loader: DataLoader[Any], seeder: Seeder, scope: IterationScope, is_over: bool = False
     ) -> None:
-        super().__init__(index_sampler_of(loader), seeder, task, epoch, start)
+        super().__init__(index_sampler_of(loader), seeder, scope)
         self.order = order_of(loader, seeder)
-        self.position, self.inner, self.is_over = start, inner, is_over
-        self._initial = inner
+        self.position, self.is_over = scope.start, is_over
+        self._is_iterable = is_iterable(loader)
         self._is_batched = loader.batch_sampler is not None
         self._batch_size = loader.batch_size or 1
-        self._sampler = stateful_sampler(self.index_sampler)
-        self._end = start  # the position after all batches that were handed out
-        self._ends: deque[tuple[int, Any]] = deque()
-        self._handed_out = self._received = 0
+        self._end = scope.start  # the position after all batches that were handed out
+        self._ends: deque[int] = deque()  # of those that were not yet received
+        self._fetched = self._received = 0
 
     def is_empty(self) -> bool:
         """Return True if nothing of the epoch is left."""
-        return self.is_over or bool(self.start and self.order.ends_at(self.start))
+        start = self.scope.start
+        return self.is_over or bool(start and self.order.ends_at(start))
 
     def open(self) -> Any:
         """Return what yields the indices from the start position on."""
-        sampler = self.index_sampler
+        sampler, start = self.index_sampler, self.scope.start
         if self.is_empty():
             return ()
-        if self._initial is not None and self._sampler is not None:
-            self._sampler.load_state_dict(self._initial)
+        samples = _samples_of(sampler)
+        if isinstance(samples, ShuffleSampler):
+            samples.seek(start)
             return sampler
-        inner = sampler.sampler if type(sampler) is BatchSampler else sampler
-        if isinstance(inner, ShuffleSampler):
-            inner.seek(self.start)
+        if not start:
             return sampler
-        if not self.start:
-            return sampler
-        if type(sampler) is BatchSampler:
-            rest: Any = _Rest(inner, self._own_samples())
-            return BatchSampler(rest, sampler.batch_size, sampler.drop_last)
-        return self._rest_of_batches()
+        passed = -(-start // self.order.ranks)  # samples of this rank
+        if samples is sampler:
+            return self._batches_after(passed)
+        rest: Any = itertools.islice(iter(samples), passed, None)
+        return BatchSampler(rest, sampler.batch_size, sampler.drop_last)
 
-    def _own_samples(self) -> int:
-        """Return how many samples of this rank come before the start."""
-        return -(-self.start // self.order.ranks)
-
-    def _rest_of_batches(self) -> Iterator[Any]:
-        """Yield the batches of a user's sampler from the start on; the first may be cut."""
-        skipped = self._own_samples()
+    def _batches_after(self, passed: int) -> Iterator[Any]:
+        """Yield the batches of a user's sampler after so many samples; the first may be cut."""
         for batch in self.index_sampler:
             size = self._size(batch)
-            if skipped == 0:
+            if passed == 0:
                 yield batch
-            elif skipped < size:
-                yield batch[skipped:]
-            skipped = max(skipped - size, 0)
+            elif passed < size:
+                yield batch[passed:]
+            passed = max(passed - size, 0)
 
     def _size(self, batch: Any) -> int:
         return len(batch) if self._is_batched or isinstance(batch, list) else 1
 
     def note(self, batch: Any) -> None:
-        """Remember the position after these indices, and the sampler's state there."""
-        self._handed_out += 1
-        self._end = self._after(self._end, self._size(batch))
-        state = None if self._sampler is None else self._sampler.state_dict()
-        self._ends.append((self._end, state))
+        """Remember the position after these indices."""
+        self._note(self._size(batch))
 
-    def _after(self, position: int, size: int) -> int:
-        position += size * self.order.ranks
-        return self.order.n if self.order.ends_at(position) else position
+    def _note(self, size: int) -> None:
+        end = self._end + size * self.order.ranks
+        self._end = self.order.n if self.order.ends_at(end) else end
+        self._ends.append(self._end)
 
     def deliver(self, iterator: Any, has_arrived: bool) -> None:
         """Count a batch that torch's iterator returned, or for which it raised an error."""
-        is_datasets = self.order.is_datasets
-        self._handed_out += is_datasets
-        received = count_received(iterator, self._handed_out)
-        while self._received < received and (is_datasets or self._ends):
-            if is_datasets:
-                self._end = self._after(self._end, self._batch_size)
-            end, state = (self._end, None) if is_datasets else self._ends.popleft()
+        self._fetched += 1
+        # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
+        received = getattr(iterator, "_rcvd_idx", self._fetched)
+        while self._received < received and (self._is_iterable or self._ends):
+            if self._is_iterable:
+                self._note(self._batch_size)
             self._received += 1
+            end = self._ends.popleft()
             if has_arrived:
-                self.position, self.inner = end, state
+                self.position = end
 
-
-class _Rest:
-    """The samples of a sampler after its first ``skipped``; no data is read."""
-
-    def __init__(self, sampler: Any, skipped: int) -> None:
-        self._sampler, self._skipped = sampler, skipped
-
-    def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(iter(self._sampler), self._skipped, None)
-
-
-class CountingIterator:
-    """An iterator over batches that counts those it returns."""
-
-    def __init__(
-        self, iterator: Any, iteration: ResumableIteration, current: CurrentIteration
-    ) -> None:
-        self._iterator, self._iteration, self._current = iterator, iteration, current
-
-    def __iter__(self) -> CountingIterator:
-        return self
-
-    def __len__(self) -> int:
-        return len(self._iterator)
-
-    @eager
-    def __next__(self) -> Any:
-        if self._current.iteration is not self._iteration:
-            raise RuntimeError(
-                "fastseed.data.ResumableLoader: this iteration ended when the loader was iterated "
-                "again: its workers persist and serve one iteration at a time"
-            )
-        has_arrived = False
-        try:
-            batch = next(self._iterator)
-            has_arrived = True
-        except StopIteration:
-            self._iteration.is_over, self._iteration.inner = True, None
-            raise
-        finally:
-            self._iteration.deliver(self._iterator, has_arrived)
-        return batch
+    def finish(self) -> None:
+        """Remember that the epoch has come to its end."""
+        self.is_over = True

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, Sampler
+from torch.utils.data import Sampler
 
 from .._backend import derive_ops
 from .._utils import validation
 from ..derivation import context, streams
-from . import permutation
-from .sampler_iteration import SamplerIteration, Share
+from .iteration_scope import keyed_seeder
+from .permutation import Permutation
 
 _CLASS = "data.ShuffleSampler"
-_VERSION = 1
+_MAX_N = 2**48
 
 
 class ShuffleSampler(Sampler[int]):
     """A sampler with a keyed order, for a dataset of any size in constant memory.
 
-    It replaces :class:`torch.utils.data.DistributedSampler` and ``RandomSampler``. The order of an
-    epoch is a function of master seed, task, epoch, ``name`` and n. Ranks take turns in it: rank r
-    of w has positions r, r + w, r + 2 w, and so on. So every number of ranks has the same order,
-    and a job can resume with another number of ranks at any position (:meth:`seek`).
+    The order of an epoch is a function of master seed, task, epoch, ``name`` and n. Ranks take
+    turns in it: rank r of w has positions r, r + w, r + 2 w, and so on. So every number of ranks
+    has the same order, and a job can resume with another number of ranks at any position.
 
     Without ``drop_last`` each rank yields ceil(n / w) indices: the last round is filled up with at
-    most w - 1 indices from the front of the order. These repeated samples are of type
-    :class:`Repeat`, so :func:`per_sample` draws new random numbers for them. With ``drop_last``
-    each rank yields floor(n / w) indices, and the last n mod w positions are left out.
+    most w - 1 indices from the front of the order, of type :class:`Repeat`: :func:`per_sample`
+    draws new random numbers for them. With ``drop_last`` each rank yields floor(n / w) indices, and
+    the last n mod w positions are left out.
 
     Args:
         data: the dataset, or its number of samples, [1, 2**48].
@@ -51,24 +49,16 @@ class ShuffleSampler(Sampler[int]):
         >>> import fastseed
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> fastseed.reseed(1, 7)
-        >>> list(fastseed.data.ShuffleSampler(10))
-        [5, 0, 7, 2, 6, 9, 3, 8, 1, 4]
         >>> list(fastseed.data.ShuffleSampler(10, rank=1, world_size=2))
         [0, 2, 9, 8, 4]
         >>> sampler = fastseed.data.ShuffleSampler(10)
+        >>> list(sampler)
+        [5, 0, 7, 2, 6, 9, 3, 8, 1, 4]
         >>> sampler.seek(6)
         >>> list(sampler)
         [3, 8, 1, 4]
-        >>> sampler.index(6), sampler.position(3), sampler.indices(6, 8)
-        (3, 6, tensor([3, 8]))
-        >>> list(sampler.batches(5))
-        [[5, 0, 7, 2, 6], [9, 3, 8, 1, 4]]
-        >>> sampler.load_state_dict({**sampler.state_dict(), "position": 7})
-        >>> list(sampler)
-        [8, 1, 4]
-        >>> sampler.set_epoch(8)
-        >>> list(sampler) == list(range(10))
-        False
+        >>> sampler.index(6), sampler.indices(6, 8)
+        (3, tensor([3, 8]))
     """
 
     def __init__(
@@ -79,19 +69,13 @@ class ShuffleSampler(Sampler[int]):
         world_size: int | None = None,
         drop_last: bool = False,
         shuffle: bool = True,
-        name: str = permutation.NAME,
+        name: str = "shuffle",
     ) -> None:
         size, argument = (len(data), "len(data)") if isinstance(data, Sized) else (data, "data")
-        self.n = validation.check_int(_CLASS, argument, size, 1, permutation.MAX_N)
-        if (rank is None) != (world_size is None):
-            missing = "rank" if rank is None else "world_size"
-            raise validation.value_error(
-                _CLASS, missing, "given where the other of rank and world_size is", None
-            )
-        if rank is not None:
-            world_size = validation.check_int(
-                _CLASS, "world_size", world_size, 1, streams.MAX_RANK + 1
-            )
+        self.n = validation.check_int(_CLASS, argument, size, 1, _MAX_N)
+        if rank is not None or world_size is not None:
+            limit = streams.MAX_RANK + 1
+            world_size = validation.check_int(_CLASS, "world_size", world_size, 1, limit)
             rank = validation.check_int(_CLASS, "rank", rank, 0, world_size - 1)
         self.rank, self.world_size = rank, world_size
         self.drop_last = validation.check_bool(_CLASS, "drop_last", drop_last)
@@ -99,17 +83,12 @@ class ShuffleSampler(Sampler[int]):
         self.name = streams.check_name(_CLASS, name)
         self.task: int | None = None
         self.epoch: int | None = None
-        self._seek: int | None = None
-        self._loaded: dict[str, Any] | None = None
-        self._latest: SamplerIteration | None = None
+        self._first = 0  # the position at which the next iteration begins
 
     def __repr__(self) -> str:
         share = "" if self.rank is None else f", rank={self.rank}, world_size={self.world_size}"
         flags = f", drop_last={self.drop_last}, shuffle={self.shuffle}"
         return f"ShuffleSampler({self.n}{share}{flags}, name={self.name!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_latest": None}
 
     # ------------------------------------------------------------------ the scope
 
@@ -150,30 +129,31 @@ class ShuffleSampler(Sampler[int]):
         Raises:
             TypeError, ValueError: ``position`` has the wrong type or is out of range.
         """
-        self._seek = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
-        self._loaded = None
+        self._first = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
 
     def _scope(self, function: str, task: int | None, epoch: int | None) -> tuple[int, int]:
         """Return (task, epoch): as given, else as set, else those of the last ``reseed``."""
         task = self.task if task is None else task
         epoch = self.epoch if epoch is None else epoch
-        if task is None or epoch is None:
-            at = context.current(function).scope
-            if at is None and epoch is None:
-                raise RuntimeError(
-                    f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or "
-                    "set_epoch(epoch) of the sampler"
-                )
-            task = task if task is not None else 0 if at is None else at.task
-            epoch = at.epoch if epoch is None and at is not None else epoch
-        found = streams.check_coordinates(function, task, epoch, 0)
+        at = None if task is not None and epoch is not None else context.current(function).scope
+        if at is not None:
+            task = at.task if task is None else task
+            epoch = at.epoch if epoch is None else epoch
+        elif epoch is None:
+            raise RuntimeError(
+                f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or "
+                "set_epoch(epoch) of the sampler"
+            )
+        found = streams.check_coordinates(function, task or 0, epoch, 0)
         return found.task, found.epoch
 
-    def _key(self, function: str, task: int | None, epoch: int | None) -> int | None:
+    def _permutation(self, function: str, task: int | None, epoch: int | None) -> Permutation:
         task, epoch = self._scope(function, task, epoch)
         if not self.shuffle:
-            return None
-        return permutation.order_key(function, self.n, task, epoch, self.name, None)
+            return Permutation(self.n, None)
+        scope = derive_ops.scope_key(keyed_seeder(function).master_seed, task, epoch, 0)
+        name = streams.name_words(self.name)
+        return Permutation(self.n, derive_ops.shuffle_key(scope, name, self.n))
 
     def _rank_and_size(self) -> tuple[int, int]:
         if self.rank is not None and self.world_size is not None:
@@ -194,41 +174,13 @@ class ShuffleSampler(Sampler[int]):
         """Yield this rank's indices as Python ints, in the scope and on the ranks of this moment.
 
         Raises:
-            RuntimeError: ``fastseed.init`` was not called; neither ``reseed`` nor ``set_epoch``
-                was; or a state was loaded that belongs to another unfinished epoch.
+            RuntimeError: ``fastseed.init`` was not called, or neither ``reseed`` nor ``set_epoch``.
         """
-        seeder = context.current(_CLASS)
         rank, world_size = self._rank_and_size()
-        loaded, first = self._loaded, self._seek or 0
-        if loaded is not None and self.epoch is None and seeder.scope is None:
-            task, epoch = loaded["task"], loaded["epoch"]
-        else:
-            task, epoch = self._scope(_CLASS, None, None)
-        if loaded is not None:
-            first = _resumed_position(loaded, seeder.master_seed, task, epoch)
-        count = self._count(self.n - first, world_size)
-        key = self._key(_CLASS, task, epoch)
-        share = Share(key, self.n, first + rank, world_size, count)
-        self._seek, self._loaded = None, None
-        self._latest = SamplerIteration(seeder.master_seed, task, epoch, first, share)
-        return iter(self._latest)
-
-    def batches(self, batch_size: int, drop_last: bool = False) -> BatchSampler:
-        """Return a sampler of batches, for ``DataLoader(dataset, batch_sampler=...)``.
-
-        Args:
-            batch_size: the number of indices in a batch, at least 1.
-            drop_last: leave out a last batch that is shorter.
-
-        Returns:
-            A :class:`torch.utils.data.BatchSampler`; its epoch and position are this sampler's.
-
-        Raises:
-            TypeError, ValueError: an argument has the wrong type or is out of range.
-        """
-        function = f"{_CLASS}.batches"
-        size = validation.check_int(function, "batch_size", batch_size, 1, streams.MAX_STEP)
-        return BatchSampler(self, size, validation.check_bool(function, "drop_last", drop_last))
+        permutation = self._permutation(_CLASS, None, None)
+        first, self._first = self._first, 0
+        size = self._count(self.n - first, world_size)
+        return permutation.share(first, rank, world_size, size)
 
     # ------------------------------------------------------------------ the order as a function
 
@@ -249,28 +201,7 @@ class ShuffleSampler(Sampler[int]):
         """
         function = f"{_CLASS}.index"
         i = validation.check_int(function, "i", i, 0, self.n - 1)
-        key = self._key(function, task, epoch)
-        return i if key is None else derive_ops.shuffle_index(key, self.n, i)
-
-    def position(self, j: int, *, task: int | None = None, epoch: int | None = None) -> int:
-        """Return the global position of a sample: the inverse of :meth:`index`.
-
-        Args:
-            j: the sample, [0, n).
-            task: None: that of the next iteration.
-            epoch: None: that of the next iteration.
-
-        Returns:
-            An int of [0, n).
-
-        Raises:
-            TypeError, ValueError: an argument has the wrong type or is out of range.
-            RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
-        """
-        function = f"{_CLASS}.position"
-        j = validation.check_int(function, "j", j, 0, self.n - 1)
-        key = self._key(function, task, epoch)
-        return j if key is None else derive_ops.shuffle_position(key, self.n, j)
+        return self._permutation(function, task, epoch).index(i)
 
     def indices(
         self,
@@ -280,7 +211,6 @@ class ShuffleSampler(Sampler[int]):
         task: int | None = None,
         epoch: int | None = None,
         out: torch.Tensor | None = None,
-        device: torch.device | str | None = None,
     ) -> torch.Tensor:
         """Return the samples at global positions ``start`` to ``stop - 1``.
 
@@ -289,96 +219,19 @@ class ShuffleSampler(Sampler[int]):
             stop: [0, n]; None: n.
             task: None: that of the next iteration.
             epoch: None: that of the next iteration.
-            out: a tensor to write to: (stop - start,), torch.int64.
-            device: the device of the result, the CPU by default.
+            out: a tensor to write to, on any device: (stop - start,), torch.int64.
 
         Returns:
-            A tensor, (stop - start,), torch.int64; ``out`` if given.
+            A tensor on the CPU, (stop - start,), torch.int64; or ``out``.
 
         Raises:
-            TypeError, ValueError: an argument has the wrong type or is out of range.
-            RuntimeError: ``fastseed.init`` was not called, the epoch is not known, or a CUDA graph
-                is being captured.
+            TypeError, ValueError, RuntimeError: as for :meth:`index`; RuntimeError also while a
+                CUDA graph is captured.
         """
         function = f"{_CLASS}.indices"
-        stop = self.n if stop is None else stop
-        start, stop = permutation.check_range(function, start, stop, self.n)
-        key = self._key(function, task, epoch)
-        return permutation.part_of_order(function, key, self.n, start, stop, out, device)
-
-    # ------------------------------------------------------------------ state
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the latest iteration is; the same on all ranks.
-
-        It counts indices that were taken. Worker processes take some ahead:
-        :class:`ResumableLoader` counts those that were delivered.
-
-        Returns:
-            A dict of the order's name and a few integers.
-
-        Raises:
-            RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
-        """
-        if self._loaded is not None:
-            return dict(self._loaded)
-        function = f"{_CLASS}.state_dict"
-        if self._latest is None or self._seek is not None:
-            at = (context.current(function).master_seed, *self._scope(function, None, None))
-            position = self._seek or 0
-        else:
-            at, position = self._latest.at, self._latest.position()
-        coordinates = dict(zip(("master_seed", "task", "epoch"), at, strict=True))
-        return {**self._order(), **coordinates, "position": position}
-
-    def _order(self) -> dict[str, Any]:
-        shuffle = int(self.shuffle)
-        return {"version": _VERSION, "n": self.n, "name": self.name, "shuffle": shuffle}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Start the next iteration where ``state`` was taken, on any number of ranks.
-
-        That iteration must be of the same epoch: otherwise ``iter()`` raises RuntimeError, unless
-        nothing of the state's epoch is left. :meth:`seek` discards the state.
-
-        Args:
-            state: what :meth:`state_dict` returned.
-
-        Raises:
-            TypeError, ValueError: ``state`` is damaged or belongs to another order; nothing is
-                changed.
-        """
-        function = f"{_CLASS}.load_state_dict"
-        limits = {
-            "master_seed": streams.MAX_MASTER,
-            "task": streams.MAX_TASK,
-            "epoch": streams.MAX_EPOCH,
-            "position": self.n,
-        }
-        order = self._order()
-        if not isinstance(state, dict) or set(state) != {*order, *limits}:
-            rule = f"a dict of {', '.join((*order, *limits))}"
-            raise validation.value_error(function, "state", rule, state)
-        for field, value in order.items():
-            if type(state[field]) is not type(value) or state[field] != value:
-                rule = f"{value!r}, as for this sampler"
-                raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
-        checked = {
-            field: validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
-            for field, limit in limits.items()
-        }
-        self._loaded, self._seek = {**order, **checked}, None
-
-
-def _resumed_position(loaded: dict[str, Any], master_seed: int, task: int, epoch: int) -> int:
-    """Return the position at which an iteration of (task, epoch) begins with a loaded state."""
-    there = loaded["master_seed"], loaded["task"], loaded["epoch"]
-    if (master_seed, task, epoch) == there:
-        return int(loaded["position"])
-    if loaded["position"] in (0, loaded["n"]):  # between two epochs
-        return 0
-    raise RuntimeError(
-        "fastseed.data.ShuffleSampler: the loaded state is in the middle of task {1}, epoch {2} "
-        "under master seed {0}, but the job is in task {4}, epoch {5} under {3}; call init and "
-        "reseed with the state's, or seek(0) to discard it".format(*there, master_seed, task, epoch)
-    )
+        stop = validation.check_int(function, "stop", self.n if stop is None else stop, 0, self.n)
+        start = validation.check_int(function, "start", start, 0, stop)
+        permutation = self._permutation(function, task, epoch)
+        if out is None:
+            return permutation.part(start, stop - start)
+        return permutation.write_part(function, out, start, stop - start)

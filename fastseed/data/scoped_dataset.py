@@ -1,88 +1,60 @@
-"""Datasets that are read in the scope of a loader's current iteration."""
+"""The dataset that torch reads for a loader of fastseed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import Dataset, IterableDataset
-
-from .._backend.compile import eager
-from .iteration_scope import SharedScope, fetching_in
-from .worker_seeding import get_worker
-from .wrapper import DatasetWrapper, refused_stop_iteration
-
-_END = object()
+from .seekable import Seekable, Share
+from .worker_seeding import get_iteration_scope, get_worker
+from .wrapper import DatasetWrapper, read_samples
 
 
-class ScopedDataset(DatasetWrapper, Dataset[Any]):
-    """A map-style dataset; in a persistent worker a new iteration first reseeds all generators."""
+class ScopedDataset(DatasetWrapper):
+    """A dataset of any style. In a worker a new iteration first reseeds all generators.
 
-    _scope: SharedScope
+    Args:
+        dataset: the dataset of the loader.
+        share: the samples of a :class:`Seekable` that belong to this rank.
+    """
+
+    share: Share | None
+    _was_iterated: bool
+
+    def __init__(self, dataset: Any, share: Share | None = None) -> None:
+        super().__init__(dataset, share=share, _was_iterated=False)
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # for isinstance in a user's worker_init_fn
+    def __class__(self) -> Any:  # torch and a user's worker_init_fn ask isinstance
         return type(self.dataset)
 
-    @eager
     def __getitem__(self, index: Any) -> Any:
-        return self._in_scope(self.dataset.__getitem__, index)
+        _reseed_if_new()
+        return read_samples(self.dataset.__getitem__, (index,))[0]
 
-    @eager
     def __getitems__(self, indices: Any) -> Any:
-        return self._in_scope(self._fetch_batch, indices)
-
-    def _fetch_batch(self, indices: Any) -> Any:
+        _reseed_if_new()
         fetch = getattr(self.dataset, "__getitems__", None)
-        return fetch(indices) if fetch else [self.dataset[index] for index in indices]
-
-    def _in_scope(self, fetch: Callable[[Any], Any], request: Any) -> Any:
-        worker = get_worker()
-        with refused_stop_iteration("data.loader"):
-            if worker is not None:
-                worker.reseed_if_new()
-                return fetch(request)
-            with fetching_in(self._scope.read()):
-                return fetch(request)
-
-
-class ScopedIterable(DatasetWrapper, IterableDataset[Any]):
-    """An iterable dataset; in a worker each iteration first reseeds all generators."""
-
-    _scope: SharedScope
-    _begun: bool
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # for isinstance in a user's worker_init_fn
-        return type(self.dataset)
+        if fetch is not None:
+            return read_samples(fetch, (indices,))[0]
+        return read_samples(self.dataset.__getitem__, indices)
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker()
-        if worker is None:
-            return self._in_scope()
         # A worker that started late may have begun an abandoned iteration in the scope of the
         # next one, so from the second iteration on it is reseeded in any case.
-        if self._begun:
+        if worker is not None and self._was_iterated:
             worker.reseed()
         else:
-            worker.reseed_if_new()
-        self._begun = True
+            _reseed_if_new()
+        self._was_iterated = True
+        scope = get_iteration_scope()
+        if isinstance(self.dataset, Seekable) and self.share is not None and scope is not None:
+            return self.dataset.read_share(scope, self.share)
         return iter(self.dataset)
 
-    def _in_scope(self) -> Iterator[Any]:
-        scope = self._scope.read()
-        with fetching_in(scope):
-            samples = iter(self.dataset)
-        while True:
-            with fetching_in(scope):
-                sample = next(samples, _END)
-            if sample is _END:
-                return
-            yield sample
 
-
-def in_scope(dataset: Any, scope: SharedScope) -> Any:
-    """Wrap ``dataset`` so that it is read in the iteration that ``scope`` holds."""
-    if isinstance(dataset, IterableDataset):
-        return ScopedIterable(dataset, _scope=scope, _begun=False)
-    return ScopedDataset(dataset, _scope=scope)
+def _reseed_if_new() -> None:
+    worker = get_worker()
+    if worker is not None:
+        worker.reseed_if_new()

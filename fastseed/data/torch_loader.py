@@ -1,4 +1,4 @@
-"""The torch DataLoader behind fastseed's loaders, and the two of its private fields in use."""
+"""The torch DataLoader behind a loader of fastseed, and the iterator over its batches."""
 
 from __future__ import annotations
 
@@ -8,23 +8,16 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
+from .._backend.compile import eager
+from ..seeder.seeder import Seeder
 from .iteration import Iteration
-from .iteration_scope import SharedScope
-from .scoped_dataset import in_scope
-from .seekable import Seekable, ShardedSeekable
+from .iteration_scope import SharedScope, fetching_in, thread_scope
+from .scoped_dataset import ScopedDataset
+from .seekable import Seekable, Share
 from .worker_seeding import WorkerInit
 
 _PARAMETERS = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
-
-
-def all_workers_alive(iterator: Any) -> bool:
-    """Return True unless a worker of a pool has died, for whose answers torch would wait."""
-    return all(worker.is_alive() for worker in iterator._workers)
-
-
-def count_received(iterator: Any, without_workers: int) -> int:
-    """Return how many batches were taken from torch's iterator or failed."""
-    return int(getattr(iterator, "_rcvd_idx", without_workers))
+_OF_SAMPLERS = ("batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
 
 
 def is_iterable(loader: DataLoader[Any]) -> bool:
@@ -37,75 +30,102 @@ def index_sampler_of(loader: DataLoader[Any]) -> Any:
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
 
 
-class CurrentIteration:
-    """The index sampler of a pool: yields the indices of the iteration that is set."""
+class Requests:
+    """The index sampler of torch's DataLoader: yields the indices of the current iteration."""
 
-    def __init__(self) -> None:
-        self.scope = SharedScope()
-        self.iteration: Iteration | None = None
-        self._announced: Iteration | None = None
+    def __init__(self, iteration: Iteration, scope: SharedScope | None) -> None:
+        self.iteration, self.scope = iteration, scope
+        self.has_failed = False  # a worker may have died, for which torch would wait
 
     def announce(self) -> None:
-        """Write the scope of the iteration for the workers, once."""
-        iteration = self.iteration
-        if iteration is not None and iteration is not self._announced:
-            self._announced = iteration
-            self.scope.write(iteration.task, iteration.epoch, iteration.start)
+        """Write the scope of the iteration for the workers."""
+        if self.scope is not None:
+            self.scope.write(self.iteration.scope)
 
     def __iter__(self) -> Iterator[Any]:
-        if self.iteration is not None:
-            # torch asks for the first batch after persistent workers have done what they were
-            # asked in an iteration that was left early: now they may see the next scope.
-            self.announce()
-            yield from self.iteration.batches()
+        # torch asks for the first batch after persistent workers have done what they were asked
+        # in an iteration that was left early: only now they may see the next scope.
+        self.announce()
+        yield from self.iteration.batches()
 
     def __len__(self) -> int:
-        return 0 if self.iteration is None else len(self.iteration.index_sampler)
+        return len(self.iteration.index_sampler)
 
 
-class Pool:
-    """torch's DataLoader with the workers of one iteration, or of all if they persist."""
+class LoaderIterator:
+    """The batches of one iteration, fetched in its scope; the iteration counts them."""
 
-    def __init__(self, loader: DataLoader[Any], rank: int, world_size: int) -> None:
-        self.current = CurrentIteration()
-        self._is_iterable = is_iterable(loader)
-        self._generator = loader.generator
-        dataset: Any = loader.dataset
-        if isinstance(dataset, Seekable):
-            dataset = ShardedSeekable(
-                dataset,
-                _scope=self.current.scope,
-                _batch=loader.batch_size or 1,
-                _rank=rank,
-                _world_size=world_size,
-                _drop_last=loader.drop_last,
+    def __init__(self, batches: Any, iteration: Iteration, requests: Requests) -> None:
+        self._batches, self._iteration, self._requests = batches, iteration, requests
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @eager
+    def __next__(self) -> Any:
+        iteration, requests = self._iteration, self._requests
+        if requests.iteration is not iteration:
+            raise RuntimeError(
+                "fastseed.data.loader: this iteration ended when the loader was iterated again: "
+                "its workers persist and serve one iteration at a time"
             )
+        token = thread_scope.set(iteration.scope)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            iteration.finish()
+            raise
+        except BaseException:
+            requests.has_failed = True
+            iteration.deliver(self._batches, has_arrived=False)
+            raise
+        finally:
+            thread_scope.reset(token)
+        iteration.deliver(self._batches, has_arrived=True)
+        return batch
+
+
+class TorchLoader:
+    """torch's DataLoader over one iteration, or over one after another if workers persist."""
+
+    def __init__(self, loader: DataLoader[Any], iteration: Iteration, seeder: Seeder) -> None:
+        self._requests = Requests(iteration, SharedScope() if loader.num_workers else None)
+        self._requests.announce()
+        self._generator, dataset = loader.generator, loader.dataset
+        self._is_iterable = is_iterable(loader)
+        share = None
+        if isinstance(dataset, Seekable):
+            ranks = seeder.data_rank, seeder.data_world_size
+            share = Share(loader.batch_size or 1, *ranks, loader.drop_last)
         settings = settings_of(loader)
         if not self._is_iterable:
-            for name in ("batch_size", "drop_last", "sampler", "batch_sampler", "shuffle"):
-                settings.pop(name, None)
-            own = {"sampler": self.current, "batch_size": None}
-            settings |= own if loader.batch_sampler is None else {"batch_sampler": self.current}
-        settings["dataset"] = in_scope(dataset, self.current.scope)
-        settings["worker_init_fn"] = WorkerInit(self.current.scope, loader.worker_init_fn)
+            settings = {k: v for k, v in settings.items() if k not in _OF_SAMPLERS}
+            if loader.batch_sampler is None:
+                settings |= {"sampler": self._requests, "batch_size": None}
+            else:
+                settings["batch_sampler"] = self._requests
+        settings["dataset"] = ScopedDataset(dataset, share)
+        if self._requests.scope is not None:
+            settings["worker_init_fn"] = WorkerInit(self._requests.scope, loader.worker_init_fn)
         self._torch = DataLoader(**settings)
-        self._persistent: Any = None
 
-    def can_continue(self) -> bool:
-        """Return True if there are persistent workers, and all are alive."""
-        return self._persistent is not None and all_workers_alive(self._persistent)
+    @property
+    def is_usable(self) -> bool:
+        """Return True if persistent workers can serve another iteration."""
+        return self._torch.persistent_workers and not self._requests.has_failed
 
-    def start(self, iteration: Iteration) -> Any:
-        """Return torch's iterator over the batches of ``iteration``."""
-        self.current.iteration = iteration
-        if self._persistent is None or self._is_iterable:
-            self.current.announce()
+    def start(self, iteration: Iteration) -> LoaderIterator:
+        """Return an iterator over the batches of ``iteration``."""
+        self._requests.iteration = iteration
+        if self._is_iterable:
+            self._requests.announce()
         own = self._generator
         self._torch.generator = iteration.generator() if own is None else own
-        iterator = iter(self._torch)
-        if self._torch.persistent_workers:
-            self._persistent = iterator
-        return iterator
+        with fetching_in(iteration.scope):
+            return LoaderIterator(iter(self._torch), iteration, self._requests)
 
 
 def settings_of(loader: DataLoader[Any]) -> dict[str, Any]:
@@ -119,10 +139,8 @@ def settings_of(loader: DataLoader[Any]) -> dict[str, Any]:
         for name in ("batch_size", "drop_last"):
             del found[name]
         return {**found, "batch_sampler": batches}
-    return {
-        **found,
-        **({"shuffle": True} if _is_shuffle(sampler, loader) else {"sampler": sampler}),
-    }
+    order = {"shuffle": True} if _is_shuffle(sampler, loader) else {"sampler": sampler}
+    return {**found, **order}
 
 
 def _is_shuffle(sampler: Any, loader: DataLoader[Any]) -> bool:

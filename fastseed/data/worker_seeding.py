@@ -6,10 +6,9 @@ import functools
 import logging
 import multiprocessing.context
 import multiprocessing.reduction
-import operator
 import pickle
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import get_worker_info
@@ -24,66 +23,48 @@ from ..random.bank import StreamBank
 from ..seeder.registry import Registration, adapter_for
 from ..seeder.seeder import Seeder
 from .discovery import found_in
-from .iteration_scope import IterationScope, SharedScope, keyed_seeder, set_worker_scope
+from .iteration_scope import IterationScope, SharedScope, keyed_seeder, thread_scope
 
 logger = logging.getLogger("fastseed")
+
+GENERATORS = DefaultGenerators()  # of this process
 
 _FUNCTION = "data.worker_init_fn"
 
 
-class WorkerSeeder:
+class WorkerSeeder(NamedTuple):
     """The picklable part of a :class:`Seeder` that DataLoader workers receive.
 
-    It holds the master seed, the share of the data and the registered generators. In a forked
-    worker the generators are that process's copies; in a spawned one they are those of the pickle.
-    The same pickle holds the dataset, so a generator that both hold is still one object.
+    A spawned worker gets the generators by the pickle that holds the dataset too, so a generator
+    that both hold is still one object.
     """
 
-    def __init__(self, master_seed: int, rank: int, entries: tuple[Registration, ...]) -> None:
-        self.master_seed, self.rank, self.entries = master_seed, rank, entries
+    master_seed: int
+    rank: int
+    entries: tuple[Registration, ...]
 
     @classmethod
     def from_seeder(cls, seeder: Seeder) -> WorkerSeeder:
         """Return what workers need of ``seeder``."""
         return cls(seeder.master_seed, seeder.data_rank, seeder.registry.generators)
 
-    def is_current(self, seeder: Seeder) -> bool:
-        """Return True if :meth:`from_seeder` would give the same now."""
-        entries = seeder.registry.generators
-        return (
-            (self.master_seed, self.rank) == (seeder.master_seed, seeder.data_rank)
-            and len(self.entries) == len(entries)
-            and all(map(operator.is_, self.entries, entries))
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        kept = [entry for entry in self.entries if _can_pickle(entry.generator)]
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = [entry for entry in self.entries if _can_pickle(entry)]
         _warn_left_out(tuple(entry.name for entry in self.entries if entry not in kept))
         entries = [(e.name, e.generator, e.rank, getattr(e.adapter, "bits", 31)) for e in kept]
-        return {"master_seed": self.master_seed, "rank": self.rank, "entries": entries}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.master_seed, self.rank = state["master_seed"], state["rank"]
-        self.entries = tuple(
-            Registration(name, generator, adapter_for(generator, bits), rank)
-            for name, generator, rank, bits in state["entries"]
-        )
+        return _rebuild_seeder, (self.master_seed, self.rank, entries)
 
     def reseed_worker(
         self, at: IterationScope, worker_id: int, found: Iterable[Registration] = ()
     ) -> None:
-        """Give every generator of this process its stream of worker field ``worker_id + 1``.
-
-        Raises:
-            ReseedError: some generators failed; all others are reseeded.
-        """
+        """Give every generator its stream of a worker; ReseedError names those that failed."""
         scope = derive_ops.scope_key(self.master_seed, at.task, at.epoch, at.start)
 
         def stream_of(name: str, shared: bool = False) -> streams.Stream:
             rank = streams.SHARED if shared else self.rank
             return streams.stream_in(scope, name, rank, worker_id + 1)
 
-        failures = default_generators().reseed(stream_of)
+        failures = GENERATORS.reseed(stream_of)
         for entry in (*self.entries, *found):
             if is_on_device(entry):
                 continue
@@ -95,10 +76,9 @@ class WorkerSeeder:
             raise reseed_error(failures)
 
 
-@functools.cache
-def default_generators() -> DefaultGenerators:
-    """Return the adapters of the three global generators."""
-    return DefaultGenerators()
+def _rebuild_seeder(master_seed: int, rank: int, entries: list[Any]) -> WorkerSeeder:
+    made = (Registration(n, g, adapter_for(g, bits), field) for n, g, field, bits in entries)
+    return WorkerSeeder(master_seed, rank, tuple(made))
 
 
 def is_on_device(entry: Registration) -> bool:
@@ -111,12 +91,9 @@ def is_spawning() -> bool:
     return multiprocessing.context.get_spawning_popen() is not None
 
 
-def _can_pickle(generator: Any) -> bool:
-    if isinstance(generator, StreamBank) and generator.device.type != "cpu":
-        return False
+def _can_pickle(entry: Registration) -> bool:
     try:
-        pickle.dumps(generator, pickle.HIGHEST_PROTOCOL)
-        return True
+        return not is_on_device(entry) and bool(pickle.dumps(entry.generator))
     except Exception:  # anything that a __reduce__ raises
         return False
 
@@ -156,76 +133,70 @@ def get_worker() -> WorkerInit | None:
     return _worker
 
 
+def get_iteration_scope() -> IterationScope | None:
+    """Return the scope in which a sample is being fetched; None outside of fastseed's loaders."""
+    return thread_scope.get() if _worker is None else _worker.scope
+
+
 class WorkerInit:
     """A ``worker_init_fn``: reseeds a worker when it starts and when an iteration begins.
 
     Args:
-        scope: written by the main process before each iteration; or one scope for ever.
-        user_init: the user's own ``worker_init_fn``. It runs after the reseeding, once in the life
-            of a worker.
-        seeder: None: the process-wide seeder's, in a forked worker.
+        source: written by the main process before each iteration; or one scope for ever.
+        user_init: the user's own ``worker_init_fn``, which runs once, after the reseeding.
+        seeder: None: that of this process.
     """
 
     def __init__(
         self,
-        scope: SharedScope | IterationScope,
+        source: SharedScope | IterationScope,
         user_init: Callable[[int], Any] | None = None,
         seeder: WorkerSeeder | None = None,
     ) -> None:
-        self.scope, self.user_init = scope, user_init
-        self._seeder = seeder
-        self._worker_id = self._generation = 0
-
-    @property
-    def seeder(self) -> WorkerSeeder:
-        """Return the numbers and generators that this worker reseeds."""
-        if self._seeder is None:
-            self._seeder = WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
-        return self._seeder
+        self._source, self._user_init = source, user_init
+        self.seeder = seeder or WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
+        self._worker_id = 0
+        self.scope: IterationScope | None = None  # of a fastseed loader, for all threads
 
     def __reduce__(self) -> tuple[Any, ...]:
-        seeder = self._seeder or WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
-        return WorkerInit, (self.scope, self.user_init, seeder)
+        return WorkerInit, (self._source, self._user_init, self.seeder)
 
     def __call__(self, worker_id: int) -> None:
         """Seed this worker; DataLoader calls it once in each."""
         global _worker
         self._worker_id = worker_id
         self.reseed()
-        _worker = self
-        if self.user_init is not None:
-            self.user_init(worker_id)
+        if _worker is None and get_worker_info() is not None:
+            _worker = self
+        if self._user_init is not None:
+            self._user_init(worker_id)
 
     def reseed_if_new(self) -> None:
         """Reseed this worker if an iteration began since it was last reseeded."""
-        if self.scope.generation != self._generation:
+        if self.scope is not None and self._source.number != self.scope.number:
             self.reseed()
 
     def reseed(self) -> None:
         """Give everything in this worker its streams of the current iteration."""
-        at = self.scope
-        if isinstance(at, SharedScope):
-            at = at.read()
-            set_worker_scope(at)
-        self._generation = at.generation
-        info = get_worker_info()
+        source, info = self._source, get_worker_info()
+        at = source.read() if isinstance(source, SharedScope) else source
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         self.seeder.reseed_worker(at, self._worker_id, found)
+        if isinstance(source, SharedScope):
+            self.scope = at
 
 
 class _WorkerInitFunction:
     """Seed a DataLoader worker: the ``worker_init_fn`` for a plain torch DataLoader.
 
     In worker ``k`` Python's, NumPy's and torch's CPU generator, registered generators and those
-    that the dataset holds (:mod:`fastseed.data.discovery`) get their streams of worker field
-    ``k + 1``, at the task and epoch of the last ``reseed`` before the workers were started.
+    that the dataset holds get their streams of worker field ``k + 1``, at the task and epoch of the
+    last ``reseed`` before the workers were started. Persistent workers are not reseeded in later
+    epochs: :func:`fastseed.data.loader` does that.
 
-    Under ``spawn`` and ``forkserver`` it carries master seed, rank, task, epoch and the registered
-    generators to the worker. Generators that cannot be pickled (lambdas, for example) are left out
-    with a warning. Pass this object itself: a function of yours that calls it needs ``fork``.
-
-    Persistent workers are not reseeded in later epochs. :func:`fastseed.data.loader` does that, and
-    runs a ``worker_init_fn`` of yours after it has seeded a worker.
+    Under ``spawn`` and ``forkserver`` it carries the registered generators to the worker, but for
+    those that cannot be pickled (with a warning). Pass this object itself: a function of yours that
+    calls it needs ``fork``.
 
     Args:
         worker_id: the number of the worker, from 0; DataLoader passes it.

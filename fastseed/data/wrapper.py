@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -29,9 +28,6 @@ class DatasetWrapper:
         else:
             setattr(self.dataset, name, value)
 
-    def __delattr__(self, name: str) -> None:
-        delattr(self.dataset, name)
-
     def __len__(self) -> int:
         return len(self.dataset)
 
@@ -45,13 +41,15 @@ def _blank(kind: type[DatasetWrapper]) -> DatasetWrapper:
     return kind.__new__(kind)
 
 
-@contextlib.contextmanager
-def refused_stop_iteration(function: str) -> Iterator[None]:
-    """Turn a StopIteration of a map-style dataset, which torch takes for the end, into an error."""
+def read_samples(read: Callable[[Any], Any], indices: Iterable[Any]) -> list[Any]:
+    """Return ``read(index)`` of each index; RuntimeError where it raises StopIteration."""
+    index, samples = None, []
     try:
-        yield
-    except StopIteration:  # `from` it, contextlib would raise it again
+        for index in indices:
+            samples.append(read(index))
+    except StopIteration:
         raise RuntimeError(
-            f"fastseed.{function}: __getitem__ of the dataset must not raise StopIteration, which "
-            "would end the epoch early without an error; raise IndexError or another error"
+            f"fastseed.data: the dataset must not raise StopIteration, got it for index {index!r}; "
+            "torch would take it for the end of the epoch: raise IndexError or another error"
         ) from None
+    return samples

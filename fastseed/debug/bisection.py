@@ -9,20 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from .watch_file import FOLDER, GROUPS, Recording, Values, check_regular
+from .tree_digest import Leaf
+from .watch_file import FOLDER, GROUPS, Recording, Values
 
 _SETTING = re.compile(r"(\d+\.)?group \d+\.(?!params\.)")
-
-
-class RecordedTensor(NamedTuple):
-    """The dtype, the shape and the digest of a tensor or a plain value in one run."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    value: int
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)} {self.value:032x}"
 
 
 class RecordedDifference(NamedTuple):
@@ -31,12 +21,11 @@ class RecordedDifference(NamedTuple):
     group: str
     """``generator``, ``buffer``, ``gradient``, ``optimizer`` or ``parameter``."""
     name: str
-    a: RecordedTensor | None
-    b: RecordedTensor | None
+    a: Leaf | None
+    b: Leaf | None
 
     def __str__(self) -> str:
-        sides = ("absent" if side is None else str(side) for side in (self.a, self.b))
-        return f"{self.group} {self.name}: {' | '.join(sides)}"
+        return f"{self.group} {self.name}: {self.a or 'absent'} | {self.b or 'absent'}"
 
 
 @dataclass(frozen=True)
@@ -93,8 +82,8 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
 
     Raises:
         OSError: a path does not exist, or a file cannot be read.
-        ValueError: a folder has no such files, a file is damaged or not a regular file, or the
-            runs have no step or no rank in common.
+        ValueError: a folder has no such files, a file is damaged, or the runs have no step or no
+            rank in common.
 
     Example:
         >>> import tempfile, torch, fastseed
@@ -112,43 +101,7 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         >>> found.step, found.first.group, found.first.name
         (2, 'parameter', 'bias')
     """
-    pairs, notes = _pairs(Path(a), Path(b))
-    found: tuple[int, int, bool, tuple[RecordedDifference, ...]] | None = None
-    compared: set[int] = set()
-    differing: set[int] = set()
-    unused: set[str] = set()
-    for rank, left, right in pairs:
-        notes += _notes(left, right, f"rank {rank}: " if len(pairs) > 1 else "")
-        for step in sorted(left.steps.keys() & right.steps.keys()):
-            compared.add(step)
-            differences, start = _compare_step(left, right, step, unused)
-            if differences:
-                differing.add(step)
-                if found is None or step < found[0]:
-                    found = step, rank, start, differences
-    if not compared:
-        raise ValueError(
-            f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
-        )
-    notes += [f"generator {name} differs at some steps, unused there" for name in sorted(unused)]
-    rest = (len(compared), len(differing), tuple(notes))
-    if found is None:
-        return Bisection(None, False, None, (), *rest)
-    step, rank, start, differences = found
-    return Bisection(step, start, rank, differences, *rest)
-
-
-# ---------------------------------------------------------------- files
-
-
-def _pairs(a: Path, b: Path) -> tuple[list[tuple[int, Recording, Recording]], list[str]]:
-    """Return (rank, recording of a, recording of b) for each common rank, and notes."""
-    if a.is_file() and b.is_file():
-        left, right = Recording(a), Recording(b)
-        ranks = left.header["rank"], right.header["rank"]
-        notes = [f"rank {ranks[0]} of a is compared with rank {ranks[1]} of b"]
-        return [(ranks[0], left, right)], notes if ranks[0] != ranks[1] else []
-    one, other = _files(a), _files(b)
+    one, other = _recordings(Path(a)), _recordings(Path(b))
     common = sorted(one.keys() & other.keys())
     if not common:
         raise ValueError(
@@ -157,19 +110,41 @@ def _pairs(a: Path, b: Path) -> tuple[list[tuple[int, Recording, Recording]], li
         )
     only = (("a", one.keys() - other.keys()), ("b", other.keys() - one.keys()))
     notes = [f"only {which} has ranks {_numbers(ranks)}" for which, ranks in only if ranks]
-    return [(rank, Recording(one[rank]), Recording(other[rank])) for rank in common], notes
+    found: tuple[int, bool, int, tuple[RecordedDifference, ...]] | None = None
+    compared: set[int] = set()
+    differing: set[int] = set()
+    unused: set[str] = set()
+    for rank in common:
+        left, right = one[rank], other[rank]
+        notes += _notes(left, right, f"rank {rank}: " if len(common) > 1 else "")
+        for step in sorted(left.steps.keys() & right.steps.keys()):
+            compared.add(step)
+            differences, start = _compare_step(left, right, step, unused)
+            if differences:
+                differing.add(step)
+                if found is None or step < found[0]:
+                    found = step, start, rank, differences
+    if not compared:
+        raise ValueError(
+            f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
+        )
+    notes += [f"generator {name} differs at some steps, unused there" for name in sorted(unused)]
+    counts = len(compared), len(differing), tuple(notes)
+    return Bisection(*found, *counts) if found else Bisection(None, False, None, (), *counts)
 
 
-def _files(path: Path) -> dict[int, Path]:
-    """Return the files of a run by rank."""
+# ---------------------------------------------------------------- files
+
+
+def _recordings(path: Path) -> dict[int, Recording]:
+    """Return the recordings of a run by rank."""
     if not path.is_dir():
-        check_regular(path)
-        return {Recording(path).header["rank"]: path}
+        found = Recording(path)
+        return {found.header["rank"]: found}
     for folder in (path, path / FOLDER):  # a run's folder has its recordings in the second
-        names = sorted(os.listdir(folder)) if folder.is_dir() else []
-        matches = [re.fullmatch(r"rank-(\d{1,9})\.watch", name) for name in names]
-        if any(matches):
-            return {int(match[1]): folder / match[0] for match in matches if match}
+        files = sorted(folder.glob("rank-*.watch"))
+        if files:
+            return {int(file.stem.removeprefix("rank-")): Recording(file) for file in files}
     raise ValueError(
         f"fastseed.debug.bisect: {str(path)!r} must hold files of fastseed.debug.Watch, found none"
     )
@@ -235,25 +210,17 @@ def _used(recording: Recording, step: int, names: set[str]) -> set[str]:
     before = max((one for one in recording.steps if one < step), default=None)
     if before is None or not names:
         return names
-    now, then = (_by_name(recording.values(one)) for one in (step, before))
+    now, then = recording.values(step).by_name(), recording.values(before).by_name()
     return {name for name in names if now.get(("generator", name)) != then.get(("generator", name))}
 
 
 def _differences(a: Values, b: Values, groups: set[str]) -> list[RecordedDifference]:
     if a.entries == b.entries and a.digests == b.digests:
         return []
-    left, right = _by_name(a), _by_name(b)
-    order = {name: i for i, name in enumerate([*left, *(n for n in right if n not in left)])}
+    left, right = a.by_name(), b.by_name()
     found = [
-        RecordedDifference(*name, left.get(name), right.get(name))
-        for name in order
-        if name[0] in groups and left.get(name) != right.get(name)
+        RecordedDifference(group, name, left.get((group, name)), right.get((group, name)))
+        for group, name in left | right
+        if group in groups and left.get((group, name)) != right.get((group, name))
     ]
-    return sorted(found, key=lambda d: (GROUPS.index(d.group), order[d.group, d.name]))
-
-
-def _by_name(values: Values) -> dict[tuple[str, str], RecordedTensor]:
-    return {
-        (entry.group, entry.name): RecordedTensor(entry.dtype, entry.shape, value)
-        for entry, value in values.items()
-    }
+    return sorted(found, key=lambda difference: GROUPS.index(difference.group))

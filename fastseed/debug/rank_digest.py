@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import chain
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ def sums_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     for (mesh, dims), names in _by_mesh(tensors):
         for dim in dims:
             _check_names(mesh, dim, tensors, names)
-            _reduce(mesh, dim, [(tensors[name], parts[name]) for name in names])
+            _reduce(mesh, dim, [parts[name] for name in names])
     for name, part in parts.items():
         if part.fragments:
             raise RuntimeError(f"fastseed.debug.digest: a mesh holds only a part of {name!r}")
@@ -37,20 +37,19 @@ def _settled(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if not shards.is_dtensor(tensor):
         return tensor
     found: Any = tensor
-    whole: torch.Tensor = tensor
     if found.device_mesh.get_coordinate() is None:
         raise RuntimeError(
             f"fastseed.debug.digest: the DTensor at {name!r} must be of a mesh that this rank is "
             f"in, got {found.device_mesh}"
         )
-    if any(p.is_partial() for p in found.placements):
-        from torch.distributed.tensor import Replicate
+    if not any(p.is_partial() for p in found.placements):
+        return tensor
+    from torch.distributed.tensor import Replicate
 
-        with torch.no_grad():
-            whole = found.redistribute(
-                placements=[Replicate() if p.is_partial() else p for p in found.placements]
-            )
-    return whole
+    whole = [Replicate() if p.is_partial() else p for p in found.placements]
+    with torch.no_grad():
+        settled: torch.Tensor = found.redistribute(placements=whole)
+    return settled
 
 
 def _check_names(
@@ -72,40 +71,32 @@ def _by_mesh(
     tensors: Mapping[str, torch.Tensor],
 ) -> Iterator[tuple[tuple[Any, tuple[int, ...]], list[str]]]:
     """Yield the names of DTensors by (mesh, the mesh dimensions that shard them)."""
-    order: dict[Any, int] = {}
-    placed = []
+    found: dict[tuple[Any, tuple[int, ...]], list[str]] = {}
     for name, tensor in tensors.items():
         if shards.is_dtensor(tensor):
+            placements = enumerate(tensor.placements)  # type: ignore[attr-defined]
+            dims = tuple(i for i, placement in placements if not placement.is_replicate())
             mesh = tensor.device_mesh  # type: ignore[attr-defined]
-            placements = tensor.placements  # type: ignore[attr-defined]
-            dims = tuple(i for i, p in enumerate(placements) if not p.is_replicate())
-            where = mesh, dims
-            placed.append((order.setdefault(where, len(order)), where, name))
-    placed.sort(key=lambda entry: entry[0])
-    for _, group in groupby(placed, key=lambda entry: entry[0]):
-        entries = list(group)
-        yield entries[0][1], [name for *_, name in entries]
+            found.setdefault((mesh, dims), []).append(name)
+    yield from found.items()
 
 
-def _reduce(mesh: Any, dim: int, held: list[tuple[torch.Tensor, Part]]) -> None:
+def _reduce(mesh: Any, dim: int, parts: list[Part]) -> None:
     """Add up the parts along one dimension of the mesh, and join their fragments."""
     group = mesh.get_group(dim)
-    words = torch.zeros((len(held) + 1, _LIMBS), dtype=torch.int64)
-    for row, (_, part) in zip(words, held, strict=False):
-        row.copy_(torch.tensor([part.total >> 32 * i & 0xFFFFFFFF for i in range(_LIMBS)]))
-    words[-1, 0] = sum(len(part.fragments) for _, part in held)
-    words = words.to(mesh.device_type)
+    limbs = [[part.total >> 32 * i & 0xFFFFFFFF for i in range(_LIMBS)] for part in parts]
+    fragments = sum(len(part.fragments) for part in parts)
+    words = torch.tensor([*limbs, [fragments, 0, 0, 0]], device=mesh.device_type)
     dist.all_reduce(words, group=group)
-    for row, (_, part) in zip(words.tolist(), held, strict=False):
-        part.total = sum(limb << 32 * i for i, limb in enumerate(row)) % MODULUS
-    if int(words[-1, 0]) == 0:
+    *limbs, (fragments, *_) = words.tolist()
+    for part, summed in zip(parts, limbs, strict=True):
+        part.total = sum(limb << 32 * i for i, limb in enumerate(summed)) % MODULUS
+    if fragments == 0:
         return
     everyone: list[Any] = [None] * dist.get_world_size(group)
-    mine = [[tuple(f) for f in part.fragments] for _, part in held]
-    dist.all_gather_object(everyone, mine, group=group)
-    for i, (tensor, part) in enumerate(held):
-        fragments = [tensor_digest.Fragment(*f) for theirs in everyone for f in theirs[i]]
-        total, part.fragments = tensor_digest.join(tensor_digest.key_of(tensor), fragments)
+    dist.all_gather_object(everyone, [part.fragments for part in parts], group=group)
+    for part, theirs in zip(parts, zip(*everyone, strict=True), strict=True):
+        total, part.fragments = tensor_digest.join(part.key, chain.from_iterable(theirs))
         part.total = (part.total + total) % MODULUS
 
 
@@ -122,9 +113,9 @@ def group_size(group: Any) -> int:
             rule = "None before torch.distributed.init_process_group"
             raise type_error(_AGREE, "group", rule, group)
         return 1
+    if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise value_error(_AGREE, "group", "one that this process is in", group)
     if group is not None and not isinstance(group, dist.ProcessGroup):
-        if group == dist.GroupMember.NON_GROUP_MEMBER:
-            raise value_error(_AGREE, "group", "one that this process is in", group)
         raise type_error(_AGREE, "group", "a torch.distributed process group or None", group)
     return dist.get_world_size(group)
 
@@ -154,16 +145,8 @@ def _compared(
     """Return in words how a table differs from the first rank's; "" if it does not."""
     if problem:
         return f"could not be digested ({problem})"
-    if first_problem:
+    names = [name for name in {**first, **table} if table.get(name) != first.get(name)]
+    if first_problem or not names:
         return ""
-    parts = (
-        ("differs in", [name for name in first if table.get(name, first[name]) != first[name]]),
-        ("lacks", [name for name in first if name not in table]),
-        ("also has", [name for name in table if name not in first]),
-    )
-    return ", ".join(
-        f"{verb} {', '.join(name or '(the tensor)' for name in names[:_SHOWN])}"
-        + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-        for verb, names in parts
-        if names
-    )
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"differs in {', '.join(name or '(the tensor)' for name in names[:_SHOWN])}{more}"

@@ -31,15 +31,16 @@ TILE = 1024
 """Groups that a block of threads processes at a time (csrc/cuda/digest.cu)."""
 
 _FUNCTION = "debug.digest"
+_META = torch.device("meta")
 
 
 class Rows(NamedTuple):
-    """Rows of bytes that begin at a group and end at a group or with the tensor's row."""
+    """Rows of contiguous bytes that begin at a group and end at a group or with a tensor's row."""
 
     memory: torch.Tensor
     """Any tensor whose first element is where the first row begins; it keeps the memory alive."""
     length: int
-    """Bytes of a row, which are contiguous."""
+    """Bytes of a row."""
     rows: int
     stride: int
     """Bytes from one row to the next."""
@@ -67,8 +68,9 @@ class Fragment(NamedTuple):
 
 @dataclass
 class Part:
-    """The sum of a part of a tensor, and the fragments at its edges."""
+    """The sum of the part of a tensor that a process holds, and the fragments at its edges."""
 
+    key: int
     total: int = 0
     fragments: list[Fragment] = field(default_factory=list)
 
@@ -81,50 +83,27 @@ def header_of(dtype: str, shape: tuple[int, ...]) -> tuple[int, int]:
     return int.from_bytes(sha[16:24], "little"), int.from_bytes(sha[:16], "little")
 
 
-def dtype_name(tensor: torch.Tensor) -> str:
-    """Return the name of a tensor's dtype, ``float32`` for example."""
-    return _name_of(tensor.dtype)
-
-
 @functools.cache
-def _name_of(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype, ``float32`` for example."""
     return str(dtype).removeprefix("torch.")
-
-
-def key_of(tensor: torch.Tensor) -> int:
-    """Return the key of a tensor's groups."""
-    return header_of(dtype_name(tensor), tuple(tensor.shape))[0]
 
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
-    parts = {name: Part() for name in tensors}
+    parts: dict[str, Part] = {}
     owners: list[Part] = []
-    keys: list[int] = []
     rows: list[Rows] = []
     for name, tensor in tensors.items():
-        simple = _simple(tensor)
-        if simple is None:
-            _check(name, tensor)
-            local, boxes = _boxes(tensor)
-            _check_memory(name, local)
-            found, parts[name].fragments = _cut(_plain(local), boxes, tensor.shape)
-        else:
-            found = [simple]
+        found, fragments = _rows(name, tensor)
+        key, _ = header_of(dtype_name(tensor.dtype), tuple(tensor.shape))
+        part = Part(key, fragments=fragments)
         rows += found
-        keys += [key_of(tensor)] * len(found)
-        owners += [parts[name]] * len(found)
-    for part, total in zip(owners, sum_rows(keys, rows), strict=True):
+        owners += [part] * len(found)
+        parts[name] = part
+    for part, total in zip(owners, sum_rows([part.key for part in owners], rows), strict=True):
         part.total = (part.total + total) % MODULUS
     return parts
-
-
-def part_of(tensor: torch.Tensor, shape: Sequence[int], offsets: Sequence[int]) -> Part:
-    """Return the part of a tensor of ``shape`` whose box at ``offsets`` is ``tensor``."""
-    boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
-    rows, fragments = _cut(_plain(tensor), boxes, shape)
-    key = header_of(dtype_name(tensor), tuple(shape))[0]
-    return Part(sum(sum_rows([key] * len(rows), rows)) % MODULUS, fragments)
 
 
 def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
@@ -152,97 +131,65 @@ def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
 # ---------------------------------------------------------------- tensors to rows
 
 
-def _check(name: str, tensor: torch.Tensor) -> None:
-    """TypeError for a tensor without elements in memory."""
+def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
+    """Return the rows of a tensor that this process holds, and the fragments at their edges."""
+    local, runs = tensor, None
+    if shards.is_dtensor(tensor):
+        with torch.no_grad():
+            local, runs = shards.runs_of_dtensor("digest", tensor)
+    local = _plain(name, local)
+    if local.numel() == 0:
+        return [], []
+    if runs is None and local.is_contiguous():
+        size = local.element_size()
+        length = local.shape[-1] * size if local.dim() else size
+        count = local.numel() * size // length
+        return [Rows(local, length, count, length, 0, -(-length // GROUP))], []
+    return cut(local, runs or [[(0, size)] for size in tensor.shape], tensor.shape)
+
+
+def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose memory has the bits that arithmetic uses.
+
+    Without memory of their own, so that reading them would crash the process, are freed storage
+    (FSDP1 between uses: ``resize_(0)``), fake tensors, and subclasses that hold other tensors.
+    """
+    collectives = sys.modules.get("torch.distributed._functional_collectives")
+    if collectives is not None and isinstance(tensor, collectives.AsyncCollectiveTensor):
+        tensor = tensor.wait()
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         raise type_error(_FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
-    if tensor.device.type == "meta":
-        raise type_error(_FUNCTION, f"the tensor at {name!r}", "one with data", tensor.device)
-
-
-def _check_memory(name: str, tensor: torch.Tensor) -> None:
-    """TypeError for a tensor whose memory does not exist: reading it would crash the process.
-
-    Examples are freed storage (FSDP1 between uses: ``resize_(0)``), fake tensors, and subclasses
-    that hold other tensors.
-    """
-    if tensor.device.type in ("cpu", "cuda") and not (
-        tensor._is_zerotensor() or _is_in_memory(tensor)
-    ):
-        rule = "one with memory of its own (not freed, fake or a wrapper)"
+    if tensor._is_zerotensor():
+        return tensor.detach().clone()
+    if not _is_in_memory(tensor):
+        rule = "one with memory of its own (not freed, fake, meta or a wrapper)"
         raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+    return tensor
 
 
 def _is_in_memory(tensor: torch.Tensor) -> bool:
     """Return whether all elements of a tensor lie within its storage."""
-    if tensor.numel() == 0:
+    if not (tensor.is_cpu or tensor.is_cuda):
+        return not tensor.is_meta
+    count = tensor.numel()
+    if count == 0:
         return True
     try:
-        last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+        if not tensor.is_contiguous():
+            count = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        end = (tensor.storage_offset() + count) * tensor.element_size()
         storage = tensor.untyped_storage()
-        held = storage.device.type != "meta" and storage.nbytes() >= end
-        return held and tensor.data_ptr() != 0
+        return storage.nbytes() >= end and storage.device != _META and tensor.data_ptr() != 0
     except (RuntimeError, NotImplementedError):  # no storage: tensors of vmap
         return False
 
 
-def _boxes(tensor: torch.Tensor) -> tuple[torch.Tensor, list[list[shards.Run]]]:
-    """Return the local tensor, and the runs of indices that it holds along each dimension."""
-    if shards.is_dtensor(tensor):
-        with torch.no_grad():
-            local, runs = shards.runs_of_dtensor("digest", tensor)
-        return _waited(local), runs
-    return _waited(tensor), [[(0, size)] for size in tensor.shape]
-
-
-def _waited(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the result of an asynchronous collective, which is a wrapper without memory."""
-    module = sys.modules.get("torch.distributed._functional_collectives")
-    if module is not None and isinstance(tensor, module.AsyncCollectiveTensor):
-        waited: torch.Tensor = tensor.wait()
-        return waited
-    return tensor
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without gradients whose memory has the bits that arithmetic uses."""
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    return plain.clone() if plain._is_zerotensor() else plain  # zeros that have no memory
-
-
-def _simple(tensor: torch.Tensor) -> Rows | None:
-    """Return the rows of a contiguous tensor in memory; None for every other tensor."""
-    if (
-        type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-        or tensor.device.type not in ("cpu", "cuda")
-        or tensor.layout != torch.strided
-        or tensor.is_nested
-        or not tensor.is_contiguous()
-        or tensor.numel() == 0
-        or tensor.is_conj()
-        or tensor.is_neg()
-        or tensor._is_zerotensor()
-        or tensor.is_quantized
-    ):
-        return None
-    size = tensor.element_size()
-    try:
-        held = tensor.untyped_storage().nbytes()
-    except (RuntimeError, NotImplementedError):  # no storage: tensors of vmap
-        return None
-    if held < (tensor.storage_offset() + tensor.numel()) * size:
-        return None
-    length = tensor.shape[-1] * size if tensor.dim() else size
-    return Rows(tensor, length, tensor.numel() * size // length, length, 0, -(-length // GROUP))
-
-
-def _cut(
+def cut(
     local: torch.Tensor, boxes: list[list[shards.Run]], shape: Sequence[int]
 ) -> tuple[list[Rows], list[Fragment]]:
     """Return the rows of a local tensor that holds these indices of a tensor of ``shape``."""
-    if local.numel() == 0:
-        return [], []
     size = local.element_size()
     length = (shape[-1] if shape else 1) * size  # bytes of a whole row
     groups = -(-length // GROUP)
@@ -301,6 +248,7 @@ def _row_runs(boxes: list[list[shards.Run]], shape: Sequence[int]) -> list[shard
 
 def _bytes(rows: torch.Tensor) -> torch.Tensor:
     """Return a matrix as bytes with contiguous rows; a copy only if it is needed."""
+    rows = rows.detach()
     if rows.shape[1] == 1 and rows.stride(1) != 1:  # a stride that is never used
         rows = rows.as_strided(rows.shape, (rows.stride(0), 1))
     return (rows if rows.stride(1) == 1 else rows.contiguous()).view(torch.uint8)
@@ -319,7 +267,7 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
         if device.type == "cuda" and cuda_kernel() is not None:
             found = _on_cuda(device, [keys[i] for i in chosen], [rows[i] for i in chosen])
         else:
-            found = _on_cpu([keys[i] for i in chosen], [_here(rows[i]) for i in chosen])
+            found = _on_cpu([keys[i] for i in chosen], [rows[i] for i in chosen])
         for i, total in zip(chosen, found, strict=True):
             sums[i] = total
     return sums
@@ -341,13 +289,6 @@ def _bytes_of(r: Rows) -> torch.Tensor:
     return found.set_(r.memory.untyped_storage(), offset, (r.rows, r.length), (r.stride, 1))
 
 
-def _here(r: Rows) -> Rows:
-    """Return the rows in memory of the CPU."""
-    if r.memory.device.type == "cpu":
-        return r
-    return rows_of(_bytes_of(r).cpu(), r.first, r.step)
-
-
 def _plan(keys: list[int], rows: list[Rows], columns: int) -> npt.NDArray[np.uint64]:
     plan = np.zeros((len(rows), columns), np.uint64)
     if rows:
@@ -362,6 +303,7 @@ def _plan(keys: list[int], rows: list[Rows], columns: int) -> npt.NDArray[np.uin
 
 
 def _on_cpu(keys: list[int], rows: list[Rows]) -> list[int]:
+    rows = [r if r.memory.is_cpu else rows_of(_bytes_of(r).cpu(), *r[4:]) for r in rows]
     if native.kernels is None:
         return [
             reference.digest_rows(key, _bytes_of(r).numpy(), r.first, r.step)

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .._utils.validation import check_int, type_error
+from .._utils.validation import type_error
 from . import rank_digest, tensor_digest
-from .tensor_digest import GROUP, MODULUS
+from .tensor_digest import MODULUS
 
 _FUNCTION = "debug.digest"
 _SCALARS = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device)
@@ -33,12 +33,6 @@ _SPARSE = {  # the tensors of which a sparse tensor of each layout consists
     torch.sparse_csc: (*_BY_COLUMN, "values"),
     torch.sparse_bsc: (*_BY_COLUMN, "values"),
 }
-
-
-class _Empty(NamedTuple):
-    """A dict, list or tuple without leaves."""
-
-    kind: str
 
 
 class Leaf(NamedTuple):
@@ -54,6 +48,9 @@ class Leaf(NamedTuple):
     def hex(self) -> str:
         """The value as 32 hexadecimal digits."""
         return f"{self.value:032x}"
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)} {self.hex}"
 
 
 @dataclass(frozen=True)
@@ -91,11 +88,7 @@ class Difference(NamedTuple):
     b: Leaf | None
 
     def __str__(self) -> str:
-        sides = (
-            "absent" if s is None else f"{s.dtype}{list(s.shape)} {s.hex[:12]}"
-            for s in (self.a, self.b)
-        )
-        return f"{self.name or '(the tensor)'}: {' | '.join(sides)}"
+        return f"{self.name or '(the tensor)'}: {self.a or 'absent'} | {self.b or 'absent'}"
 
 
 def digest(obj: Any) -> Digest:
@@ -125,15 +118,8 @@ def digest(obj: Any) -> Digest:
         >>> list(fastseed.debug.digest(torch.nn.Linear(2, 3)).table)
         ['weight', 'bias']
     """
-    table = table_of(_leaves("", obj, set()))
+    table = table_of(leaves_of("", obj))
     return Digest(_whole(table), table)
-
-
-def leaves_of(name: str, obj: Any) -> Iterator[tuple[str, Any]]:
-    """Return every leaf of a tree of this name with its own name."""
-    if type(obj) is torch.Tensor and obj.layout == torch.strided:
-        return iter([(name, obj)])
-    return _leaves(name, obj, set())
 
 
 def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
@@ -148,7 +134,7 @@ def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
     tensors = {name: leaf for name, leaf in named.items() if isinstance(leaf, torch.Tensor)}
     sums = rank_digest.sums_of(tensors)
     return {
-        name: _tensor(leaf, sums[name]) if name in sums else _scalar(name, leaf)
+        name: _tensor(leaf, sums[name]) if name in sums else _scalar(leaf)
         for name, leaf in named.items()
     }
 
@@ -183,13 +169,12 @@ def assert_ranks_agree(module: Any, group: dist.ProcessGroup | None = None) -> N
     rank_digest.agree(table, problem, group)
 
 
-def compare(a: Any, b: Any, *, limit: int | None = None) -> list[Difference]:
+def compare(a: Any, b: Any) -> list[Difference]:
     """Return the leaves in which two trees differ.
 
     Args:
         a: anything that :func:`digest` takes, or a :class:`Digest`.
         b: the same.
-        limit: the largest number of differences to return, [1, 2**63); None for all.
 
     Returns:
         The differences in the order of ``a``, then those that only ``b`` has.
@@ -204,19 +189,19 @@ def compare(a: Any, b: Any, *, limit: int | None = None) -> list[Difference]:
         >>> [difference.name for difference in fastseed.debug.compare(a, b)]
         ['step']
     """
-    if limit is not None:
-        limit = check_int("debug.compare", "limit", limit, 1, 2**63 - 1)
     left, right = (x if isinstance(x, Digest) else digest(x) for x in (a, b))
     names = (*left.table, *(n for n in right.table if n not in left.table))
     found = [Difference(name, left.table.get(name), right.table.get(name)) for name in names]
-    return [difference for difference in found if difference.a != difference.b][:limit]
+    return [difference for difference in found if difference.a != difference.b]
 
 
 # ---------------------------------------------------------------- trees
 
 
-def _leaves(name: str, obj: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield every leaf of a tree with its name."""
+def leaves_of(
+    name: str, obj: Any, above: frozenset[int] = frozenset()
+) -> Iterator[tuple[str, Any]]:
+    """Yield every leaf of a tree of this name with its own name."""
     if isinstance(obj, torch.nn.Module):
         yield from _named(name, obj.named_parameters(remove_duplicate=False), above)
         yield from _named(name, obj.named_buffers(remove_duplicate=False), above)
@@ -229,24 +214,23 @@ def _leaves(name: str, obj: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
     elif isinstance(obj, (Mapping, list, tuple)):
         if id(obj) in above:
             raise TypeError(f"fastseed.{_FUNCTION}: obj must be a tree, but {name!r} holds itself")
-        kind = "dict" if isinstance(obj, Mapping) else "list" if isinstance(obj, list) else "tuple"
         if not obj:
-            yield name, _Empty(kind)
+            yield name, obj
         items = obj.items() if isinstance(obj, Mapping) else enumerate(obj)
         yield from _named(name, items, above | {id(obj)})
     elif callable(getattr(obj, "state_dict", None)):
-        yield from _leaves(name, obj.state_dict(), above)
+        yield from leaves_of(name, obj.state_dict(), above)
     else:
         rule = "a tensor, an array, a plain value, a dict, a list or a tuple"
         raise type_error(_FUNCTION, f"the leaf at {name!r}", rule, obj)
 
 
 def _named(
-    name: str, items: Iterable[tuple[Any, Any]], above: set[int]
+    name: str, items: Iterable[tuple[Any, Any]], above: frozenset[int]
 ) -> Iterator[tuple[str, Any]]:
     for key, value in items:
         # An empty key at the top is ".": a tree of one leaf differs from the leaf.
-        yield from _leaves(f"{name}.{key}" if name else str(key) or ".", value, above)
+        yield from leaves_of(f"{name}.{key}" if name else str(key) or ".", value, above)
 
 
 def _sparse(tensor: torch.Tensor) -> list[tuple[str, Any]]:
@@ -256,13 +240,10 @@ def _sparse(tensor: torch.Tensor) -> list[tuple[str, Any]]:
     return [("layout", str(tensor.layout)), ("size", tuple(tensor.shape)), *found]
 
 
-def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor | np.ndarray[Any, Any]:
-    """Return an array of numbers as a tensor, and an array of text as it is."""
-    if array.dtype.kind not in "biufcSU" or array.dtype.char in "gG":  # long: has padding
-        rule = "an array of numbers or text"
-        raise type_error(_FUNCTION, f"the leaf at {name!r}", rule, array.dtype)
-    if array.dtype.kind in "SU":
-        return array
+def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """Return an array of numbers as a tensor."""
+    if array.dtype.kind not in "biufc" or array.dtype.char in "gG":  # long: has padding
+        raise type_error(_FUNCTION, f"the leaf at {name!r}", "an array of numbers", array.dtype)
     # A copy if torch cannot use the memory: byte order, strides, read-only.
     usable = all(s >= 0 and s % array.itemsize == 0 for s in array.strides)
     if not (usable and array.dtype.isnative and array.flags.writeable):
@@ -271,18 +252,18 @@ def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor | np.ndarray[
 
 
 def _tensor(tensor: torch.Tensor, total: int) -> Leaf:
-    dtype, shape = tensor_digest.dtype_name(tensor), tuple(tensor.shape)
+    dtype, shape = tensor_digest.dtype_name(tensor.dtype), tuple(tensor.shape)
     _, header = tensor_digest.header_of(dtype, shape)
     return Leaf((header + total) % MODULUS, dtype, shape)
 
 
-def _scalar(name: str, leaf: Any) -> Leaf:
+def _scalar(leaf: Any) -> Leaf:
     """Return the digest of a leaf that is not a tensor."""
-    if isinstance(leaf, np.ndarray):
-        return _text_array(leaf)
-    if isinstance(leaf, _Empty):
-        return _value(leaf.kind, b"")
-    if isinstance(leaf, float):
+    kind = type(leaf).__name__
+    if isinstance(leaf, (Mapping, list, tuple)):  # an empty one
+        kinds = {"dict": Mapping, "list": list, "tuple": tuple}
+        kind, data = next(name for name, its in kinds.items() if isinstance(leaf, its)), b""
+    elif isinstance(leaf, float):
         data = struct.pack("<d", leaf)
     elif isinstance(leaf, complex):
         data = struct.pack("<dd", leaf.real, leaf.imag)
@@ -291,26 +272,8 @@ def _scalar(name: str, leaf: Any) -> Leaf:
     else:  # str(int) refuses more than 4300 digits
         text = str(decimal.Decimal(leaf)) if type(leaf) is int else str(leaf)
         data = text.encode("utf-8", "surrogatepass")
-    return _value(type(leaf).__name__, data)
-
-
-def _value(kind: str, data: bytes) -> Leaf:
     sha = hashlib.sha256(tensor_digest.NAME + b"\0value\0" + kind.encode() + b"\0" + data)
     return Leaf(int.from_bytes(sha.digest()[:16], "little"), kind, ())
-
-
-def _text_array(array: np.ndarray[Any, Any]) -> Leaf:
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    dtype = array.dtype.newbyteorder("=").name
-    key, header = tensor_digest.header_of(dtype, array.shape)
-    length = array.shape[-1] * array.itemsize if array.ndim else array.itemsize
-    total = 0
-    if little.nbytes:
-        matrix = torch.frombuffer(bytearray(little.tobytes()), dtype=torch.uint8).view(-1, length)
-        total = tensor_digest.sum_rows(
-            [key], [tensor_digest.rows_of(matrix, 0, -(-length // GROUP))]
-        )[0]
-    return Leaf((header + total) % MODULUS, dtype, array.shape)
 
 
 def _whole(table: Mapping[str, Leaf]) -> int:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from .._utils import environ
 from .._utils.validation import check_bool, check_instance, check_int, type_error
 from ..distributed import discovery
-from .generator_states import Generators
+from .generator_states import states_of_defaults
 from .tree_digest import leaves_of, table_of
 from .watch_file import FOLDER, GROUPS, Entry, Writer
 
@@ -41,9 +41,8 @@ class Watch:
         step: the number of the next step, [0, 2**62); not 0 for a resumed run.
         append: whether to continue an existing file. A step that is recorded again replaces the
             earlier record.
-        generators: more generators by name, each a torch.Generator, numpy.random.Generator,
-            RandomState or random.Random, besides the default ones: Python's, NumPy's, torch's on
-            the CPU and on every accelerator that torch has initialised. False: record none.
+        generators: whether the default generators are recorded: Python's, NumPy's, torch's on the
+            CPU and on every accelerator that torch has initialised.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or the file to continue is not a recording.
@@ -69,7 +68,7 @@ class Watch:
         every: int = 1,
         step: int = 0,
         append: bool = False,
-        generators: Mapping[str, Any] | Literal[False] | None = None,
+        generators: bool = True,
     ) -> None:
         kind = torch.nn.Module
         self._model = check_instance(_FUNCTION, "model", model, kind, "a torch.nn.Module")
@@ -78,12 +77,12 @@ class Watch:
         self._step = check_int(_FUNCTION, "step", step, 0, _MAX_STEP)
         append = check_bool(_FUNCTION, "append", append)
         self._hook: Any = None
-        self._generators = None if generators is False else Generators(generators)
+        self._generators = check_bool(_FUNCTION, "generators", generators)
         folder = _folder(path)
         folder.mkdir(parents=True, exist_ok=True)
         job = discovery.discover_rank()
-        values = self._values(start=True)
-        without = {"generator"} if self._generators is None else set()
+        start = self._table(start=True)
+        without = set() if self._generators else {"generator"}
         without |= set() if self._optimizers else {"optimizer"}
         header = {
             "rank": job.rank,
@@ -96,7 +95,7 @@ class Watch:
         is_new = not (append and file.exists())
         self._writer: Writer | None = Writer(file, header, append=append)
         if is_new:
-            self._writer.step(self._step - 1, *values, True)
+            self._writer.step(self._step - 1, start, True)
 
     @property
     def step(self) -> int:
@@ -126,7 +125,7 @@ class Watch:
             self._step = check_int(f"{_FUNCTION}.record", "step", step, 0, _MAX_STEP)
         now = self._step
         if now % self._every == 0:
-            self._writer.step(now, *self._values(start=False), False)
+            self._writer.step(now, self._table(start=False), False)
         self._step = now + 1
         return now % self._every == 0
 
@@ -164,13 +163,13 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _values(self, *, start: bool) -> tuple[tuple[Entry, ...], list[int]]:
-        """Return the table and the digests of the current state."""
+    def _table(self, *, start: bool) -> dict[Entry, int]:
+        """Return the digests of the current state."""
         model = _unwrapped(self._model)
         parameters = list(model.named_parameters())
         leaves: list[Named] = []
-        if self._generators is not None:
-            leaves += [("generator", name, state) for name, state in self._generators.rows()]
+        if self._generators:
+            leaves += [("generator", name, state) for name, state in states_of_defaults()]
         leaves += [("buffer", name, buffer) for name, buffer in model.named_buffers()]
         if not start:  # from the last to the first, as a backward pass computes them
             gradients = [("gradient", name, p.grad) for name, p in reversed(parameters)]
@@ -183,11 +182,10 @@ class Watch:
             for inner, leaf in leaves_of(name, value)
         ]
         table = table_of((f"{group} {name}", leaf) for group, name, leaf in flat)
-        entries = tuple(
-            Entry(group, name, found.dtype, found.shape)
+        return {
+            Entry(group, name, found.dtype, found.shape): found.value
             for (group, name, _), found in zip(flat, table.values(), strict=True)
-        )
-        return entries, [found.value for found in table.values()]
+        }
 
 
 Named = tuple[str, str, Any]  # group, name, value

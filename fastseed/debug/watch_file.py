@@ -9,25 +9,26 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._utils import strict_json
 from .._utils.validation import value_error
+from .tree_digest import Leaf
 
 MAGIC = b"fastseed watch 1"
 FOLDER = "watch"
 """The folder of recordings in the folder of a run."""
+FIELDS = ("rank", "world_size", "every", "groups", "torch")
+"""The entries of the header."""
 GROUPS = ("generator", "buffer", "gradient", "optimizer", "parameter")
 """In the order in which a training step uses and changes them."""
 
 _HEAD = struct.Struct("<4sIII")  # kind, bytes of the payload, its CRC-32, CRC-32 of these three
 _STEP = struct.Struct("<qBI")  # step, whether it is the start, the number of its table
-_MOST = 1 << 30  # bytes of a payload
 _VALUE = 16
 
 
@@ -40,14 +41,6 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Position(NamedTuple):
-    """The position of a step's digests in a file."""
-
-    offset: int
-    start: bool
-    table: int
-
-
 class Values(NamedTuple):
     """The digests of one step."""
 
@@ -55,11 +48,13 @@ class Values(NamedTuple):
     digests: bytes
     start: bool
 
-    def items(self) -> Iterator[tuple[Entry, int]]:
-        """Yield each entry with its digest."""
+    def by_name(self) -> dict[tuple[str, str], Leaf]:
+        """Return the digest of each entry by its group and name."""
+        found = {}
         for i, entry in enumerate(self.entries):
-            part = self.digests[i * _VALUE : (i + 1) * _VALUE]
-            yield entry, int.from_bytes(part, "little")
+            value = int.from_bytes(self.digests[i * _VALUE : (i + 1) * _VALUE], "little")
+            found[entry.group, entry.name] = Leaf(value, entry.dtype, entry.shape)
+        return found
 
 
 def record(kind: bytes, payload: bytes) -> bytes:
@@ -83,19 +78,15 @@ class Writer:
             self._cut()
             self._tables = {table: i for i, table in enumerate(old.tables)}
 
-    def step(
-        self, step: int, entries: tuple[Entry, ...], values: Sequence[int], start: bool
-    ) -> None:
-        """Append the digests of a step."""
-        table = self._tables.get(entries)
-        data = b""
-        if table is None:
-            table = len(self._tables)
-            rows = [[e.group, e.name, e.dtype, list(e.shape)] for e in entries]
-            data = record(b"tabl", json.dumps(rows).encode())
-        digests = b"".join(value.to_bytes(_VALUE, "little") for value in values)
-        self._append(data + record(b"step", _STEP.pack(step, start, table) + digests))
-        self._tables[entries] = table
+    def step(self, step: int, table: Mapping[Entry, int], start: bool) -> None:
+        """Append the digests of a step by what was digested."""
+        entries, data = tuple(table), b""
+        number = self._tables.get(entries, len(self._tables))
+        if number == len(self._tables):
+            data = record(b"tabl", json.dumps(entries).encode())
+        digests = b"".join(value.to_bytes(_VALUE, "little") for value in table.values())
+        self._append(data + record(b"step", _STEP.pack(step, start, number) + digests))
+        self._tables[entries] = number
 
     def _append(self, data: bytes) -> None:
         try:
@@ -120,32 +111,31 @@ class Recording:
     """A file as it was recorded, up to its last complete record.
 
     Attributes:
-        header: ``rank``, ``world_size``, ``every``, ``groups`` and more about the run.
+        header: the values of ``FIELDS``.
         tables: the tuples of entries that steps refer to.
-        steps: the position of each step; the last one of a step that was recorded twice.
+        steps: (the position of its digests, whether it is the start, the number of its table) of
+            each step; the last one of a step that was recorded twice.
         repeated: the steps that were recorded more than once.
         end: the number of bytes in complete records.
         incomplete: whether an incomplete record follows them.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is not a regular file of this format, or is damaged before its last record.
+        ValueError: it is not of this format, or is damaged before its last record.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header: dict[str, Any] = {}
         self.tables: list[tuple[Entry, ...]] = []
-        self.steps: dict[int, Position] = {}
+        self.steps: dict[int, tuple[int, bool, int]] = {}
         self.repeated: list[int] = []
         self.end = len(MAGIC)
-        check_regular(path)
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if file.read(len(MAGIC)) != MAGIC:
-                raise value_error(
-                    "debug.bisect", "path", "a file of fastseed.debug.Watch", str(path)
-                )
+                rule = "a file of fastseed.debug.Watch"
+                raise value_error("debug.bisect", "path", rule, str(path))
             while self._next(file, size):
                 pass
         self.incomplete = self.end < size
@@ -154,11 +144,11 @@ class Recording:
 
     def values(self, step: int) -> Values:
         """Return the digests of a step that is in ``steps``."""
-        at = self.steps[step]
-        table = self.tables[at.table]
+        offset, start, number = self.steps[step]
         with open(self.path, "rb") as file:
-            file.seek(at.offset)
-            return Values(table, file.read(len(table) * _VALUE), at.start)
+            file.seek(offset)
+            table = self.tables[number]
+            return Values(table, file.read(len(table) * _VALUE), start)
 
     def _damaged(self, how: str) -> ValueError:
         text = f"fastseed.debug.bisect: {str(self.path)!r} is damaged at byte {self.end}: {how}"
@@ -170,8 +160,8 @@ class Recording:
         if len(head) < _HEAD.size:
             return False
         kind, length, check, check_head = _HEAD.unpack(head)
-        if zlib.crc32(head[:12]) != check_head or length > _MOST:
-            if not any(head) and not any(file.read(_MOST)):
+        if zlib.crc32(head[:12]) != check_head:
+            if not any(head) and not any(file.read()):
                 return False  # zeros, which some file systems leave after a crash
             raise self._damaged("there is no record")
         if length > size - self.end - _HEAD.size:
@@ -188,47 +178,21 @@ class Recording:
         return True
 
     def _parse(self, kind: bytes, payload: bytes) -> None:
-        if (kind == b"head") != (not self.header):
-            raise ValueError("the header must be the first record and the only header")
         if kind == b"head":
-            self.header = _header(strict_json.parse(payload))
+            header: Any = strict_json.parse(payload)
+            self.header = {name: header[name] for name in FIELDS}
         elif kind == b"tabl":
-            self.tables.append(tuple(_entry(*row) for row in strict_json.parse(payload)))
+            rows: Any = strict_json.parse(payload)
+            entries = (
+                Entry(group, name, dtype, tuple(shape)) for group, name, dtype, shape in rows
+            )
+            self.tables.append(tuple(entries))
         elif kind == b"step":
-            step, start, table = _STEP.unpack_from(payload)
-            if len(payload) != _STEP.size + _VALUE * len(self.tables[table]) or start > 1:
+            step, start, number = _STEP.unpack_from(payload)
+            if len(payload) != _STEP.size + _VALUE * len(self.tables[number]):
                 raise ValueError("the length of a step differs from that of its table")
             if step in self.steps:
                 self.repeated.append(step)
-            offset = self.end + _HEAD.size + _STEP.size
-            self.steps[step] = Position(offset, bool(start), table)
+            self.steps[step] = self.end + _HEAD.size + _STEP.size, bool(start), number
         else:
             raise ValueError(f"the kind of a record must be known, got {kind!r}")
-
-
-def check_regular(path: Path) -> None:
-    """Raise unless ``path`` is a regular file: opening a pipe would wait for a writer."""
-    try:
-        is_regular = stat.S_ISREG(os.stat(path).st_mode)
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise FileNotFoundError(f"fastseed.debug.bisect: {str(path)!r} must exist") from None
-        is_regular = False
-    if not is_regular:
-        raise value_error("debug.bisect", "path", "a regular file", str(path))
-
-
-def _header(found: Any) -> dict[str, Any]:
-    """Return a header after a check of its types."""
-    whole = all(type(found[name]) is int for name in ("rank", "world_size", "every"))
-    groups = found["groups"]
-    if not whole or not isinstance(groups, list) or not set(groups) <= set(GROUPS):
-        raise ValueError("the fields of the header must have their types")
-    return dict(found)
-
-
-def _entry(group: Any, name: Any, dtype: Any, shape: Any) -> Entry:
-    texts = all(isinstance(text, str) for text in (group, name, dtype))
-    if not texts or group not in GROUPS or not all(type(size) is int for size in shape):
-        raise ValueError("a row of a table must name a tensor")
-    return Entry(group, name, dtype, tuple(shape))

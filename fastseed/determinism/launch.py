@@ -27,20 +27,8 @@ def variables(
     """Return the variables to set for a program, in addition to ``base``.
 
     ``PYTHONHASHSEED`` is the file's ``python_seed``; else the lowest 32 bits of the seed; else what
-    ``base`` fixes it to; else 0. Values of ``base`` that are good enough are kept.
-
-    Args:
-        base: the environment.
-        seed: the master seed, [0, 2**64); replaces the file's.
-        deterministic: True or ``"warn"``; replaces the file's.
-        file: a configuration file (:mod:`fastseed.determinism.config`).
-
-    Raises:
-        TypeError, ValueError, OSError, ImportError: an invalid seed or configuration.
-
-    Example:
-        >>> variables({}, seed=7)
-        {'PYTHONHASHSEED': '7', 'FASTSEED_MASTER_SEED': '7'}
+    ``base`` fixes it to; else 0. Values of ``base`` that are good enough are kept. ``seed`` and
+    ``deterministic`` replace those of the configuration file.
     """
     if seed is not None:
         seed = validation.check_int("run", "seed", seed, 0, 2**64 - 1)
@@ -65,11 +53,7 @@ def variables(
 
 
 def run_folder(directory: str | os.PathLike[str], name: str | None) -> Path:
-    """Return the folder of a run: ``directory/name``, or ``directory`` without a name.
-
-    Raises:
-        ValueError: ``name`` is not one plain file name.
-    """
+    """Return ``directory/name``, or ``directory``; ValueError unless it is a plain file name."""
     if name is not None and not _NAME.fullmatch(name):
         rule = "1 to 128 letters, digits, '.', '_' and '-' that do not start with '.' or '-'"
         raise validation.value_error("run", "name", rule, name)
@@ -79,11 +63,8 @@ def run_folder(directory: str | os.PathLike[str], name: str | None) -> Path:
 def become(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Replace this process by ``command``, without a shell.
 
-    Signals, job control and the exit code are then the program's own. Where the system cannot do
-    this (Windows), run the program and return its exit code.
-
-    Raises:
-        OSError: the program cannot be started; ``filename`` is its name.
+    Signals, job control and the exit code are then the program's own. On Windows the program is
+    run, and its exit code returned. OSError: it cannot be started; ``filename`` is its name.
     """
     arguments = [os.fspath(one) for one in command]
     for stream in (sys.stdout, sys.stderr):

@@ -10,6 +10,7 @@ attention   aten/src/ATen/native/transformers/cuda/{attention_backward.cu,sdp_ut
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from collections.abc import Callable
@@ -33,6 +34,33 @@ class Switch(NamedTuple):
     why: str
 
 
+def switches(warn_only: bool, fill: bool, attention: str) -> list[Switch]:
+    """Return the switches in the order in which to set them: the first also sets Inductor's."""
+
+    mode, result = ("warn only", "warn") if warn_only else (True, "raise RuntimeError")
+    why = f"operations use a deterministic algorithm, or {result}"
+    name = "torch.use_deterministic_algorithms"
+    found = [Switch(name, mode, _read_algorithms, _write_algorithms, why)]
+    attributes = (
+        ("utils.deterministic.fill_uninitialized_memory", fill, "torch.empty returns known values"),
+        ("backends.cudnn.deterministic", True, "cuDNN uses deterministic algorithms only"),
+        ("backends.cudnn.benchmark", False, "the convolution algorithm is not chosen by timing"),
+        ("backends.mkldnn.deterministic", True, "oneDNN uses deterministic primitives"),
+        ("_inductor.config.deterministic", True, "compiled code is not chosen by timing"),
+    )
+    found += [_attribute(*attribute) for attribute in attributes]
+    # In strict mode torch uses a deterministic backward of the flash and memory-efficient kernels
+    # and not cuDNN's. With warnings only, both keep their faster backward, which adds in any order:
+    # then the kernel in plain operations is the one that repeats.
+    if attention != KEEP:
+        found.append(_kernel("cudnn", False, "its backward is not deterministic"))
+    if attention != KEEP and warn_only:
+        why = "with warnings only its backward is not deterministic"
+        found += [_kernel("flash", False, why), _kernel("mem_efficient", False, why)]
+        found.append(_kernel("math", True, "the remaining kernel"))
+    return found
+
+
 def _read_algorithms() -> bool | str:
     if not torch.are_deterministic_algorithms_enabled():
         return False
@@ -43,75 +71,27 @@ def _write_algorithms(value: bool | str) -> None:
     torch.use_deterministic_algorithms(bool(value), warn_only=value == "warn only")
 
 
-def _attribute(name: str, wanted: Any, holder: Any, why: str) -> Switch:
-    attribute = name.rpartition(".")[2]
+def _attribute(path: str, wanted: bool, why: str) -> Switch:
+    """Return the switch that is an attribute of a module of torch."""
+    module, _, name = path.rpartition(".")
+    holder = operator.attrgetter(module)(torch)
     return Switch(
-        *(name, wanted, lambda: getattr(holder, attribute)),
-        *(lambda value: setattr(holder, attribute, value), why),
+        f"torch.{path}",
+        wanted,
+        lambda: getattr(holder, name),
+        lambda value: setattr(holder, name, value),
+        why,
     )
 
 
-def switches(warn_only: bool, fill: bool, attention: str) -> list[Switch]:
-    """Return the switches in the order in which to set them: the first also sets Inductor's."""
-    import torch._inductor.config as inductor  # 2 s; torch's own switch imports it as well
-
-    cudnn, onednn = torch.backends.cudnn, torch.backends.mkldnn
-    memory, result = torch.utils.deterministic, "warn" if warn_only else "raise RuntimeError"
-    found = [
-        Switch(
-            *("torch.use_deterministic_algorithms", "warn only" if warn_only else True),
-            *(_read_algorithms, _write_algorithms),
-            f"operations use a deterministic algorithm, or {result}",
-        ),
-        _attribute(
-            *("torch.utils.deterministic.fill_uninitialized_memory", fill, memory),
-            "torch.empty and similar functions return known values",
-        ),
-        _attribute(
-            *("torch.backends.cudnn.deterministic", True, cudnn),
-            "cuDNN uses deterministic algorithms only",
-        ),
-        _attribute(
-            *("torch.backends.cudnn.benchmark", False, cudnn),
-            "the convolution algorithm is not chosen by timing",
-        ),
-        _attribute(
-            *("torch.backends.mkldnn.deterministic", True, onednn),
-            "oneDNN uses deterministic primitives",
-        ),
-    ]
-    if hasattr(inductor, "deterministic"):
-        name = "torch._inductor.config.deterministic"
-        found.append(_attribute(name, True, inductor, "compiled code is not chosen by timing"))
-    return found + ([] if attention == KEEP else _attention_kernels(warn_only))
+def _kernel(name: str, wanted: bool, why: str) -> Switch:
+    """Return the switch of a kernel of scaled_dot_product_attention."""
+    cuda = torch.backends.cuda
+    read, write = getattr(cuda, f"{name}_sdp_enabled"), getattr(cuda, f"enable_{name}_sdp")
+    return Switch(f"{_SDP}{name}", wanted, read, write, why)
 
 
-def _attention_kernels(warn_only: bool) -> list[Switch]:
-    """Return the switches of scaled_dot_product_attention.
-
-    In strict mode torch uses a deterministic backward of the flash and memory-efficient kernels and
-    not cuDNN's. With warnings only, both keep their faster backward, which adds in any order: then
-    the kernel in plain operations is the one that repeats.
-    """
-    cuda, name = torch.backends.cuda, "scaled_dot_product_attention: "
-    found = [
-        Switch(
-            *(name + "cudnn", False, cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
-            "its backward is not deterministic",
-        )
-    ]
-    if warn_only:
-        why = "with warnings only its backward is not deterministic"
-        efficient = cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp
-        found += [
-            Switch(name + "flash", False, cuda.flash_sdp_enabled, cuda.enable_flash_sdp, why),
-            Switch(name + "memory-efficient", False, *efficient, why),
-            Switch(
-                *(name + "math", True, cuda.math_sdp_enabled, cuda.enable_math_sdp),
-                "the remaining kernel",
-            ),
-        ]
-    return found
+_SDP = "scaled_dot_product_attention: "
 
 
 def info(warn_only: bool, attention: str) -> list[Row]:
@@ -127,10 +107,9 @@ def info(warn_only: bool, attention: str) -> list[Row]:
     for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
         values.append((name, os.environ.get(name), "overrides the precision of float32 products"))
     if not warn_only and attention != KEEP:
-        cuda: Any = torch.backends.cuda
-        name, why = "scaled_dot_product_attention: ", "strict mode uses its deterministic backward"
-        values.append((name + "flash", cuda.flash_sdp_enabled(), why))
-        values.append((name + "memory-efficient", cuda.mem_efficient_sdp_enabled(), why))
+        for kernel in ("flash", "mem_efficient"):
+            switch = _kernel(kernel, True, "strict mode uses its deterministic backward")
+            values.append((switch.name, switch.read(), switch.why))
     return [Row(name, None, value, value, INFO, why) for name, value, why in values]
 
 

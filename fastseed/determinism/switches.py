@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from .._utils import environ, validation
@@ -23,17 +22,17 @@ MODES = {"1": False, "warn": True}  # values of FASTSEED_DETERMINISTIC: warn_onl
 class Deterministic(Report):
     """The report of :func:`deterministic`, and a context that restores all settings when left."""
 
-    def __init__(self, rows: list[Row], undo: list[Callable[[], None]]) -> None:
+    def __init__(self, rows: list[Row], undo: contextlib.ExitStack) -> None:
         super().__init__(rows)
-        self._undo: list[Callable[[], None]] | None = undo
+        self._undo, self._restored = undo, False
 
     def restore(self) -> None:
         """Restore every setting that was changed, even if it has changed again since."""
-        undo, self._undo = self._undo, None
-        _run_all(undo or [])
+        self._restored = True
+        self._undo.close()
 
     def __enter__(self) -> Deterministic:
-        if self._undo is None:
+        if self._restored:
             raise RuntimeError(
                 "fastseed.deterministic: call it again: these settings have been restored"
             )
@@ -85,45 +84,30 @@ def deterministic(
     validation.check_bool("deterministic", "warn_only", warn_only)
     validation.check_bool("deterministic", "fill_uninitialized_memory", fill)
     validation.check_choice("deterministic", "attention", attention, settings.ATTENTION)
-    undo: list[Callable[[], None]] = []
-    try:
+    with contextlib.ExitStack() as undo:  # after an error everything is restored
         rows = [
             *_set_switches(settings.switches(warn_only, fill, attention), undo),
             *(_set_variable(variable, undo) for variable in VARIABLES),
             _hash_row(),
             *settings.info(warn_only, attention),
         ]
-    except BaseException:
-        _run_all(undo)
-        raise
-    report = Deterministic(rows, undo)
+        report = Deterministic(rows, undo.pop_all())
     for row in report.late:
         logger.warning("fastseed.deterministic: %s is too late: %s", row.setting, row.why)
     return report
 
 
 def from_environment() -> Deterministic | None:
-    """Call :func:`deterministic` if ``FASTSEED_DETERMINISTIC`` requests it.
-
-    Raises:
-        ValueError: the variable holds something else.
-    """
+    """Call :func:`deterministic` if ``FASTSEED_DETERMINISTIC`` requests it."""
     mode = environ.get(environ.DETERMINISTIC) or "0"
     validation.check_choice("init", environ.DETERMINISTIC, mode, ("0", *MODES))
     return None if mode == "0" else deterministic(warn_only=MODES[mode])
 
 
-def _run_all(undo: list[Callable[[], None]]) -> None:
-    """Run all of them, last one first, and raise the first error afterwards."""
-    with contextlib.ExitStack() as stack:
-        for step in undo:
-            stack.callback(step)
-
-
-def _set_switches(switches: list[Switch], undo: list[Callable[[], None]]) -> Iterator[Row]:
+def _set_switches(switches: list[Switch], undo: contextlib.ExitStack) -> Iterator[Row]:
     before = [switch.read() for switch in switches]  # all of them first: one may set another
     for switch, found in reversed([*zip(switches, before, strict=True)]):
-        undo.append(functools.partial(_write, switch, found))  # restored in the order of setting
+        undo.callback(_write, switch, found)  # restored in the order of setting
     for switch in switches:
         try:
             _write(switch, switch.wanted)
@@ -140,20 +124,19 @@ def _write(switch: Switch, value: Any) -> None:
         switch.write(value)
 
 
-def _set_variable(variable: Variable, undo: list[Callable[[], None]]) -> Row:
+def _set_variable(variable: Variable, undo: contextlib.ExitStack) -> Row:
     name, wanted = variable.name, variable.wanted
     before = os.environ.get(name)
     missing = variable.unavailable()
     if missing is not None:
         return Row(name, wanted, before, before, UNAVAILABLE, missing)
-    restore = functools.partial(_restore_variable, name, before)
-    undo.append(restore)
+    undo.callback(_restore_variable, name, before)
     good = before is not None and variable.accepts(before)
     if not good:
         os.environ[name] = wanted
     late = variable.late()  # with the value in place: a library that has not read it does so now
     if late is not None and (not good or variable.certain):
-        restore()
+        _restore_variable(name, before)
         return Row(name, wanted, before, before, TOO_LATE, _start_with_run(late))
     return Row(name, wanted, before, os.environ[name], UNCHANGED if good else SET, variable.why)
 

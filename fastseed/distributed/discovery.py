@@ -109,11 +109,10 @@ def locate(
 ) -> ProcessRank:
     """Return the rank of this process, from the arguments of ``init`` and from its environment.
 
-    ``rank`` and ``world_size`` are used as given. ``ngpus`` and ``local_rank``, fwr13y's arguments,
-    are documented as global but are often a node's, and then every node would repeat the seeds of
-    the first. Where the environment knows a larger world, it is used instead, with a warning (with
-    ``correct=False`` there is a warning only), unless it names another rank within the node: it
-    then describes the parent of this process.
+    fwr13y's ``ngpus`` and ``local_rank`` are documented as global but are often a node's, and then
+    every node would repeat the seeds of the first. Where the environment knows a larger world, it
+    is used instead, with a warning (``correct=False``: a warning only), unless it names another
+    rank within the node: it then describes the parent of this process.
     """
     size, here = _int("ngpus", ngpus, 1), _int("local_rank", local_rank, 0)
     explicit = rank is not None or world_size is not None
@@ -163,11 +162,7 @@ def agree_on_master(
 
     With a process group of ``world_size`` ranks, every rank has to make the call: rank 0 chooses a
     seed that no rank gave, and master seeds that differ or are invalid are an error on every rank.
-
-    Raises:
-        ValueError: ranks were given different master seeds.
-        TimeoutError: some ranks did not call ``init`` within the time-out of the process group.
-        Exception: ``problem``, once the other ranks have been notified.
+    ``problem`` is raised once the other ranks have been notified.
     """
     alone = world_size == 1 or process_group_size() != world_size
     if alone and problem is not None:

@@ -123,14 +123,9 @@ def warn_undivided_data(mesh: Mesh, distinct_over: Any) -> None:
 
 
 class RankFields:
-    """The rank field of each stream on this rank.
+    """The rank field of each stream on this rank, under the argument ``distinct_over`` of ``init``.
 
-    Args:
-        rank: the global rank, which is the rank field of every stream where there is no mesh.
-        mesh: the coordinates of the rank in a mesh.
-        distinct_over: the argument of ``init``: a tuple of dimensions, a dict of tuples by stream
-            name, a preset (:mod:`fastseed.distributed.presets`), or None.
-        agreed: whether all ranks are known to have one master seed.
+    ``agreed`` is True if all ranks are known to have one master seed: others share no stream.
     """
 
     def __init__(self, rank: int, mesh: Mesh | None, distinct_over: Any, agreed: bool) -> None:

@@ -35,13 +35,8 @@ def meet(
 ) -> dict[str, Any]:
     """Return the verdict of ``judge`` on the records of all ranks of ``group``, the same on each.
 
-    Args:
-        function: the caller's name: each name counts its meetings by itself.
-        record: what this rank contributes, in JSON's types. With a text under ``"problem"`` the
-            other ranks do not wait for it: the verdict is that on this record alone.
-        judge: called with the ranks and their records on the first rank of the group.
-        group: every rank of it has to make the call; the default group if None.
-        seconds: the time limit; the time-out of the process group if None.
+    ``judge`` is called with the ranks and their records on the first rank of the group. A record
+    with a text under ``"problem"`` is judged alone at once; no rank waits for that one.
 
     Raises:
         TimeoutError: ranks did not come in time (the message names them), or the process that keeps

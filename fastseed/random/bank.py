@@ -25,14 +25,12 @@ _STREAM = derive_ops.DOMAIN_STREAM << 24
 class StreamBank:
     """n counter-based streams on one device, each with a key and a position.
 
-    Row i of every result comes from stream i alone, whatever n, the other rows and the device
-    are.
-    Each call advances the positions, on the device, so that every replay of a captured CUDA
-    graph returns new numbers; reseeding writes keys in place, for the next replay. The methods that
-    return random numbers, :meth:`reseed_from_scope` and :meth:`reseed_from_seeds` (tensors) compile
-    with ``fullgraph=True``.
-
-    Stream i has the key of index i of the stream ``name`` on this rank.
+    Stream i has the key of index i of the stream ``name`` on this rank. Row i of every result comes
+    from stream i alone, whatever n, the other rows and the device are. Each call advances the
+    positions, on the device, so that every replay of a captured CUDA graph returns new numbers;
+    reseeding writes keys in place, for the next replay. The methods that return random numbers,
+    :meth:`reseed_from_scope` and :meth:`reseed_from_seeds` (tensors) compile with
+    ``fullgraph=True``.
 
     ``rows`` chooses streams. Indices, (m,) torch.int64 or int32 in [0, n) (checked on the CPU
     only): the result has m rows, and these streams advance, once each if one is repeated. A mask,
@@ -104,18 +102,16 @@ class StreamBank:
         keys = "" if self._seeded else ", no keys yet"
         return f"StreamBank({len(self)}, device='{self.device}', name={self.name!r}{keys})"
 
-    # torch (2.13) pickles uint64 tensors in a form that it cannot read.
+    # As bytes in an array: torch (2.13) pickles uint64 tensors in a form that it cannot read, and a
+    # tensor on its way to a process would move into shared memory, the original too.
     def __getstate__(self) -> dict[str, Any]:
-        # Arrays: a tensor on its way to a process would move into shared memory, the original too.
-        held = {"_keys": self._keys.view(torch.int64), "_positions": self._positions}
-        arrays = {name: tensor.cpu().numpy().copy() for name, tensor in held.items()}
-        return {**self.__dict__, **arrays, "device": str(self._keys.device)}
+        where = {"n": len(self), "device": str(self.device), "name": self.name}
+        return {**where, "states": self.states().numpy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        device = state.pop("device")
-        self.__dict__.update(state)
-        self._keys = torch.from_numpy(state["_keys"]).to(device).view(torch.uint64)
-        self._positions = torch.from_numpy(state["_positions"]).to(device)
+        states = state.pop("states")
+        self.__init__(**state)  # type: ignore[misc]
+        self.load_states(torch.from_numpy(states))
 
     @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
@@ -225,11 +221,11 @@ class StreamBank:
         """Return uniform random numbers in [low, high), and advance.
 
         Args:
-            shape: what to return for each stream: sizes, or one tuple of them. Default: one value.
+            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
             low: the lower bound, finite in ``dtype``.
             high: the upper bound, above ``low``; ``high - low`` is finite in ``dtype``.
             dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-            rows: which streams to use, indices or a mask. Default: all.
+            rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
         return self._draw("rand", _unpacked(shape), dtype, rows, out, low, high)
@@ -246,11 +242,11 @@ class StreamBank:
         """Return normally distributed random numbers, and advance.
 
         Args:
-            shape: what to return for each stream: sizes, or one tuple of them. Default: one value.
+            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
             mean: the mean, finite in ``dtype``.
             std: the standard deviation, finite in ``dtype``, 0 or more.
             dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-            rows: which streams to use, indices or a mask. Default: all.
+            rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
         return self._draw("randn", _unpacked(shape), dtype, rows, out, mean, std)
@@ -266,7 +262,7 @@ class StreamBank:
         """Return exponentially distributed random numbers, of mean 1 / rate, and advance.
 
         Args:
-            shape: what to return for each stream: sizes, or one tuple of them. Default: one value.
+            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
             rate: above 0, with 1 / rate finite and above 0 in ``dtype``.
             dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
             rows: indices or a mask of streams. Default: all.
@@ -289,7 +285,7 @@ class StreamBank:
             p: the probability of a one, in [0, 1].
             shape: what to return for each stream: a tuple of sizes, or one size.
             dtype: torch.bool (default), uint8, float16, bfloat16, float32 or float64.
-            rows: which streams to use, indices or a mask. Default: all.
+            rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
         return self._draw("bernoulli", shape, dtype, rows, out, p)
@@ -311,7 +307,7 @@ class StreamBank:
             high: one more than the largest value, above ``low``.
             shape: what to return for each stream: a tuple of sizes, or one size.
             dtype: torch.uint8, int32 or int64 (default).
-            rows: which streams to use, indices or a mask. Default: all.
+            rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
         return self._draw("randint", shape, dtype, rows, out, low, high)
@@ -326,9 +322,9 @@ class StreamBank:
         """Return words of the streams themselves, and advance.
 
         Args:
-            shape: what to return for each stream: sizes, or one tuple of them. Default: one value.
+            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
             dtype: torch.uint32 (default) or uint64.
-            rows: which streams to use, indices or a mask. Default: all.
+            rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
         return self._draw("bits", _unpacked(shape), dtype, rows, out)
@@ -350,33 +346,11 @@ class StreamBank:
                 "reseed_from_seeds first"
             )
         shape = functional.check_shape(function, shape, what.words)
-        advance = what.advance(functional.count_of(shape))
-        keys, positions = self._keys, self._positions
-        inputs = {"the bank's keys": keys, "the bank's positions": positions, "rows": rows}
-        if rows is None:
-            whole = (len(self), *shape)
-            found = functional.draw_into(function, what, keys, positions, whole, out, inputs)
-            positions.add_(advance)
-            return found
-        bank_rows.check_rows(function, rows, len(self), self.device)
-        if rows.dtype == torch.bool:
-            moves, others = rows.to(torch.int64) * advance, rows.logical_not()
-            shape = (len(self), *shape)
-            found = functional.draw_into(function, what, keys, positions, shape, out, inputs)
-            bank_rows.zero(found, others)
-            positions.add_(moves)
-            return found
-        rows = rows.to(torch.int64)
-        own = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)
-        at = positions.index_select(0, rows)
-        shape = (rows.size(0), *shape)
-        found = functional.draw_into(function, what, own, at, shape, out, inputs)
-        positions.index_copy_(0, rows, at + advance)
-        return found
+        return bank_rows.draw(function, what, self._keys, self._positions, shape, rows, out)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of keys and positions, and what identifies them: ints, strings, tensors."""
-        return bank_state.state_dict(self.name, self._keys, self._positions, self._seeded)
+        """Return :meth:`states` and what identifies the bank: ints, strings and a uint8 tensor."""
+        return bank_state.state_dict(self.name, len(self), self.states())
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -386,7 +360,7 @@ class StreamBank:
             TypeError, ValueError: ``state`` is from another tool, version or bank, truncated or
                 damaged; the bank is unchanged.
         """
-        self._load(*bank_state.check_state(self.name, len(self), state))
+        self._load(*bank_state.unpack_dict(self.name, len(self), state))
 
     def _load(self, keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> None:
         self._keys.copy_(keys)

@@ -1,4 +1,4 @@
-"""Choosing rows of a :class:`~fastseed.random.StreamBank`: indices, or a mask."""
+"""Drawing from rows of a :class:`~fastseed.random.StreamBank`: all, indices, or a mask."""
 
 from __future__ import annotations
 
@@ -8,28 +8,53 @@ import torch
 
 from .._backend import tensors
 from .._utils.validation import check_instance, value_error
+from . import functional
+from .distributions import Distribution
 
 # torch computes little with unsigned dtypes; these hold the same bits.
 _SIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
-def check_rows(function: str, rows: Any, n: int, device: torch.device) -> None:
-    """Raise TypeError or ValueError unless ``rows`` chooses from n streams on ``device``."""
+def draw(
+    function: str,
+    what: Distribution,
+    keys: torch.Tensor,
+    positions: torch.Tensor,
+    shape: tuple[int, ...],
+    rows: Any,
+    out: Any,
+) -> torch.Tensor:
+    """Return (rows, *shape) values of a bank's streams, and advance the positions of these."""
+    advance: Any = what.advance(functional.count_of(shape))
+    inputs = {"the bank's keys": keys, "the bank's positions": positions, "rows": rows}
+    if rows is not None:
+        _check_rows(function, rows, keys.size(0), keys.device)
+    if rows is None or rows.dtype == torch.bool:
+        whole = (keys.size(0), *shape)
+        found = functional.draw_into(function, what, keys, positions, whole, out, inputs)
+        if rows is not None:
+            bits = found.view(_SIGNED.get(found.dtype, found.dtype))
+            bits.masked_fill_(rows.logical_not().view(-1, *(1,) * (found.dim() - 1)), 0)
+            advance = rows.to(torch.int64) * advance
+        positions.add_(advance)
+        return found
+    rows = rows.to(torch.int64)
+    own = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)
+    at = positions.index_select(0, rows)
+    shape = (rows.size(0), *shape)
+    found = functional.draw_into(function, what, own, at, shape, out, inputs)
+    positions.index_copy_(0, rows, at + advance)
+    return found
+
+
+def _check_rows(function: str, rows: Any, n: int, device: torch.device) -> None:
     check_instance(function, "rows", rows, torch.Tensor, "a tensor of indices or a mask")
     if rows.dtype not in (torch.bool, torch.int32, torch.int64):
-        raise TypeError(
-            f"fastseed.{function}: rows must be of dtype torch.int64, torch.int32 or "
-            f"torch.bool, got {rows.dtype}"
-        )
+        rule = "of dtype torch.int64, torch.int32 or torch.bool"
+        raise TypeError(f"fastseed.{function}: rows must be {rule}, got {rows.dtype}")
     mask = rows.dtype == torch.bool
     tensors.check_tensor(function, "rows", rows, rows.dtype, (n,) if mask else None, device)
     if rows.dim() != 1:
         raise value_error(function, "rows", "of shape (m,)", tuple(rows.shape))
     if not mask:
         tensors.check_values(function, "rows", rows, n - 1)
-
-
-def zero(values: torch.Tensor, rows: torch.Tensor) -> None:
-    """Zero the rows of ``values`` where ``rows``, (n,) torch.bool."""
-    bits = values.view(_SIGNED.get(values.dtype, values.dtype))
-    bits.masked_fill_(rows.view(-1, *(1,) * (values.dim() - 1)), 0)

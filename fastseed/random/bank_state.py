@@ -1,4 +1,4 @@
-"""The state of a :class:`~fastseed.random.StreamBank`: as a dictionary, and as bytes."""
+"""The state of a :class:`~fastseed.random.StreamBank`: as bytes, and as a dictionary of them."""
 
 from __future__ import annotations
 
@@ -7,43 +7,10 @@ from typing import Any
 import torch
 
 from .._backend import derive_ops, tensors
-from .._utils.validation import check_instance, check_int, value_error
+from .._utils.validation import check_instance, value_error
 from . import distributions
 
-FORMAT, VERSION = "fastseed.StreamBank", 1
-_POSITION = "a multiple of 4 in [0, 2**56]"
-
 State = tuple[torch.Tensor, torch.Tensor, bool]  # keys, positions, whether they are set
-
-
-def state_dict(
-    name: str, keys: torch.Tensor, positions: torch.Tensor, seeded: bool
-) -> dict[str, Any]:
-    """Return a state with copies of the tensors."""
-    copies = {"keys": keys.clone(), "positions": positions.clone()}
-    return {**_identity(name, len(keys)), "seeded": int(seeded), **copies}
-
-
-def check_state(name: str, n: int, state: Any) -> State:
-    """Return the contents of a state of a bank of this name and size."""
-    function = "StreamBank.load_state_dict"
-    check_instance(function, "state", state, dict, "a dict from state_dict()")
-    expected = _identity(name, n)
-    fields = (*expected, "seeded", "keys", "positions")
-    if set(state) != set(fields):
-        found = ", ".join(map(str, state)) or "nothing"
-        raise ValueError(f"fastseed.{function}: state must hold {', '.join(fields)}, got {found}")
-    for field, value in expected.items():
-        if type(state[field]) is not type(value) or state[field] != value:
-            raise value_error(function, f"state[{field!r}]", repr(value), state[field])
-    seeded = check_int(function, "state['seeded']", state["seeded"], 0, 1)
-    keys, positions = state["keys"], state["positions"]
-    tensors.check_tensor(function, "state['keys']", keys, torch.uint64, (n, 2))
-    tensors.check_tensor(function, "state['positions']", positions, torch.int64, (n,))
-    bad = _invalid_position(positions)
-    if bad is not None:
-        raise value_error(function, f"state['positions'][{bad[0]}]", _POSITION, bad[1])
-    return keys, positions, bool(seeded)
 
 
 def pack(keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> torch.Tensor:
@@ -63,28 +30,39 @@ def unpack(states: torch.Tensor, n: int) -> State:
     seeded = int(states[-1])
     if seeded > 1:
         raise ValueError(f"its last byte must be 0 or 1, got {seeded}")
-    bad = _invalid_position(positions)
-    if bad is not None:
-        raise ValueError(f"the position of stream {bad[0]} must be {_POSITION}, got {bad[1]}")
+    bad = (positions < 0) | (positions % 4 != 0) | (positions > distributions.MAX_WORDS)
+    for i in bad.nonzero()[:1].flatten().tolist():
+        rule = "a multiple of 4 in [0, 2**56]"
+        raise ValueError(f"the position of stream {i} must be {rule}, got {int(positions[i])}")
     return keys, positions, bool(seeded)
 
 
-def _identity(name: str, n: int) -> dict[str, Any]:
-    """Return the fields in which a state must agree with the bank."""
+def state_dict(name: str, n: int, states: torch.Tensor) -> dict[str, Any]:
+    """Return the bytes with what identifies the bank that they belong to."""
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": "fastseed.StreamBank",
+        "version": 1,
         "derivation": derive_ops.DERIVATION_VERSION,
         "name": name,
         "n": n,
+        "states": states,
     }
 
 
-def _invalid_position(positions: torch.Tensor) -> tuple[int, int] | None:
-    """Return the index of the first invalid position, and its value."""
-    bad = (positions < 0) | (positions % 4 != 0) | (positions > distributions.MAX_WORDS)
-    found = bad.nonzero()
-    if found.numel() == 0:
-        return None
-    first = int(found[0])
-    return first, int(positions[first])
+def unpack_dict(name: str, n: int, state: Any) -> State:
+    """Return the contents of a state of a bank of this name and size."""
+    function = "StreamBank.load_state_dict"
+    check_instance(function, "state", state, dict, "a dict from state_dict()")
+    expected = state_dict(name, n, torch.empty(0))
+    if set(state) != set(expected):
+        rule = f"a dict of {', '.join(expected)}"
+        raise value_error(function, "state", rule, ", ".join(map(str, state)) or "nothing")
+    del expected["states"]
+    for field, value in expected.items():
+        if type(state[field]) is not type(value) or state[field] != value:
+            raise value_error(function, f"state[{field!r}]", repr(value), state[field])
+    check_instance(function, "state['states']", state["states"], torch.Tensor, "a tensor")
+    try:
+        return unpack(state["states"], n)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"fastseed.{function}: state['states'] is invalid: {error}") from error

@@ -150,24 +150,21 @@ def randint(function: str, dtype: torch.dtype | None, low: Any, high: Any) -> Di
 
 BY_NAME: dict[str, Callable[..., Distribution]] = {
     "rand": uniform,
+    "uniform": uniform,
     "randn": normal,
+    "normal": normal,
     "exponential": exponential,
     "bernoulli": bernoulli,
     "randint": randint,
     "bits": bits,
-    "uniform_": uniform,
-    "normal_": normal,
-    "exponential_": exponential,
-    "bernoulli_": bernoulli,
-    "randint_": randint,
-    "bits_": bits,
 }
-"""The distribution of each function and in-place function, and of each method of a bank."""
+"""The distribution of each function, of its in-place form ``name_``, and of a bank's method."""
 
 
 def distribution(function: str, dtype: torch.dtype | None, *parameters: Any) -> Distribution:
-    """Return the distribution of ``function`` (``rand`` or ``StreamBank.rand``), checked."""
-    return BY_NAME[function.rpartition(".")[2]](function, dtype, *parameters)
+    """Return the distribution of ``rand``, ``uniform_`` or ``StreamBank.rand``, checked."""
+    name = function.rpartition(".")[2].rstrip("_")
+    return BY_NAME[name](function, dtype, *parameters)
 
 
 # ---------------------------------------------------------------- numbers

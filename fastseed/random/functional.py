@@ -3,6 +3,10 @@
 Value j of a row is a function of (key, position, j) that ``docs/draws.md`` specifies: a longer row
 begins with the values of a shorter one, and nothing is advanced. Calls with the same keys and
 positions return the same values; :class:`fastseed.random.StreamBank` has streams that advance.
+
+A key is a 128-bit integer as :func:`fastseed.derive_key` returns it. A tensor of keys is (..., 2)
+torch.uint64, each [lo, hi], on the CPU or a CUDA device; the result is there too. Positions are in
+[0, 2**56) and rounded up to a multiple of 4. ``out`` has any strides.
 """
 
 from __future__ import annotations
@@ -39,19 +43,16 @@ def rand(
     """Return uniform random numbers in [low, high), never ``high`` itself.
 
     Args:
-        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
-            each [lo, hi], on the CPU or a CUDA device.
-        shape: what to return for each key: a tuple of sizes, or one size.
+        keys: a key, or a tensor of keys.
+        shape: the shape for each key: a tuple of sizes, or one size.
         low: the lower bound, finite in ``dtype``.
         high: the upper bound, above ``low`` in ``dtype``; ``high - low`` is finite there.
         dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
-            rounded up to a multiple of 4. Default: 0.
-        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
-            keys; it shares no memory with them.
+        positions: words of each stream to skip, (...) torch.int64. Default: 0.
+        out: the tensor to write to, (..., *shape), with no memory in common with the others.
 
     Returns:
-        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+        ``out``, or a new contiguous tensor: (..., *shape).
 
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
@@ -81,19 +82,16 @@ def randn(
     """Return normally distributed random numbers.
 
     Args:
-        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
-            each [lo, hi], on the CPU or a CUDA device.
-        shape: what to return for each key: a tuple of sizes, or one size.
+        keys: a key, or a tensor of keys.
+        shape: the shape for each key: a tuple of sizes, or one size.
         mean: the mean, finite in ``dtype``.
         std: the standard deviation, finite in ``dtype``, 0 or more.
         dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
-            rounded up to a multiple of 4. Default: 0.
-        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
-            keys; it shares no memory with them.
+        positions: words of each stream to skip, (...) torch.int64. Default: 0.
+        out: the tensor to write to, (..., *shape), with no memory in common with the others.
 
     Returns:
-        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+        ``out``, or a new contiguous tensor: (..., *shape).
 
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
@@ -120,18 +118,15 @@ def exponential(
     """Return exponentially distributed random numbers, of mean 1 / rate.
 
     Args:
-        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
-            each [lo, hi], on the CPU or a CUDA device.
-        shape: what to return for each key: a tuple of sizes, or one size.
+        keys: a key, or a tensor of keys.
+        shape: the shape for each key: a tuple of sizes, or one size.
         rate: above 0, with 1 / rate finite and above 0 in ``dtype``.
         dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
-            rounded up to a multiple of 4. Default: 0.
-        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
-            keys; it shares no memory with them.
+        positions: words of each stream to skip, (...) torch.int64. Default: 0.
+        out: the tensor to write to, (..., *shape), with no memory in common with the others.
 
     Returns:
-        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+        ``out``, or a new contiguous tensor: (..., *shape).
 
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
@@ -155,19 +150,16 @@ def bernoulli(
     """Return ones (True) with probability ``p``, to within 2**-33, else zeros.
 
     Args:
-        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
-            each [lo, hi], on the CPU or a CUDA device.
+        keys: a key, or a tensor of keys.
         p: the probability of a one, in [0, 1].
-        shape: what to return for each key: a tuple of sizes, or one size.
+        shape: the shape for each key: a tuple of sizes, or one size.
         dtype: torch.bool, uint8, float16, bfloat16, float32 or float64, with the same values in
             each. Default: that of ``out``, else torch.bool.
-        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
-            rounded up to a multiple of 4. Default: 0.
-        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
-            keys; it shares no memory with them.
+        positions: words of each stream to skip, (...) torch.int64. Default: 0.
+        out: the tensor to write to, (..., *shape), with no memory in common with the others.
 
     Returns:
-        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+        ``out``, or a new contiguous tensor: (..., *shape).
 
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
@@ -192,21 +184,18 @@ def randint(
     """Return random integers of [low, high), each exactly as likely as any other.
 
     Args:
-        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
-            each [lo, hi], on the CPU or a CUDA device.
+        keys: a key, or a tensor of keys.
         low: the smallest value, an integer of ``dtype``.
         high: one more than the largest value, above ``low``; ``high - low`` is below 2**64, for
             torch.int32 below 2**32.
-        shape: what to return for each key: a tuple of sizes, or one size.
+        shape: the shape for each key: a tuple of sizes, or one size.
         dtype: torch.uint8, int32 or int64, with the same values in each. Default: that of ``out``,
             else torch.int64.
-        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
-            rounded up to a multiple of 4. Default: 0.
-        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
-            keys; it shares no memory with them.
+        positions: words of each stream to skip, (...) torch.int64. Default: 0.
+        out: the tensor to write to, (..., *shape), with no memory in common with the others.
 
     Returns:
-        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+        ``out``, or a new contiguous tensor: (..., *shape).
 
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
@@ -229,18 +218,15 @@ def bits(
     """Return words of the streams themselves.
 
     Args:
-        keys: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (..., 2) torch.uint64,
-            each [lo, hi], on the CPU or a CUDA device.
-        shape: what to return for each key: a tuple of sizes, or one size.
+        keys: a key, or a tensor of keys.
+        shape: the shape for each key: a tuple of sizes, or one size.
         dtype: torch.uint32, or uint64 (two words, the lower one first). Default: that of ``out``,
             else torch.uint32.
-        positions: keys.shape[:-1] torch.int64 of [0, 2**56): how many words of each stream to skip,
-            rounded up to a multiple of 4. Default: 0.
-        out: the tensor to write to, (*keys.shape[:-1], *shape) of any strides, on the device of the
-            keys; it shares no memory with them.
+        positions: words of each stream to skip, (...) torch.int64. Default: 0.
+        out: the tensor to write to, (..., *shape), with no memory in common with the others.
 
     Returns:
-        ``out``, or a new contiguous tensor: (*keys.shape[:-1], *shape), on the device of the keys.
+        ``out``, or a new contiguous tensor: (..., *shape).
 
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.

@@ -3,6 +3,10 @@
 A value is a function of (key, position, index in the *logical* tensor): parts that are put together
 equal the whole, so a model that is initialised on a mesh has the values that one device gives it.
 No generator is used or changed, and ranks do not communicate.
+
+A tensor has any strides, and its elements overlap neither each other nor the key; a ``DTensor`` has
+placements Replicate and Shard. Parameters are filled without gradients, as by
+:mod:`torch.nn.init`. In compiled code, a key that changes from call to call has to be a tensor.
 """
 
 from __future__ import annotations
@@ -19,9 +23,6 @@ from .distributions import MAX_WORDS, Distribution
 from .functional import Keys
 from .shards import Shard
 
-MAX_AXES = 8
-"""Axes of a grid of values, in one call of an operator."""
-
 
 def uniform_(
     tensor: torch.Tensor,
@@ -35,21 +36,18 @@ def uniform_(
     """Fill a tensor with uniform random numbers in [low, high), never ``high`` itself.
 
     Args:
-        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
-            placements Replicate and Shard; float16, bfloat16, float32 or float64.
-        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
-            compiled code, a key that changes from call to call has to be a tensor.
+        tensor: the tensor or ``DTensor``; float16, bfloat16, float32 or float64.
+        key: a 128-bit integer, or (2,) torch.uint64.
         low: the lower bound, finite in the tensor's dtype.
         high: the upper bound, above ``low``; ``high - low`` is finite in that dtype.
-        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
         shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
 
     Returns:
-        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+        ``tensor``.
 
     Raises:
-        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
-            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
     Example:
         >>> import torch
@@ -71,21 +69,18 @@ def normal_(
     """Fill a tensor with normally distributed random numbers.
 
     Args:
-        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
-            placements Replicate and Shard; float16, bfloat16, float32 or float64.
-        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
-            compiled code, a key that changes from call to call has to be a tensor.
+        tensor: the tensor or ``DTensor``; float16, bfloat16, float32 or float64.
+        key: a 128-bit integer, or (2,) torch.uint64.
         mean: the mean, finite in the tensor's dtype.
         std: the standard deviation, finite in that dtype, 0 or more.
-        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
         shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
 
     Returns:
-        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+        ``tensor``.
 
     Raises:
-        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
-            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
     Example:
         >>> import torch
@@ -109,20 +104,17 @@ def exponential_(
     """Fill a tensor with exponentially distributed random numbers, of mean 1 / rate.
 
     Args:
-        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
-            placements Replicate and Shard; float16, bfloat16, float32 or float64.
-        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
-            compiled code, a key that changes from call to call has to be a tensor.
+        tensor: the tensor or ``DTensor``; float16, bfloat16, float32 or float64.
+        key: a 128-bit integer, or (2,) torch.uint64.
         rate: above 0, with 1 / rate finite and above 0 in the tensor's dtype.
-        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
         shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
 
     Returns:
-        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+        ``tensor``.
 
     Raises:
-        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
-            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
     Example:
         >>> import torch
@@ -143,20 +135,17 @@ def bernoulli_(
     """Fill a tensor with ones (True) of probability ``p``, to within 2**-33, else zeros.
 
     Args:
-        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
-            placements Replicate and Shard; bool, uint8, float16, bfloat16, float32 or float64.
-        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
-            compiled code, a key that changes from call to call has to be a tensor.
+        tensor: the tensor or ``DTensor``; bool, uint8, float16, bfloat16, float32 or float64.
+        key: a 128-bit integer, or (2,) torch.uint64.
         p: the probability of a one, in [0, 1].
-        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
         shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
 
     Returns:
-        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+        ``tensor``.
 
     Raises:
-        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
-            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
     Example:
         >>> import torch
@@ -178,21 +167,18 @@ def randint_(
     """Fill a tensor with random integers of [low, high), each exactly as likely as any other.
 
     Args:
-        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
-            placements Replicate and Shard; uint8, int32 or int64.
-        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
-            compiled code, a key that changes from call to call has to be a tensor.
+        tensor: the tensor or ``DTensor``; uint8, int32 or int64.
+        key: a 128-bit integer, or (2,) torch.uint64.
         low: the smallest value, an integer of the tensor's dtype.
         high: one more than the largest value; ``high - low`` is below 2**64, for int32 below 2**32.
-        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
         shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
 
     Returns:
-        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+        ``tensor``.
 
     Raises:
-        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
-            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
     Example:
         >>> import torch
@@ -212,19 +198,16 @@ def bits_(
     """Fill a tensor with words of the stream.
 
     Args:
-        tensor: a tensor of any strides whose elements do not overlap, or a ``DTensor`` with
-            placements Replicate and Shard; uint32 or uint64.
-        key: a 128-bit integer as :func:`fastseed.derive_key` returns it, or (2,) torch.uint64. In
-            compiled code, a key that changes from call to call has to be a tensor.
-        position: how many words of the stream to skip, below 2**56, rounded up to a block of 4.
+        tensor: the tensor or ``DTensor``; uint32 or uint64.
+        key: a 128-bit integer, or (2,) torch.uint64.
+        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
         shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
 
     Returns:
-        ``tensor``. Parameters are filled without gradients, as by :mod:`torch.nn.init`.
+        ``tensor``.
 
     Raises:
-        TypeError, ValueError: an argument or the dtype is invalid, the tensor overlaps
-            itself or the key, or the part does not lie in the larger tensor; nothing is written.
+        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
     Example:
         >>> import torch
@@ -290,23 +273,6 @@ def _write_all(
         view = local[box] if box else local
         direct = functional.is_direct(view)
         out = view if direct else view.new_empty(view.shape)
-        _fill_grid(what, out, keys, at, sizes, strides, offset)
+        what.fill(out, keys, at, sizes, strides, offset)
         if not direct:
             view.copy_(out)
-
-
-def _fill_grid(
-    what: Distribution,
-    out: torch.Tensor,
-    keys: torch.Tensor,
-    positions: torch.Tensor | None,
-    sizes: tuple[int, ...],
-    strides: tuple[int, ...],
-    offset: int,
-) -> None:
-    """Fill ``out`` with a grid of values, by its rows where an operator takes no more axes."""
-    if len(sizes) <= MAX_AXES:
-        what.fill(out, keys, positions, sizes, strides, offset)
-        return
-    for i, row in enumerate(out.view(sizes)):
-        _fill_grid(what, row, keys, positions, sizes[1:], strides[1:], offset + i * strides[0])

@@ -78,11 +78,7 @@ def is_dtensor(tensor: torch.Tensor) -> bool:
 
 def of_shard(function: str, shape: Sequence[int], shard: Any) -> list[Piece]:
     """The values of a tensor of ``shape`` that is the part ``shard``; arguments are checked."""
-    if not isinstance(shard, Shard):
-        raise TypeError(
-            f"fastseed.{function}: shard must be a fastseed.Shard or None, "
-            f"got {validation.describe(shard)} of type {type(shard).__name__}"
-        )
+    validation.check_instance(function, "shard", shard, Shard, "a fastseed.Shard or None")
     sizes, offsets = (_integers(function, name, getattr(shard, name)) for name in Shard._fields)
     inside = len(sizes) == len(offsets) == len(shape) and all(
         offset + size <= whole for offset, size, whole in zip(offsets, shape, sizes, strict=True)
@@ -97,15 +93,14 @@ def of_shard(function: str, shape: Sequence[int], shard: Any) -> list[Piece]:
 
 
 def _integers(function: str, name: str, values: Any) -> tuple[int, ...]:
+    argument = f"shard.{name}"
     try:
         listed = list(values)
     except TypeError:
-        raise TypeError(
-            f"fastseed.{function}: shard.{name} must be a sequence of integers, "
-            f"got {validation.describe(values)} of type {type(values).__name__}"
-        ) from None
+        rule = "a sequence of integers"
+        raise validation.type_error(function, argument, rule, values) from None
     return tuple(
-        validation.check_int(function, f"shard.{name}[{i}]", value, 0, 2**63 - 1)
+        validation.check_int(function, f"{argument}[{i}]", value, 0, 2**63 - 1)
         for i, value in enumerate(listed)
     )
 

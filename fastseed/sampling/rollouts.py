@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -157,7 +158,7 @@ def rollout_seeds(
     the number of the sample and the turn. At one point of the job different rollouts have different
     128-bit keys, of which a seed is the lowest bits.
 
-    Needs NumPy only: neither torch nor native code is loaded.
+    Needs NumPy only, and does not load torch. Where torch is loaded, native code is used.
 
     Args:
         step: the training step, in [0, 2**64).
@@ -201,13 +202,22 @@ def rollout_seeds(
     master = _master_seed(master_seed)
     scope = philox.scope_key(master, *at)
     key = philox.name_key(scope, philox.name_words(name))
-    array = philox.seeds_at(key, turn, workers, words)
+    array = _backend().derive_seed_grid(key, turn, workers, words)
     array &= np.uint64(2**bits - 1)
     common = {**at._asdict(), "turn": turn, "name": name, "bits": bits, "master_seed": master}
     found = RolloutSeeds(array.view(np.int64), prompts, workers, common)
     if bits == 31:
         found._warn_of_equal_seeds()
     return found
+
+
+def _backend() -> Any:
+    """Return the native code's module where torch is loaded anyway, else the reference."""
+    if sys.modules.get("torch") is None:
+        return philox
+    from .._backend import derive_ops
+
+    return derive_ops
 
 
 def _master_seed(given: int | None) -> int:
@@ -265,14 +275,13 @@ def _word(position: int, prompt: Any) -> int:
 
 
 def _check_different(prompts: Sequence[int | str], words: U64) -> None:
-    if bool((words[1:] > words[:-1]).all()):
+    if bool((words[1:] > words[:-1]).all()):  # in order, as identities often are
         return
-    order = np.argsort(words, kind="stable")
-    ordered = words[order]
-    equal = np.flatnonzero(ordered[1:] == ordered[:-1])
+    ordered = np.sort(words)
+    equal = ordered[1:][ordered[1:] == ordered[:-1]]
     if not equal.size:
         return
-    i, j = order[equal[0]], order[equal[0] + 1]
+    i, j = np.flatnonzero(words == equal[0])[:2]
     both = f"prompts[{i}] and prompts[{j}]"
     if prompts[i] == prompts[j]:
         rule = "different prompts (samples is the number of rollouts of each)"

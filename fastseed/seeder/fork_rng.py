@@ -62,14 +62,7 @@ def fork_rng_contexts() -> tuple[contextlib.AbstractContextManager[None], ...]:
 
 
 class ForkRng:
-    """The named streams of a seeder.
-
-    Args:
-        registry: reserves the names of the streams.
-        rank_fields: gives the rank field of each name.
-        accelerators: the default generators of the accelerators.
-        scope_of: returns the scope for a rank field; raises before the first ``reseed``.
-    """
+    """The named streams of a seeder; ``scope_of`` returns the scope for a rank field."""
 
     def __init__(
         self,
@@ -166,12 +159,7 @@ class ForkRng:
         return next((a for a in self._accelerators if name and a.name == kind), None)
 
     def load_states(self, parsed: dict[str, tuple[Any, bool]]) -> None:
-        """Let each stream continue where it was when its state was saved.
-
-        Args:
-            parsed: by ``<name>/torch.<kind>`` the parsed state, and whether this rank saved it; if
-                not, only a stream shared by all ranks takes it.
-        """
+        """Let streams continue from parsed states, given whether this rank saved each of them."""
         self._loaded = {}
         for full_name, (cpu, own) in parsed.items():
             name, _, kind = full_name.rpartition("/")

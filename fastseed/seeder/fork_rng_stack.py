@@ -123,12 +123,7 @@ class ForkStack:
             return block
 
     def leave(self, block: Block) -> None:
-        """Switch back to what ran before the block.
-
-        Raises:
-            RuntimeError: blocks inside it have not been left. They are left with it, so that the
-                generators are as they were before the block.
-        """
+        """Switch back to what ran before the block, also where blocks inside it were not left."""
         with self._lock:
             frame = self.frame
             if block not in frame.blocks:  # left already by an outer block, or os.fork was called
@@ -159,10 +154,7 @@ class ForkStack:
 
 
 class Recomputation:
-    """Lets streams continue from where they were recorded, and puts them back afterwards.
-
-    A context manager that can be entered again after it was left, by a second backward pass.
-    """
+    """Lets streams continue from recorded positions; a second backward pass enters it again."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording

@@ -77,13 +77,7 @@ class ForkLineage:
 
 @functools.lru_cache(maxsize=_MANY)
 def master_of_child(master_seed: int, rank_field: int, forks: tuple[Fork, ...]) -> int:
-    """Return the master seed of a forked child's streams of a rank field, in [0, 2**64).
-
-    Args:
-        master_seed: the job's.
-        rank_field: the parent's rank, or ``fastseed.SHARED``.
-        forks: the first fork first.
-    """
+    """Return the master seed of a child's streams of a rank field, the first fork first."""
     for at, number in forks:
         stream = streams.stream(master_seed, Coordinates(*at), STREAM, rank_field)
         master_seed = stream.seed(64, number)

@@ -17,13 +17,8 @@ from .registry import Registry
 class PhiloxScheme:
     """Reseeds the default generators, the accelerators and what users registered.
 
-    Args:
-        defaults: Python's, NumPy's and torch's global generators.
-        accelerators: the default generators of the accelerators.
-        registry: what users registered.
-        rank_fields: the rank field of each stream on this rank.
-        master_of: the master seed in use for the streams of a rank field, given that of the job:
-            they differ in a child of ``os.fork``.
+    ``master_of`` returns the master seed in use for a rank field, given that of the job: they
+    differ in a child of ``os.fork``.
     """
 
     name = "philox-v1"

@@ -78,7 +78,9 @@ class Seeder:
     ) -> None:
         legacy = scheme == Fwr13yScheme.name
         size = ngpus if world_size is None else world_size
-        here = discovery.ProcessRank(0, size or discovery.process_group_size(), "default")
+        if size is None:
+            size = discovery.process_group_size()
+        here = discovery.ProcessRank(0, size if isinstance(size, int) else 0, "default")
         problem: Exception | None = None
         try:
             streams.check_scheme("init", scheme)
@@ -201,16 +203,8 @@ class Seeder:
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
         """Give every generator the state that belongs to (task, epoch, step).
 
-        Args:
-            task: [0, 2**24): what the job is doing (say 0 initialisation, 1 training).
-            epoch: [0, 2**32).
-            step: [0, 2**64).
-
-        Raises:
-            TypeError, ValueError: a coordinate is invalid; no generator has changed.
-            RuntimeError: a CUDA graph is being captured; no generator has changed.
-            ReseedError: some generators failed; all others are reseeded. ``scope`` does not change
-                until a call succeeds.
+        The arguments and errors are those of :func:`fastseed.reseed`. After a ReseedError ``scope``
+        is the previous one.
         """
         self.restore(task, epoch, step)
         assert self.scope is not None

@@ -1,11 +1,11 @@
 """The state of a seeder, without pickle.
 
 A state is a flat dict of ints, strings and uint8 tensors, which ``torch.load(weights_only=True)``
-reads (other formats: :mod:`fastseed.checkpoint`). It always holds the coordinates: enough to resume
-at the beginning of a scope. With ``rng=True`` it also holds, under ``rng.<rank>.<stream>``, the
-exact state of every generator that has one, to resume anywhere. These are the libraries' own
-states as bytes. The keys are the same at any time and differ between ranks, so that the states of
-several ranks can be put together and each rank finds its own.
+reads. It always holds the coordinates. With ``rng=True`` it also holds the exact states, which are
+the libraries' own as bytes: ``rng.<rank>.<stream>`` of each generator,
+``rng.<rank>.<name>/torch.cpu`` (``/torch.cuda``, ...) of each continuing stream of ``fork_rng``,
+and ``rng.<rank>.process.mesh``, the fingerprint of the mesh. Keys differ between ranks, so that the
+states of several ranks can be put together.
 """
 
 from __future__ import annotations
@@ -74,15 +74,11 @@ def state_dict(seeder: Seeder, *, rng: bool = False) -> dict[str, Any]:
 
 
 def load_state_dict(seeder: Seeder, state: Any) -> bool:
-    """Restore ``seeder`` from ``state``, after checking all of it.
+    """Restore ``seeder`` after checking all of ``state``; return whether it has exact states.
 
     A rank takes the exact states that it saved, and those of streams that all ranks share from the
-    lowest rank that has them. Its other generators get the state they had at the beginning of the
-    scope, never another rank's; a log line names them. On another mesh other ranks share a stream,
-    so that only streams that all ranks share are taken there.
-
-    Returns:
-        Whether exact states were restored.
+    lowest rank that has them. Its other generators begin in the scope, never in another rank's
+    state. On another mesh other ranks share a stream, so that exact states are not taken there.
     """
     at = check(state, seeder.scheme)
     adapters = seeder.adapters()
@@ -177,11 +173,9 @@ def _report(seeder: Seeder, saved: int, fresh: list[str]) -> None:
     here = seeder.world_size
     if saved > here and seeder.rank == 0:
         logger.warning(
-            "fastseed.load_state_dict: the exact states of %s are dropped: there were %d ranks and "
-            "now there are %d",
-            f"rank {here}" if saved == here + 1 else f"ranks {here} to {saved - 1}",
-            saved,
-            here,
+            "fastseed.load_state_dict: the exact states of ranks %d to %d are dropped: there were "
+            "%d ranks and now there are %d",
+            *(here, saved - 1, saved, here),
         )
     if set(NAMES) & set(fresh):
         logger.warning(

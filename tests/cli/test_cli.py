@@ -1,9 +1,7 @@
-"""The command: help, exit codes, errors, JSON, tables, completion."""
+"""The command: help, exit codes, errors, JSON, tables."""
 
 from __future__ import annotations
 
-import argparse
-import builtins
 import json
 import os
 import pty
@@ -17,7 +15,7 @@ from helpers.support import clean_environment
 
 import fastseed
 from fastseed import cli
-from fastseed.cli import COMMANDS, completion, exit_codes, main, output
+from fastseed.cli import COMMANDS, exit_codes, main, output
 
 
 def subcommand(monkeypatch, run, name="planted"):
@@ -59,7 +57,7 @@ HELP = """
 import contextlib, io, sys
 from fastseed.cli import COMMANDS, main
 with contextlib.redirect_stdout(io.StringIO()):
-    main(["completion", "--help"])
+    main(["env", "--help"])
     print([n for n in COMMANDS if f"fastseed.cli.{n}" in sys.modules], file=sys.stderr)
     for command in ([], *([n] for n in COMMANDS)):
         main([*command, "--help"])
@@ -71,7 +69,7 @@ with contextlib.redirect_stdout(io.StringIO()):
 
 def test_help_imports_neither_torch_nor_other_subcommands():
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, timeout=60)
-    assert done.stderr == "['completion']\nset()\n"
+    assert done.stderr == "['env']\nset()\n"
 
 
 def test_version(capsys):
@@ -131,7 +129,7 @@ def test_the_exit_code_is_what_a_subcommand_returns(monkeypatch):
 
 
 def test_abbreviated_options_are_refused(capsys):
-    assert main(["env", "show", "x", "--js"]) == exit_codes.USAGE
+    assert main(["env", "diff", "x", "y", "--js"]) == exit_codes.USAGE
 
 
 def test_the_module_is_the_command(tmp_path):
@@ -215,57 +213,3 @@ def test_a_terminal_gets_richs_table_where_it_is_installed():
 def test_a_terminal_gets_a_plain_table_without_rich():
     shown = on_a_terminal("import sys; sys.modules['rich.console'] = None; " + TABLE)
     assert "━" not in shown and "[red]x  y" in shown
-
-
-# ---------------------------------------------------------------- completion
-
-
-def completed(script, *words):
-    """Return what bash offers for the last of ``words``."""
-    quoted = " ".join(f"'{word}'" for word in words)
-    asked = (
-        f"{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; COMP_LINE=x\n"
-        f"_shtab_fastseed fastseed '{words[-1]}' '{words[-2]}'\n"
-        "printf '%s\\n' \"${COMPREPLY[@]}\""
-    )
-    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60)
-    return done.stdout.split()
-
-
-def test_bash_completes_subcommands_actions_and_options(capsys):
-    pytest.importorskip("shtab")
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    assert set(completed(script, "fastseed", "")) >= set(COMMANDS)
-    assert completed(script, "fastseed", "env", "d") == ["diff"]
-    assert completed(script, "fastseed", "env", "capture", "--pa") == ["--patches"]
-
-
-@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
-def test_other_shells_get_a_script(shell, capsys):
-    pytest.importorskip("shtab")
-    assert main(["completion", shell]) == 0
-    assert "env" in capsys.readouterr().out
-
-
-def test_completion_without_its_extra_names_it(monkeypatch, capsys):
-    real = builtins.__import__
-
-    def without(name, *rest, **more):
-        if name == "shtab":
-            raise ModuleNotFoundError("No module named 'shtab'")
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    assert main(["completion", "bash"]) == exit_codes.UNAVAILABLE
-    assert 'pip install "fastseed[completion]"' in capsys.readouterr().err
-
-
-def test_completions_of_files_are_those_of_shtab():
-    shtab = pytest.importorskip("shtab")
-    for what, own in (("files", shtab.FILE), ("folders", shtab.DIRECTORY)):
-        action = argparse.ArgumentParser().add_argument("x")
-        output.complete(action, what)
-        assert {shell: own.get(shell) for shell in completion.SHELLS} == {
-            shell: action.complete[shell] for shell in completion.SHELLS
-        }

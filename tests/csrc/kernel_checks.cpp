@@ -101,6 +101,36 @@ void check_exact_allocations(const CpuPath& path) {
   }
 }
 
+// A seed for each index with each worker, from any cell on, with every kind of tail.
+void check_seed_grid(const CpuPath& path) {
+  std::mt19937_64 numbers(12);
+  for (const int64_t columns : {1, 2, 7, 16}) {
+    const int64_t rows = 40;
+    std::vector<uint64_t> indices{~uint64_t{0}}, workers{0xffffffffu};
+    while (indices.size() < static_cast<size_t>(rows)) {
+      indices.push_back(numbers());
+    }
+    while (workers.size() < static_cast<size_t>(columns)) {
+      workers.push_back(numbers() >> 32);
+    }
+    const SeedGrid grid{
+        {0x1234567887654321u, ~uint64_t{5}}, 7 | 2u << 24, indices.data(), workers.data(), columns};
+    for (int64_t first = 0; first < rows * columns; first += 11) {
+      const int64_t n = std::min<int64_t>(first % 37, rows * columns - first);
+      where = std::string(path.name) + ", grid from " + std::to_string(first);
+      Poisoned<uint64_t> seeds(n, static_cast<int>(n % 8));
+      path.seed_grid(grid, first, n, seeds.data());
+      seeds.check_margins();
+      for (int64_t i = 0; i < n; ++i) {
+        const size_t row = static_cast<size_t>((first + i) / columns),
+                     column = static_cast<size_t>((first + i) % columns);
+        const Stream stream{grid.name, grid.rank_word, static_cast<uint32_t>(workers[column])};
+        check(seeds.data()[i] == stream_key(stream, indices[row]).lo, "seed_grid");
+      }
+    }
+  }
+}
+
 // A key for each seed, with and without indices, with every kind of tail.
 void check_keys_of_seeds(const CpuPath& path) {
   const Name name{0xf2860cc6670678fdu, 0xd91a4120d8c6505cu};
@@ -344,6 +374,7 @@ void check_kernels() {
   for (const CpuPath* path : paths()) {
     check_sizes(*path);
     check_exact_allocations(*path);
+    check_seed_grid(*path);
     check_keys_of_seeds(*path);
   }
   for (const std::string& name : simd_paths()) {

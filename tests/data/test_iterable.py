@@ -10,7 +10,6 @@ from helpers.loaders import (
     Epochal,
     Indexed,
     Numbers,
-    Plain,
     Seeking,
     Stateful,
     draw,
@@ -33,8 +32,6 @@ def numbers(position):
 SOURCES = {
     "function": lambda: numbers,
     "seek": lambda: Seeking(37),
-    "sequence": lambda: list(range(37)),
-    "map style": lambda: Plain(37),
 }
 
 
@@ -43,11 +40,7 @@ def test_alone_it_is_the_whole_order(kind):
     dataset = Seekable(SOURCES[kind]())
     assert isinstance(dataset, IterableDataset)
     assert list(dataset) == list(range(37))
-    dataset.seek(30)
-    assert list(dataset) == list(range(30, 37))
-    assert list(dataset) == list(range(37)), "once"
-    dataset.seek(99)
-    assert list(dataset) == []
+    assert list(dataset) == list(range(37)), "again"
     if kind != "function":
         assert len(dataset) == 37
     else:
@@ -56,11 +49,9 @@ def test_alone_it_is_the_whole_order(kind):
 
 
 def test_arguments_are_checked():
-    for bad in (3, None, Numbers(3), {1: 2}, int):
+    for bad in (3, None, Numbers(3), [1, 2], int):
         with pytest.raises(TypeError, match="source must be a function of a position"):
             Seekable(bad)
-    with pytest.raises(ValueError, match="position must be in"):
-        Seekable(numbers).seek(-1)
 
 
 def test_torchs_own_loader_is_told_what_to_use():
@@ -135,22 +126,6 @@ def test_ranks_take_turns(kind, drop_last):
             assert len({len(share) for share in shares}) == 1
 
 
-def test_a_sequence_is_read_where_it_is_asked_for():
-    class Watched(Plain):
-        def __init__(self, n):
-            super().__init__(n)
-            self.asked = []
-
-        def __getitem__(self, i):
-            self.asked.append(i)
-            return i
-
-    start(rank=1, world_size=3)
-    source = Watched(36)
-    list(loader(Seekable(source), batch_size=2, collate_fn=same))
-    assert source.asked == list(range(1, 36, 3))
-
-
 def test_the_source_is_told_the_scope():
     start()
     for workers in (0, 2):
@@ -220,13 +195,14 @@ def test_a_source_that_does_not_know_its_length():
     batches.load_state_dict(states[-1])
     assert list(batches) == []
     with pytest.raises(ValueError, match=r"state\['n'\] must be 37"):
-        ResumableLoader(Seekable(Plain(37))).load_state_dict(states[0])
+        ResumableLoader(Seeking(37)).load_state_dict(states[0])
 
 
 def test_augmentation_that_belongs_to_the_sample():
     """A dataset of per_sample as the source: neither workers nor resuming change a bit."""
     start(5)
-    source = Seekable(per_sample(Indexed(24)))
+    samples = per_sample(Indexed(24))
+    source = Seekable(lambda position: (samples[i] for i in range(position, 24)))
     whole = flat(ResumableLoader(source, batch_size=4, collate_fn=same))
     assert len({number for sample in whole for number in sample[1:]}) == 72
     for workers in (0, 1, 2):
@@ -244,15 +220,15 @@ def test_augmentation_that_belongs_to_the_sample():
 def test_samples_keep_their_epoch_whatever_the_job_does_meanwhile(kind, workers):
     start(1)
     samples = per_sample(Indexed(9))
-    dataset = Seekable(samples) if kind == "iterable" else samples
+    from_position = Seekable(lambda position: (samples[i] for i in range(position, 9)))
+    dataset = from_position if kind == "iterable" else samples
     batches = loader(dataset, num_workers=workers, collate_fn=same)
     first = list(batches)
     iterator = iter(batches)
     found = [next(iterator)]
     fastseed.reseed(2, 8)  # validation, say
     assert found + list(iterator) == first
-    batches.set_epoch(1)
-    fastseed.reseed(1, 5)
+    fastseed.reseed(1, 1)
     assert list(batches) == first
 
 
@@ -301,7 +277,7 @@ def test_data_sets_that_keep_their_own_state(batch):
         fresh.load_state_dict(state)
         rest = list(fresh)
         assert (rest if batch is None else flat(rest)) == list(range(k * (batch or 1), 18))
-    with pytest.raises(ValueError, match=r"state must be a dict of .*dataset"):
+    with pytest.raises(ValueError, match="state must be a dict of dataset"):
         fresh.load_state_dict({k: v for k, v in states[0].items() if k != "dataset"})
 
 

@@ -165,7 +165,7 @@ def test_distributed_sampler_is_told_the_epoch(batched):
         assert flat(epoch_of(batches, epoch)) == list(theirs)
 
 
-@pytest.mark.parametrize("kind", ["torch", "ours", "loader"])
+@pytest.mark.parametrize("kind", ["torch", "ours"])
 def test_scripts_that_count_with_set_epoch_keep_doing_so(kind):
     start(0)
     if kind == "torch":
@@ -173,21 +173,13 @@ def test_scripts_that_count_with_set_epoch_keep_doing_so(kind):
         batches = loader(Plain(24), sampler=sampler, collate_fn=same)
     else:
         batches = loader(Plain(24), shuffle=True, collate_fn=same)
-        sampler = batches if kind == "loader" else batches.sampler
+        sampler = batches.sampler
     by_reseed = [flat(epoch_of(batches, epoch)) for epoch in range(4)]
     fastseed.reseed(1, 0)
     for epoch in (1, 2, 3, 2, 1):
         sampler.set_epoch(epoch)
         for _ in range(2):
             assert flat(batches) == by_reseed[epoch], epoch
-
-
-def test_set_epoch_refuses_what_is_none():
-    batches = loader(Plain(4))
-    with pytest.raises(ValueError, match="epoch must be in"):
-        batches.set_epoch(-1)
-    with pytest.raises(TypeError, match="epoch must be an integer"):
-        batches.set_epoch(1.0)
 
 
 def test_wrapped_samplers_are_reached():
@@ -272,18 +264,18 @@ def test_stop_iteration_of_a_dataset_is_an_error(kind, workers):
     start()
     batches = kind(Stopping(10), batch_size=2, num_workers=workers, collate_fn=same)
     seen = []
-    with pytest.raises(RuntimeError, match="must not raise StopIteration"):
+    with pytest.raises(RuntimeError, match="must not raise StopIteration, got it for index 6"):
         seen += batches
     iterator = iter(batches)
     assert [next(iterator) for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
-    with pytest.raises(RuntimeError, match="must not raise StopIteration"):
+    with pytest.raises(RuntimeError, match="must not raise StopIteration, got it for index 6"):
         next(iterator)
 
 
 def test_stop_iteration_inside_per_sample_is_an_error():
     start()
     samples = per_sample(Stopping(10))
-    with pytest.raises(RuntimeError, match="per_sample: __getitem__ of the dataset must not"):
+    with pytest.raises(RuntimeError, match=r"the dataset must not raise StopIteration.* index 6"):
         list(DataLoader(samples, batch_size=5))
 
 
@@ -428,7 +420,7 @@ def test_errors_are_those_of_torch(arguments, message):
             make(Plain(4), **arguments)
     with pytest.raises(TypeError, match="batch_sise"):
         loader(Plain(4), batch_sise=3)
-    with pytest.raises(ValueError, match="num_samples"):
+    with pytest.raises(ValueError, match=r"len\(data\) must be in"):
         loader(Plain(0), shuffle=True)
     with pytest.raises(ValueError, match="expected unspecified shuffle option"):
         loader(Numbers(4), shuffle=True)

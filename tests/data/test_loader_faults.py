@@ -5,22 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
+import torch
 from helpers.loaders import Indexed, Plain, draw, flat, same, start
 from torch.utils.data import IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data import (
-    Loader,
-    ResumableLoader,
-    iteration_scope,
-    loader,
-    per_sample,
-    worker_seeding,
-)
-from fastseed.data.iteration_scope import SharedScope
-from fastseed.data.scoped_dataset import in_scope
+from fastseed.data import Loader, ResumableLoader, loader, per_sample, worker_seeding
+from fastseed.data.iteration_scope import IterationScope, SharedScope
+from fastseed.data.scoped_dataset import ScopedDataset
 from fastseed.data.worker_seeding import WorkerInit
 
 
@@ -58,17 +53,6 @@ def test_after_the_death_of_a_worker_the_next_iteration_has_new_ones(kind, persi
         assert flat(batches) == list(range(40))
 
 
-def test_shared_scope_is_whole_while_another_is_written():
-    scope = SharedScope()
-    assert scope.read() == (0, 0, 0, 0)
-    scope.write(1, 5, 7)
-    halfway = scope._words[1:4].tolist()  # the half that the next write uses
-    scope._words[1] = 9
-    assert scope.read() == (1, 5, 7, 1) and halfway == [0, 0, 0]
-    scope.write(1, 8)
-    assert scope.read() == (1, 8, 0, 2)
-
-
 class Endless(IterableDataset):
     """Draws and draws."""
 
@@ -81,18 +65,35 @@ def test_a_worker_that_comes_late_draws_the_same(monkeypatch):
     """It begins an iteration that was abandoned meanwhile, in the scope of the next one."""
     start()
     monkeypatch.setattr(worker_seeding, "_worker", None)
-    monkeypatch.setattr(iteration_scope, "_worker_scope", None)
+    info = SimpleNamespace(id=0, num_workers=1, seed=0, dataset=None)
+    monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", info)
     cell = SharedScope()
-    source = in_scope(Endless(), cell)
-    cell.write(1, 1)
+    source = ScopedDataset(Endless())
+    cell.write(IterationScope(1, 1, 0, 1))
     setup = WorkerInit(cell)
     setup(0)
     abandoned = iter(source)
     first = [next(abandoned) for _ in range(3)]
     again = iter(source)
     assert [next(again) for _ in range(3)] == first
-    cell.write(1, 2)
+    cell.write(IterationScope(1, 2, 0, 2))
     assert next(iter(source)) not in first
+
+
+def test_a_worker_that_cannot_be_seeded_has_no_scope(monkeypatch):
+    start()
+    monkeypatch.setattr(worker_seeding, "_worker", None)
+    fastseed.register_generator(lambda seed: 1 / 0, name="broken")
+    setup = WorkerInit(SharedScope())
+    with pytest.raises(fastseed.ReseedError, match="broken"):
+        setup(0)
+    assert setup.scope is None and worker_seeding.get_worker() is None
+
+
+def test_worker_init_fn_by_hand_does_not_make_this_process_a_worker():
+    start()
+    fastseed.data.worker_init_fn(0)
+    assert worker_seeding.get_worker() is None
 
 
 class Threaded(Indexed):
@@ -142,7 +143,5 @@ def test_what_is_set_on_a_data_set_of_samples_is_the_data_sets():
     samples = per_sample(held)
     samples.transform = "another"
     assert (held.transform, samples[0], samples.transform) == ("another",) * 3
-    del samples.transform
-    assert (held.transform, samples[0]) == ("none", "none")
     batches = loader(samples, num_workers=1, worker_init_fn=set_in_worker, collate_fn=same)
     assert set(flat(batches)) == {"set in the worker"}

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from helpers import vectors
+from helpers.sampled import sampler_at
 from helpers.support import needs_native, run_python, seeder
 
 import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
 from fastseed._backend.reference import shuffle as _reference_shuffle
-from fastseed.data import shuffled_index, shuffled_indices, shuffled_position
+from fastseed.data import ShuffleSampler
 
 LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
 RELEASES = [(165, "1d55118b2fe0a4465b4cead38ecd13e6d13b36aa1f182268546a47e5fed79036")]
@@ -81,13 +82,12 @@ def test_known_answers_of_the_functions():
     for text in texts():
         kind, where, (n, start, stride, count), answers = parse(text)
         if stride == 1:
-            found = shuffled_indices(start, start + count, n, **where)
+            found = sampler_at(n, **where).indices(start, start + count)
             assert found.dtype == torch.int64 and found.shape == (count,)
             expect(kind, found.tolist(), answers)
         if kind == "order":
             i, j = start + (count - 1) * stride, int(answers[-1])
-            assert shuffled_index(i, n, **where) == j
-            assert shuffled_position(j, n, **where) == i
+            assert sampler_at(n, **where).index(i) == j
 
 
 @needs_native
@@ -106,13 +106,12 @@ def test_known_answers_of_every_instruction_set(path):
 
 WITHOUT_NATIVE = """
 import fastseed, torch
-from fastseed.data import ShuffleSampler, shuffled_indices
-where = dict(task=1, epoch=7, master_seed=42)
-print(fastseed.build_info()["backend"], shuffled_indices(0, 16, 16, **where).tolist())
+from fastseed.data import ShuffleSampler
+fastseed.init(42, 1, 0)
+print(fastseed.build_info()["backend"], ShuffleSampler(16).indices(task=1, epoch=7).tolist())
 out = torch.empty(3, dtype=torch.int64)
 torch.ops.fastseed.shuffle(out, -5, 2**62, 2**48, 10, 2)
 print(out.tolist())
-fastseed.init(42, 1, 0)
 fastseed.reseed(1, 7)
 print(list(ShuffleSampler(17)), ShuffleSampler(17).index(3))
 """
@@ -120,10 +119,15 @@ print(list(ShuffleSampler(17)), ShuffleSampler(17).index(3))
 
 @needs_native
 def test_without_native_code_everything_is_the_same():
-    with_native = run_python("-c", WITHOUT_NATIVE)
-    without = run_python("-c", WITHOUT_NATIVE, FASTSEED_BACKEND="reference")
-    assert with_native.startswith("native [10, 6, 12, 4,")
-    assert without == with_native.replace("native", "reference", 1)
+    found = run_python("-c", WITHOUT_NATIVE, FASTSEED_BACKEND="reference").splitlines()
+    out = torch.empty(3, dtype=torch.int64)
+    torch.ops.fastseed.shuffle(out, -5, 2**62, 2**48, 10, 2)
+    seventeen = sampler_at(17, **WHERE)
+    assert found == [
+        f"reference {sampler_at(16, **WHERE).indices().tolist()}",
+        f"{out.tolist()}",
+        f"{list(seventeen)} {seventeen.index(3)}",
+    ]
 
 
 # ---------------------------------------------------------------- laws
@@ -131,30 +135,31 @@ def test_without_native_code_everything_is_the_same():
 
 def test_every_order_is_a_bijection():
     for n in range(1, 301):
-        found = shuffled_indices(0, n, n, **WHERE)
+        found = sampler_at(n, **WHERE).indices()
         assert torch.equal(found.sort().values, torch.arange(n)), n
 
 
 @pytest.mark.parametrize("n", [4096, 4097, 65536, 65537, 99_999, 10**6 + 3])
 def test_large_orders_are_bijections(n):
     seen = torch.zeros(n, dtype=torch.bool)
-    seen[shuffled_indices(0, n, n, **WHERE)] = True
+    seen[sampler_at(n, **WHERE).indices()] = True
     assert seen.all()
 
 
 def test_inverse_of_every_position():
     for n in (*range(1, 40), *LARGE):
-        step = max(1, n // 9)
-        for i in range(0, n, step):
-            assert shuffled_position(shuffled_index(i, n, **WHERE), n, **WHERE) == i
+        sampler = sampler_at(n, **WHERE)
+        key = key_at({**WHERE, "name": "shuffle"}, n)
+        for i in range(0, n, max(1, n // 9)):
+            assert _reference_shuffle.position(key, n, sampler.index(i)) == i
 
 
 @pytest.mark.parametrize("n", LARGE)
 def test_parts_are_parts_of_one_order(n):
-    start = n - 5000
-    whole = shuffled_indices(start, n, n, **WHERE)
+    start, sampler = n - 5000, sampler_at(n, **WHERE)
+    whole = sampler.indices(start, n)
     for a, b in ((0, 1), (0, 5000), (17, 17), (1, 4999), (4999, 5000), (700, 803)):
-        assert torch.equal(shuffled_indices(start + a, start + b, n, **WHERE), whole[a:b])
+        assert torch.equal(sampler.indices(start + a, start + b), whole[a:b])
     assert int(whole.min()) >= 0 and int(whole.max()) < n
 
 
@@ -165,7 +170,7 @@ def test_threads_do_not_matter():
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append(shuffled_indices(7, 100_000, 123_457, **WHERE))
+            found.append(sampler_at(123_457, **WHERE).indices(7, 100_000))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
@@ -173,22 +178,19 @@ def test_threads_do_not_matter():
 
 def test_each_coordinate_matters():
     changes = ({}, {"task": 2}, {"epoch": 8}, {"master_seed": 43}, {"name": "validation"})
-    orders = [
-        shuffled_indices(0, 1000, 10**6, **{**WHERE, **change}).tolist() for change in changes
-    ]
-    orders.append(shuffled_indices(0, 1000, 10**6 + 1, **WHERE).tolist())
+    found = [sampler_at(10**6, **{**WHERE, **change}).indices(0, 1000) for change in changes]
+    orders = [part.tolist() for part in found]
+    orders.append(sampler_at(10**6 + 1, **WHERE).indices(0, 1000).tolist())
     for a in range(len(orders)):
         for b in range(a):
             assert sum(x == y for x, y in zip(orders[a], orders[b], strict=True)) < 5
 
 
-def test_the_master_seed_is_the_jobs_unless_given():
-    fastseed.init(42, 1, 0)
-    assert shuffled_index(5, 100, task=1, epoch=7) == shuffled_index(5, 100, **WHERE)
-    everywhere = [shuffled_index(5, 10**9, task=1, epoch=7)]
+def test_all_ranks_have_one_order():
+    everywhere = []
     for rank in range(3):
         fastseed.init(42, rank=rank, world_size=3)
-        everywhere.append(shuffled_index(5, 10**9, task=1, epoch=7))
+        everywhere.append(ShuffleSampler(10**9).index(5, task=1, epoch=7))
     assert len(set(everywhere)) == 1
 
 
@@ -206,81 +208,36 @@ def test_keys_are_those_of_the_lookups():
 
 
 def test_out_is_written_and_returned():
-    right = shuffled_indices(3, 103, 1000, **WHERE)
+    sampler = sampler_at(1000, **WHERE)
+    right = sampler.indices(3, 103)
     out = torch.zeros(100, dtype=torch.int64)
-    assert shuffled_indices(3, 103, 1000, out=out, **WHERE) is out
+    assert sampler.indices(3, 103, out=out) is out
     assert torch.equal(out, right)
     strided = torch.zeros(100, 3, dtype=torch.int64)
-    assert shuffled_indices(3, 103, 1000, out=strided[:, 1], **WHERE).stride() == (3,)
+    assert sampler.indices(3, 103, out=strided[:, 1]).stride() == (3,)
     assert torch.equal(strided[:, 1], right) and not strided[:, 0].any() and not strided[:, 2].any()
-    assert shuffled_indices(3, 103, 1000, device="meta", **WHERE).device.type == "meta"
-    assert torch.equal(shuffled_indices(3, 103, 1000, device="cpu", **WHERE), right)
+    meta = torch.empty(100, dtype=torch.int64, device="meta")
+    assert sampler.indices(3, 103, out=meta) is meta
 
 
 BAD_OUT = [
     ([0], TypeError, "out must be a tensor"),
     (torch.empty(3), TypeError, "out must be of dtype torch.int64, got torch.float32"),
     (torch.empty(2, dtype=torch.int64), ValueError, r"out must be of shape \(3,\), got \(2,\)"),
-    (torch.empty(1, dtype=torch.int64).expand(3), ValueError, "must not overlap itself"),
+    (torch.empty(1, dtype=torch.int64).expand(3), ValueError, "out must not overlap itself"),
 ]
 
 
 @pytest.mark.parametrize(("out", "error", "message"), BAD_OUT)
 def test_bad_outputs(out, error, message):
-    with pytest.raises(error, match=f"fastseed.data.shuffled_indices: {message}|{message}"):
-        shuffled_indices(0, 3, 10, out=out, **WHERE)
+    with pytest.raises(error, match=f"fastseed.data.ShuffleSampler.indices: {message}"):
+        sampler_at(10, **WHERE).indices(0, 3, out=out)
 
 
-def test_out_on_another_device_than_asked():
-    out = torch.empty(3, dtype=torch.int64, device="meta")
-    with pytest.raises(ValueError, match="out must be on device cpu, got meta"):
-        shuffled_indices(0, 3, 10, out=out, device="cpu", **WHERE)
-
-
-# ---------------------------------------------------------------- arguments
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"n": 0}, ValueError, r"n must be in \[1, 281474976710656\], got 0"),
-        ({"n": 2**48 + 1}, ValueError, "n must be in"),
-        ({"n": 10.0}, TypeError, "n must be an integer, got 10.0 of type float"),
-        ({"i": -1}, ValueError, r"i must be in \[0, 9\], got -1"),
-        ({"i": 10}, ValueError, r"i must be in \[0, 9\], got 10"),
-        ({"i": True}, TypeError, "i must be an integer"),
-        ({"task": 2**24}, ValueError, "task must be in"),
-        ({"epoch": -1}, ValueError, "epoch must be in"),
-        ({"master_seed": 2**64}, ValueError, "master_seed must be in"),
-        ({"name": ""}, ValueError, "name must be a non-empty string"),
-        ({"name": 3}, TypeError, "name must be a string"),
-    ],
-)
-def test_bad_arguments(change, error, message):
-    given = {"i": 3, "n": 10, **WHERE, **change}
-    i, n = given.pop("i"), given.pop("n")
-    with pytest.raises(error, match=f"fastseed.data.shuffled_index: {message}"):
-        shuffled_index(i, n, **given)
-    if "i" not in change:
-        with pytest.raises(error, match=f"fastseed.data.shuffled_position: {message}"):
-            shuffled_position(i, n, **given)
-        with pytest.raises(error, match=f"fastseed.data.shuffled_indices: {message}"):
-            shuffled_indices(0, i, n, **given)
-
-
-@pytest.mark.parametrize(("start", "stop", "what"), [(0, 11, "stop"), (4, 3, "start")])
-def test_bad_ranges(start, stop, what):
-    with pytest.raises(ValueError, match=f"fastseed.data.shuffled_indices: {what} must be in"):
-        shuffled_indices(start, stop, 10, **WHERE)
-
-
-def test_wrong_moments(monkeypatch):
-    monkeypatch.setattr(fastseed.derivation.context, "seeder", None)
-    with pytest.raises(RuntimeError, match=r"fastseed.data.shuffled_index: call fastseed.init"):
-        shuffled_index(0, 3, task=1)
+def test_the_order_needs_keys():
     fastseed.init(42, 1, 0, scheme="fwr13y")
     with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
-        shuffled_index(0, 3, task=1)
+        ShuffleSampler(3).index(0, task=1, epoch=0)
 
 
 # ---------------------------------------------------------------- the operator

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 import torch
-from helpers.loaders import Failing, Numbers, Plain, Remembering, Stateful, flat, same, start
+from helpers.loaders import Failing, Numbers, Plain, Stateful, flat, same, start
 from torch.utils.data import BatchSampler, SequentialSampler
 
 import fastseed
@@ -224,10 +224,10 @@ def test_of_an_epoch_that_is_over_nothing_is_left_and_any_other_may_follow(sourc
     assert len(flat(batches)) == size
 
 
-def test_an_epoch_set_on_the_loader_is_the_states_epoch():
+def test_an_epoch_set_on_the_sampler_is_the_states_epoch():
     start(0)
     batches = make()
-    batches.set_epoch(6)
+    batches.sampler.set_epoch(6)
     order = flat(batches)
     next(iter(batches))
     state = batches.state_dict()
@@ -236,7 +236,7 @@ def test_an_epoch_set_on_the_loader_is_the_states_epoch():
     batches.load_state_dict(state)
     with pytest.raises(RuntimeError, match="in the middle of task 1, epoch 6"):
         iter(batches)
-    batches.set_epoch(6)
+    batches.sampler.set_epoch(6)
     assert flat(batches) == order[4:]
 
 
@@ -273,7 +273,7 @@ def test_the_main_process_draws_nothing_for_it(workers):
 
 def damaged(state):
     yield "not a dict", TypeError, [1], "state must be a dict"
-    yield "nothing", ValueError, {}, "state['format'] must be 'fastseed.loader', got None"
+    yield "nothing", ValueError, {}, "state must be a dict of drop_last, epoch, format"
     yield "other format", ValueError, {**state, "format": "torch"}, "state['format'] must be"
     for version in (2, "1", True, None):
         yield "version", ValueError, {**state, "version": version}, "state['version'] must be 1"
@@ -288,7 +288,7 @@ def damaged(state):
         yield field, TypeError, {**state, field: "1"}, f"state['{field}'] must be"
         yield field, TypeError, {**state, field: True}, f"state['{field}'] must be"
     yield "n", ValueError, {**state, "n": 21}, "state['n'] must be 20, as for this loader, got 21"
-    yield "n", TypeError, {**state, "n": "20"}, "state['n'] must be an integer"
+    yield "n", ValueError, {**state, "n": "20"}, "state['n'] must be 20"
     yield "order", ValueError, {**state, "order": "other"}, "state['order'] must be 'shuffle'"
     yield "order", ValueError, {**state, "order": 3}, "state['order'] must be 'shuffle'"
     yield "drop_last", ValueError, {**state, "drop_last": 1}, "state['drop_last'] must be 0"
@@ -389,5 +389,3 @@ def test_samplers_of_ours_by_hand():
             ResumableLoader(Plain(10), sampler=other).load_state_dict(state)
     with pytest.raises(ValueError, match=r"state\['order'\] must be 'SequentialSampler'"):
         ResumableLoader(Plain(10), sampler=SequentialSampler(range(10))).load_state_dict(state)
-    with pytest.raises(ValueError, match="state must be a dict of"):
-        ResumableLoader(Plain(10), sampler=Remembering(10)).load_state_dict(state)

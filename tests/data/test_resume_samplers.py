@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.loaders import Plain, Remembering, dealt, flat, same, start
+from helpers.loaders import Plain, dealt, flat, same, start
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -42,26 +42,6 @@ class Halves:
         return -(-len(list(self.sampler)) // 4)
 
 
-class Growing(Remembering):
-    """A sampler of batches of 1, 2, 3 … that keeps its own state."""
-
-    def __init__(self, n):
-        self.n, self.at, self.size = n, 0, 1
-
-    def __iter__(self):
-        while self.at < self.n:
-            batch = list(range(self.at, min(self.at + self.size, self.n)))
-            self.at, self.size = self.at + self.size, self.size + 1
-            yield batch
-        self.at, self.size = 0, 1
-
-    def state_dict(self):
-        return {"at": self.at, "size": self.size}
-
-    def load_state_dict(self, state):
-        self.at, self.size = state["at"], state["size"]
-
-
 KINDS = {
     "in order": lambda: {"batch_size": 4},
     "random": lambda: {"batch_size": 4, "sampler": RandomSampler(range(30))},
@@ -80,9 +60,7 @@ KINDS = {
         "sampler": count_occurrences(WeightedRandomSampler([1.0] * 30, 30)),
     },
     "counted, ours": lambda: {"batch_size": 4, "sampler": count_occurrences(ShuffleSampler(30))},
-    "remembering": lambda: {"batch_size": 4, "sampler": Remembering(30)},
     "lists of lists": lambda: {"batch_sampler": [[0, 1, 2], [3], [4, 5], [1, 2, 3, 4], [29]]},
-    "growing": lambda: {"batch_sampler": Growing(30)},
 }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def order(n):
     return flat(run(n, 1, 1)[0][0])
 
 
-@pytest.mark.parametrize("n", [50, 7])
+@pytest.mark.parametrize("n", [pytest.param(50, marks=pytest.mark.slow), 7])
 def test_any_world_and_batch_after_any_other(n):
     expected = order(n)
     for world, batch, new_world, new_batch in itertools.product(
@@ -98,17 +98,15 @@ def test_drop_last_drops_what_does_not_fill_a_batch_of_the_reader():
     assert all(len(batch) == 2 for batches in after for batch in batches)
 
 
-@pytest.mark.parametrize("source", ["list", "function"])
-def test_iterable_data_sets_change_worlds_too(source):
-    def make_source():
-        numbers = list(range(100, 145))
-        return numbers if source == "list" else lambda position: iter(numbers[position:])
+def test_iterable_data_sets_change_worlds_too():
+    def numbers_from(position):
+        return range(100 + position, 145)
 
     def ranks(world, batch, state=None, stop=None):
         shares, states = [], []
         for rank in range(world):
             start(EPOCH, rank=rank, world_size=world)
-            batches = ResumableLoader(Seekable(make_source()), batch_size=batch, collate_fn=same)
+            batches = ResumableLoader(Seekable(numbers_from), batch_size=batch, collate_fn=same)
             if state is not None:
                 batches.load_state_dict(state)
             shares.append(list(itertools.islice(batches, stop)))
@@ -122,6 +120,7 @@ def test_iterable_data_sets_change_worlds_too(source):
         assert done == list(range(100, 145))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_two_ranks_that_are_killed_then_one(tmp_path):
     path = tmp_path / "state.pt"

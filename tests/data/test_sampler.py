@@ -10,7 +10,7 @@ from helpers.sampled import SIZES, WORLDS, order, turns
 from helpers.support import snapshot
 
 import fastseed
-from fastseed.data import Repeat, ShuffleSampler, shuffled_indices
+from fastseed.data import Repeat, ShuffleSampler
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_without_shuffle():
     sampler.seek(10**12 - 3)
     assert list(iter(sampler)) == [10**12 - 3, 10**12 - 2, 10**12 - 1]
     assert sampler.indices(5, 9).tolist() == [5, 6, 7, 8]
-    assert (sampler.index(77), sampler.position(77)) == (77, 77)
+    assert sampler.index(77) == 77
 
 
 def test_chunks_are_seamless():
@@ -140,7 +140,7 @@ def test_set_epoch_and_set_scope_hold():
     fastseed.reseed(1, 9)
     assert list(sampler) == order(50, 3)
     sampler.set_scope(2, 4)
-    assert list(sampler) == shuffled_indices(0, 50, 50, task=2, epoch=4).tolist()
+    assert list(sampler) == order(50, 4, task=2)
     assert (sampler.task, sampler.epoch) == (2, 4)
 
 
@@ -150,7 +150,7 @@ def test_set_epoch_is_enough():
     with pytest.raises(RuntimeError, match=r"call fastseed.reseed\(task, epoch\) first, or set_ep"):
         iter(sampler)
     sampler.set_epoch(3)
-    assert list(sampler) == shuffled_indices(0, 50, 50, task=0, epoch=3).tolist()
+    assert list(sampler) == order(50, 3, task=0)
 
 
 def test_a_registered_sampler_follows():
@@ -201,15 +201,13 @@ def test_nothing_else_is_drawn():
 # ---------------------------------------------------------------- the order as a function
 
 
-def test_index_position_and_indices():
+def test_index_and_indices():
     sampler = ShuffleSampler(1000)
     assert sampler.indices().tolist() == order(1000)
     assert sampler.indices(10, 20).tolist() == order(1000)[10:20]
     assert sampler.indices(990).tolist() == order(1000)[990:]
     assert [sampler.index(i) for i in range(0, 1000, 100)] == order(1000)[::100]
-    assert [sampler.position(j) for j in order(1000)[:9]] == list(range(9))
     assert sampler.index(5, epoch=8) == order(1000, 8)[5]
-    assert sampler.position(order(1000, 8)[5], task=1, epoch=8) == 5
     assert sampler.indices(task=1, epoch=8).tolist() == order(1000, 8)
     out = torch.zeros(1000, dtype=torch.int64)
     assert sampler.indices(out=out) is out and out.tolist() == order(1000)

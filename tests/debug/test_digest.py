@@ -214,6 +214,12 @@ def test_digest_changes_nothing_and_draws_nothing():
 # ---------------------------------------------------------------- parts
 
 
+def part_of(tensor, shape, offsets):
+    """The rows and fragments of a tensor of ``shape`` whose box at ``offsets`` is ``tensor``."""
+    boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
+    return tensor_digest.cut(tensor, boxes, shape) if tensor.numel() else ([], [])
+
+
 @pytest.mark.parametrize(
     "shape", [(11,), (10, 7), (4, 5, 33), (64,), (3, 16), (2, 2, 2, 3)], ids=str
 )
@@ -222,13 +228,14 @@ def test_digest_changes_nothing_and_draws_nothing():
 )
 def test_parts_add_up_however_they_are_cut(shape, dtype):
     whole = (torch.randn(shape, generator=torch.Generator().manual_seed(3)) * 99).to(dtype)
-    key, header = tensor_digest.header_of(tensor_digest.dtype_name(whole), shape)
+    key, header = tensor_digest.header_of(tensor_digest.dtype_name(whole.dtype), shape)
     for dim, chunks in itertools.product(range(len(shape)), (2, 3, 5)):
         total, fragments, at = header, [], 0
         for chunk in whole.chunk(chunks, dim):
             offsets = [at if d == dim else 0 for d in range(len(shape))]
-            part = tensor_digest.part_of(chunk, shape, offsets)
-            total, fragments = total + part.total, fragments + part.fragments
+            rows, edges = part_of(chunk, shape, offsets)
+            total += sum(tensor_digest.sum_rows([key] * len(rows), rows))
+            fragments += edges
             at += chunk.shape[dim]
         joined, left = tensor_digest.join(key, fragments)
         assert left == []
@@ -237,9 +244,9 @@ def test_parts_add_up_however_they_are_cut(shape, dtype):
 
 def test_missing_fragments_are_left_over():
     whole = torch.arange(10, dtype=torch.int32)
-    part = tensor_digest.part_of(whole[:6], (10,), (0,))
-    assert len(part.fragments) == 1
-    assert tensor_digest.join(1, part.fragments) == (0, part.fragments)
+    _, fragments = part_of(whole[:6], (10,), (0,))
+    assert len(fragments) == 1
+    assert tensor_digest.join(1, fragments) == (0, fragments)
 
 
 # ---------------------------------------------------------------- trees
@@ -335,7 +342,6 @@ def test_arrays_of_numpy():
     assert value(array) == value(frozen) == value(big_endian) == value(torch.from_numpy(array))
     assert value(reverse) == value(torch.from_numpy(reverse.copy()))
     assert value(np.float32(1.5)) == value(torch.tensor(1.5))
-    assert value(np.array(["a", "b"])) != value(np.array(["a", "c"]))
 
 
 def test_compare_names_what_differs():
@@ -345,11 +351,7 @@ def test_compare_names_what_differs():
     assert [d.name for d in found] == ["b", "gone", "new"]
     assert found[1].b is None and found[2].a is None
     assert "absent" in str(found[1]) and "float32[2]" in str(found[0])
-    assert [d.name for d in compare(one, two, limit=1)] == ["b"]
     assert compare(one, digest(one)) == []
-    for limit, error in (("", TypeError), (0, ValueError), (True, TypeError)):
-        with pytest.raises(error, match=r"fastseed.debug.compare: limit must be"):
-            compare(one, two, limit=limit)
     assert isinstance(digest(one), Digest) and len(str(digest(one))) == 32
 
 
@@ -358,13 +360,14 @@ def test_compare_names_what_differs():
     [
         (object(), r"fastseed.debug.digest: the leaf at '' must be a tensor.* of type object"),
         ({"x": {1, 2}}, r"the leaf at 'x' must be .* of type set"),
-        (torch.empty(2, device="meta"), r"the tensor at '' must be one with data, got .*meta"),
+        (torch.empty(2, device="meta"), r"the tensor at '' must be one with memory of its own"),
         (
             [torch.eye(2).to_mkldnn()],
             r"the tensor at '0' must be dense and strided, got torch",
         ),
-        (np.array([np.longdouble(1)]), r"the leaf at '' must be an array of numbers or text, got"),
-        (np.array([object()]), r"must be an array of numbers or text, got dtype\('O'\)"),
+        (np.array([np.longdouble(1)]), r"the leaf at '' must be an array of numbers, got"),
+        (np.array(["a"]), r"must be an array of numbers, got dtype\('<U1'\)"),
+        (np.array([object()]), r"must be an array of numbers, got dtype\('O'\)"),
     ],
 )
 def test_digest_refuses_other_objects(obj, message):

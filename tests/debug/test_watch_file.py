@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import struct
 import subprocess
@@ -18,10 +17,10 @@ from helpers.support import clean_environment
 from torch import nn
 
 from fastseed.debug import Watch, bisect
-from fastseed.debug.tree_digest import digest
+from fastseed.debug.tree_digest import Leaf, digest
 from fastseed.debug.watch_file import MAGIC, Entry, Recording, Writer, record
 
-HEADER = {"rank": 0, "world_size": 1, "every": 1, "groups": ["parameter"]}
+HEADER = {"rank": 0, "world_size": 1, "every": 1, "groups": ["parameter"], "torch": "2.13.0"}
 ROW = ["parameter", "w", "float32", [2]]
 
 
@@ -141,23 +140,16 @@ BAD = {
     "another version": b"fastseed watch 2" + head()[16:],
     "no header": MAGIC,
     "no header but a table": MAGIC + table(),
-    "two headers": head() + record(b"head", b"{}"),
     "a header of another type": MAGIC + record(b"head", b"[1]"),
     "a header without a rank": MAGIC + record(b"head", b'{"every": 1, "world_size": 1}'),
-    "a header with another rank": head(rank="0"),
-    "a header with other groups": head(groups=["loss"]),
-    "groups that are no names": head(groups=[[1]]),
     "no JSON": head() + record(b"tabl", b"\xff{"),
     "deep JSON": head() + record(b"tabl", b"[" * 100_000),
     "a short row": head() + record(b"tabl", b'[["parameter", "w"]]'),
-    "a row of another group": head() + table(["loss", "w", "float32", [2]]),
-    "a row with another shape": head() + table(["parameter", "w", "float32", ["2"]]),
     "a row with no shape": head() + table(["parameter", "w", "float32", 2]),
     "a step without a table": head() + step_of(0, 1),
     "a short step": head() + table() + step_of(0),
     "a long step": head() + table() + step_of(0, 1, 2),
     "an empty step": head() + table() + record(b"step", b""),
-    "another start": head() + table() + step_of(0, 1, start=2),
     "another kind": head() + record(b"more", b""),
     "a payload without end": head() + struct.pack("<4sIII", b"tabl", 2**32 - 1, 0, 0),
 }
@@ -178,8 +170,8 @@ def test_good_files_of_the_same_kind_are_taken(tmp_path):
     path = tmp_path / "rank-0.watch"
     path.write_bytes(head() + table() + step_of(0, 1) + step_of(2**62, 2**128 - 1))
     found = Recording(path)
-    assert [list(found.values(s).items()) for s in found.steps] == [
-        [(Entry("parameter", "w", "float32", (2,)), value)] for value in (1, 2**128 - 1)
+    assert [found.values(s).by_name() for s in found.steps] == [
+        {("parameter", "w"): Leaf(value, "float32", (2,))} for value in (1, 2**128 - 1)
     ]
 
 
@@ -208,20 +200,20 @@ def test_tables_are_written_when_they_change(tmp_path):
     writer = Writer(path, HEADER, append=False)
     one, other = (Entry("parameter", "w", "float32", (n,)) for n in (1, 2))
     for step, entry in enumerate([one, other, one, other, other]):
-        writer.step(step, (entry,), [step], False)
+        writer.step(step, {entry: step}, False)
     writer.close()
     writer.close()
     found = Recording(path)
     assert found.tables == [(one,), (other,)]
-    assert [at.table for at in found.steps.values()] == [0, 1, 0, 1, 1]
+    assert [table for *_, table in found.steps.values()] == [0, 1, 0, 1, 1]
 
 
 @pytest.mark.parametrize("how", ["error", "short write"])
 def test_a_full_disk_leaves_whole_records(tmp_path, how):
     path = tmp_path / "rank-0.watch"
     writer = Writer(path, HEADER, append=False)
-    entries = (Entry("parameter", "w", "float32", (1,)),)
-    writer.step(0, entries, [1], False)
+    entry = Entry("parameter", "w", "float32", (1,))
+    writer.step(0, {entry: 1}, False)
     real = writer._file
 
     class Full:
@@ -235,37 +227,17 @@ def test_a_full_disk_leaves_whole_records(tmp_path, how):
 
     writer._file = Full()
     with pytest.raises(OSError, match="No space left"):
-        writer.step(1, entries, [2], False)
+        writer.step(1, {entry: 2}, False)
     writer._file = real
-    writer.step(2, entries, [3], False)
+    writer.step(2, {entry: 3}, False)
     writer.close()
     assert list(Recording(path).steps) == [0, 2]
 
 
-def test_other_kinds_of_files_are_refused(tmp_path):
-    """A pipe would wait for a writer; each error names the path."""
-    good = tmp_path / "good"
-    good.mkdir()
-    (good / "rank-0.watch").write_bytes(head() + table() + step_of(0, 1))
-    kinds = {
-        "pipe": os.mkfifo,
-        "folder": os.mkdir,
-        "loop": lambda path: path.symlink_to(path),
-    }
-    for kind, make in kinds.items():
-        run = tmp_path / kind
-        run.mkdir()
-        make(run / "rank-0.watch")
-        for path in (run, run / "rank-0.watch"):
-            with pytest.raises(ValueError, match=r"^fastseed.debug.bisect: .*must (be a reg|hold)"):
-                bisect(path, good)
-    for missing in (tmp_path / "none", tmp_path / "none" / "rank-0.watch"):
-        with pytest.raises(FileNotFoundError, match=r"^fastseed.debug.bisect: '.*' must exist"):
-            bisect(good, missing)
-
-
 ENDLESS = """
 import sys, torch, fastseed
+def no(*_): raise SystemExit("an accelerator was initialised")
+torch.cuda._lazy_init = torch.xpu._lazy_init = no
 watch = fastseed.debug.Watch(torch.nn.Linear(50, 50), path=sys.argv[1])
 while True:
     watch.record()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from helpers.support import clean_environment, snapshot
+from helpers.support import snapshot
 from torch import nn
 
 from fastseed.debug import Watch, bisect, generator_states
@@ -31,12 +29,16 @@ def rows(path):
     """The generators that a recording has at its first step and its last, with their digests."""
     recording = Recording(path / "rank-0.watch")
     return [
-        {e.name: value for e, value in recording.values(step).items() if e.group == "generator"}
+        {
+            name: leaf.value
+            for (group, name), leaf in recording.values(step).by_name().items()
+            if group == "generator"
+        }
         for step in (min(recording.steps), max(recording.steps))
     ]
 
 
-def parted(tmp_path, act, given=None):
+def parted(tmp_path, act):
     """Compare a run with one in which ``act`` is called before step 1 is recorded.
 
     Both begin from the same states.
@@ -45,11 +47,10 @@ def parted(tmp_path, act, given=None):
         random.seed(1)
         np.random.seed(1)
         torch.manual_seed(1)
-        generators = None if given is None else given()
-        with Watch(MODEL, path=tmp_path / name, generators=generators) as watch:
+        with Watch(MODEL, path=tmp_path / name) as watch:
             watch.record()
             if acts:
-                act(generators)
+                act()
             watch.record()
     return bisect(tmp_path / "a", tmp_path / "b")
 
@@ -60,9 +61,9 @@ def parted(tmp_path, act, given=None):
 @pytest.mark.parametrize(
     ("name", "draw"),
     [
-        ("python", lambda _: random.random()),
-        ("numpy", lambda _: np.random.rand()),
-        ("torch", lambda _: torch.rand(())),
+        ("python", lambda: random.random()),
+        ("numpy", lambda: np.random.rand()),
+        ("torch", lambda: torch.rand(())),
     ],
 )
 def test_one_draw_is_found(tmp_path, name, draw):
@@ -73,7 +74,7 @@ def test_one_draw_is_found(tmp_path, name, draw):
 
 
 def test_generators_come_before_what_was_made_with_them(tmp_path):
-    def act(_):
+    def act():
         np.random.rand()
         with torch.no_grad():
             MODEL.bias.add_(1)
@@ -107,14 +108,13 @@ def test_a_cached_gaussian_counts(tmp_path, name, draw):
 
 
 def test_nothing_is_drawn_and_nothing_is_changed(tmp_path):
-    mine = torch.Generator().manual_seed(3)
     for draw in (random.random, np.random.rand, lambda: torch.rand(())):
         draw()
     random.gauss(0, 1), np.random.randn(), torch.randn((), dtype=torch.float64)
-    before, own = snapshot(), mine.get_state().clone()
-    with Watch(MODEL, path=tmp_path, generators={"mine": mine}) as watch:
+    before = snapshot()
+    with Watch(MODEL, path=tmp_path) as watch:
         watch.record()
-    assert snapshot() == before and torch.equal(mine.get_state(), own)
+    assert snapshot() == before
 
 
 def test_generators_are_optional(tmp_path):
@@ -150,77 +150,6 @@ def test_an_accelerator_counts_once_it_is_there(tmp_path, monkeypatch):
     assert list(start) == GLOBAL and list(after) == [*GLOBAL, "cuda:0", "cuda:1"]
     for i, generator in enumerate(device.there):
         assert after[f"cuda:{i}"] == digest(generator.get_state()).table[""].value
-
-
-def test_no_accelerator_is_initialised(tmp_path):
-    """Asked of a fresh process, in which initialising any would fail the test."""
-    script = (
-        "import sys, torch, fastseed\n"
-        "def no(*_): raise SystemExit('initialised')\n"
-        "torch.cuda._lazy_init = torch.xpu._lazy_init = no\n"
-        "fastseed.debug.Watch(torch.nn.Linear(2, 2), path=sys.argv[1]).record()\n"
-        "assert not torch.cuda.is_initialized() and not torch.xpu.is_initialized()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(Recording(tmp_path / "rank-0.watch").steps) == 2
-
-
-# ---------------------------------------------------------------- named generators
-
-
-def own():
-    return {
-        "mine": torch.Generator().manual_seed(1),
-        "new": np.random.default_rng(1),
-        "old": np.random.RandomState(1),
-        "plain": random.Random(1),
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "draw"),
-    [
-        ("mine", lambda g: torch.rand((), generator=g)),
-        ("new", lambda g: g.random()),
-        ("new", lambda g: g.integers(2, dtype=np.uint32)),  # half a word is kept
-        ("old", lambda g: g.standard_normal()),
-        ("plain", lambda g: g.gauss(0, 1)),
-    ],
-)
-def test_a_named_generator_is_found(tmp_path, name, draw):
-    found = parted(tmp_path, lambda generators: draw(generators[name]), own)
-    assert [(p.group, p.name) for p in found.differences] == [("generator", name)]
-    assert list(rows(tmp_path / "a")[0]) == [*GLOBAL, *own()]
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "says"),
-    [
-        (True, TypeError, "generators must be a mapping of names to generators, None or False"),
-        ([random.Random()], TypeError, "generators must be a mapping of names"),
-        ({"f": random.random}, TypeError, r"generators\['f'\] must be a torch.Generator"),
-        (
-            {"s": random.SystemRandom()},
-            TypeError,
-            r"generators\['s'\] must be .* can be read",
-        ),
-        ({3: random.Random()}, TypeError, "name must be a string, got 3"),
-        ({"": random.Random()}, ValueError, "name must"),
-        ({"numpy": random.Random()}, ValueError, "must be not the name of a default generator"),
-        ({"cuda:0": random.Random()}, ValueError, "default generator .* got 'cuda:0'"),
-    ],
-)
-def test_wrong_generators(tmp_path, given, error, says):
-    with pytest.raises(error, match=f"^fastseed.debug.Watch: .*{says}"):
-        Watch(MODEL, path=tmp_path / "run", generators=given)
-    assert not (tmp_path / "run").exists()
 
 
 # ---------------------------------------------------------------- where it is recorded

@@ -25,7 +25,7 @@ def but(shared):
 
 def test_table_of_presets():
     rows = re.findall(r"^\| `(\w+_parallel)\((.*?)\)` \| (.*?) \| (.*?) ?\|$", TEXT, re.MULTILINE)
-    assert len(rows) == 5
+    assert len(rows) == 4
     for name, argument, outside, inside in rows:
         preset = getattr(distributed, name)(*([argument.strip('"')] if argument else []))
         assert preset == getattr(distributed, name)()

@@ -359,8 +359,7 @@ def test_cuda_capture_refuses_and_replays_follow_the_seed():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is skipped on this machine")
-@pytest.mark.parametrize("switch", ["0", "1"])
-def test_switch_turns_skipped_cuda_tests_into_failures(switch, tmp_path):
+def test_switch_turns_skipped_cuda_tests_into_failures(tmp_path):
     here = Path(__file__).resolve().parents[1]
     (tmp_path / "test_one.py").write_text(
         "import pytest\n\n@pytest.mark.cuda\ndef test_one():\n    pass\n"
@@ -370,10 +369,10 @@ def test_switch_turns_skipped_cuda_tests_into_failures(switch, tmp_path):
     path = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        env=clean_environment(FAIL_WITHOUT_CUDA=switch, PYTHONPATH=path),
+        env=clean_environment(FAIL_WITHOUT_CUDA="1", PYTHONPATH=path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
-    assert done.returncode == int(switch), done.stdout + done.stderr
-    assert ("needs a CUDA device, and FAIL_WITHOUT_CUDA=1" in done.stdout) == (switch == "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "needs a CUDA device, and FAIL_WITHOUT_CUDA=1" in done.stdout

@@ -117,28 +117,6 @@ class Epochal:
         return (self.shift + i for i in range(position, self.n))
 
 
-class Remembering:
-    """A sampler that keeps its own state: 0 … n-1, backwards."""
-
-    def __init__(self, n: int) -> None:
-        self.n = self.left = n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __iter__(self):
-        while self.left:
-            self.left -= 1
-            yield self.left
-        self.left = self.n
-
-    def state_dict(self):
-        return {"left": self.left}
-
-    def load_state_dict(self, state) -> None:
-        self.left = state["left"]
-
-
 def same(batch):
     """A collate function that changes nothing; not a lambda, so that spawned workers get it."""
     return batch

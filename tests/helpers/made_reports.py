@@ -41,8 +41,7 @@ def report_of(runs: list[Run], **fields) -> Report:
     checks = comparison.check_all(runs, [])
     names = dict.fromkeys(run.experiment for run in runs)
     bands = {name: comparison.band([r for r in runs if r.experiment == name]) for name in names}
-    ratio = comparison.variance_ratio(bands)
-    verdict, summary = comparison.conclude(checks, ratio)
+    verdict, summary = comparison.conclude(checks)
     made = Report(
         verdict=verdict,
         summary=summary,
@@ -50,7 +49,6 @@ def report_of(runs: list[Run], **fields) -> Report:
         checks=checks,
         findings=(),
         bands=bands,
-        variance_ratio=ratio,
         environment=(),
         options={"command": ["python", "train.py", "--seed", "{seed}"], "timeout": None},
         versions={"python": "3.11.2", "torch": "2.13.0"},

@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data.iteration_scope import SharedScope
-from fastseed.data.scoped_dataset import in_scope
-from fastseed.data.worker_seeding import WorkerInit
+from fastseed.data.iteration import Iteration
+from fastseed.data.iteration_scope import IterationScope
+from fastseed.data.torch_loader import index_sampler_of
 
 N, WORKERS, EPOCHS = 32, 2, 3
 TOP = 2**62
@@ -127,7 +127,8 @@ def flat(loader: Any) -> list[Any]:
     try:
         return [sample for batch in iterator for sample in batch]
     except BaseException:
-        getattr(iterator, "_shutdown_workers", lambda: None)()
+        batches = getattr(iterator, "_batches", iterator)  # torch's behind fastseed's
+        getattr(batches, "_shutdown_workers", lambda: None)()
         raise
 
 
@@ -142,25 +143,19 @@ def options(method: str = "fork", workers: int = WORKERS, **more: Any) -> dict[s
 
 
 class Epochs:
-    """A fastseed loader in its simplest form: a scope, a dataset in it, a worker_init_fn."""
+    """A fastseed loader that is iterated in given scopes, without a reseed of this process."""
 
     def __init__(self, dataset: Any, method: str = "fork", user_init: Any = None, **more: Any):
-        self.cell = SharedScope()
-        self.loader = DataLoader(
-            in_scope(dataset, self.cell),
-            worker_init_fn=WorkerInit(self.cell, user_init),
-            **options(method, **more),
+        self.loader = fastseed.data.loader(
+            dataset, worker_init_fn=user_init, **options(method, **more)
         )
 
     def run(self, epoch: int, task: int = 1, start: int = 0) -> list[Any]:
         """The samples of an epoch."""
-        self.cell.write(task, epoch, start)
-        return flat(self.loader)
-
-    def batches(self, epoch: int, task: int = 1) -> Iterator[Any]:
-        """The same, batch by batch."""
-        self.cell.write(task, epoch)
-        return iter(self.loader)
+        scope = IterationScope(task, epoch, start, self.loader._iterations + 1)
+        seeder = fastseed.seeder.api.current("test")
+        iteration = Iteration(index_sampler_of(self.loader), seeder, scope)
+        return flat(self.loader._start(iteration, seeder))
 
 
 def epochs_of(

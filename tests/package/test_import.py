@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import fastseed
 from fastseed._backend import derive_ops
 
 
+@functools.cache
 def imported(**environment):
     return run_script("import_effects.py", **environment)
 

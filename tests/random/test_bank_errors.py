@@ -217,7 +217,7 @@ def test_freed_memory_is_refused():
         lambda: bank.reseed_from_seeds([1, 2, 3], freed(torch.zeros(3, dtype=torch.int64))),
         lambda: bank.reseed_from_scope(freed(torch.zeros(2, dtype=torch.uint64))),
         lambda: bank.load_state_dict(
-            {**bank.state_dict(), "positions": freed(torch.zeros(3, dtype=torch.int64))}
+            {**bank.state_dict(), "states": freed(torch.zeros(73, dtype=torch.uint8))}
         ),
     )
     for call in calls:

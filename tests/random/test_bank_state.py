@@ -53,9 +53,10 @@ def test_state_round_trip(n):
     assert torch.equal(fresh.randn(3), expected)
     assert {k: type(v) for k, v in state.items()} == {
         **dict.fromkeys(("format", "name"), str),
-        **dict.fromkeys(("version", "derivation", "n", "seeded"), int),
-        **dict.fromkeys(("keys", "positions"), torch.Tensor),
+        **dict.fromkeys(("version", "derivation", "n"), int),
+        "states": torch.Tensor,
     }
+    assert state["states"].dtype == torch.uint8
 
 
 def test_state_of_a_bank_without_keys():
@@ -75,35 +76,24 @@ def test_state_of_a_bank_without_keys():
         ({"derivation": 2}, ValueError, r"state\['derivation'\] must be 1, got 2"),
         ({"name": "c"}, ValueError, r"state\['name'\] must be 'b', got 'c'"),
         ({"n": 4}, ValueError, r"state\['n'\] must be 3, got 4"),
-        ({"seeded": 2}, ValueError, r"state\['seeded'\] must be in \[0, 1\], got 2"),
-        ({"more": 1}, ValueError, "state must hold format, .*, got .*more"),
-        ({"keys": None}, TypeError, r"state\['keys'\] must be a tensor, got None"),
+        ({"more": 1}, ValueError, "state must be a dict of format, .*, got .*more"),
+        ({"states": None}, TypeError, r"state\['states'\] must be a tensor, got None"),
+        ({"states": torch.zeros(73)}, ValueError, r"state\['states'\] is invalid: .*torch.uint8"),
         (
-            {"keys": torch.zeros(3, 2, dtype=torch.int64)},
-            TypeError,
-            r"state\['keys'\] must be of dtype torch.uint64, got torch.int64",
-        ),
-        (
-            {"keys": torch.zeros(2, 2, dtype=torch.uint64)},
+            {"states": torch.zeros(72, dtype=torch.uint8)},
             ValueError,
-            r"state\['keys'\] must be of shape \(3, 2\), got \(2, 2\)",
+            r"state\['states'\] is invalid: it must be 73 bytes, got 72",
         ),
         (
-            {"positions": torch.zeros(4, dtype=torch.int64)},
+            {"states": torch.full((73,), 4, dtype=torch.uint8)},
             ValueError,
-            r"state\['positions'\] must be of shape \(3,\), got \(4,\)",
+            r"state\['states'\] is invalid: its last byte must be 0 or 1, got 4",
         ),
         (
-            {"positions": torch.tensor([0, -4, 2])},
+            {"states": torch.cat([torch.full((72,), 255), torch.ones(1)]).to(torch.uint8)},
             ValueError,
-            r"state\['positions'\]\[1\] must be a multiple of 4 in \[0, 2\*\*56\], got -4",
+            r"state\['states'\] is invalid: the position of stream 0 must be .*, got -1",
         ),
-        (
-            {"positions": torch.tensor([0, 4, 2])},
-            ValueError,
-            r"state\['positions'\]\[2\] .*, got 2",
-        ),
-        ({"positions": torch.tensor([0, 2**57, 4])}, ValueError, r"state\['positions'\]\[1\] must"),
     ],
 )
 def test_damaged_states_are_refused_and_nothing_changes(change, error, says):
@@ -120,7 +110,7 @@ def test_what_is_no_state_is_refused():
     bank = bank_of(3)
     with pytest.raises(TypeError, match="state must be a dict from state_dict"):
         bank.load_state_dict([1])
-    with pytest.raises(ValueError, match=r"state must hold format, .*, got nothing"):
+    with pytest.raises(ValueError, match=r"state must be a dict of format, .*, got .nothing"):
         bank.load_state_dict({})
 
 

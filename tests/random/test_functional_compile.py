@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers.support import needs_native, run_script
 
+import fastseed.random
 from fastseed._backend import draw_ops
 from fastseed._backend.reference import philox
 from fastseed.random import distributions
@@ -57,6 +58,8 @@ def key_inputs(op, n):
     stream = (RANK_WORD, 5, 2**40 - 7)
     return {
         "derive_keys_at": (keys, scope, *words, *stream),
+        "derive_keys": (keys, *map(signed, NAME), *stream),
+        "derive_seeds": (positions.view(torch.uint64), *map(signed, NAME), *stream),
         "derive_seeds_at": (positions.view(torch.uint64), scope, *words, *stream),
         "reseed_streams": (keys, positions, *map(signed, NAME), *stream),
         "reseed_streams_at": (keys, positions, scope, *words, *stream),
@@ -128,7 +131,7 @@ def test_native_keys_equal_the_fallback(op, n):
     found, answer = key_inputs(op, n), key_inputs(op, n)
     overload(op)(*found)
     draw_ops.IMPLEMENTATIONS[op](*answer)
-    written = found[:1] if op == "shuffle" else found[:2]
+    written = found[:2] if op.startswith("reseed") else found[:1]
     for a, b in zip(written, answer, strict=False):
         assert torch.equal(a, b)
 
@@ -146,8 +149,21 @@ def test_fakes_know_no_data(op):
             assert overload(op)(out, keys, None, (), (), 0, *PARAMETERS[op]) is None
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_draws_have_the_eager_bits(backend):
     """In a process of its own, which then has imported Dynamo; parameters vary between calls."""
     found = run_script("compiled_draws.py", backend, timeout=280)
     assert found["wrong"] == [] and found["compared"] > 150
+
+
+def test_a_compiled_function_has_the_eager_bits():
+    """With Dynamo's own backend, which is quick; the slow tests take the others."""
+    keys = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint64)
+
+    def sample(keys, scale):
+        return fastseed.random.randn(keys, (5,), std=scale)
+
+    compiled = torch.compile(sample, backend="eager", fullgraph=True)
+    for scale in (1.0, 0.5):
+        assert torch.equal(compiled(keys, scale), sample(keys, scale))

@@ -127,13 +127,6 @@ def test_parts_of_tensors_that_nobody_could_hold(name, dtype):
             assert one.item() == row[k].item()
 
 
-def test_parts_of_more_axes_than_an_operator_takes():
-    shape = (3,) * 10
-    part = fill(torch.zeros((2,) * 10), "uniform_", shard=Shard(shape, (1, 0) * 5))
-    expected = whole("uniform_", torch.float32, 3**10).view(shape)
-    assert part.equal(expected[tuple(slice(o, o + 2) for o in (1, 0) * 5)])
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_position_is_rounded_up_to_a_block(dtype):
     at_block = {p: fill(torch.zeros(9, dtype=dtype), "normal_", position=p) for p in range(9)}

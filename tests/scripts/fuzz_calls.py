@@ -190,10 +190,10 @@ FUNCTIONS = {
     "register_generator": (fastseed.register_generator, anything, {"name": anything}),
     "debug.digest": (fastseed.debug.digest, anything, {}),
     "debug.compare": (fastseed.debug.compare, anything, anything, {}),
-    "data.shuffled_index": (fastseed.data.shuffled_index, anything, number, {"task": constant(0)}),
-    "data.shuffled_indices": (
-        fastseed.data.shuffled_indices, constant(0), constant(3), constant(9),
-        {"task": constant(0), "out": positions},
+    "data.ShuffleSampler.index": (fastseed.data.ShuffleSampler(9).index, anything, {}),
+    "data.ShuffleSampler.indices": (
+        fastseed.data.ShuffleSampler(9).indices, constant(0), constant(3),
+        {"task": constant(0), "epoch": constant(0), "out": positions},
     ),
     "GeneratorPool": (fastseed.GeneratorPool, anything, {}),
 }  # fmt: skip

@@ -65,6 +65,11 @@ def _blocks(key: int, w0: Any, w1: Any, w2: Any, w3: Any) -> tuple[Any, Any, Any
     return w0, w1, w2, w3
 
 
+def signed(value: int) -> int:
+    """Return the signed integer with the same 64 bits, as operators take them."""
+    return value - 2**64 if value >= 2**63 else value
+
+
 def name_words(name: str) -> Name:
     """Return the words of a name that level 2 takes: :data:`Name`."""
     digest = hashlib.sha256(name.encode()).digest()
@@ -118,7 +123,7 @@ def derive_seeds(
     return np.ascontiguousarray(derive_keys(name, rank, worker, start, n, domain)[:, 0])
 
 
-def seeds_at(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
+def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
     """Seeds of each index (rows) with each worker (columns): ``(len(indices), len(workers))``."""
     out = np.empty((len(indices), len(workers)), np.uint64)
     shift, low = np.uint64(32), np.uint64(_LOW32)

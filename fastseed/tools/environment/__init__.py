@@ -11,76 +11,62 @@
 
 from __future__ import annotations
 
+import json
 import logging
-import math
 import os
+from pathlib import Path
 from typing import Any
 
-from ..._utils import validation
-from . import storage
-from .comparison import Difference, compare, summary
-from .storage import FORMAT, VERSION, Capture
+from ..._utils import atomic_file, validation
+from .collect import Capture, collect
+from .comparison import Difference, compare
 
-__all__ = ["FORMAT", "VERSION", "Capture", "Difference", "capture", "diff", "load", "summary"]
+__all__ = ["FORMAT", "VERSION", "Capture", "Difference", "capture", "diff", "load"]
+
+FORMAT = "fastseed-environment"
+VERSION = 1
+
+_NAME = "environment.json"
 
 logger = logging.getLogger("fastseed")
 
 
-def capture(
-    directory: str | os.PathLike[str] | None = None,
-    *,
-    clocks: bool = False,
-    patches: bool = False,
-    overwrite: bool = False,
-    key: str | os.PathLike[str] | None = None,
-    timeout: float = 10.0,
-) -> Capture:
+def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = False) -> Capture:
     """Capture the environment of this process, and write it to ``directory``.
 
     Generates no random numbers, changes no switch and initialises no GPU. Values that may be secret
     (most environment variables, paths, the command line, uncommitted changes) are stored as hashes
-    with a key that the capture does not hold.
+    with a key that the capture does not hold: that of the file ``FASTSEED_CAPTURE_KEY``, or of a
+    file in the user's configuration folder, created on first use.
 
     Args:
         directory: a new or empty folder; it gets mode 0700. None: only return the capture.
-        clocks: also read the clocks and temperatures of GPUs; they differ between runs.
         patches: also store uncommitted changes as text, with every secret that is in them. Logs a
             warning.
-        overwrite: replace a capture in ``directory``.
-        key: the file with the key of the hashes, created if it does not exist; captures with the
-            same key can be compared in full. None: ``FASTSEED_CAPTURE_KEY``, or else a file in
-            the user's configuration folder.
-        timeout: seconds for each external program, above 0.
 
     Returns:
         The capture. ``header["problems"]`` lists what could not be read.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or the folder holds something else.
+        TypeError, ValueError: an argument is invalid, or the folder is not empty.
         OSError: the folder or the key cannot be read or written.
 
     Example:
         >>> import pathlib, tempfile
         >>> from fastseed.tools import environment
         >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> found = environment.capture(folder / "a", key=folder / "key")
+        >>> found = environment.capture(folder / "a")
         >>> found.sections["variables"].get("HOME", "hmac:")[:5]
         'hmac:'
         >>> environment.diff(folder / "a", found)
         []
     """
-    for name, flag in (("clocks", clocks), ("patches", patches), ("overwrite", overwrite)):
-        validation.check_bool("environment.capture", name, flag)
-    if not validation.check_float("environment.capture", "timeout", timeout, 0, math.inf):
-        raise validation.value_error("environment.capture", "timeout", "above 0", timeout)
-    path = None
-    if directory is not None:
-        path = storage.check_path("capture", "directory", directory)
-        storage.check_free(path, overwrite)  # before the work
-    key_file = None if key is None else storage.check_path("capture", "key", key)
-    from .collect import collect
-
-    found = collect(clocks=clocks, patches=patches, key=key_file, timeout=timeout)
+    function = "environment.capture"
+    validation.check_bool(function, "patches", patches)
+    path = None if directory is None else _path(function, directory)
+    if path is not None and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise validation.value_error(function, "directory", "a new or empty folder", str(path))
+    found = collect(patches=patches)
     if found.patches:
         logger.warning(
             "fastseed.environment.capture: uncommitted changes are stored as text, with any secret "
@@ -88,7 +74,17 @@ def capture(
             ", ".join(found.patches),
         )
     if path is not None:
-        storage.write(path, found)
+        path.mkdir(parents=True, exist_ok=True)
+        os.chmod(path, 0o700)
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "captured": found.header,
+            "sections": found.sections,
+            "patches": found.patches,
+        }
+        text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+        atomic_file.replace(path / _NAME, text.encode())
     return found
 
 
@@ -109,11 +105,23 @@ def load(directory: str | os.PathLike[str]) -> Capture:
         >>> import tempfile
         >>> from fastseed.tools import environment
         >>> folder = tempfile.mkdtemp()
-        >>> found = environment.capture(folder, key=f"{folder}.key")
+        >>> found = environment.capture(folder)
         >>> environment.load(folder) == found
         True
     """
-    return storage.read(storage.check_path("load", "directory", directory))
+    function = "environment.load"
+    file = _path(function, directory) / _NAME
+    if not file.is_file():
+        rule = f"a folder with a capture ({_NAME})"
+        raise validation.value_error(function, "directory", rule, os.fspath(directory))
+    try:
+        document = json.loads(file.read_bytes())
+        if (document["format"], document["version"]) == (FORMAT, VERSION):
+            return Capture(document["captured"], document["sections"], document["patches"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    rule = f"a capture of version {VERSION}, not damaged"
+    raise ValueError(f"fastseed.{function}: {str(file)!r} must be {rule}")
 
 
 def diff(
@@ -140,8 +148,9 @@ def diff(
         >>> [(one.level, one.path, one.after) for one in environment.diff(a, b)]
         [('critical', 'gpu/driver', '550.2')]
     """
-    return compare(_loaded(a), _loaded(b))
+    return compare(*(one if isinstance(one, Capture) else load(one) for one in (a, b)))
 
 
-def _loaded(value: Any) -> Capture:
-    return value if isinstance(value, Capture) else load(value)
+def _path(function: str, path: Any) -> Path:
+    validation.check_instance(function, "directory", path, (str, os.PathLike), "a path")
+    return Path(validation.check_text(function, "directory", os.fspath(path)))

@@ -9,44 +9,63 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..._utils.version import __version__
-from . import gpu, keyed_hash, machine, packages, shared_libraries, torch_state
+from . import keyed_hash, machine, packages, shared_libraries, torch_state
 from .commands import Runner
 from .git import Repositories
-from .keyed_hash import Hasher
-from .storage import SECTIONS, Capture
 from .variables import variables
 
 
-def collect(*, clocks: bool, patches: bool, key: Path | None, timeout: float) -> Capture:
+class Capture(NamedTuple):
+    """The environment of a run.
+
+    Attributes:
+        header: when and how it was captured: ``at``, ``seconds``, ``problems``, ``key`` (the id of
+            the key of its hashes), ….
+        sections: section name -> dict; see ``docs/environment.md``.
+        patches: repository -> its uncommitted changes as text; empty unless they were requested.
+    """
+
+    header: dict[str, Any]
+    sections: dict[str, dict[str, Any]]
+    patches: dict[str, str]
+
+
+def collect(*, patches: bool) -> Capture:
     """Return the capture of this process. What a machine lacks is no error; see ``problems``."""
     began = time.perf_counter()
     environment = dict(os.environ)
-    hasher, problem = keyed_hash.load(key)
-    runner = Runner(timeout, environment)
+    hasher, problem = keyed_hash.load()
+    runner = Runner(environment)
     repositories = Repositories(runner, hasher, patches)
     collectors: dict[str, Callable[[], Any]] = {
         "preload": lambda: shared_libraries.preload(environment, hasher),
         "torch": torch_state.torch_state,
-        "gpu": lambda: gpu.gpu(runner, hasher, clocks),
+        "gpu": lambda: machine.gpu(runner, hasher),
         "packages": lambda: packages.packages(hasher),
         "git": lambda: repositories.state(Path.cwd(), "git"),
-        "editable": lambda: _editable(repositories),
+        "editable": lambda: {
+            name: state
+            for name, folder in packages.source_folders().items()
+            if (state := repositories.state(folder, name))
+        },
         "python": lambda: packages.python(hasher),
         "variables": lambda: variables(environment, hasher),
         "machine": machine.machine,
-        "container": machine.container,
         "modules": lambda: packages.modules(environment, hasher),
         "conda": lambda: packages.conda(environment),
-        "system_packages": lambda: packages.system_packages(runner),
         "compilers": lambda: packages.compilers(runner),
-        "process": lambda: {"command": _command(hasher)},
-        "host": lambda: _host(hasher),
+        "process": lambda: {
+            "command": [hasher("argument", argument) for argument in sys.orig_argv]
+        },
+        "host": lambda: {
+            "name": hasher("host", socket.gethostname()), "working_folder": hasher.path(os.getcwd())
+        },
         # Last, since the others may load libraries.
         "libraries": lambda: shared_libraries.libraries(hasher),
-    }
+    }  # fmt: skip
     found: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     problems = [problem] if problem else []
@@ -65,27 +84,6 @@ def collect(*, clocks: bool, patches: bool, key: Path | None, timeout: float) ->
         "key": hasher.key_id,
         "seconds": round(time.perf_counter() - began, 3),
         "section_seconds": seconds,
-        "options": {"clocks": clocks, "patches": patches},
         "problems": [*problems, *runner.problems.values()],
     }
-    return Capture(header, {name: found[name] for name in SECTIONS}, repositories.patches)
-
-
-def _command(hasher: Hasher) -> list[str]:
-    return [hasher("argument", argument) for argument in getattr(sys, "orig_argv", sys.argv)]
-
-
-def _host(hasher: Hasher) -> dict[str, str]:
-    name = hasher("host", socket.gethostname())
-    return {"name": name, "working_folder": hasher.path(os.getcwd())}
-
-
-def _editable(repositories: Repositories) -> dict[str, Any]:
-    """Return the repositories of editable packages and of folders on `PYTHONPATH`."""
-    here = repositories.state(Path.cwd(), "git")
-    found = {}
-    for name, folder in packages.source_folders().items():
-        state = repositories.state(folder, name)
-        if state:
-            found[name] = {"repository": "git"} if state is here else state
-    return found
+    return Capture(header, found, repositories.patches)

@@ -2,14 +2,69 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import keyed_hash
-from .severity import LEVELS, severity
-from .storage import Capture
+from .collect import Capture
 
-_ABSENT = object()
+_LIBRARIES = (
+    r"lib(torch|c10|cu|nv|nccl|mkl|openblas|blas|lapack|gomp|omp|iomp|dnnl|hip|roc|mio|rccl"
+    r"|gfortran|m\.)"
+)
+_PACKAGES = (
+    r"(torch.*|numpy|scipy|triton|pytorch-triton|nvidia-.*|cuda-.*|mkl.*|intel-openmp|jax|jaxlib"
+    r"|cupy.*|flash-attn|xformers|transformer-engine|apex|bitsandbytes|deepspeed|fastseed)"
+)
+_VARIABLES = (
+    r"(?!FASTSEED_(RUN_DIR|CAPTURE_KEY)$)(("
+    r"CUDA|CUBLAS|CUBLASLT|CUDNN|NVIDIA|NCCL|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|OPENBLAS|BLIS|VECLIB"
+    r"|NUMEXPR|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|XLA|JAX|TF|HIP|ROCBLAS|MIOPEN|RCCL|NVTE|NPY"
+    r"|FASTSEED)_.*|PYTHONHASHSEED)"
+)
+_PYTHON = r"(version|full_version|implementation|flags/.*|startup.*|gil)"
+
+# (level, regular expression of the path, why); the first match counts.
+SEVERITIES = (
+    ("critical", "preload/(LD_PRELOAD|LD_AUDIT|ld_so_preload).*", "code put before every library"),
+    ("critical", "gpu/(amd_)?driver", "the GPU driver compiles and schedules kernels"),
+    ("critical", "torch/(cudnn|version|git_version|cuda|hip|nccl|debug)", "another torch or CUDA"),
+    ("critical", "gpu/devices(/\\d+)?(/name)?", "kernels are chosen by GPU model and count"),
+    ("critical", "torch/(switches|inductor)/.*", "a switch or thread count of torch"),
+    ("critical", f"packages/{_PACKAGES}(/.*)?", "a package that computes"),
+    ("critical", "(editable|git)/(.*/)?(commit|diff_hash|files)(/.*)?", "other code ran"),
+    ("critical", f"libraries/{_LIBRARIES}.*/identity", "a library that computes is another"),
+    ("critical", f"variables/{_VARIABLES}", "a variable that libraries compute by"),
+    ("critical", "machine/(cpu|architecture|cpu_features)", "kernels are chosen by CPU"),
+    ("high", "torch/numpy.*", "NumPy's build or instruction sets"),
+    ("high", "(editable|git)(/.*)?/untracked.*", "other code may have run"),
+    ("high", "(editable|packages|conda).*", "another package"),
+    ("high", f"python/{_PYTHON}", "the interpreter"),
+    ("high", "preload/.*", "where libraries are found"),
+    ("high", "libraries/[^/]*(/identity)?", "another library is mapped"),
+    (
+        "high",
+        "machine/(processors|affinity|c_library|numa_nodes|sockets)",
+        "thread counts, the C library",
+    ),
+    ("high", "modules.*", "another module is loaded"),
+    ("high", "compilers.*", "what extensions and Inductor are compiled with"),
+    ("high", "gpu/devices/\\d+/(ecc|mig|compute|memory).*", "how the GPU is set up"),
+    ("medium", "torch/.*", "how torch was built"),
+    ("medium", "gpu.*/(vbios|power|persistence).*", "how the GPU is set up"),
+    ("medium", "variables/(LD_|PYTHON|LC_|LANG).*", "how programs start"),
+    ("medium", "machine.*", "the machine and its operating system"),
+    ("low", "libraries/.*/folders", "the same library in another folder"),
+    ("low", "gpu.*", "the card"),
+    ("low", "(git|python).*", "the folder of the code or the interpreter"),
+    ("low", "variables/FASTSEED_(RUN_DIR|CAPTURE_KEY)", "the run's folder, different in every run"),
+    ("low", "variables.*", "another variable"),
+    ("low", "process.*", "the command line"),
+    ("low", "host.*", "the name of the machine"),
+    ("medium", ".*", "not in the table of severities"),
+)
 
 
 class Difference(NamedTuple):
@@ -31,19 +86,23 @@ class Difference(NamedTuple):
     why: str
 
 
+@functools.cache
+def severity(path: str) -> int:
+    """Return the index in :data:`SEVERITIES` of a difference at ``path`` (``section/field/…``)."""
+    return next(i for i, row in enumerate(SEVERITIES) if re.fullmatch(row[1], path))
+
+
 def compare(a: Capture, b: Capture) -> list[Difference]:
     """Return the differences of two captures, by severity and path; headers are not compared."""
-    found = []
     left, right = _comparable(a), _comparable(b)
     if a.header.get("key") != b.header.get("key"):
         left, right = keyed_hash.hide(left), keyed_hash.hide(right)
+    found = []
     for path, before, after in _walk("", left, right):
-        order, level, why = severity(path)
-        kind = "added" if before is _ABSENT else "removed" if after is _ABSENT else "changed"
-        old, new = (None if value is _ABSENT else value for value in (before, after))
-        found.append((order, Difference(level, path, kind, old, new, why)))
-    found.sort(key=lambda one: (one[0], one[1].path))
-    return [difference for _, difference in found]
+        level, _, why = SEVERITIES[severity(path)]
+        kind = "added" if before is None else "removed" if after is None else "changed"
+        found.append(Difference(level, path, kind, before, after, why))
+    return sorted(found, key=lambda one: (severity(one.path), one.path))
 
 
 def _walk(path: str, a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -51,8 +110,7 @@ def _walk(path: str, a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
         a, b = ({str(i): one for i, one in enumerate(many)} for many in (a, b))
     if isinstance(a, dict) and isinstance(b, dict):
         for key in sorted({*a, *b}):
-            inner = f"{path}/{key}" if path else key
-            yield from _walk(inner, a.get(key, _ABSENT), b.get(key, _ABSENT))
+            yield from _walk(f"{path}/{key}" if path else key, a.get(key), b.get(key))
     elif type(a) is not type(b) or a != b:
         yield path, a, b
 
@@ -64,31 +122,21 @@ def _has_dicts(many: Any) -> bool:
 def _comparable(capture: Capture) -> dict[str, Any]:
     """Return the sections, arranged so that the same library has the same path."""
     sections: dict[str, Any] = dict(capture.sections)
-    libraries = sections.get("libraries", {})
-    sections["libraries"] = {name: _library(copies) for name, copies in libraries.items()}
-    preload = sections.get("preload", {})
+    sections["libraries"] = {
+        name: {
+            "identity": sorted(_identity(one) for one in copies),
+            "folders": sorted(str(one.get("folder")) for one in copies),
+        }
+        for name, copies in sections.get("libraries", {}).items()
+    }
     sections["preload"] = {
-        name: [_preloaded(one) for one in many] if _has_dicts(many) else many
-        for name, many in preload.items()
+        name: [f"{one.get('name')} ({_identity(one)})" for one in many]
+        for name, many in sections.get("preload", {}).items()
     }
     return sections
 
 
-def _library(copies: Any) -> Any:
-    """Return the identities and the folders of a library's copies."""
-    if not _has_dicts(copies):
-        return copies
-    identities = [str(one.get("build_id") or f"{one.get('size')} bytes") for one in copies]
-    folders = [str(one.get("folder")) for one in copies]
-    return {"identity": sorted(identities), "folders": sorted(folders)}
-
-
-def _preloaded(one: dict[str, Any]) -> str:
-    size = f"{one.get('size')} bytes"
-    identity = "missing" if one.get("missing") else one.get("build_id") or size
-    return f"{one.get('name')} ({identity})"
-
-
-def summary(differences: list[Difference]) -> dict[str, int]:
-    """Return the number of differences of each level."""
-    return {level: sum(one.level == level for one in differences) for level in LEVELS}
+def _identity(library: dict[str, Any]) -> str:
+    if library.get("missing"):
+        return "missing"
+    return str(library.get("build_id") or f"{library.get('size')} bytes")

@@ -51,31 +51,25 @@ def hide(value: Any) -> Any:
     return PREFIX if isinstance(value, str) and value.startswith(PREFIX) else value
 
 
-def load(path: Path | None) -> tuple[Hasher, str]:
-    """Return the hasher of a key file, which is created if it does not exist, and a problem or "".
+def load() -> tuple[Hasher, str]:
+    """Return the hasher of the key file, created if it does not exist, and a problem or "".
 
-    Without ``path`` the file is that of ``FASTSEED_CAPTURE_KEY``, or one in the configuration
-    folder; if that cannot be written, the key is random and lost.
+    The file is that of ``FASTSEED_CAPTURE_KEY``, or one in the configuration folder; if that cannot
+    be written, the key is random and lost.
 
     Raises:
         ValueError: the file does not hold a key.
         OSError: the file that was named cannot be read or created.
     """
-    named = path or environ.get(environ.CAPTURE_KEY)
+    named = environ.get(environ.CAPTURE_KEY)
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     try:
-        return Hasher(_read_or_create(Path(named) if named else _default())), ""
+        return Hasher(_read_or_create(Path(named or f"{base}/fastseed/capture.key"))), ""
     except OSError as error:
         if named:
             raise
         problem = f"key: cannot be stored ({error.strerror}), so that no capture can be compared"
         return Hasher(secrets.token_bytes(_LENGTH)), f"{problem} in full with this one"
-    except RuntimeError:  # no home folder
-        return Hasher(secrets.token_bytes(_LENGTH)), "key: there is no home folder to store it in"
-
-
-def _default() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base, "fastseed", "capture.key")
 
 
 def _read_or_create(path: Path) -> bytes:

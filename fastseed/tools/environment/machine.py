@@ -1,24 +1,21 @@
-"""The machine, and the part of it that this process may use: CPU, memory, kernel, limits."""
+"""The machine: CPU, GPUs, memory, kernel."""
 
 from __future__ import annotations
 
+import csv
 import os
 import platform
 import re
 from pathlib import Path
 from typing import Any
 
-# Control group limits (v2): cgroups(7).
-_LIMITS = (
-    *("cpu.max", "cpu.weight", "cpuset.cpus.effective", "cpuset.mems.effective"),
-    *("memory.max", "memory.high", "memory.swap.max", "pids.max"),
+from .commands import Runner
+from .keyed_hash import Hasher
+
+_GPU = (
+    *("name", "uuid", "driver_version", "vbios_version", "memory.total", "ecc.mode.current"),
+    *("mig.mode.current", "compute_mode", "persistence_mode", "power.limit"),
 )
-_CONTAINERS = {
-    ".dockerenv": "docker",
-    "run/.containerenv": "podman",
-    "singularity": "singularity",
-    ".singularity.d": "apptainer",
-}
 
 
 def read(path: Path, limit: int = 1 << 22) -> str:
@@ -37,7 +34,6 @@ def machine(root: Path = Path("/")) -> dict[str, Any]:
     first = {field.strip(): value.strip() for field, _, value in lines}
     memory = dict(re.findall(r"^(\w+):\s+(\d+) kB", read(root / "proc/meminfo"), re.M))
     nodes = (root / "sys/devices/system/node").glob("node[0-9]*")
-    cpu = root / "sys/devices/system/cpu"
     try:
         distribution = platform.freedesktop_os_release().get("PRETTY_NAME", "")
     except OSError:
@@ -48,14 +44,11 @@ def machine(root: Path = Path("/")) -> dict[str, Any]:
         "cpu_features": sorted((first.get("flags") or first.get("Features") or "").split()),
         "microcode": first.get("microcode", ""),
         "processors": os.cpu_count(),
+        "affinity": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
         "sockets": len(set(re.findall(r"^physical id\s*:\s*(\d+)", information, re.M))) or 1,
         "numa_nodes": len(list(nodes)),
-        "smt": read(cpu / "smt/active"),
-        "governor": read(cpu / "cpu0/cpufreq/scaling_governor"),
+        "smt": read(root / "sys/devices/system/cpu/smt/active"),
         "memory_kib": int(memory.get("MemTotal", 0)),
-        "swap_kib": int(memory.get("SwapTotal", 0)),
-        "huge_pages": read(root / "sys/kernel/mm/transparent_hugepage/enabled"),
-        "aslr": read(root / "proc/sys/kernel/randomize_va_space"),
         "system": platform.system(),
         "kernel": platform.release(),
         "kernel_version": platform.version(),
@@ -64,55 +57,19 @@ def machine(root: Path = Path("/")) -> dict[str, Any]:
     }
 
 
-def container(root: Path = Path("/")) -> dict[str, Any]:
-    """Return the kind of container, its limits, and the limits of the process."""
-    about: dict[str, Any] = {
-        "kind": sorted(kind for file, kind in _CONTAINERS.items() if (root / file).exists()),
-        "cgroup_limits": _cgroup_limits(root),
-        "limits": _resource_limits(),
-    }
-    if hasattr(os, "sched_getaffinity"):
-        about["affinity"] = sorted(os.sched_getaffinity(0))
-    try:
-        shared = os.statvfs(root / "dev/shm")
-        about["shared_memory_kib"] = shared.f_blocks * shared.f_frsize >> 10
-    except OSError:
-        about["shared_memory_kib"] = 0
-    return about
-
-
-def _cgroup_limits(root: Path) -> dict[str, str]:
-    """Return the tightest limits of this process's control group (v2) and all groups above it."""
-    mount = root / "sys/fs/cgroup"
-    own = re.search(r"^0::(.*)$", read(root / "proc/self/cgroup"), re.M)
-    if own is None or not (mount / "cgroup.controllers").exists():
-        return {}
-    group = mount.joinpath(*(part for part in own[1].split("/") if part not in ("", "..", ".")))
-    limits: dict[str, str] = {}
-    for folder in (group, *group.parents):
-        for file in _LIMITS:
-            value = read(folder / file)
-            if value and value.split()[0] != "max":
-                limits[file] = min(value, limits.get(file, value), key=_amount)
-        if folder == mount:
-            break
-    return dict(sorted(limits.items()))
-
-
-def _amount(limit: str) -> float:
-    try:
-        quota, _, period = limit.partition(" ")  # cpu.max: "quota period"
-        return int(quota) / int(period or 1)
-    except (ValueError, ZeroDivisionError):  # a list of processors: the innermost one stays
-        return 0.0
-
-
-def _resource_limits() -> dict[str, str]:
-    """Return the soft limits that a training job may reach."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return {}
-    names = ("STACK", "MEMLOCK", "NOFILE", "AS", "NPROC", "CPU", "FSIZE")
-    values = {n.lower(): resource.getrlimit(getattr(resource, f"RLIMIT_{n}"))[0] for n in names}
-    return {k: "unlimited" if v == resource.RLIM_INFINITY else str(v) for k, v in values.items()}
+def gpu(runner: Runner, hasher: Hasher, root: Path = Path("/")) -> dict[str, Any]:
+    """Return the driver's version and one entry for each GPU; no GPU is initialised."""
+    kernel = read(root / "proc/driver/nvidia/version")
+    version = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d+\.[\d.]+)", kernel)
+    driver = version[1] if version else ""
+    printed = runner.run(
+        "nvidia-smi", f"--query-gpu={','.join(_GPU)}", "--format=csv,noheader,nounits"
+    )
+    devices = []
+    for row in csv.reader((printed or "").splitlines(), skipinitialspace=True):
+        if len(row) == len(_GPU):
+            device = dict(zip(_GPU, row, strict=True))
+            driver = device.pop("driver_version")
+            devices.append({**device, "uuid": hasher("gpu", device["uuid"])})
+    amd = read(root / "sys/module/amdgpu/version")
+    return {"driver": driver, "amd_driver": amd, "devices": devices}

@@ -59,40 +59,30 @@ def packages(hasher: Hasher) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     for distribution in importlib.metadata.distributions():
-        try:
-            name, version = distribution.metadata["Name"], str(distribution.version)
-        except Exception:  # metadata without a name, or unreadable
-            continue
-        if not name:
+        name, version = distribution.metadata["Name"], str(distribution.version)
+        if not name:  # damaged metadata
             continue
         key = re.sub(r"[-_.]+", "-", str(name)).lower()
-        if key not in found:
-            origin = _direct_url(distribution)
-            found[key] = {"version": version, **_origin(origin)}
-            if origin:
-                found[key]["url"] = hasher("url", str(origin.get("url")))
-        elif version != found[key]["version"]:
-            found[key].setdefault("hidden", []).append(version)
+        if key in found:
+            if version != found[key]["version"]:
+                found[key].setdefault("hidden", []).append(version)
+            continue
+        found[key] = {"version": version}
+        origin = _direct_url(distribution)
+        if origin:
+            commit = str(origin.get("vcs_info", {}).get("commit_id"))
+            if re.fullmatch(r"[0-9a-f]{7,64}", commit):
+                found[key]["commit_id"] = commit
+            found[key]["editable"] = bool(origin.get("dir_info", {}).get("editable"))
+            found[key]["url"] = hasher("url", str(origin.get("url")))
     return dict(sorted(found.items()))
 
 
 def _direct_url(distribution: importlib.metadata.Distribution) -> dict[str, Any]:
     try:
-        found = json.loads(distribution.read_text("direct_url.json") or "{}")
-    except (OSError, ValueError, RecursionError):
+        return dict(json.loads(distribution.read_text("direct_url.json") or "{}"))
+    except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _origin(origin: dict[str, Any]) -> dict[str, Any]:
-    about: dict[str, Any] = {}
-    vcs, folder = origin.get("vcs_info"), origin.get("dir_info")
-    commit = vcs.get("commit_id") if isinstance(vcs, dict) else None
-    if isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{7,64}", commit):
-        about["commit_id"] = commit
-    if isinstance(folder, dict) and folder.get("editable"):
-        about["editable"] = True
-    return about
 
 
 def source_folders() -> dict[str, Path]:
@@ -101,7 +91,7 @@ def source_folders() -> dict[str, Path]:
     for distribution in importlib.metadata.distributions():
         origin = _direct_url(distribution)
         url = urlsplit(str(origin.get("url", "")))
-        if url.scheme == "file" and _origin(origin).get("editable"):
+        if url.scheme == "file" and origin.get("dir_info", {}).get("editable"):
             folders[str(distribution.metadata["Name"])] = Path(unquote(url.path))
     own = [sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), site.getusersitepackages()]
     roots = [Path(root).resolve() for root in (*own, *site.getsitepackages())]
@@ -128,33 +118,14 @@ def conda(environment: Mapping[str, str]) -> dict[str, Any]:
     return {}
 
 
-def system_packages(runner: Runner, root: Path = Path("/")) -> dict[str, str]:
-    """Return the packages of the distribution, from dpkg or rpm."""
-    found = {}
-    status = root / "var/lib/dpkg/status"
-    if status.is_file():
-        pattern = re.compile(r"^(Package|Version|Architecture|Status): (.*)$", re.M)
-        for paragraph in read(status, limit=1 << 26).split("\n\n"):
-            fields = dict(pattern.findall(paragraph))
-            if fields.get("Status", "").endswith(" installed"):
-                name = f"{fields.get('Package')}:{fields.get('Architecture')}"
-                found[name] = fields.get("Version", "")
-    elif (root / "var/lib/rpm").is_dir() or (root / "usr/lib/sysimage/rpm").is_dir():
-        form = r"%{NAME}:%{ARCH} %{EVR}\n"
-        for line in runner.run("rpm", "-qa", "--queryformat", form).text.splitlines():
-            name, _, version = line.partition(" ")
-            found[name] = version
-    return dict(sorted(found.items()))
-
-
 def compilers(runner: Runner) -> dict[str, str]:
     """Return the version numbers that compilers print, and those of `CC` and `CXX`."""
     found = {}
     commands = {name: [name] for name in _COMPILERS}
     commands |= {name: runner.environment.get(name, "").split() for name in ("CC", "CXX")}
     for name, command in commands.items():
-        printed = runner.run(*command, "--version").text if command else ""
-        numbers = re.findall(r"\d+(?:\.\d+)+", printed)
+        printed = runner.run(*command, "--version") if command else None
+        numbers = re.findall(r"\d+(?:\.\d+)+", printed or "")
         if numbers:
             found[name] = " ".join(dict.fromkeys(numbers))
     return found

@@ -15,7 +15,9 @@ from .machine import read
 _LINE = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+\s+(/.*)$", re.M)
 _NAME = re.compile(r"[\w.+-]+\.(so|dylib)(\.[\w.]+)?")
 _EXTENSION = re.compile(r"\.(cpython-|abi3|pypy)[^/]*\.so$")  # known by its package's version
-_PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
+_HEADER = (("<Q", 32), ("<HH", 54))  # of program headers: offset in the file; size and number
+_PT_NOTE = 4
+_BUILD_ID = re.compile(b"\x04\0\0\0(.)\0\0\0\x03\0\0\0GNU\0.*", re.DOTALL)
 
 
 def preload(environment: Mapping[str, str], hasher: Hasher, root: Path = Path("/")) -> Any:
@@ -55,41 +57,23 @@ def _library(path: str, hasher: Hasher) -> dict[str, Any]:
 
 
 def build_id(path: str) -> str | None:
-    """Return the GNU build id of an ELF file, in hexadecimal; None if it has none.
+    """Return the GNU build id of a 64-bit ELF file, in hexadecimal; None if it has none.
 
     Layout: System V ABI, chapters 4 and 5 (ELF header, program headers, notes).
     """
     if not os.path.isfile(path):  # a pipe would block
         return None
-    try:
-        with open(path, "rb") as file:
-            head = file.read(64)
-            if head[:4] != b"\x7fELF" or len(head) < 52:
-                return None
-            wide, order = head[4] == 2, "<" if head[5] == 1 else ">"
-            (offset,) = struct.unpack_from(order + ("Q" if wide else "I"), head, 32 if wide else 28)
-            size, count = struct.unpack_from(order + "HH", head, 54 if wide else 42)
-            file.seek(offset)
-            table = file.read(min(size * count, 1 << 16))
-            for at in range(0, len(table), size):
-                if struct.unpack_from(order + "I", table, at)[0] == _PT_NOTE:
-                    form, where = ("Q16xQ", at + 8) if wide else ("I8xI", at + 4)
-                    start, length = struct.unpack_from(order + form, table, where)
-                    file.seek(start)
-                    found = _find_build_id(file.read(min(length, 1 << 16)), order)
-                    if found:
-                        return found
-    except (OSError, struct.error, ValueError, OverflowError):  # a damaged file
-        return None
-    return None
-
-
-def _find_build_id(notes: bytes, order: str) -> str | None:
-    at = 0
-    while at + 12 <= len(notes):
-        name, size, kind = struct.unpack_from(order + "III", notes, at)
-        body = at + 12 + (name + 3 & ~3)
-        if kind == _NT_GNU_BUILD_ID and notes[at + 12 : at + 12 + name] == b"GNU\0":
-            return notes[body : body + min(size, 64)].hex()
-        at = body + (size + 3 & ~3)
+    with open(path, "rb") as file:
+        head = file.read(64)
+        if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
+            return None
+        (offset,), (size, count) = (struct.unpack_from(f, head, at) for f, at in _HEADER)
+        for i in range(count):
+            file.seek(offset + i * size)
+            kind, start, length = struct.unpack("<I4xQ16xQ", file.read(40).ljust(40, b"\0"))
+            if kind == _PT_NOTE:
+                file.seek(start)
+                note = _BUILD_ID.search(file.read(min(length, 1 << 16)))
+                if note:
+                    return note[0][16 : 16 + note[1][0]].hex()
     return None

@@ -5,37 +5,31 @@ from __future__ import annotations
 import operator
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 # Attributes and functions below torch; not every torch has all of them.
-_SWITCHES = (
-    *("backends.cudnn.enabled", "backends.cudnn.benchmark", "backends.cudnn.deterministic"),
-    *("backends.cudnn.allow_tf32", "backends.cudnn.benchmark_limit"),
-    *("backends.cuda.matmul.allow_tf32", "backends.cuda.matmul.allow_fp16_accumulation"),
-    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
-    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
-    *("backends.fp32_precision", "backends.cuda.matmul.fp32_precision"),
-    *("backends.cudnn.conv.fp32_precision", "backends.cudnn.rnn.fp32_precision"),
-    *("backends.mkldnn.enabled", "backends.mkldnn.deterministic", "backends.mkldnn.fp32_precision"),
-    *("backends.nnpack.enabled", "utils.deterministic.fill_uninitialized_memory"),
-)
-_STATE = (
-    *("get_num_threads", "get_num_interop_threads", "get_float32_matmul_precision"),
-    *("are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled"),
-    *("get_default_dtype", "is_grad_enabled", "is_autocast_enabled", "is_inference_mode_enabled"),
-    *("backends.cuda.flash_sdp_enabled", "backends.cuda.mem_efficient_sdp_enabled"),
-    *("backends.cuda.math_sdp_enabled", "backends.cuda.cudnn_sdp_enabled"),
-    *("backends.cuda.preferred_blas_library", "backends.cuda.preferred_linalg_library"),
-    *("backends.cpu.get_cpu_capability", "backends.mkl.is_available"),
-    *("backends.openmp.is_available", "backends.cuda.is_built", "backends.quantized.engine"),
-)
-_INDUCTOR = (
-    *("max_autotune", "fallback_random", "emulate_precision_casts", "deterministic", "freezing"),
-)
+_SWITCHES = """
+    backends.cudnn.enabled backends.cudnn.benchmark backends.cudnn.deterministic
+    backends.cudnn.allow_tf32 backends.cudnn.benchmark_limit
+    backends.cuda.matmul.allow_tf32 backends.cuda.matmul.allow_fp16_accumulation
+    backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+    backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    backends.fp32_precision backends.cuda.matmul.fp32_precision
+    backends.cudnn.conv.fp32_precision backends.cudnn.rnn.fp32_precision
+    backends.mkldnn.enabled backends.mkldnn.deterministic backends.mkldnn.fp32_precision
+    backends.nnpack.enabled utils.deterministic.fill_uninitialized_memory
+    get_num_threads get_num_interop_threads get_float32_matmul_precision
+    are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled
+    get_default_dtype is_grad_enabled is_autocast_enabled is_inference_mode_enabled
+    backends.cuda.flash_sdp_enabled backends.cuda.mem_efficient_sdp_enabled
+    backends.cuda.math_sdp_enabled backends.cuda.cudnn_sdp_enabled
+    backends.cuda.preferred_blas_library backends.cuda.preferred_linalg_library
+    backends.cpu.get_cpu_capability backends.quantized.engine
+"""
+_INDUCTOR = "max_autotune fallback_random emulate_precision_casts deterministic freezing"
 
 
 def torch_state() -> dict[str, Any]:
@@ -46,40 +40,28 @@ def torch_state() -> dict[str, Any]:
         **{name: _get(torch.version, name) for name in ("git_version", "debug", "cuda", "hip")},
         "cudnn": _get(torch, "backends.cudnn.version"),
         "nccl": _get(torch, "cuda.nccl.version") if torch.version.cuda else None,
-        "gpu_architectures": _get(torch, "_C._cuda_getArchFlags"),
         "build": (_get(torch, "__config__.show") or "").splitlines(),
         "parallel": _parallel(),
         "switches": _existing(torch, _SWITCHES),
-        "state": _existing(torch, _STATE),
         "inductor": _existing(inductor, _INDUCTOR),
-        "devices": _devices(),
-        "numpy": {"version": np.__version__, **(_quiet(_numpy) or {})},
+        "numpy": {"version": np.__version__, **_numpy()},
     }
 
 
-def _quiet(ask: Callable[[], Any]) -> Any:
-    """Return what ``ask`` returns; None if this torch or NumPy cannot say."""
+def _get(holder: Any, path: str) -> Any:
+    """Return an attribute, or the result of a function, as JSON has it; None if it fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of switches that will be removed
         try:
-            return ask()
-        except Exception:
+            found = operator.attrgetter(path)(holder)
+            found = found() if callable(found) and not isinstance(found, type) else found
+        except Exception:  # not in this version
             return None
+    return found if found is None or isinstance(found, (bool, int, str)) else str(found)
 
 
-def _get(holder: Any, path: str) -> Any:
-    """Return an attribute, or the result of a function, as JSON has it."""
-
-    def ask() -> Any:
-        found = operator.attrgetter(path)(holder)
-        found = found() if callable(found) and not isinstance(found, type) else found
-        return found if found is None or isinstance(found, (bool, int, str)) else str(found)
-
-    return _quiet(ask)
-
-
-def _existing(holder: Any, paths: tuple[str, ...]) -> dict[str, Any]:
-    found = {path: _get(holder, path) for path in paths}
+def _existing(holder: Any, paths: str) -> dict[str, Any]:
+    found = {path: _get(holder, path) for path in paths.split()}
     return {path: value for path, value in found.items() if value is not None}
 
 
@@ -87,22 +69,6 @@ def _parallel() -> list[str]:
     """Return the settings of OpenMP, MKL and oneDNN."""
     lines = (line.strip() for line in (_get(torch, "__config__.parallel_info") or "").splitlines())
     return [line for line in lines if line and not line.startswith("Environment")]
-
-
-def _devices() -> list[dict[str, Any]]:
-    """Return the GPUs that torch has initialised already."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return []
-    found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-    return [
-        {
-            "name": about.name,
-            "capability": f"{about.major}.{about.minor}",
-            "multiprocessors": about.multi_processor_count,
-            "memory_bytes": about.total_memory,
-        }
-        for about in found
-    ]
 
 
 def _numpy() -> dict[str, Any]:

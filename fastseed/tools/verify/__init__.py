@@ -78,8 +78,7 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
     checks = comparison.check_all(runs, recorded)
     of = {name: [run for run in runs if run.experiment == name] for name in options.experiments}
     bands = {name: comparison.band(found) for name, found in of.items()}
-    ratio = comparison.variance_ratio(bands)
-    verdict, summary = comparison.conclude(checks, ratio)
+    verdict, summary = comparison.conclude(checks)
     notes = [*comparison.notes_about(runs), *directory.notes]
     suspects = diagnosis.lint_script(options.command)
     environment = _environment(directory, notes)
@@ -92,7 +91,6 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
         checks=checks,
         findings=tuple(diagnosis.explain(checks, recorded, suspects)),
         bands=bands,
-        variance_ratio=ratio,
         environment=environment,
         options=options.document(),
         versions=_versions(),

@@ -63,13 +63,11 @@ def check_all(runs: Sequence[Run], recorded: Sequence[Recorded]) -> tuple[Check,
     )
 
 
-def conclude(checks: Sequence[Check], variance_ratio: float | None) -> tuple[str, str]:
+def conclude(checks: Sequence[Check]) -> tuple[str, str]:
     """Return the verdict and its summary."""
     *same, baseline, tensors = checks
     wrong = "; ".join(check.message for check in same if check.passed is False)
     if wrong:
-        if variance_ratio is not None:
-            wrong += f"; the variance of seeded runs is {variance_ratio:.3g} of unseeded ones"
         return DIFFERENT, wrong
     if tensors.passed is False:
         return DIFFERENT, f"losses are identical, but not recorded tensors: {tensors.message}"
@@ -189,19 +187,18 @@ def _equal(a: Floats, b: Floats) -> npt.NDArray[np.bool_]:
 
 def band(runs: Sequence[Run]) -> Band:
     """Return mean and standard deviation at the steps that all ``runs`` have."""
-    curves = [run.curve for run in runs]
-    steps = curves[0].steps
-    if any(curve.steps is not steps for curve in curves):
-        for curve in curves[1:]:
-            steps, other = _alike(steps, curve.steps)
+    steps = runs[0].curve.steps
+    for run in runs[1:]:
+        if run.curve.steps is not steps:
+            steps, other = _alike(steps, run.curve.steps)
             steps = steps[np.isin(steps, other)]
-    values = np.stack([_at(curve, steps) for curve in curves])
+    values = np.stack([_at(run.curve, steps) for run in runs])
     with np.errstate(all="ignore"):  # losses may not be finite
         mean = values.mean(axis=0)
-        std = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(steps))
+        std = values.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(steps))
     # Equal values have no spread, even if rounding changes their mean.
     same = (values == values[0]).all(axis=0)
-    return Band(len(curves), steps, np.where(same, values[0], mean), np.where(same, 0.0, std))
+    return Band(len(runs), steps, np.where(same, values[0], mean), np.where(same, 0.0, std))
 
 
 def _at(curve: Curve, steps: Steps) -> Floats:
@@ -211,19 +208,6 @@ def _at(curve: Curve, steps: Steps) -> Floats:
     own, steps = _alike(curve.steps, steps)
     order = np.argsort(own)
     return curve.values[order[np.searchsorted(own, steps, sorter=order)]]
-
-
-def variance_ratio(bands: dict[str, Band]) -> float | None:
-    """Return the mean variance of seeded over that of unseeded runs, at the steps of both."""
-    if "unseeded" not in bands:
-        return None
-    a, b = bands["uninterrupted"], bands["unseeded"]
-    steps_a, steps_b = _alike(a.steps, b.steps)
-    with np.errstate(all="ignore"):
-        seeded = np.mean(a.std[np.isin(steps_a, steps_b)] ** 2)
-        unseeded = np.mean(b.std[np.isin(steps_b, steps_a)] ** 2)
-        ratio = float(seeded / unseeded)
-    return ratio if a.runs > 1 and np.isfinite(ratio) else None
 
 
 # ---------------------------------------------------------------- recordings

@@ -189,15 +189,18 @@ def fill(command: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
     """Return ``command`` with ``values`` in place of its placeholders."""
     filled: list[str] = []
     for optional, alternatives in _parse(command):
-        complete = [words for words in alternatives if _names(words) <= values.keys()]
+        complete = [words for words in alternatives if placeholders(words) <= values.keys()]
         if complete or not optional:
-            filled += [_fill(word, values) for word in (complete or alternatives)[0]]
+            filled += (
+                _PLACEHOLDER.sub(lambda found: found[1] or values[found[2]], word)
+                for word in (complete or alternatives)[0]
+            )
     return tuple(filled)
 
 
-def placeholders(command: Sequence[str]) -> set[str]:
-    """Return the names of the placeholders in a command."""
-    return _names(command)
+def placeholders(words: Sequence[str]) -> set[str]:
+    """Return the names of the placeholders in words of a command."""
+    return {found[2] for word in words for found in _PLACEHOLDER.finditer(word) if found[2]}
 
 
 def _check_command(command: Any, baseline: bool) -> tuple[str, ...]:
@@ -205,8 +208,8 @@ def _check_command(command: Any, baseline: bool) -> tuple[str, ...]:
         raise validation.type_error(_FUNCTION, "command", "a list of strings", command)
     for i, word in enumerate(command):
         validation.check_instance(_FUNCTION, f"command[{i}]", word, str, "a string")
-    names = _names(command)
-    required = _names([word for optional, (words, *_) in _parse(command) if not optional
+    names = placeholders(command)
+    required = placeholders([word for optional, (words, *_) in _parse(command) if not optional
                        for word in words])  # fmt: skip
     rules = (
         (command and command[0] != "[", "begin with a program"),
@@ -247,11 +250,3 @@ def _parse(command: Sequence[str]) -> _Groups:
             return groups
     rule = "a list with [ and ] in pairs, not nested"
     raise validation.value_error(_FUNCTION, "command", rule, list(command))
-
-
-def _names(words: Sequence[str]) -> set[str]:
-    return {found[2] for word in words for found in _PLACEHOLDER.finditer(word) if found[2]}
-
-
-def _fill(word: str, values: Mapping[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda found: found[1] or values[found[2]], word)

@@ -132,18 +132,15 @@ def tables(report: Report) -> list[Table]:
 
 def _details(report: Report) -> list[Table]:
     """Return the further tables of the page; those without rows are left out."""
-    differences = [(check.name, str(one)) for check in report.checks for one in check.differences]
     runs = [
         (run.name, f"{run.seconds:.2f} s", str(len(run.curve.steps)), " ".join(run.command))
         for run in report.runs
     ]
+    columns = ("level", "what", "change", "before", "after", "why it matters")
     environment = [tuple(map(str, row)) for row in report.environment]
     found = [
-        Table("First differences", ("check", "difference"), differences),
-        Table("Environment: first and last session",
-              ("level", "what", "change", "before", "after", "why it matters"), environment),
+        Table("Environment: first and last session", columns, environment),
         Table("Runs", ("run", "time", "steps", "command"), runs),
-        Table("Options", ("option", "value"), [(k, str(v)) for k, v in report.options.items()]),
         Table("Versions", ("package", "version"), list(report.versions.items())),
-    ]  # fmt: skip
+    ]
     return [table for table in found if table.rows]

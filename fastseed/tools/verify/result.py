@@ -156,8 +156,6 @@ class Report:
         checks: the questions and their answers.
         findings: causes of differences, the most important first.
         bands: experiment -> mean and standard deviation.
-        variance_ratio: mean variance of the uninterrupted runs over that of the unseeded ones, at
-            the steps that all have; None without unseeded runs, or where these do not vary.
         environment: differences between the environments of the first and the last session, as
             rows of :func:`fastseed.tools.environment.diff`.
         options: the options as plain values.
@@ -171,7 +169,6 @@ class Report:
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
     bands: dict[str, Band]
-    variance_ratio: float | None
     environment: tuple[tuple[Any, ...], ...]
     options: dict[str, Any]
     versions: dict[str, str]

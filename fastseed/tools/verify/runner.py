@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -181,10 +182,8 @@ class _Runner:
 def _last_lines(folder: Path) -> str:
     """Return the end of a failed run's output."""
     for path in (folder / "stderr.txt", folder / "stdout.txt"):
-        with contextlib.suppress(OSError):  # the run may have removed it
-            if size := path.stat().st_size:
-                with open(path, "rb") as file:
-                    file.seek(max(0, size - 4096))
-                    lines = file.read().decode("utf-8", "replace").splitlines()[-_OUTPUT_LINES:]
-                return f"; the end of {path}:\n" + "\n".join(f"  {line}" for line in lines)
+        with contextlib.suppress(OSError), open(path, errors="replace") as file:
+            lines = deque(file, maxlen=_OUTPUT_LINES)
+            if lines:
+                return f"; the end of {path}:\n  " + "  ".join(lines).rstrip("\n")
     return f"; it printed nothing (in {folder})"

@@ -6,8 +6,8 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from cuda_rules import check_all
-from cuda_sass import read_kernels, read_ptx, short_name
+from cuda_rules import check_all, check_arithmetic
+from cuda_sass import Kernel, read_kernels, read_ptx, short_name
 
 HERE = Path(__file__).resolve().parent
 UNIFORM = "OneLine<Uniform<float>>"
@@ -186,15 +186,21 @@ void bad(float* out, int n) { launch(Spills{out, n}, 1, "bad", nullptr); }
 """
 
 
-@pytest.mark.slow
-def test_compiled_bad_code_fails(tmp_path):
+@pytest.fixture(scope="module")
+def cuda_check():
+    """(the program of this folder as a module, the environment with its tools)"""
     spec = importlib.util.spec_from_file_location("cuda_check_main", HERE / "__main__.py")
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
     try:
-        environment = main.tools()
+        return main, main.tools()
     except SystemExit as missing:
         pytest.skip(str(missing))
+
+
+@pytest.mark.slow
+def test_compiled_bad_code_fails(tmp_path, cuda_check):
+    main, environment = cuda_check
     source = tmp_path / "bad.cu"
     source.write_text(BAD)
     out = tmp_path / "bad.cubin"
@@ -204,3 +210,18 @@ def test_compiled_bad_code_fails(tmp_path):
     assert kernel.name == "Spills"
     assert any("local memory" in text for text in found)
     assert any("FFMA" in text or "inexact" in text for text in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", [(), ("-fmad=false",)])
+def test_additions_for_sm_100_may_be_fused_without_the_flag(tmp_path, cuda_check, flag):
+    main, environment = cuda_check
+    flags = [word for word in main.NVCC if word != "-fmad=false"]
+    (source,) = (path for path in main.SOURCES if path.stem == "exponential")
+    main.run(environment, *flags, *flag, "-arch=sm_100", "-ptx", source, "-o", tmp_path / "ptx")
+    found = [
+        problem
+        for ptx in read_ptx((tmp_path / "ptx").read_text()).values()
+        for problem in check_arithmetic(Kernel("", 0, 0, ()), ptx)
+    ]
+    assert any("add.f32: reals without a rounding mode" in text for text in found) == (not flag)

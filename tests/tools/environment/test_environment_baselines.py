@@ -162,6 +162,7 @@ def documented():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler to plant libraries")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_each_tool_finds_what_the_table_says(worlds, tool):
@@ -180,7 +181,7 @@ def test_differences_are_sorted_by_severity():
         "packages/frobnicator/version", "machine/kernel", "host/name",
     ]  # fmt: skip
     a, b = ({"host": {"name": n}, "gpu": {"driver": n}, "torch": {"cudnn": n},
-             "preload": {"LD_PRELOAD": [n]}, "machine": {"kernel": n},
+             "preload": {"LD_PRELOAD": [{"name": n}]}, "machine": {"kernel": n},
              "packages": {"torch": {"version": n}, "frobnicator": {"version": n}}}
             for n in ("1", "2"))  # fmt: skip
     found = environment.diff(environment.Capture({}, a, {}), environment.Capture({}, b, {}))

@@ -1,18 +1,19 @@
-"""Other machines: control groups, GPUs, modules, packages; and the comparison of captures."""
+"""Other machines: GPUs, modules, packages; and the comparison of captures."""
 
 from __future__ import annotations
 
 import json
 import sys
 
+import pytest
+
 from fastseed.cli import main
 from fastseed.tools import environment
-from fastseed.tools.environment import gpu, machine, packages, storage
+from fastseed.tools.environment import machine, packages
+from fastseed.tools.environment.collect import Capture
 from fastseed.tools.environment.commands import Runner
-from fastseed.tools.environment.comparison import compare
+from fastseed.tools.environment.comparison import SEVERITIES, compare, severity
 from fastseed.tools.environment.keyed_hash import Hasher
-from fastseed.tools.environment.severity import LEVELS, severity
-from fastseed.tools.environment.storage import Capture
 
 HASHER = Hasher(bytes(32))
 
@@ -24,32 +25,9 @@ def tree(root, files):
     return root
 
 
-def test_cgroup_v2_takes_the_tightest_limit_of_all_groups_above(tmp_path):
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/job/step\n",
-            "sys/fs/cgroup/cgroup.controllers": "cpu memory",
-            "sys/fs/cgroup/job/step/cpu.max": "400000 100000",
-            "sys/fs/cgroup/job/cpu.max": "150000 100000",
-            "sys/fs/cgroup/job/step/memory.max": "max",
-            "sys/fs/cgroup/job/memory.max": "1073741824",
-            "sys/fs/cgroup/job/step/cpuset.cpus.effective": "0-3",
-        },
-    )
-    about = machine.container(root)
-    assert about["cgroup_limits"] == {
-        "cpu.max": "150000 100000",
-        "cpuset.cpus.effective": "0-3",
-        "memory.max": "1073741824",
-    }
-
-
 def test_an_empty_machine_is_no_error(tmp_path):
     assert machine.machine(tmp_path)["memory_kib"] == 0
-    assert machine.container(tmp_path)["cgroup_limits"] == {}
-    assert packages.system_packages(Runner(environment={}), tmp_path) == {}
-    found = gpu.gpu(Runner(environment={}), HASHER, False, tmp_path)
+    found = machine.gpu(Runner({}), HASHER, tmp_path)
     assert found == {"driver": "", "amd_driver": "", "devices": []}
 
 
@@ -59,25 +37,20 @@ def program(path, text):
     path.chmod(0o755)
 
 
-def test_gpus_have_hashed_uuids_and_clocks_only_when_asked(tmp_path):
+def test_gpus_have_hashed_uuids(tmp_path):
     row = "NVIDIA H200, GPU-11111111-2222, 570.1, 96.00, 143771, "
     row += "Enabled, Disabled, Default, Enabled, 700"
-    clocks = "1980, 3201, 1980, 3201, 1980, 3201, 41"
-    text = f'case "$1" in *clocks*) echo "{row}, {clocks}";; *) echo "{row}";; esac'
-    program(tmp_path / "bin" / "nvidia-smi", text)
-    runner = Runner(environment={"PATH": f"{tmp_path}/bin:/usr/bin:/bin"})
-    found = gpu.gpu(runner, HASHER, False, tmp_path)
+    program(tmp_path / "bin" / "nvidia-smi", f'echo "{row}"')
+    runner = Runner({"PATH": f"{tmp_path}/bin:/usr/bin:/bin"})
+    found = machine.gpu(runner, HASHER, tmp_path)
     assert found["driver"] == "570.1" and found["devices"][0]["name"] == "NVIDIA H200"
-    assert "clocks.current.sm" not in found["devices"][0] and "GPU-1111" not in json.dumps(found)
-    assert found["devices"][0]["uuid"].startswith("hmac:")
-    found = gpu.gpu(runner, HASHER, True, tmp_path)
-    assert found["devices"][0]["clocks.current.sm"] == "1980"
+    assert found["devices"][0]["uuid"].startswith("hmac:") and "GPU-1111" not in json.dumps(found)
 
 
 def test_the_driver_without_its_program(tmp_path):
     line = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 2024"
     root = tree(tmp_path, {"proc/driver/nvidia/version": line})
-    found = gpu.gpu(Runner(environment={}), HASHER, False, root)
+    found = machine.gpu(Runner({}), HASHER, root)
     assert found["driver"] == "535.161.07"
 
 
@@ -98,19 +71,8 @@ def test_conda_packages_from_the_names_of_records(tmp_path):
 def test_compilers_have_version_numbers_alone(tmp_path):
     program(tmp_path / "gcc", "echo 'gcc (secret 12.2.0-14) 12.2.0'")
     program(tmp_path / "my-cc", 'echo "release $1 V1.2"')
-    runner = Runner(environment={"PATH": str(tmp_path), "CC": "my-cc -3.4"})
+    runner = Runner({"PATH": str(tmp_path), "CC": "my-cc -3.4"})
     assert packages.compilers(runner) == {"gcc": "12.2.0", "CC": "3.4 1.2"}
-
-
-def test_dpkg_and_rpm(tmp_path):
-    paragraph = "Package: {}\nStatus: install ok {}\nArchitecture: amd64\nVersion: 1.0-{}\n"
-    status = "\n".join([paragraph.format("a", "installed", 1), paragraph.format("b", "not", 2)])
-    root = tree(tmp_path / "deb", {"var/lib/dpkg/status": status})
-    assert packages.system_packages(Runner(environment={}), root) == {"a:amd64": "1.0-1"}
-    root = tree(tmp_path / "rpm", {"var/lib/rpm/x": ""})
-    program(tmp_path / "bin" / "rpm", "printf 'glibc:x86_64 2.34-1\\n'")
-    runner = Runner(environment={"PATH": f"{tmp_path}/bin"})
-    assert packages.system_packages(runner, root) == {"glibc:x86_64": "2.34-1"}
 
 
 def test_packages_with_damaged_records_and_hidden_versions(tmp_path, monkeypatch):
@@ -164,25 +126,38 @@ def test_true_is_not_one():
     assert len(compare(capture(torch={"x": True}), capture(torch={"x": 1}))) == 1
 
 
+def why(path):
+    return SEVERITIES[severity(path)][2]
+
+
+def level(path):
+    return SEVERITIES[severity(path)][0]
+
+
 def test_every_section_has_severities():
-    for section in storage.SECTIONS:
-        assert severity(f"{section}/x").why != "not in the table of severities", section
-    run = severity("variables/FASTSEED_RUN_DIR")
-    assert run.level == "low" and run.order > severity("system_packages/x").order
-    assert severity("variables/FASTSEED_SEED").level == "critical"
-    assert severity("variables/FASTSEED_RUN_DIRECTION").level == "critical"
+    for section in environment.capture().sections:
+        assert why(f"{section}/x") != "not in the table of severities", section
+    run = "variables/FASTSEED_RUN_DIR"
+    assert level(run) == "low"
+    assert level("variables/FASTSEED_SEED") == "critical"
+    assert level("variables/FASTSEED_RUN_DIRECTION") == "critical"
     assert severity("new_section/x") == severity("y/z")
-    assert {severity(p).level for p in ("gpu/driver", "packages/x", "machine/x", "host/x")} == set(
-        LEVELS
-    )
 
 
-def write(path, **sections):
-    storage.write(path, capture(**sections))
-    return str(path)
+@pytest.fixture
+def write(monkeypatch):
+    """Write a made-up capture, and return its folder."""
+
+    def write(path, **sections):
+        with monkeypatch.context() as patch:
+            patch.setattr(environment, "collect", lambda patches: capture(**sections))
+            environment.capture(path)
+        return str(path)
+
+    return write
 
 
-def test_exit_codes_of_diff(tmp_path, capsys):
+def test_exit_codes_of_diff(write, tmp_path, capsys):
     a = write(tmp_path / "a", host={"name": "x"}, gpu={"driver": "1"})
     b = write(tmp_path / "b", host={"name": "y"}, gpu={"driver": "1"})
     c = write(tmp_path / "c", host={"name": "y"}, gpu={"driver": "2\x1b[2J"})
@@ -200,9 +175,9 @@ def test_exit_codes_of_diff(tmp_path, capsys):
     assert "\x1b" not in shown and shown.index("gpu/driver") < shown.index("host/name")
 
 
-def test_show_prints_one_section_or_all(tmp_path, capsys):
+def test_show_prints_one_section_or_all(write, tmp_path, capsys):
     a = write(tmp_path / "a", host={"name": "x"}, gpu={"driver": "1", "devices": []})
-    assert main(["env", "show", a, "--section", "gpu", "--json"]) == 0
+    assert main(["env", "show", a, "--section", "gpu"]) == 0
     assert json.loads(capsys.readouterr().out) == {"gpu": {"driver": "1", "devices": []}}
     assert main(["env", "show", a, "--section", "nonsense"]) == 2
     assert "must be one of host, gpu" in capsys.readouterr().err
@@ -210,9 +185,9 @@ def test_show_prints_one_section_or_all(tmp_path, capsys):
     assert "driver" in capsys.readouterr().out
 
 
-def test_long_differences_are_cut_in_the_table_and_whole_in_json(tmp_path, capsys):
-    a = write(tmp_path / "a", system_packages={f"p{i}": "1" for i in range(99)})
-    b = write(tmp_path / "b", system_packages={f"p{i}": "2" for i in range(99)})
+def test_long_differences_are_cut_in_the_table_and_whole_in_json(write, tmp_path, capsys):
+    a = write(tmp_path / "a", packages={f"p{i}": "1" for i in range(99)})
+    b = write(tmp_path / "b", packages={f"p{i}": "2" for i in range(99)})
     assert main(["env", "diff", a, b]) == 1
     assert "59 more" in capsys.readouterr().out
     assert main(["env", "diff", a, b, "--all"]) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 
@@ -10,15 +9,15 @@ import pytest
 
 from fastseed.cli import main
 from fastseed.tools import environment
-from fastseed.tools.environment import storage
 
 CAPTURE = environment.Capture({"at": "now", "problems": []}, {"torch": {"version": "2"}}, {})
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
     """Return the folder of a capture that a test may damage."""
-    storage.write(tmp_path / "c", CAPTURE)
+    monkeypatch.setattr(environment, "collect", lambda patches: CAPTURE)
+    environment.capture(tmp_path / "c")
     return tmp_path / "c"
 
 
@@ -32,28 +31,11 @@ def test_a_folder_in_use_is_not_changed(tmp_path, folder):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
-    for name in ("file", "full"):
-        for overwrite in (False, True):
-            with pytest.raises(ValueError, match=r"fastseed.environment.capture: directory must"):
-                environment.capture(tmp_path / name, overwrite=overwrite)
+    for path in (tmp_path / "file", tmp_path / "full", folder):
+        with pytest.raises(ValueError, match=r"fastseed.environment.capture: directory must be a"):
+            environment.capture(path)
     assert (tmp_path / "file").read_text() == (tmp_path / "full" / "thesis.txt").read_text()
-    with pytest.raises(ValueError, match="new or empty"):
-        environment.capture(folder)
     assert environment.load(folder) == CAPTURE
-    environment.capture(folder, overwrite=True)
-    assert environment.load(folder) != CAPTURE
-
-
-def changed(change):
-    """Return a damage that changes the document and corrects its checksum."""
-
-    def damage(file):
-        document = json.loads(file.read_text())
-        change(document)
-        document["sha256"] = storage.digest(document)
-        file.write_text(json.dumps(document))
-
-    return damage
 
 
 def edited(old, new):
@@ -73,14 +55,8 @@ DAMAGES = {
     "other": lambda file: file.write_text('{"name": "x"}'),
     "list": lambda file: file.write_text("[]"),
     "deep": lambda file: file.write_text("[" * 100_000),
-    "nan": edited('"now"', "NaN"),
-    "twice": edited('"at":', '"at": 1, "at":'),
-    "section": edited('"version": "2"', '"version": "3"'),
-    "header": edited('"now"', '"then"'),
-    "newer": changed(lambda document: document.update(version=2)),
-    "true": changed(lambda document: document.update(version=True)),
-    "no sections": changed(lambda document: document.pop("sections")),
-    "patches": changed(lambda document: document.update(patches=[])),
+    "newer": edited('"version": 1', '"version": 2'),
+    "no sections": edited('"sections"', '"x"'),
     "pipe": piped,
 }
 
@@ -88,7 +64,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_capture_is_an_error_that_names_the_file(folder, damage, capsys):
     DAMAGES[damage](folder / "environment.json")
-    with pytest.raises(ValueError, match=r"^fastseed.environment.load: .* must be "):
+    with pytest.raises(ValueError, match=r"^fastseed.environment.load: .* must be a "):
         environment.load(folder)
     assert main(["env", "show", str(folder)]) == 2
     shown = capsys.readouterr()
