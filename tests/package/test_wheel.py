@@ -1,4 +1,4 @@
-"""What an installed wheel must do, with no source tree in the path: run by ``make test-wheel``."""
+"""Check an installed wheel, with no source tree in the path: run by ``make test-wheel``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def test_pool_bank_and_digest():
     pool.reseed(1, 2)
     drawn = [torch.rand(2, generator=g) for g in generators]
     pool.reseed(1, 2)
-    assert all(torch.equal(torch.rand(2, generator=g), d) for g, d in zip(generators, drawn, strict=True))
+    assert all(
+        torch.equal(torch.rand(2, generator=g), d) for g, d in zip(generators, drawn, strict=True)
+    )
     bank = fastseed.random.StreamBank(8, name="env")
     bank.reseed(task=1)
     rows = bank.randn(16)
