@@ -284,10 +284,11 @@ FS_LANES void lanes_of_grid(const SeedGrid& grid, int64_t first, int64_t n, uint
   const typename V::Type k0 = V::set(static_cast<uint32_t>(grid.name.key)),
                          k1 = V::set(static_cast<uint32_t>(grid.name.key >> 32)),
                          w2 = V::set(grid.rank_word);
-  uint64_t x[V::kLanes] = {}, worker[V::kLanes] = {}, seeds[V::kLanes];
+  constexpr int64_t kCells = 64;  // words are loaded long after they were written one by one
+  uint64_t x[kCells] = {}, worker[kCells] = {}, seeds[kCells];
   int64_t row = first / grid.columns, column = first % grid.columns;
-  for (int64_t i = 0; i < n; i += V::kLanes) {
-    const int64_t count = n - i < V::kLanes ? n - i : V::kLanes;
+  for (int64_t i = 0; i < n; i += kCells) {
+    const int64_t count = n - i < kCells ? n - i : kCells;
     for (int64_t k = 0; k < count; ++k) {
       x[k] = grid.indices[row] ^ grid.name.tweak;
       worker[k] = grid.workers[column];
@@ -296,10 +297,12 @@ FS_LANES void lanes_of_grid(const SeedGrid& grid, int64_t first, int64_t n, uint
         ++row;
       }
     }
-    const typename V::Type low = V::load(x);
-    const LaneBlocks<V> r =
-        philox_keyed<V>(k0, k1, {{low, V::shift_right_32(low), w2, V::load(worker)}});
-    V::store(seeds, V::join(r.w[0], r.w[1]));
+    for (int64_t k = 0; k < count; k += V::kLanes) {
+      const typename V::Type low = V::load(x + k);
+      const LaneBlocks<V> r =
+          philox_keyed<V>(k0, k1, {{low, V::shift_right_32(low), w2, V::load(worker + k)}});
+      V::store(seeds + k, V::join(r.w[0], r.w[1]));
+    }
     for (int64_t k = 0; k < count; ++k) {
       out[i + k] = seeds[k];
     }

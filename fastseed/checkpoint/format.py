@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -74,27 +74,17 @@ def decode(data: bytes) -> dict[str, Any]:
         state, sizes = dict(header["state"]), dict(header["tensors"])
         if not all(type(value) in (int, str) for value in state.values()):
             raise Damaged("the header must hold integers and strings")
-        ends = _ends(at, sizes.values(), len(data) - _DIGEST)
+        if not all(type(size) is int and size >= 0 for size in sizes.values()):
+            raise Damaged("the lengths of exact states must be integers from 0 on")
     except (strict_json.Invalid, LookupError, TypeError) as error:
         raise Damaged(f"the header is not one of this format ({error})") from error
+    if at + sum(sizes.values()) != len(data) - _DIGEST:
+        raise Damaged("the exact states must end where the checksum begins")
     whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    for key, end in zip(sizes, ends, strict=True):
-        state[key] = whole[at:end].clone()
-        at = end
-    return state
-
-
-def _ends(at: int, sizes: Iterable[Any], end: int) -> list[int]:
-    """Return where each exact state ends; the last one has to end at ``end``."""
-    ends = []
-    for size in sizes:
-        if type(size) is not int or size < 0:
-            raise Damaged(f"the length of an exact state must be an integer, got {describe(size)}")
+    for key, size in sizes.items():
+        state[key] = whole[at : at + size].clone()
         at += size
-        ends.append(at)
-    if at != end:
-        raise Damaged(f"the exact states must end at byte {end}, got {at}")
-    return ends
+    return state
 
 
 def check_start(start: bytes) -> None:

@@ -159,19 +159,13 @@ _Layout = tuple[dict[str, Any], dict[str, Any]]  # slots; generators that are cl
 
 def _elements(held: Any) -> _Children:
     """Yield the elements of a list, tuple, deque or dictionary that may hold generators."""
-    if issubclass(type(held), dict):
-        values: Any = dict.values(held)
-    elif issubclass(type(held), _SEQUENCES):
-        values = held
-    else:
+    is_dict = issubclass(type(held), dict)
+    if not (is_dict or issubclass(type(held), _SEQUENCES)):
         return
-    n = len(values)
+    n, values = len(held), held.values() if is_dict else held
     if n > _LONG and all(map(_is_data, itertools.islice(values, 0, None, n // _LONG))):
         return
-    if values is held:
-        yield from ((f"[{i}]", value) for i, value in enumerate(held))
-        return
-    for i, (key, value) in enumerate(dict.items(held)):
+    for i, (key, value) in enumerate(zip(held if is_dict else range(n), values, strict=True)):
         yield f"[{key!r}]" if type(key) in _PLAIN_KEYS else f"[#{i}]", value
 
 

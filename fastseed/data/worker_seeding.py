@@ -27,8 +27,7 @@ from .iteration_scope import IterationScope, SharedScope, keyed_seeder, thread_s
 
 logger = logging.getLogger("fastseed")
 
-GENERATORS = DefaultGenerators()
-"""The three global generators of this process."""
+GENERATORS = DefaultGenerators()  # of this process
 
 _FUNCTION = "data.worker_init_fn"
 

@@ -28,9 +28,6 @@ class DatasetWrapper:
         else:
             setattr(self.dataset, name, value)
 
-    def __delattr__(self, name: str) -> None:
-        delattr(self.dataset, name)
-
     def __len__(self) -> int:
         return len(self.dataset)
 
@@ -46,14 +43,13 @@ def _blank(kind: type[DatasetWrapper]) -> DatasetWrapper:
 
 def read_samples(read: Callable[[Any], Any], indices: Iterable[Any]) -> list[Any]:
     """Return ``read(index)`` of each index; RuntimeError where it raises StopIteration."""
-    samples = []
-    for index in indices:
-        try:
+    index, samples = None, []
+    try:
+        for index in indices:
             samples.append(read(index))
-        except StopIteration:
-            raise RuntimeError(
-                f"fastseed.data: the dataset must not raise StopIteration, got it for index "
-                f"{index!r}; torch would take it for the end of the epoch: raise IndexError or "
-                "another error instead"
-            ) from None
+    except StopIteration:
+        raise RuntimeError(
+            f"fastseed.data: the dataset must not raise StopIteration, got it for index {index!r}; "
+            "torch would take it for the end of the epoch: raise IndexError or another error"
+        ) from None
     return samples

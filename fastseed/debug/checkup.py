@@ -69,7 +69,7 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
         rows += _job(current)
         if current.scope is not None and current.scheme == "philox-v1":
             rows += _streams(current)
-    if _has_other_ranks(current) if ranks is None else ranks:
+    if _ranks_in_group() > 1 if ranks is None else ranks:
         rows.append(_ranks(timeout))  # also before init, or the other ranks would wait
     return [*rows, *_process()]
 
@@ -97,9 +97,6 @@ def _job(current: Seeder) -> Iterator[Row]:
     if repeats:
         detail += f"; {repeats} scopes were used more than once"
     yield Row("job", "scope", NOTE if repeats else FINE, detail)
-    if current.left_out:
-        detail = f"not registered in this process: {list(current.left_out)}"
-        yield Row("job", "left out", WRONG, detail)
 
 
 # ---------------------------------------------------------------- streams
@@ -196,24 +193,18 @@ def _devices(current: Seeder, accelerator: Any, at: dict[str, int]) -> Iterator[
 # ---------------------------------------------------------------- ranks and process
 
 
-def _has_process_group() -> bool:
-    return dist.is_available() and dist.is_initialized()
-
-
-def _has_other_ranks(current: Seeder | None) -> bool:
-    if _has_process_group():
-        return dist.get_world_size() > 1
-    return current is not None and current.world_size > 1
+def _ranks_in_group() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
 
 
 def _ranks(timeout: float) -> Row:
-    if not _has_process_group():
+    if _ranks_in_group() == 0:
         return Row("ranks", "agreement", NOTE, "not checked: there is no process group")
     try:
         verify_agreement(timeout=timeout)
     except (RuntimeError, TimeoutError) as error:
         return Row("ranks", "agreement", WRONG, str(error))
-    return Row("ranks", "agreement", FINE, f"{dist.get_world_size()} ranks agree")
+    return Row("ranks", "agreement", FINE, f"{_ranks_in_group()} ranks agree")
 
 
 def _process() -> Iterator[Row]:

@@ -145,16 +145,8 @@ def _compared(
     """Return in words how a table differs from the first rank's; "" if it does not."""
     if problem:
         return f"could not be digested ({problem})"
-    if first_problem:
+    names = [name for name in {**first, **table} if table.get(name) != first.get(name)]
+    if first_problem or not names:
         return ""
-    parts = (
-        ("differs in", [name for name in first if table.get(name, first[name]) != first[name]]),
-        ("lacks", [name for name in first if name not in table]),
-        ("also has", [name for name in table if name not in first]),
-    )
-    return ", ".join(
-        f"{verb} {', '.join(name or '(the tensor)' for name in names[:_SHOWN])}"
-        + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-        for verb, names in parts
-        if names
-    )
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"differs in {', '.join(name or '(the tensor)' for name in names[:_SHOWN])}{more}"

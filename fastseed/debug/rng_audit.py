@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
@@ -10,7 +11,7 @@ import sysconfig
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,19 +81,14 @@ def audit() -> Iterator[Audit]:
         [('unseeded', 'numpy.random._generator.Generator')]
     """
     report = Audit()
-    made: list[_Made] = []
-    before = {id(found): _Made(found, "", _state(found), False) for found in _living()}
+    made = {id(found): _Made(found, "", _state(found), False) for found in _living()}
     repeats = _repeats()
     with _watched_calls(report, made):
         yield report
     controlled = {id(generator) for generator in _controlled()}
-    by_id = {id(one.generator): one for one in made}
-    for generator in _living(one.generator for one in made):
+    for generator in _living(one.generator for one in made.values()):
         if id(generator) not in controlled:
-            known = before.get(id(generator)) or by_id.get(id(generator))
-            finding = _examine(generator, known)
-            if finding is not None:
-                report.findings.append(finding)
+            report.findings += _examine(generator, made.get(id(generator)))
     if _repeats() > repeats:
         report.findings.append(
             Finding("repeated", f"{_repeats() - repeats} scopes", "fastseed.reseed")
@@ -107,22 +103,21 @@ class _Made(NamedTuple):
 
     generator: Any
     where: str
+    """The file and line of the call that made it; empty if it is older than the block."""
     state: bytes
     unseeded: bool
 
 
-def _examine(generator: Any, known: _Made | None) -> Finding | None:
+def _examine(generator: Any, known: _Made | None) -> list[Finding]:
     """Return the finding for a generator if numbers were drawn from it."""
     used = _was_used(generator) if known is None else _state(generator) != known.state
-    if not used:
-        return None
-    holder, module, is_global = _holder(generator)
-    if _is_installed(module) and (known is None or is_global):
-        return None
+    holder, module, is_global = _holder(generator) if used else ("", "", False)
+    if not used or (_is_installed(module) and (is_global or known is None)):
+        return []
     kind = "unseeded" if known is not None and known.unseeded else "unregistered"
-    where = holder if known is None else known.where or holder
     name = f"{type(generator).__module__}.{type(generator).__qualname__}"
-    return Finding(kind, name.replace("torch._C.", "torch."), where)
+    where = known.where if known is not None and known.where else holder
+    return [Finding(kind, name.replace("torch._C.", "torch."), where)]
 
 
 def _controlled() -> list[Any]:
@@ -217,42 +212,27 @@ def _repeats() -> int:
 
 
 @contextmanager
-def _watched_calls(report: Audit, made: list[_Made]) -> Iterator[None]:
+def _watched_calls(report: Audit, made: dict[int, _Made]) -> Iterator[None]:
     """Record seeding calls and generators of ``default_rng`` inside the block."""
-    originals: list[tuple[Any, str, Any]] = []
+    from unittest import mock
 
-    def wrap(owner: Any, attribute: str, around: Callable[[Any], Any]) -> None:
-        original = getattr(owner, attribute)
-        originals.append((owner, attribute, original))
-        setattr(owner, attribute, around(original))
+    def seeding(name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        report.findings.append(Finding("seeded", name, _caller()))
+        return original(*args, **kwargs)
 
-    def seeding(name: str) -> Callable[[Any], Any]:
-        def around(original: Any) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                report.findings.append(Finding("seeded", name, _caller()))
-                return original(*args, **kwargs)
+    def making(original: Callable[..., Any], seed: Any = None) -> Any:
+        generator = original(seed)
+        # A generator that is passed in is returned.
+        made.setdefault(id(generator), _Made(generator, _caller(), _state(generator), seed is None))
+        return generator
 
-            return call
-
-        return around
-
-    def making(original: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            generator = original(*args, **kwargs)
-            unseeded = (args[0] if args else kwargs.get("seed")) is None
-            made.append(_Made(generator, _caller(), _state(generator), unseeded))
-            return generator
-
-        return call
-
-    try:
+    with ExitStack() as patches:
         for owner, attribute, name in _SEEDING_CALLS:
-            wrap(owner, attribute, seeding(name))
-        wrap(np.random, "default_rng", making)
+            call = functools.partial(seeding, name, getattr(owner, attribute))
+            patches.enter_context(mock.patch.object(owner, attribute, call))
+        call = functools.partial(making, np.random.default_rng)
+        patches.enter_context(mock.patch.object(np.random, "default_rng", call))
         yield
-    finally:
-        for owner, attribute, original in reversed(originals):
-            setattr(owner, attribute, original)
 
 
 def _caller() -> str:

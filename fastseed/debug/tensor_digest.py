@@ -31,6 +31,7 @@ TILE = 1024
 """Groups that a block of threads processes at a time (csrc/cuda/digest.cu)."""
 
 _FUNCTION = "debug.digest"
+_META = torch.device("meta")
 
 
 class Rows(NamedTuple):
@@ -163,21 +164,24 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if not _is_in_memory(tensor):
         rule = "one with memory of its own (not freed, fake, meta or a wrapper)"
         raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
-    return tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+    return tensor
 
 
 def _is_in_memory(tensor: torch.Tensor) -> bool:
     """Return whether all elements of a tensor lie within its storage."""
-    if tensor.device.type not in ("cpu", "cuda"):
-        return tensor.device.type != "meta"
-    if tensor.numel() == 0:
+    if not (tensor.is_cpu or tensor.is_cuda):
+        return not tensor.is_meta
+    count = tensor.numel()
+    if count == 0:
         return True
     try:
-        last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+        if not tensor.is_contiguous():
+            count = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        end = (tensor.storage_offset() + count) * tensor.element_size()
         storage = tensor.untyped_storage()
-        held = storage.device.type != "meta" and storage.nbytes() >= end
-        return held and tensor.data_ptr() != 0
+        return storage.nbytes() >= end and storage.device != _META and tensor.data_ptr() != 0
     except (RuntimeError, NotImplementedError):  # no storage: tensors of vmap
         return False
 
@@ -244,6 +248,7 @@ def _row_runs(boxes: list[list[shards.Run]], shape: Sequence[int]) -> list[shard
 
 def _bytes(rows: torch.Tensor) -> torch.Tensor:
     """Return a matrix as bytes with contiguous rows; a copy only if it is needed."""
+    rows = rows.detach()
     if rows.shape[1] == 1 and rows.stride(1) != 1:  # a stride that is never used
         rows = rows.as_strided(rows.shape, (rows.stride(0), 1))
     return (rows if rows.stride(1) == 1 else rows.contiguous()).view(torch.uint8)

@@ -118,15 +118,8 @@ def digest(obj: Any) -> Digest:
         >>> list(fastseed.debug.digest(torch.nn.Linear(2, 3)).table)
         ['weight', 'bias']
     """
-    table = table_of(_leaves("", obj, set()))
+    table = table_of(leaves_of("", obj))
     return Digest(_whole(table), table)
-
-
-def leaves_of(name: str, obj: Any) -> Iterator[tuple[str, Any]]:
-    """Return every leaf of a tree of this name with its own name."""
-    if type(obj) is torch.Tensor and obj.layout == torch.strided:
-        return iter([(name, obj)])
-    return _leaves(name, obj, set())
 
 
 def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
@@ -205,8 +198,10 @@ def compare(a: Any, b: Any) -> list[Difference]:
 # ---------------------------------------------------------------- trees
 
 
-def _leaves(name: str, obj: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield every leaf of a tree with its name."""
+def leaves_of(
+    name: str, obj: Any, above: frozenset[int] = frozenset()
+) -> Iterator[tuple[str, Any]]:
+    """Yield every leaf of a tree of this name with its own name."""
     if isinstance(obj, torch.nn.Module):
         yield from _named(name, obj.named_parameters(remove_duplicate=False), above)
         yield from _named(name, obj.named_buffers(remove_duplicate=False), above)
@@ -224,18 +219,18 @@ def _leaves(name: str, obj: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
         items = obj.items() if isinstance(obj, Mapping) else enumerate(obj)
         yield from _named(name, items, above | {id(obj)})
     elif callable(getattr(obj, "state_dict", None)):
-        yield from _leaves(name, obj.state_dict(), above)
+        yield from leaves_of(name, obj.state_dict(), above)
     else:
         rule = "a tensor, an array, a plain value, a dict, a list or a tuple"
         raise type_error(_FUNCTION, f"the leaf at {name!r}", rule, obj)
 
 
 def _named(
-    name: str, items: Iterable[tuple[Any, Any]], above: set[int]
+    name: str, items: Iterable[tuple[Any, Any]], above: frozenset[int]
 ) -> Iterator[tuple[str, Any]]:
     for key, value in items:
         # An empty key at the top is ".": a tree of one leaf differs from the leaf.
-        yield from _leaves(f"{name}.{key}" if name else str(key) or ".", value, above)
+        yield from leaves_of(f"{name}.{key}" if name else str(key) or ".", value, above)
 
 
 def _sparse(tensor: torch.Tensor) -> list[tuple[str, Any]]:

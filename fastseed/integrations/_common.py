@@ -77,29 +77,28 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
         RuntimeError: ``init`` was called for another rank, and calling it again would lose a mesh
             or registered generators.
     """
-    seeder: Seeder | None = context.seeder
-    if seeder is None:
+    if context.seeder is None:
         api.init(master_seed, rank=rank, world_size=world_size)
-        made: Seeder = context.current(function)
-        return made
+    seeder: Seeder = context.current(function)
     if master_seed not in (None, seeder.master_seed):
         rule = f"that of fastseed.init, {seeder.master_seed}, or None"
         raise validation.value_error(function, "master_seed", rule, master_seed)
-    if (seeder.rank, seeder.world_size) != (rank, world_size):  # ranks that the script starts later
-        if seeder.mesh is not None or len(list(seeder.registry)):
-            raise RuntimeError(
-                f"fastseed.{function}: fastseed.init was called for rank {seeder.rank} of "
-                f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
-                "and world_size=, or register generators (and give a mesh) after the framework has "
-                "set up its ranks"
-            )
-        api.init(
-            seeder.master_seed,
-            rank=rank,
-            world_size=world_size,
-            scheme=seeder.scheme,
-            on_os_fork=seeder.on_os_fork,
+    if (seeder.rank, seeder.world_size) == (rank, world_size):
+        return seeder
+    if seeder.mesh is not None or len(seeder.registry):  # ranks were started after init
+        raise RuntimeError(
+            f"fastseed.{function}: fastseed.init was called for rank {seeder.rank} of "
+            f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
+            "and world_size=, or register generators (and give a mesh) after the framework has "
+            "set up its ranks"
         )
+    api.init(
+        seeder.master_seed,
+        rank=rank,
+        world_size=world_size,
+        scheme=seeder.scheme,
+        on_os_fork=seeder.on_os_fork,
+    )
     moved: Seeder = context.current(function)
     return moved
 
@@ -145,13 +144,34 @@ def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
         api.load_state_dict(before)
 
 
-def with_all_ranks(state: dict[str, Any]) -> dict[str, Any]:
-    """Return ``state`` with the exact states of the other ranks too (collective)."""
-    if not (dist.is_available() and dist.is_initialized()) or state["world_size"] == 1:
+class TrainingState:
+    """The state of training: that of this moment, or, during another phase, that from before it."""
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+        self._outer: dict[str, Any] | None = None
+
+    def get(self) -> dict[str, Any]:
+        """Return the state with the exact states of this rank."""
+        return self._outer or context.current(self._function).state_dict(rng=True)
+
+    def gather(self) -> dict[str, Any]:
+        """Return the state with the exact states of every rank (collective)."""
+        state = self.get()
+        if not (dist.is_available() and dist.is_initialized()) or state["world_size"] == 1:
+            return state
+        parts: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(parts, state)
+        for part in parts:
+            state = {**state, **{k: v for k, v in part.items() if k.startswith(states.RNG)}}
         return state
-    parts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, state)
-    merged: dict[str, Any] = {}
-    for part in parts:
-        merged.update((key, held) for key, held in part.items() if key.startswith(states.RNG))
-    return {**state, **merged}
+
+    @contextlib.contextmanager
+    def inside(self, task: int, epoch: int) -> Iterator[None]:
+        """Run a block in another phase; afterwards every generator is as it was before."""
+        outer, self._outer = self._outer, self.get()
+        try:
+            with inside(task, epoch):
+                yield
+        finally:
+            self._outer = outer

@@ -14,7 +14,6 @@ for epoch in range(epochs):
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from .._utils import validation
@@ -72,14 +71,14 @@ class AcceleratedJob:
         if config.data_seed is None:
             key = seeder.derive_key("accelerate.order", task=self.tasks.init, rank=streams.SHARED)
             config.data_seed = key & ((1 << _SEED_BITS) - 1)
-        self._outer: dict[str, Any] | None = None  # training's state, during another phase
+        self._training = _common.TrainingState(_NAME)
         self._loaded: dict[str, Any] | None = None
         accelerator.register_for_checkpointing(self)
 
     @property
     def epoch(self) -> int:
         """The training epoch of the job, or of the checkpoint that was loaded."""
-        return int(self._state()["epoch"])
+        return int(self._training.get()["epoch"])
 
     def train(self, epoch: int) -> None:
         """Reseed for a training epoch; restore the exact states if ``load_state`` was inside it."""
@@ -91,31 +90,19 @@ class AcceleratedJob:
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the validation task; afterwards every generator is as it was before."""
-        return self._inside(self.tasks.validate, epoch)
+        return self._training.inside(self.tasks.validate, epoch)
 
     def test(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the test task; afterwards every generator is as it was before."""
-        return self._inside(self.tasks.test, epoch)
+        return self._training.inside(self.tasks.test, epoch)
 
     def predict(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the prediction task; afterwards every generator is as it was before."""
-        return self._inside(self.tasks.predict, epoch)
-
-    @contextlib.contextmanager
-    def _inside(self, task: int, epoch: int) -> Iterator[None]:
-        outer, self._outer = self._outer, self._state()
-        try:
-            with _common.inside(task, epoch):
-                yield
-        finally:
-            self._outer = outer
-
-    def _state(self) -> dict[str, Any]:
-        return self._outer or context.current(_NAME).state_dict(rng=True)
+        return self._training.inside(self.tasks.predict, epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of training with the exact states of every rank (collective)."""
-        return _common.with_all_ranks(self._state())
+        return self._training.gather()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of training; errors are those of :func:`fastseed.load_state_dict`."""

@@ -34,15 +34,12 @@ _NAME = "integrations.lightning.FastseedCallback"
 
 def _base() -> Any:
     """Return Lightning's Callback, from the package that the script uses."""
-    loaded = [package for package in _PACKAGES if package in sys.modules]
-    if not loaded:
-        for package in _PACKAGES:
-            try:
-                return _common.import_framework(package, "lightning").Callback
-            except ImportError as error:
-                missing = error
-        raise missing
-    return sys.modules[loaded[0]].Callback
+    for package in sorted(_PACKAGES, key=lambda name: name not in sys.modules):
+        try:
+            return _common.import_framework(package, "lightning").Callback
+        except ImportError as error:
+            missing = error
+    raise missing
 
 
 class FastseedCallback(_base()):  # type: ignore[misc]
@@ -63,8 +60,6 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.
         tasks: the task numbers.
-        every_step: also ``reseed(tasks.train, epoch, batch + 1)`` before each training batch, so
-            that its random numbers do not depend on earlier batches.
 
     Raises:
         TypeError, ValueError: an argument is wrong, here or when the trainer calls ``setup``.
@@ -75,12 +70,10 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         master_seed: int | None = None,
         *,
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
-        every_step: bool = False,
     ) -> None:
         self._master_seed, self._tasks = _common.check_arguments(_NAME, master_seed, tasks)
-        self._every_step = every_step
         self._over = False  # the last batch of the epoch is done
-        self._outer: dict[str, Any] | None = None  # training's state, during a validation
+        self._training = _common.TrainingState(_NAME)
         self._loaded: dict[str, Any] | None = None
         self._began: int | None = None  # an epoch in which the DataLoader was already iterated
         self._wrapped: list[tuple[Any, str]] = []
@@ -142,12 +135,8 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     def _evaluate(self, run: Callable[[], Any], task: int, trainer: Any) -> Any:
         """Run an evaluation in its own task; validation in ``fit`` has a trainer, for the epoch."""
-        outer, self._outer = self._outer, self._state()
-        try:
-            with _common.inside(task, 0 if trainer is None else trainer.current_epoch):
-                return run()
-        finally:
-            self._outer = outer
+        with self._training.inside(task, 0 if trainer is None else trainer.current_epoch):
+            return run()
 
     # ------------------------------------------------------------------ training
 
@@ -167,10 +156,8 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Reseed for a training batch, with ``every_step``."""
+        """Remember that the epoch is not at its end."""
         self._over = False
-        if self._every_step:
-            move_to(self._tasks.train, trainer.current_epoch, batch_idx + 1)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -184,13 +171,9 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ checkpoints
 
-    def _state(self) -> dict[str, Any]:
-        return self._outer or context.current(_NAME).state_dict(rng=True)
-
     def state_dict(self) -> dict[str, Any]:
         """Return the coordinates of training and the exact states of every rank (collective)."""
-        merged = _common.with_all_ranks(self._state())
-        return {"version": _VERSION, "over": int(self._over), "job": merged}
+        return {"version": _VERSION, "over": int(self._over), "job": self._training.gather()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the state that Lightning found in a checkpoint; ``on_train_start`` restores it.

@@ -23,8 +23,6 @@ logger = logging.getLogger("fastseed")
 _NAME = "integrations.transformers.FastseedCallback"
 _FILE = "fastseed-{rank:05d}.state"
 _SEED_BITS = 31
-
-
 _transformers: Any = _common.import_framework("transformers", "transformers")
 
 
@@ -50,8 +48,6 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.
         tasks: the task numbers.
-        every_step: also ``reseed(tasks.train, epoch, step + 1)`` before each step; the Trainer
-            counts steps from the beginning of training.
 
     Raises:
         TypeError, ValueError: an argument is wrong, here or when training begins.
@@ -62,10 +58,8 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         master_seed: int | None = None,
         *,
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
-        every_step: bool = False,
     ) -> None:
         self._master_seed, self._tasks = _common.check_arguments(_NAME, master_seed, tasks)
-        self._every_step = every_step
         self._outer: dict[str, Any] | None = None  # training's state, around an evaluation
         self._is_inside = False  # the generators are in the evaluation's scope now
         self._resume: str | None = None  # a file to load at the next step
@@ -92,14 +86,12 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             dataset.set_scope(task, epoch)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-        """Leave an evaluation; resume from a file; reseed with ``every_step``."""
+        """Leave an evaluation; resume from a file."""
         self._leave_evaluation()
         self._outer = None
         if self._resume is not None:
             checkpoint.load(self._resume)
             self._resume = None
-        if self._every_step:
-            move_to(self._tasks.train, int(state.epoch or 0), state.global_step + 1)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Reseed at the end of an epoch; enter an evaluation that is due."""

@@ -49,13 +49,14 @@ def assert_same(make):
     assert torch.equal(state, state_compiled)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("kind", [Loader, ResumableLoader])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [pytest.param(Loader, marks=pytest.mark.slow), ResumableLoader])
 @pytest.mark.parametrize("wrap", [lambda data: data, per_sample], ids=["plain", "per_sample"])
 def test_an_epoch_in_a_compiled_function(kind, wrap, workers):
     assert_same(lambda: kind(wrap(Noisy()), 2, shuffle=True, num_workers=workers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "make"),
     [

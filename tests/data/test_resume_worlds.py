@@ -45,7 +45,7 @@ def order(n):
     return flat(run(n, 1, 1)[0][0])
 
 
-@pytest.mark.parametrize("n", [50, 7])
+@pytest.mark.parametrize("n", [pytest.param(50, marks=pytest.mark.slow), 7])
 def test_any_world_and_batch_after_any_other(n):
     expected = order(n)
     for world, batch, new_world, new_batch in itertools.product(
@@ -120,6 +120,7 @@ def test_iterable_data_sets_change_worlds_too():
         assert done == list(range(100, 145))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_two_ranks_that_are_killed_then_one(tmp_path):
     path = tmp_path / "state.pt"

@@ -67,9 +67,9 @@ def test_ranks_and_tensors_that_differ_are_named(ranks):
 
 def test_names_that_differ_are_named(ranks):
     n = len(ranks)
-    assert agreement(ranks, "names").endswith(f"rank {n - 1}: lacks d, also has b, c")
+    assert agreement(ranks, "names").endswith(f"rank {n - 1}: differs in d, b, c")
     said = agreement(ranks, "lengths")
-    assert f"rank {n - 1}: also has 9" in said and said.count("also has") == n - 1
+    assert f"rank {n - 1}: differs in 9" in said and said.count("differs in") == n - 1
 
 
 def test_ranks_that_cannot_digest_are_named_by_all(ranks):

@@ -234,31 +234,6 @@ def test_after_a_phase_the_generators_are_where_they_were():
     assert not any("run" in vars(loop) for loop in (made.fit_loop, made.test_loop))
 
 
-def test_every_step_makes_batches_independent():
-    def run(extra):
-        class Drawing(Model):
-            def training_step(self, batch, index):
-                if index == 0 and extra:
-                    torch.rand(7)
-                return super().training_step(batch, index)
-
-        fastseed.init(42)
-        fastseed.reseed(0)
-        model = Drawing()
-        made = trainer(ours=FastseedCallback(every_step=True))
-        made.fit(model, ResumableLoader(range(N), batch_size=BATCH, shuffle=True, collate_fn=rows))
-        return model
-
-    def rows(indices):
-        return torch.tensor(indices), torch.ones(len(indices), 3)
-
-    plain, extra = of("train", run(False)), of("train", run(True))
-    assert [e for i, e in enumerate(plain) if i % STEPS] == [
-        e for i, e in enumerate(extra) if i % STEPS
-    ]
-    assert plain[0] != extra[0]
-
-
 def test_the_callback_initialises_where_the_script_has_not():
     made, model = trainer(ours=FastseedCallback(7)), Model()
     made.fit(model, *loaders(True))

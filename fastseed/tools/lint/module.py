@@ -161,23 +161,19 @@ class Arguments:
     def _unpack(self, module: Module, node: ast.expr) -> bool:
         """Return whether all entries of a dictionary that ``**`` passes are known; add them."""
         value = module.names.value(node)
-        names: list[object] = []
-        values: list[ast.expr] = []
+        pairs: list[tuple[object, ast.expr]] = []
         if isinstance(value, ast.Dict):
             names = [key.value if isinstance(key, ast.Constant) else None for key in value.keys]
-            values = value.values
+            pairs = list(zip(names, value.values, strict=True))
         elif isinstance(value, ast.Call) and module.names.is_builtin(value.func, "dict"):
-            names = [*value.args, *(keyword.arg for keyword in value.keywords)]
-            values = [keyword.value for keyword in value.keywords]
+            pairs = [(None, argument) for argument in value.args]
+            pairs += [(keyword.arg, keyword.value) for keyword in value.keywords]
         else:
             return False
+        self.keywords.update({name: its for name, its in pairs if isinstance(name, str)})
         changes = (ast.Attribute, ast.Subscript, ast.AugAssign, ast.Call)
-        if any(isinstance(module.parents.get(use), changes) for use in module.uses_of(node)):
-            return False
-        self.keywords.update(
-            {name: its for name, its in zip(names, values, strict=False) if isinstance(name, str)}
-        )
-        return all(isinstance(name, str) for name in names)
+        changed = any(isinstance(module.parents.get(use), changes) for use in module.uses_of(node))
+        return not changed and all(isinstance(name, str) for name, _ in pairs)
 
 
 def constant(module: Module, node: ast.expr | None) -> object:

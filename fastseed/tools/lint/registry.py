@@ -25,9 +25,7 @@ class Rule(NamedTuple):
     when: str
     """Which files it applies to."""
     message: str
-    """The problem, in one line."""
     fix: str
-    """The replacement, in one line."""
 
 
 class Finding(NamedTuple):

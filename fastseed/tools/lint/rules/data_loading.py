@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..module import Arguments, Module, Violation, constant
 from ..syntax import is_none
 from . import manual_seed
 
-LOADERS = frozenset(
-    {
-        "torch.utils.data.DataLoader",
-        "torchdata.stateful_dataloader.StatefulDataLoader",
-        "torchdata.stateful_dataloader.stateful_dataloader.StatefulDataLoader",
-        "torch_geometric.loader.DataLoader",
-        "torch_geometric.data.DataLoader",
-    }
+_LOADERS = re.compile(
+    r"torch\.utils\.data\.DataLoader|torch_geometric\.(loader|data)\.DataLoader|"
+    r"torchdata\.stateful_dataloader\.(stateful_dataloader\.)?StatefulDataLoader"
 )
 """Loaders with the arguments of torch's, which draw as it does."""
 
@@ -82,7 +78,7 @@ def _loaders(module: Module) -> Iterator[tuple[ast.Call, Arguments]]:
     if any(name.startswith("fastseed.integrations") for name in module.imports):
         return  # the callbacks prepare the loaders
     for call in module.calls:
-        if module.origin(call) in LOADERS:
+        if _LOADERS.fullmatch(module.origin(call) or ""):
             arguments = Arguments(module, call)
             prepared = any(module.origin(taker) in _PREPARES for taker in module.takers(call))
             if not arguments.hidden and not prepared:

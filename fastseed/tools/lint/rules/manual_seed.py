@@ -9,53 +9,34 @@ from collections.abc import Iterator
 from ..module import Arguments, Module, Violation, constant
 from ..syntax import is_none, last_name, names_in, targets_of
 
-SEEDERS = frozenset(
-    {
-        "random.seed", "numpy.random.seed", "torch.manual_seed", "torch.seed",
-        *(f"torch.{d}.{f}" for d in ("cuda", "xpu", "mps", "mtia")
-          for f in ("manual_seed", "manual_seed_all", "seed", "seed_all")),
-    }
-)  # fmt: skip
+SEEDERS = re.compile(
+    r"(numpy\.)?random\.seed|torch\.((cuda|xpu|mps|mtia)\.)?(manual_seed|seed)(_all)?"
+)
 """Functions that seed a global generator that fastseed seeds."""
 
-_EVERYTHING = (
-    "pytorch_lightning", "pytorch_lightning.utilities.seed", "lightning", "lightning.pytorch",
-    "lightning.fabric", "lightning.fabric.utilities.seed", "lightning_fabric",
-)  # fmt: skip
-_HELPERS = frozenset(
-    {
-        *(f"{package}.seed_everything" for package in _EVERYTHING),
-        "transformers.set_seed", "transformers.trainer_utils.set_seed",
-        "transformers.enable_full_determinism",
-        "accelerate.utils.set_seed", "accelerate.utils.random.set_seed",
-        "monai.utils.set_determinism", "ignite.utils.manual_seed", "catalyst.utils.set_global_seed",
-    }
-)  # fmt: skip
+_HELPERS = re.compile(
+    r"(pytorch_lightning|lightning|lightning_fabric)\.(.*\.)?seed_everything|"
+    r"transformers\.(trainer_utils\.)?(set_seed|enable_full_determinism)|"
+    r"accelerate\.utils\.(random\.)?set_seed|monai\.utils\.set_determinism|"
+    r"ignite\.utils\.manual_seed|catalyst\.utils\.set_global_seed"
+)
 """Functions of other packages that call all of them."""
 
-MAKERS = {
-    "numpy.random.default_rng": "seed", "numpy.random.RandomState": "seed",
-    "numpy.random.SeedSequence": "entropy", "numpy.random.PCG64": "seed",
-    "numpy.random.PCG64DXSM": "seed", "numpy.random.MT19937": "seed",
-    "numpy.random.Philox": "seed", "numpy.random.SFC64": "seed", "random.Random": "x",
-}  # fmt: skip
-"""Functions that make a generator, and the name of their first argument, the seed."""
+MAKERS = re.compile(
+    r"numpy\.random\.(default_rng|RandomState|SeedSequence|PCG64|PCG64DXSM|MT19937|Philox|SFC64)|"
+    r"random\.Random"
+)
+"""Functions that make a generator, and take its seed first."""
 
-_CLOCKS = (
-    "time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic",
-    "time.monotonic_ns", "time.process_time", "time.clock", "datetime.datetime.now",
-    "datetime.datetime.utcnow", "datetime.datetime.today",
-)  # fmt: skip
-_NUMBERS = ("os.getpid", "os.getppid", "threading.get_ident")
-_ENTROPY = (
-    "uuid.uuid1", "uuid.uuid4", "os.urandom", "os.getrandom",
-    "secrets.randbits", "secrets.randbelow", "secrets.token_bytes",
-)  # fmt: skip
-_CHANGING = {
-    **dict.fromkeys(_CLOCKS, "the clock"),
-    **dict.fromkeys(_NUMBERS, "the number of a process"),
-    **dict.fromkeys(_ENTROPY, "the operating system's random bytes"),
-}
+_CHANGING = (
+    (re.compile(r"time\.(time|perf_counter|monotonic|process_time)(_ns)?"), "the clock"),
+    (re.compile(r"datetime\.datetime\.(now|utcnow|today)"), "the clock"),
+    (re.compile(r"os\.getp?pid|threading\.get_ident"), "the number of a process"),
+    (
+        re.compile(r"uuid\.uuid[14]|os\.u?(get)?random|secrets\.(randbits|randbelow|token_bytes)"),
+        "the operating system's random bytes",
+    ),
+)
 
 _SEED = re.compile(r"(?:^|_)(?:seeds?|random_state)$", re.IGNORECASE)  # names that hold one
 _TEXT = re.compile(
@@ -67,7 +48,8 @@ _SEEDING = re.compile(r"(?:^|_)seed(?:_|$)|^manual_seed", re.IGNORECASE)  # func
 
 def seeds_globally(module: Module) -> bool:
     """Return whether a file seeds torch's global generator, itself or through a helper."""
-    return any(module.origin(call) in {"torch.manual_seed", *_HELPERS} for call in module.calls)
+    origins = (module.origin(call) or "" for call in module.calls)
+    return any(one == "torch.manual_seed" or _HELPERS.fullmatch(one) for one in origins)
 
 
 # ---------------------------------------------------------------- FS101
@@ -76,10 +58,9 @@ def seeds_globally(module: Module) -> bool:
 def manual_seeding(module: Module) -> Iterator[Violation]:
     """FS101."""
     for call in module.calls:
-        origin = module.origin(call)
-        if origin not in SEEDERS and origin not in _HELPERS:
-            continue
-        if not (origin.startswith("torch.") and _forked(module, call)):
+        origin = module.origin(call) or ""
+        seeds = SEEDERS.fullmatch(origin) or _HELPERS.fullmatch(origin)
+        if seeds and not (origin.startswith("torch.") and _forked(module, call)):
             yield Violation("FS101", call, f"`{origin}` seeds by hand beside fastseed")
 
 
@@ -148,7 +129,9 @@ def _passed(module: Module, call: ast.Call) -> Iterator[ast.expr]:
     for keyword in call.keywords:
         if keyword.arg is not None and _SEED.search(keyword.arg):
             yield keyword.value
-    if origin in SEEDERS or origin in _HELPERS or origin in MAKERS or origin == "fastseed.init":
+    if origin == "fastseed.init" or any(
+        functions.fullmatch(origin) for functions in (SEEDERS, _HELPERS, MAKERS)
+    ):
         yield from call.args[:1]
     elif _SEEDING.search(name) and not name.startswith("get_"):
         yield from call.args
@@ -168,7 +151,11 @@ def _changing(
         if isinstance(node, ast.Lambda):
             continue
         if isinstance(node, ast.Call):
-            what = _CHANGING.get(module.origin(node) or "") or _address(module, node)
+            origin = module.origin(node) or ""
+            what = next(
+                (what for functions, what in _CHANGING if functions.fullmatch(origin)), None
+            )
+            what = what or _address(module, node)
             if what:
                 yield node, what
                 continue

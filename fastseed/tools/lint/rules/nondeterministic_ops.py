@@ -82,12 +82,11 @@ _AROUND = re.compile(
     r"post_?process|pre_?process|Processor|visuali[sz]e|plot|metric", re.IGNORECASE
 )
 """Functions and classes in which nothing is differentiated."""
-_SWITCHES = {
-    "torch.use_deterministic_algorithms", "torch.set_deterministic_debug_mode",
-    "torch.set_deterministic", "fastseed.deterministic", "fastseed.enforce_reproducibility",
-    "transformers.enable_full_determinism", "transformers.trainer_utils.enable_full_determinism",
-    "monai.utils.set_determinism",
-}  # fmt: skip
+_SWITCHES = re.compile(
+    r"(torch|fastseed|transformers|monai)\.(.*\.)?(use_deterministic_algorithms|deterministic|"
+    r"set_deterministic(_debug_mode)?|enforce_reproducibility|enable_full_determinism|"
+    r"set_determinism)"
+)
 
 
 def nondeterministic_operation(module: Module) -> Iterator[Violation]:
@@ -120,7 +119,7 @@ def switches_on(module: Module) -> bool:
     for call in module.calls:
         origin = module.origin(call) or ""
         first = call.args[0] if call.args else None
-        if origin in _SWITCHES and constant(module, first) not in (False, 0, "default"):
+        if _SWITCHES.fullmatch(origin) and constant(module, first) not in (False, 0, "default"):
             return True
         if origin.endswith(".Trainer"):
             value = Arguments(module, call).get("deterministic")

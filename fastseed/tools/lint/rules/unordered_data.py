@@ -243,7 +243,7 @@ class _Climb:
         ):
             return False
         function = self.module.function_of(collection)
-        return bool(_DATA.search(words_of(collection) + (function.name if function else "")))
+        return bool(_DATA.search(f"{words_of(collection)} {function.name if function else ''}"))
 
     def _sorted(self, target: ast.AST) -> bool:
         """Return whether a variable is sorted, or used sorted, anywhere."""

@@ -60,12 +60,11 @@ def unseeded_torch(module: Module) -> Iterator[Violation]:
 
 def _takes_no_seed(module: Module, node: ast.AST | None) -> bool:
     """Return whether a node is a call of NumPy's or Python's that makes an unseeded generator."""
-    origin = module.origin(node) or ""
-    if not isinstance(node, ast.Call) or origin not in MAKERS:
+    if not isinstance(node, ast.Call) or not MAKERS.fullmatch(module.origin(node) or ""):
         return False
     arguments = Arguments(module, node)
-    given = [arguments.get(name, 0) for name in (MAKERS[origin], *arguments.keywords)]
-    return not arguments.hidden and not any(given)
+    given = [*arguments.positional, *arguments.keywords.values()]
+    return not arguments.hidden and all(map(is_none, given))
 
 
 def _is_default(module: Module, call: ast.Call) -> bool:
