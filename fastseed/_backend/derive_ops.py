@@ -130,7 +130,7 @@ def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U6
     out = empty_like_keys(len(indices), len(workers))
     grid = torch.from_numpy(indices), torch.from_numpy(workers)
     word = rank | DOMAIN_STREAM << 24
-    native.kernels.derive_seed_grid(out, *grid, *map(signed, name), word)
+    _OPS.derive_seed_grid(out, *grid, *map(signed, name), word)
     array: U64 = out.numpy()
     return array
 
