@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 
@@ -39,11 +38,7 @@ def _short(text: str) -> str:
 
 
 def reseed_error(failures: dict[str, Exception]) -> ReseedError:
-    """Return the error to raise, with the failures chained for the traceback."""
-    chain = list(failures.values())
-    for error, following in itertools.pairwise(chain):
-        if error.__context__ is None and error is not following:
-            error.__context__ = following
+    """Return the error to raise, with the first failure as its cause."""
     whole = ReseedError(failures)
-    whole.__cause__ = chain[0]
+    whole.__cause__ = next(iter(failures.values()))
     return whole

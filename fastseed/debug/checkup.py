@@ -97,9 +97,6 @@ def _job(current: Seeder) -> Iterator[Row]:
     if repeats:
         detail += f"; {repeats} scopes were used more than once"
     yield Row("job", "scope", NOTE if repeats else FINE, detail)
-    if current.left_out:
-        detail = f"not registered in this process: {list(current.left_out)}"
-        yield Row("job", "left out", WRONG, detail)
 
 
 # ---------------------------------------------------------------- streams

@@ -85,7 +85,8 @@ class ForkStack:
 
     def reset(self) -> None:
         """Forget all blocks and restore nothing, as a forked child does."""
-        self._lock = threading.Lock()
+        # The garbage collector may close a generator that is inside a block: the same thread again.
+        self._lock = threading.RLock()
         self.frame = _Frame(NamedStream("", 0))
 
     def refuse_inside(self, function: str) -> None:

@@ -102,7 +102,6 @@ class Seeder:
         self.rank, self.world_size, self.scheme = here.rank, here.world_size, scheme
         self._distinct_over = distinct_over
         self.scope: Coordinates | None = None
-        self.left_out: tuple[str, ...] = ()
         self.lineage = os_fork.ForkLineage()
         self._make_parts(master_seed)
 
@@ -170,8 +169,6 @@ class Seeder:
             parts.append("task={}, epoch={}, step={}".format(*self.scope))
         if self.registry:
             parts.append(f"registered={[entry.name for entry in self.registry]}")
-        if self.left_out:
-            parts.append(f"left_out={list(self.left_out)}")
         if os.getpid() != self.process_id:
             parts.append(f"forked from process {self.process_id}")
         if self.lineage.forks:
@@ -181,21 +178,20 @@ class Seeder:
     # ------------------------------------------------------------------ pickling (spawn)
 
     def __getstate__(self) -> dict[str, Any]:
+        if self.registry:
+            logger.warning(
+                "fastseed: a Seeder is pickled without its registered generators %s; register in "
+                "the other process those that it needs",
+                [entry.name for entry in self.registry],
+            )
         fields = ("rank", "world_size", "scheme", "mesh", "_distinct_over", "_agreed", "scope")
         state = {name: getattr(self, name) for name in (*fields, "on_os_fork", "lineage")}
-        state["left_out"] = (*self.left_out, *(entry.name for entry in self.registry))
         return {**state, "master_seed": self.master_seed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         master_seed = state.pop("master_seed")
         self.__dict__.update(state)
         self._make_parts(master_seed)
-        if self.left_out:
-            logger.warning(
-                "fastseed: a Seeder was sent to this process without its registered generators %s; "
-                "register those that are needed here",
-                list(self.left_out),
-            )
 
     # ------------------------------------------------------------------ reseeding
 
