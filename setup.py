@@ -7,6 +7,8 @@
 Environment:
   FASTSEED_NO_EXT=1     build neither: the NumPy reference does everything
   FASTSEED_NO_CUDA=1    build without the CUDA part
+  FASTSEED_PORTABLE=1   build `_kernels` alone, for the CPU: one wheel for every torch from 2.10 and
+                        every Python from 3.10
   FORCE_CUDA=1          fail where the CUDA part cannot be built (it is never required otherwise)
   TORCH_CUDA_ARCH_LIST  the architectures to compile CUDA sources for (those of the GPUs that are
                         here; without a GPU, those that this torch was built for)
@@ -30,7 +32,8 @@ from setuptools import setup
 ROOT = Path(__file__).parent
 DEBUG = os.environ.get("DEBUG") == "1"
 FORCE_CUDA = os.environ.get("FORCE_CUDA") == "1"
-NO_CUDA = os.environ.get("FASTSEED_NO_CUDA") == "1"
+PORTABLE = os.environ.get("FASTSEED_PORTABLE") == "1"
+NO_CUDA = PORTABLE or os.environ.get("FASTSEED_NO_CUDA") == "1"
 # Reals are computed by single operations: no fused multiply-add, on host or device. The others
 # change no value: nothing here uses errno or floating-point traps, and loops become vector code.
 EXACT = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
@@ -103,7 +106,7 @@ def cuda_sources() -> list[str]:
 
     found = sources("csrc/cuda/*.cu", "csrc/ops/cuda.cpp")
     missing = (
-        "FASTSEED_NO_CUDA=1" if NO_CUDA
+        "FASTSEED_NO_CUDA=1 or FASTSEED_PORTABLE=1" if NO_CUDA
         else "there are no CUDA sources in this version" if not found
         else "this torch is built without CUDA" if torch.version.cuda is None
         else unusable_nvcc(CUDA_HOME, torch.version.cuda) or unlinkable(CUDA_HOME)
@@ -150,8 +153,11 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
         depends=headers,
     )
     use_ninja = shutil.which("ninja") is not None
-    return [kernels, generators], {"build_ext": BuildExtension.with_options(use_ninja=use_ninja)}
+    parts = [kernels] if PORTABLE else [kernels, generators]
+    return parts, {"build_ext": BuildExtension.with_options(use_ninja=use_ninja)}
 
 
 ext_modules, cmdclass = extensions()
-setup(ext_modules=ext_modules, cmdclass=cmdclass)
+# The tag of a wheel that has no CPython symbol in it: its `_kernels` is a plain shared library.
+options = {"bdist_wheel": {"py_limited_api": "cp310"}} if PORTABLE and ext_modules else {}
+setup(ext_modules=ext_modules, cmdclass=cmdclass, options=options)

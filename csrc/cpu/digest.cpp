@@ -22,10 +22,6 @@ uint64_t load(const uint8_t* bytes) {
 
 // Fewer than 16 bytes and zeros behind them; by loads that overlap, not byte by byte.
 void copy_part(uint8_t* to, const uint8_t* from, int64_t n) {
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-  std::memset(to, 0, 16);
-  std::memcpy(to, from, static_cast<size_t>(n));
-#else
   uint64_t words[2] = {};
   if (n > 8) {
     words[0] = load<uint64_t>(from);
@@ -39,7 +35,6 @@ void copy_part(uint8_t* to, const uint8_t* from, int64_t n) {
                static_cast<uint64_t>(from[n - 1]) << (8 * (n - 1));
   }
   std::memcpy(to, words, sizeof(words));
-#endif
 }
 
 // Groups of rows that are no whole number of them, or short: put side by side first.

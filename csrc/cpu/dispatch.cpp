@@ -110,13 +110,7 @@ void launch_mt19937_expand(Key key, uint32_t* state) {
   const BlockRange range{key.lo, first.lo(), first.w[2], first.w[3], 0};
   alignas(64) uint64_t words[kMtWords / 2];
   cpu_path().blocks(range, kMtBlocks, words, Stores::kCached);
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
   std::memcpy(state, words, sizeof(words));
-#else
-  for (int i = 0; i < kMtWords; ++i) {
-    state[i] = static_cast<uint32_t>(words[i / 2] >> (i % 2 * 32));
-  }
-#endif
   state[0] |= kMtTopBit;
 }
 

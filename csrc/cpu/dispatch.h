@@ -13,6 +13,8 @@
 
 namespace fastseed {
 
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are little-endian in memory");
+
 // n blocks of one key whose counters differ in the first 64 bits alone:
 //   block i = philox(key, (start + i) ^ tweak, w2, w3).
 struct BlockRange {

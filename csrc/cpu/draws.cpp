@@ -29,13 +29,9 @@ struct Words {
   }
 
   void fill(const CpuPath& path, Key key, uint64_t block, int64_t blocks) {
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     const BlockRange range{key.lo, 0, static_cast<uint32_t>(key.hi),
                            static_cast<uint32_t>(key.hi >> 32), block};
     path.blocks(range, blocks, reinterpret_cast<Pair*>(w), Stores::kCached);
-#else
-    std::get<RowWords>(path.draws)(&key.lo, &block, 1, blocks, w);
-#endif
   }
 };
 

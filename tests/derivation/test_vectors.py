@@ -295,6 +295,7 @@ def test_vectors_ops_native(simd):
     check_all(derive_ops)
 
 
+@pytest.mark.skipif(native.generators is None, reason="needs _generators")
 def test_vectors_native_states(simd):
     generator = torch.Generator()
     for row in rows_of("mt19937"):

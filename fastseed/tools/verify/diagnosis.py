@@ -11,13 +11,7 @@ from .result import Check, Finding
 
 _NAMES = 4  # in a list
 _ORDER = (
-    "generator",
-    "worker",
-    "resume",
-    "arithmetic",
-    "tensor",
-    "environment",
-    "baseline",
+    *("generator", "worker", "resume", "arithmetic", "tensor", "environment", "baseline"),
     "lint",
 )
 _KINDS = {
@@ -37,11 +31,8 @@ def explain(
     failed = next((name for name in order if named[name].passed is False), None)
     if failed is not None:
         experiment = {"repeat": "uninterrupted", "truncate": "truncated", "resume": "resumed"}
-        pairs = [
-            one
-            for one in recorded
-            if not one.found.equal and one.b.startswith(experiment.get(failed, ""))
-        ]
+        differing = [one for one in recorded if not one.found.equal]
+        pairs = [one for one in differing if one.b.startswith(experiment.get(failed, ""))]
         first = min(pairs, key=lambda one: one.found.step or 0, default=None)
         if first is not None:
             found.append(_tensor(first))

@@ -7,7 +7,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NoReturn
 
@@ -144,10 +144,10 @@ def _collect(log: _Log, batches: Iterator[_Batch], value: str, keys: Sequence[st
     """Return the curve of ``batches``; ``keys`` make up the step, () for steps that are counted."""
     values: list[Floats] = []
     steps: list[Steps] = []
-    names: dict[str, None] = {}
+    names: _Row = {}
     unnamed = 0
     for batch in batches:
-        names.update(dict.fromkeys(_column_names(batch)))
+        names.update(batch if isinstance(batch, dict) else (batch or [{}])[0])
         (column,) = found = _complete([_column(batch, value)])
         if keys is None and column:
             keys = tuple(_step_keys(batch, value))
@@ -162,7 +162,9 @@ def _collect(log: _Log, batches: Iterator[_Batch], value: str, keys: Sequence[st
         step = f" with a step ({', '.join(keys or ())})" if unnamed else ""
         _refuse(f"{log.path!r} must hold values of {value!r}{step}, got none{has}")
     curve = np.concatenate(values)
-    named = _integers(np.concatenate(steps)) if keys else np.arange(len(curve))
+    named = np.concatenate(steps) if keys else np.arange(len(curve))
+    with contextlib.suppress(ValueError, OverflowError):  # of text that is no integer
+        named = named.astype(np.int64, copy=False)
     last = _last_of_each(named)
     if unnamed:
         log.notes.append(f"{unnamed} values without a step were left out")
@@ -170,10 +172,6 @@ def _collect(log: _Log, batches: Iterator[_Batch], value: str, keys: Sequence[st
         log.notes.append(f"{len(curve) - len(last)} steps were repeated; the last value counts")
         named, curve = named[last], curve[last]
     return Curve(named, curve, bool(keys), _digits(curve), tuple(log.notes))
-
-
-def _column_names(batch: _Batch) -> Iterable[str]:
-    return batch if isinstance(batch, dict) else chain.from_iterable(batch[:10])
 
 
 def _column(batch: _Batch, key: str) -> Sequence[Any]:
@@ -217,13 +215,6 @@ def _texts(column: Sequence[Any]) -> list[str]:
     if list in set(map(type, column)):
         return ["/".join(_texts(one)) if isinstance(one, list) else str(one) for one in column]
     return [text.removesuffix(".0") for text in map(str, column)]  # 3.0 is step 3
-
-
-def _integers(steps: Steps) -> Steps:
-    if steps.dtype.kind == "U":
-        with contextlib.suppress(ValueError):
-            return steps.astype(np.int64)
-    return steps
 
 
 def _last_of_each(steps: Steps) -> npt.NDArray[np.int64]:

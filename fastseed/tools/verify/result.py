@@ -158,9 +158,8 @@ class Report:
         bands: experiment -> mean and standard deviation.
         environment: differences between the environments of the first and the last session, as
             rows of :func:`fastseed.tools.environment.diff`.
-        options: the options as plain values.
-        versions: of Python, torch, NumPy and fastseed.
-        notes: further remarks.
+        options, versions, notes: the options as plain values, those of Python, torch, NumPy and
+            fastseed, and further remarks.
     """
 
     verdict: str

@@ -8,7 +8,6 @@ report/                   see reports.py
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -39,7 +38,13 @@ class RunDirectory:
         document = {**options.document(), "files": _file_hashes(options.command)}
         file = self.path / "options.json"
         if file.is_file():
-            _check_same(_read(file), document)
+            before = _read(file)
+            wrong = next((name for name in _FIXED if before.get(name) != document[name]), None)
+            if wrong is not None:
+                raise ValueError(
+                    f"fastseed.tools.verify: {wrong} must be that of the existing runs: use "
+                    f"another directory, or remove {str(self.path)!r}"
+                )
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             rule = "a new or empty folder, or that of a verification"
             raise validation.value_error("tools.verify", "directory", rule, str(self.path))
@@ -58,8 +63,13 @@ class RunDirectory:
     def start(self, name: str) -> Path:
         """Return an empty folder for a run; the first call captures the environment."""
         if not self._captured:
+            from .. import environment
+
             self._captured = True
-            self._capture()
+            try:
+                environment.capture(self.path / "sessions" / str(len(self.sessions())))
+            except Exception as error:  # the runs do not depend on it
+                self.notes.append(f"the environment was not captured: {error}")
         folder = self.folder(name)
         if folder.exists():
             shutil.rmtree(folder)
@@ -76,39 +86,18 @@ class RunDirectory:
         """Return the captured environments, the oldest first."""
         return sorted((self.path / "sessions").glob("*"), key=lambda one: int(one.name))
 
-    def _capture(self) -> None:
-        from .. import environment
-
-        try:
-            environment.capture(self.path / "sessions" / str(len(self.sessions())))
-        except Exception as error:  # the runs do not depend on it
-            self.notes.append(f"the environment was not captured: {error}")
-
-
-def _check_same(before: dict[str, Any], now: dict[str, Any]) -> None:
-    for name in _FIXED:
-        if before.get(name) != now[name]:
-            raise ValueError(
-                f"fastseed.tools.verify: {name} must be that of the existing runs: use another "
-                f"directory, or remove {now['directory']!r}"
-            )
-
 
 def _file_hashes(command: Sequence[str]) -> dict[str, str]:
     """Return the SHA-256 of each file that the command names, above all the script."""
-    found = {}
-    for word in command[1:]:
-        for name in (word, word.partition("=")[2]):  # also --config=FILE
-            with contextlib.suppress(OSError, ValueError):
-                if os.path.isfile(name) and os.path.getsize(name) <= _LARGEST:
-                    found[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
-    return found
+    words = [name for word in command[1:] for name in (word, word.partition("=")[2])]
+    files = [Path(name) for name in words if os.path.isfile(name)]  # also --config=FILE
+    small = [path for path in files if path.stat().st_size <= _LARGEST]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in small}
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        return found
+        return dict(json.loads(path.read_bytes()))
     except ValueError as error:
         message = f"fastseed.tools.verify: {str(path)!r} is damaged: remove it"
         raise ValueError(message) from error
