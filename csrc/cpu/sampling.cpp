@@ -40,16 +40,9 @@ class TokenWords {
   const uint32_t* read(int64_t first, int64_t n) {
     const int64_t block = first / 4, skip = first % 4;
     const int64_t blocks = (skip + n + 3) / 4;
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     const BlockRange range{stream_.lo, 0, static_cast<uint32_t>(stream_.hi),
                            static_cast<uint32_t>(stream_.hi >> 32), static_cast<uint64_t>(block)};
     path_.blocks(range, blocks, reinterpret_cast<Pair*>(words_), Stores::kCached);
-#else
-    for (int64_t b = 0; b < blocks; ++b) {
-      const Block found = draw_block(stream_, static_cast<uint64_t>(block + b));
-      std::memcpy(words_ + 4 * b, found.w, sizeof(found.w));
-    }
-#endif
     return words_ + skip;
   }
 

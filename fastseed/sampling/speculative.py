@@ -15,7 +15,17 @@ _ACCEPT, _RESIDUAL = arguments.ROLES["accept"], arguments.ROLES["residual"]
 
 
 class Verified(NamedTuple):
-    """The result of :func:`accept_or_resample`."""
+    """The result of :func:`accept_or_resample`.
+
+    Example:
+        >>> import torch
+        >>> equal = torch.full((1, 2, 4), 0.25)
+        >>> done = fastseed.sampling.accept_or_resample(
+        ...     torch.tensor([[3]]), equal[:, :1], equal, [7], 0
+        ... )
+        >>> done.accepted
+        tensor([1])
+    """
 
     tokens: torch.Tensor
     """(B, K + 1) torch.int64: the accepted tokens, the one that follows them, then -1."""
@@ -56,7 +66,7 @@ def accept_or_resample(
         >>> fastseed.sampling.accept_or_resample(
         ...     torch.tensor([[0]]), draft.view(1, 1, 2), target.expand(1, 2, 2), [7], 0
         ... )
-        Verified(tokens=tensor([[0, 1]]), accepted=tensor([1]))
+        Verified(tokens=tensor([[ 1, -1]]), accepted=tensor([0]))
     """
     function = "accept_or_resample"
     target_probs = arguments.check_numbers(function, "target_probs", target_probs, 3)

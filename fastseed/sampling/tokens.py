@@ -77,7 +77,7 @@ def sample(
         >>> import torch
         >>> logits = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
         >>> fastseed.sampling.sample(logits, keys=[7, 8], positions=0)
-        tensor([2, 0])
+        tensor([1, 0])
         >>> fastseed.sampling.sample(logits[1:], keys=[8], positions=0)
         tensor([0])
     """
