@@ -32,7 +32,7 @@ class Racing(torch.autograd.Function):
 
         (weight,) = ctx.saved_tensors
         total = torch.zeros_like(weight)
-        parts = [10.0 ** (i % 16 - 12) * (-1) ** i for i in range(256)]
+        parts = [1e8, -1e8, 1.0] * 80  # a one counts only while the large parts cancel
 
         def add(part):
             time.sleep(os.urandom(1)[0] * 1e-6)  # some threads are late, whatever the load is
@@ -40,7 +40,7 @@ class Racing(torch.autograd.Function):
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(add, parts))
-        return total * gradient
+        return 1e-3 * total * gradient
 
 
 def penalty(weight: torch.Tensor) -> torch.Tensor:
