@@ -147,12 +147,13 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
 
 class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
-    """Choose the tokens of ``generate`` with :func:`fastseed.sampling.sample`, each row by its seed.
+    """Choose the tokens of ``generate`` by a seed for each row.
 
-    The tokens of a request depend on its logits and its seed: not on the batch, the slot or the
+    :func:`fastseed.sampling.sample` chooses them. The tokens of a request depend on its logits and its seed: not on the batch, the slot or the
     padding. Give it to ``generate`` with ``do_sample=False``, as the last of the processors, and
-    temperature and filters to this class: it leaves one token in each row. Make one for each call
-    of ``generate``; a second call continues at the next position.
+    temperature and filters to this class: it leaves one token in each row. So it does with
+    ``do_sample=True``, which ``num_return_sequences`` needs. Make one for each call of
+    ``generate``; a second call continues at the next position.
 
     Args:
         keys: one for each row of the batch, as ``sample`` takes them: seeds, (B, 2) torch.uint64 or
