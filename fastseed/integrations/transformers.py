@@ -203,10 +203,9 @@ class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores with -inf everywhere but at the token that is sampled."""
-        tokens = sample(scores, self._keys, self._position, **self._parameters)
+        tokens: Any = sample(scores, self._keys, self._position, **self._parameters)
         self._position += 1
-        chosen = tokens[:, None]
-        return torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
+        return torch.full_like(scores, -torch.inf).scatter(1, tokens[:, None], 0.0)
 
 
 def _is_whole(epoch: float | None) -> bool:
