@@ -1,7 +1,7 @@
 """The module that replaces ``fwr13y.seeder.pyt``: ``import fastseed.pyt as seeder``.
 
 It has the names of that module of NVIDIA's framework-reproducibility 0.6.0. The seeds of ``init``
-and ``reseed`` are fastseed's own, unless ``init`` is given ``scheme="fwr13y"``; :class:`SeedGen`
+and ``reseed`` are fastseed's own, unless ``init`` is given ``scheme="fwr13y"``; ``SeedGen``
 always gives those of fwr13y.
 """
 

@@ -22,7 +22,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Run ``function`` eagerly on every call, also from inside a ``torch.compile``d region.
 
     There it breaks the graph; under ``fullgraph=True`` torch raises an error with the reason given
-    here. The same as :func:`torch.compiler.disable`, without importing Dynamo, which takes seconds,
+    here. The same as ``torch.compiler.disable``, without importing Dynamo, which takes seconds,
     before the first call in such a region.
     """
     name = f"fastseed.{function.__qualname__}"

@@ -1,7 +1,7 @@
 """The derivation, on the backend in use: native code where it is, else the NumPy reference.
 
 Both give the same bits. Scalars are Python ints; ``fill_*`` write into torch tensors on the CPU.
-Arguments are trusted (see :mod:`fastseed.derivation.streams`).
+Arguments are trusted (see ``fastseed.derivation.streams``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ backend = "reference" if native.kernels is None else "native"
 
 
 def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
-    """See :func:`fastseed._backend.reference.philox.scope_key`."""
+    """See ``fastseed._backend.reference.philox.scope_key``."""
     if native.generators is None:
         return philox.scope_key(master, task, epoch, step)
     scope: Scope = native.generators.scope_key(master, task, epoch, step)
@@ -50,7 +50,7 @@ def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
 
 
 def name_key(scope: Scope, name: Name) -> NameKey:
-    """See :func:`fastseed._backend.reference.philox.name_key`."""
+    """See ``fastseed._backend.reference.philox.name_key``."""
     if native.generators is None:
         return philox.name_key(scope, name)
     key: NameKey = native.generators.name_key(*scope, *name)
@@ -60,7 +60,7 @@ def name_key(scope: Scope, name: Name) -> NameKey:
 def stream_key(
     name: NameKey, rank: int, worker: int, index: int, domain: int = DOMAIN_STREAM
 ) -> int:
-    """See :func:`fastseed._backend.reference.philox.stream_key`."""
+    """See ``fastseed._backend.reference.philox.stream_key``."""
     if native.generators is None:
         return philox.stream_key(name, rank, worker, index, domain)
     lo, hi = native.generators.stream_key(*name, rank | domain << 24, worker, index)
@@ -69,7 +69,7 @@ def stream_key(
 
 
 def narrow_seed(name: NameKey, rank: int, worker: int, index: int, bits: int) -> int:
-    """See :func:`fastseed._backend.reference.shuffle.narrow_seed`."""
+    """See ``fastseed._backend.reference.shuffle.narrow_seed``."""
     if native.generators is None:
         return _shuffle.narrow_seed(name, rank, worker, index, bits)
     seed: int = native.generators.narrow_seed(*name, rank, worker, index, bits)
@@ -113,7 +113,7 @@ def empty_like_keys(*shape: int, dtype: torch.dtype = torch.uint64) -> torch.Ten
 
 
 def mt19937_state(key: int) -> U32:
-    """The 624 words of :func:`fastseed._backend.reference.philox.mt19937_state`."""
+    """The 624 words of ``fastseed._backend.reference.philox.mt19937_state``."""
     out = torch.empty(philox.MT_WORDS // 4, 2, dtype=torch.uint64, device="cpu")
     hi = key >> 64
     # block j has the counter (j, domain, hi): the tweak holds the domain in its upper half
@@ -124,7 +124,7 @@ def mt19937_state(key: int) -> U32:
 
 
 def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
-    """See :func:`fastseed._backend.reference.philox.derive_seed_grid`."""
+    """See ``fastseed._backend.reference.philox.derive_seed_grid``."""
     if native.kernels is None:
         return philox.derive_seed_grid(name, rank, workers, indices)
     out = empty_like_keys(len(indices), len(workers))
@@ -146,7 +146,7 @@ def fill_shuffle(out: torch.Tensor, key: int, n: int, start: int, stride: int) -
 
 
 def shuffle_index(key: int, n: int, i: int) -> int:
-    """See :func:`fastseed._backend.reference.shuffle.index`."""
+    """See ``fastseed._backend.reference.shuffle.index``."""
     if native.kernels is None:
         return _shuffle.index(key, n, i)
     out = torch.empty(1, dtype=torch.int64, device="cpu")
@@ -165,7 +165,7 @@ def simd() -> str | None:
 
 
 def set_simd(name: str | None) -> None:
-    """Force one of :func:`simd_paths`; None goes back to the fastest."""
+    """Force one of ``simd_paths``; None goes back to the fastest."""
     if native.kernels is None:
         raise RuntimeError(f"fastseed: there are no native kernels here ({native.missing})")
     if name and name not in simd_paths():

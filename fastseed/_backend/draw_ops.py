@@ -119,7 +119,7 @@ _PARAMETERS = {
 
 
 def _add_draw(name: str) -> None:
-    """Register ``draw_<name>``, whose values :mod:`.reference.draws` computes."""
+    """Register ``draw_<name>``, whose values ``.reference.draws`` computes."""
     function = getattr(draws, name)
 
     def draw(
@@ -249,7 +249,7 @@ def _fake(*given: Any) -> None:
 
 
 def _batched(name: str, info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
-    """Fill a batch under :func:`torch.vmap`: its keys are those of one call with more rows."""
+    """Fill a batch under ``torch.vmap``: its keys are those of one call with more rows."""
     out, keys, positions, *rest = arguments
     if in_dims[0] is None:
         raise ValueError(

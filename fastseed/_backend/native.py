@@ -27,11 +27,11 @@ _STALE = "it is not of this version of fastseed; build it again"
 kernels: Any = None
 """``torch.ops.fastseed`` with the native operators, or None."""
 generators: Any = None
-"""The module ``fastseed._generators``, or None. Never there without :data:`kernels`."""
+"""The module ``fastseed._generators``, or None. Never there without ``kernels``."""
 missing: str | None = None
-"""Why :data:`kernels` is None."""
+"""Why ``kernels`` is None."""
 generators_missing: str | None = None
-"""Why :data:`generators` is None."""
+"""Why ``generators`` is None."""
 
 
 def _load_kernels() -> Any:

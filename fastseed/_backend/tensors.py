@@ -1,6 +1,6 @@
 """Argument checks for tensors: dtype, layout, shape, device, and the memory behind them.
 
-Errors have the form of :mod:`fastseed._utils.validation`. Memory is not checked without data
+Errors have the form of ``fastseed._utils.validation``. Memory is not checked without data
 to look at: in compiled code, under ``vmap``, and for fake and meta tensors.
 """
 
@@ -20,7 +20,7 @@ _INTEGERS = (
 
 
 def check_device(function: str, device: Any) -> torch.device:
-    """Return a ``device`` argument as a :class:`torch.device`; None is the CPU."""
+    """Return a ``device`` argument as a ``torch.device``; None is the CPU."""
     try:
         return torch.device("cpu" if device is None else device)
     except TypeError:

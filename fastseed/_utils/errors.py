@@ -13,7 +13,7 @@ class ReseedError(RuntimeError):
     Attributes:
         failures: the exception of each failing generator, by stream name.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> fastseed.register_generator(lambda seed: 1 / 0, name="broken")

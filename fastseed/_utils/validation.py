@@ -1,6 +1,6 @@
 """Argument checks and the one form that error messages have.
 
-``fastseed.<function>: <argument> must be <rule>, got <value>``; a :class:`TypeError` also names the
+``fastseed.<function>: <argument> must be <rule>, got <value>``; a ``TypeError`` also names the
 type. Checks return the value in the type that the rest of the code uses.
 """
 

@@ -1,8 +1,8 @@
 """The state of a job in files and in the formats of other libraries.
 
-``save`` and ``load`` write and read a file (:mod:`fastseed.checkpoint.files`); ``to_tensors``,
+``save`` and ``load`` write and read a file (``fastseed.checkpoint.files``); ``to_tensors``,
 ``from_tensors`` and ``Stateful`` serve safetensors and torch.distributed.checkpoint
-(:mod:`fastseed.checkpoint.tensors`).
+(``fastseed.checkpoint.tensors``).
 """
 
 from .files import load, save

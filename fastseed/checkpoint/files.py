@@ -42,7 +42,7 @@ def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300
             all of them nor ``{rank}``; or the ranks disagree; or another rank failed.
         TimeoutError: some ranks did not call this in time; the message names them.
 
-    Example:
+    Examples:
         >>> import os, tempfile, fastseed
         >>> path = os.path.join(tempfile.mkdtemp(), "rng.fastseed")
         >>> fastseed.init(42)
@@ -96,13 +96,13 @@ def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout:
 
 
 def load(path: str | os.PathLike[str]) -> None:
-    """Restore every generator to the state that :func:`save` wrote.
+    """Restore every generator to the state that ``save`` wrote.
 
     A rank that the saved job did not have, or whose exact states were not saved, starts at the
     beginning of the scope; states of ranks that no longer exist are dropped. Both log a warning.
 
     Args:
-        path: the path that was given to :func:`save`. Each rank reads it by itself.
+        path: the path that was given to ``save``. Each rank reads it by itself.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -110,7 +110,7 @@ def load(path: str | os.PathLike[str]) -> None:
             or devices that do not exist here; no generator has changed.
         RuntimeError: before ``init``.
 
-    Example:
+    Examples:
         >>> import os, tempfile, torch, fastseed
         >>> path = os.path.join(tempfile.mkdtemp(), "rng.fastseed")
         >>> fastseed.init(42)

@@ -8,7 +8,7 @@
        -32     32  SHA-256 of everything before it
 
 The header holds ``version`` (1), ``writer`` (the version of fastseed), ``state`` (the numbers and
-strings of :func:`fastseed.state_dict`) and ``tensors`` (the length of each exact state by its key).
+strings of ``fastseed.state_dict``) and ``tensors`` (the length of each exact state by its key).
 Numbers are padded with blanks, so that the size of a checkpoint does not depend on them.
 """
 
@@ -61,7 +61,7 @@ def _json(value: Any) -> str:
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Return the state that these bytes hold; :class:`Damaged` if one bit of them is wrong."""
+    """Return the state that these bytes hold; ``Damaged`` if one bit of them is wrong."""
     check_start(data)
     if hashlib.sha256(memoryview(data)[:-_DIGEST]).digest() != data[-_DIGEST:]:
         raise Damaged("checksum mismatch: the file is truncated or corrupted")

@@ -20,7 +20,7 @@ def to_tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Convert a state to uint8 tensors, for formats that hold nothing else.
 
     Args:
-        state: from :func:`fastseed.state_dict`.
+        state: from ``fastseed.state_dict``.
 
     Returns:
         ``fastseed_job`` (master seed, scope and the like) and, for each rank with exact states,
@@ -29,7 +29,7 @@ def to_tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
     Raises:
         TypeError, ValueError: ``state`` is not a state.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> list(fastseed.checkpoint.to_tensors(fastseed.state_dict(rng=True)))
@@ -48,19 +48,19 @@ def to_tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def from_tensors(tensors: dict[str, Any]) -> dict[str, Any]:
-    """Convert tensors of :func:`to_tensors` back to a state.
+    """Convert tensors of ``to_tensors`` back to a state.
 
     Args:
         tensors: a dict; other entries, those of a model for example, are ignored.
 
     Returns:
-        A state for :func:`fastseed.load_state_dict`.
+        A state for ``fastseed.load_state_dict``.
 
     Raises:
         TypeError: ``tensors`` is not a dict.
         ValueError: the entries are missing, damaged, of another version or not of one save.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> state = fastseed.state_dict()
@@ -98,13 +98,13 @@ class Stateful:
     """The state of this job as tensors, for ``torch.distributed.checkpoint``.
 
     Args:
-        rng: whether to save exact states, as in :func:`fastseed.checkpoint.save`.
+        rng: whether to save exact states, as in ``fastseed.checkpoint.save``.
         source: for loading: the checkpoint, as a path or a ``StorageReader``. Only entries that it
             holds are requested, so the number of ranks may have changed: new ranks start at the
             beginning of the scope. Without it torch refuses to load on a rank that the saved job
             did not have.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> list(fastseed.checkpoint.Stateful().state_dict())
@@ -145,5 +145,5 @@ class Stateful:
         return {key: int(held.size[0]) for key, held in found.items() if hasattr(held, "size")}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Restore every generator; the errors are those of :func:`fastseed.load_state_dict`."""
+        """Restore every generator; the errors are those of ``fastseed.load_state_dict``."""
         api.load_state_dict(from_tensors(tensors))

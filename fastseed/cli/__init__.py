@@ -2,7 +2,7 @@
 
 A subcommand ``name`` is a module ``name.py`` with two functions: ``add(subparsers)`` adds its
 parser, ``run(args)`` does the work and returns one of the codes of ``exit_codes.py``. Modules
-import the library inside ``run``, so that help takes no time. :func:`main` prints the errors of the
+import the library inside ``run``, so that help takes no time. ``main`` prints the errors of the
 library.
 """
 
@@ -30,7 +30,7 @@ COMMANDS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises :class:`exit_codes.Exit`, so that errors can be JSON."""
+    """An argument parser that raises ``exit_codes.Exit``, so that errors can be JSON."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # No abbreviations: a new option must not change the meaning of an old command line.
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (``fastseed --help`` lists them).
 
-    Example:
+    Examples:
         >>> main(["lint", "--nonsense"])
         2
     """

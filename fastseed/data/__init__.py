@@ -1,9 +1,9 @@
 """Load data in an order, and with random numbers, that depend on neither workers nor ranks.
 
-- The order: :class:`ShuffleSampler`.
-- Loaders that follow ``reseed``: :func:`loader`, :func:`prepare`, :class:`ResumableLoader` (stops
-  and resumes mid-epoch), :class:`Seekable` (iterable datasets).
-- Random numbers: :func:`per_sample` (by sample), :data:`worker_init_fn` (by worker).
+- The order: ``ShuffleSampler``.
+- Loaders that follow ``reseed``: ``loader``, ``prepare``, ``ResumableLoader`` (stops
+  and resumes mid-epoch), ``Seekable`` (iterable datasets).
+- Random numbers: ``per_sample`` (by sample), ``worker_init_fn`` (by worker).
 """
 
 from .occurrences import Repeat, count_occurrences

@@ -66,7 +66,7 @@ def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> 
     """Return the generators that ``dataset`` holds, once each, nearest first.
 
     The process's global generators and those in ``known`` are left out. The search ends with a
-    warning after :data:`MAX_OBJECTS` objects. A container of more than 1000 elements is skipped if
+    warning after ``MAX_OBJECTS`` objects. A container of more than 1000 elements is skipped if
     1000 of them, evenly spaced, are plain data.
     """
     found: list[Found] = []
@@ -96,7 +96,7 @@ def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> 
 
 
 def found_in(dataset: Any, entries: tuple[Registration, ...]) -> tuple[Registration, ...]:
-    """Return what :func:`discover` finds, as if it were registered under its path.
+    """Return what ``discover`` finds, as if it were registered under its path.
 
     Generators of ``entries`` are left out. A path that is already a name gets a prime.
     """

@@ -24,7 +24,7 @@ class IterationScope(NamedTuple):
 
 
 class SharedScope:
-    """An :class:`IterationScope` in shared memory.
+    """An ``IterationScope`` in shared memory.
 
     The main process writes it when an iteration begins. Workers read the same memory for as long
     as they live, whatever their start method. A plain pickle or a deep copy has memory of its own.

@@ -18,7 +18,7 @@ MAX_OCCURRENCE = streams.MAX_WORKER
 class Repeat(int):
     """The index of a sample that an epoch has had before.
 
-    It is an int with one more attribute. :func:`per_sample` gives each occurrence of a sample its
+    It is an int with one more attribute. ``per_sample`` gives each occurrence of a sample its
     own random numbers; a plain int is occurrence 0.
 
     Args:
@@ -28,7 +28,7 @@ class Repeat(int):
     Raises:
         TypeError, ValueError: an argument has the wrong type or is out of range.
 
-    Example:
+    Examples:
         >>> from fastseed.data import Repeat
         >>> Repeat(7), Repeat(7) == 7, Repeat(7, occurrence=2).occurrence
         (Repeat(7, occurrence=1), True, 2)
@@ -54,7 +54,7 @@ class Repeat(int):
 
 
 class CountedSampler(Sampler[Any]):
-    """A sampler whose repeated indices are of type :class:`Repeat`."""
+    """A sampler whose repeated indices are of type ``Repeat``."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -83,9 +83,9 @@ class CountedSampler(Sampler[Any]):
 
 
 def count_occurrences(sampler: Any) -> Sampler[Any]:
-    """Wrap a sampler so that indices which it yields again are of type :class:`Repeat`.
+    """Wrap a sampler so that indices which it yields again are of type ``Repeat``.
 
-    :func:`per_sample` then gives each occurrence of an oversampled item its own random numbers.
+    ``per_sample`` then gives each occurrence of an oversampled item its own random numbers.
     Each iteration and each rank counts for itself: where ranks share one sequence of indices, wrap
     that sequence, not the shares.
 
@@ -98,7 +98,7 @@ def count_occurrences(sampler: Any) -> Sampler[Any]:
     Raises:
         TypeError: ``sampler`` is not iterable.
 
-    Example:
+    Examples:
         >>> from fastseed.data import count_occurrences
         >>> list(count_occurrences([3, 1, 3]))
         [3, 1, Repeat(3, occurrence=1)]

@@ -16,14 +16,14 @@ from .torch_loader import LoaderIterator, TorchLoader, index_sampler_of, setting
 
 
 class Loader(DataLoader[Any]):
-    """A DataLoader whose order, workers and dataset follow :func:`fastseed.reseed`.
+    """A DataLoader whose order, workers and dataset follow ``fastseed.reseed``.
 
-    It differs from a :class:`torch.utils.data.DataLoader` in these points:
+    It differs from a ``torch.utils.data.DataLoader`` in these points:
 
     - Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch from the sampler's
       ``set_epoch`` if the script calls it. Two iterations in one scope are the same. Samplers that
       have ``set_scope`` or ``set_epoch`` are notified, also inside others.
-    - ``shuffle=True`` uses a :class:`ShuffleSampler`, which ranks share. Other samplers are kept;
+    - ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers are kept;
       torch's, unless they have a generator, draw their order from a stream named "loader", and
       those of other libraries from the global generators in streams of this scope.
     - The main process's generators do not advance, except for what the dataset and ``collate_fn``
@@ -38,7 +38,7 @@ class Loader(DataLoader[Any]):
     Args:
         dataset: a map-style or iterable-style dataset, no DataPipe.
         batch_size: as for DataLoader, as are all that follow.
-        shuffle: True for a :class:`ShuffleSampler`.
+        shuffle: True for a ``ShuffleSampler``.
         sampler: yields the indices.
         batch_sampler: yields lists of indices.
         settings: DataLoader's other arguments, by name.
@@ -46,7 +46,7 @@ class Loader(DataLoader[Any]):
     Raises:
         TypeError, ValueError: as DataLoader raises them.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> batches = fastseed.data.loader(range(10), batch_size=4, shuffle=True)
@@ -103,25 +103,25 @@ class Loader(DataLoader[Any]):
 
 
 loader = Loader
-"""The class :class:`Loader`, by the name of a function."""
+"""The class ``Loader``, by the name of a function."""
 
 
 def prepare(loader: DataLoader[Any]) -> Loader:
-    """Make a :func:`loader` with the settings of an existing DataLoader, which is not changed.
+    """Make a ``loader`` with the settings of an existing DataLoader, which is not changed.
 
-    The RandomSampler that ``shuffle=True`` made becomes a :class:`ShuffleSampler`; any other
+    The RandomSampler that ``shuffle=True`` made becomes a ``ShuffleSampler``; any other
     sampler is kept.
 
     Args:
-        loader: a :class:`torch.utils.data.DataLoader`; a :class:`Loader` is returned as it is.
+        loader: a ``torch.utils.data.DataLoader``; a ``Loader`` is returned as it is.
 
     Returns:
-        A :class:`Loader`.
+        A ``Loader``.
 
     Raises:
         TypeError: ``loader`` is not a DataLoader, or of a class with its own way to iterate.
 
-    Example:
+    Examples:
         >>> import fastseed, torch
         >>> existing = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
         >>> fastseed.data.prepare(existing).sampler

@@ -31,7 +31,7 @@ _LIMITS = {
 
 
 class ResumableLoader(Loader):
-    """A :class:`Loader` that can stop anywhere in an epoch and resume there.
+    """A ``Loader`` that can stop anywhere in an epoch and resume there.
 
     The state is the name of the order and a few integers. ``position`` counts the samples of the
     epoch's order, over all ranks, in the batches that the loop was given, whatever workers have
@@ -40,8 +40,8 @@ class ResumableLoader(Loader):
     ``over`` is 1 after the end of the loop: of that epoch nothing is left, and any other epoch is a
     whole one. All ranks must stop after as many batches; the state of any rank serves all.
 
-    Before it resumes, you may change the workers, the batch size and, for a :class:`ShuffleSampler`
-    or :class:`Seekable`, the number of ranks. The new batches begin at ``position``; the settings
+    Before it resumes, you may change the workers, the batch size and, for a ``ShuffleSampler``
+    or ``Seekable``, the number of ranks. The new batches begin at ``position``; the settings
     of the resuming loader decide what happens to a last, shorter batch.
 
     A ShuffleSampler starts at ``position`` at no cost. Any other sampler is run from its
@@ -49,16 +49,16 @@ class ResumableLoader(Loader):
     numbers, or those of the global generators, but not with a generator that continues from epoch
     to epoch. A sampler with ``num_replicas`` resumes with another number of ranks only where
     position is a multiple of it. Worker streams begin at step ``position`` of the scope, so no
-    random number is used twice; a dataset of :func:`per_sample` gives exactly the same samples.
+    random number is used twice; a dataset of ``per_sample`` gives exactly the same samples.
 
-    An iterable dataset must be a :class:`Seekable` or have ``seek(position)``, and is then read as
+    An iterable dataset must be a ``Seekable`` or have ``seek(position)``, and is then read as
     ``Seekable(dataset)``. One with ``state_dict`` and ``load_state_dict`` is resumed without
     workers only.
 
     Args:
-        dataset: as for :class:`Loader`, as are all that follow.
+        dataset: as for ``Loader``, as are all that follow.
         batch_size: the number of samples in a batch.
-        shuffle: True for a :class:`ShuffleSampler`.
+        shuffle: True for a ``ShuffleSampler``.
         settings: DataLoader's other arguments, by name; ``in_order`` must be True.
 
     Raises:
@@ -66,7 +66,7 @@ class ResumableLoader(Loader):
         ValueError: ``in_order=False``; a sampler of torch with its own generator; an iterable
             dataset without ``seek`` and with workers.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> fastseed.reseed(1, 7)
@@ -135,11 +135,11 @@ class ResumableLoader(Loader):
         """Start the next iteration where ``state`` was taken.
 
         That iteration must be of the state's task and epoch, under its master seed: otherwise
-        ``iter()`` raises RuntimeError, unless nothing of that epoch is left. :meth:`restart`
+        ``iter()`` raises RuntimeError, unless nothing of that epoch is left. ``restart``
         discards the state.
 
         Args:
-            state: what :meth:`state_dict` returned, on any rank.
+            state: what ``state_dict`` returned, on any rank.
 
         Raises:
             TypeError, ValueError: ``state`` is damaged, of another version, or of another dataset

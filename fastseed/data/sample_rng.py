@@ -99,7 +99,7 @@ _MAKE: dict[str, Callable[[int], Any]] = {"numpy": np.random.default_rng, "torch
 
 
 class PerSample(DatasetWrapper, Dataset[Any]):
-    """A dataset whose samples have their own random numbers; :func:`per_sample` makes it.
+    """A dataset whose samples have their own random numbers; ``per_sample`` makes it.
 
     Its length and its other attributes are those of the dataset.
     """
@@ -256,13 +256,13 @@ def per_sample(dataset: Any, generator: str | None = None) -> Any:
 
     The index is the one that the result is called with: wrap a ``Subset`` or ``ConcatDataset``, not
     its parts, which all have an index 0. An index that comes twice in an epoch has the same random
-    numbers twice, unless it is a :class:`Repeat`, as from :class:`ShuffleSampler` where it fills up
-    the ranks, and from :func:`count_occurrences`.
+    numbers twice, unless it is a ``Repeat``, as from ``ShuffleSampler`` where it fills up
+    the ranks, and from ``count_occurrences``.
 
     Args:
         dataset: a map-style dataset, indexed by integers of [0, 2**64).
-        generator: None; ``"numpy"`` for a :class:`numpy.random.Generator`; ``"torch"`` for a CPU
-            :class:`torch.Generator`.
+        generator: None; ``"numpy"`` for a ``numpy.random.Generator``; ``"torch"`` for a CPU
+            ``torch.Generator``.
 
     Returns:
         A map-style dataset, with the length and attributes of ``dataset``.
@@ -272,7 +272,7 @@ def per_sample(dataset: Any, generator: str | None = None) -> Any:
         ValueError: ``generator`` has another value.
         RuntimeError: when a sample is fetched and the epoch is not known.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> class Noise(list):
         ...     def __getitem__(self, index, rng):

@@ -25,7 +25,7 @@ class ShuffleSampler(Sampler[int]):
     has the same order, and a job can resume with another number of ranks at any position.
 
     Without ``drop_last`` each rank yields ceil(n / w) indices: the last round is filled up with at
-    most w - 1 indices from the front of the order, of type :class:`Repeat`: :func:`per_sample`
+    most w - 1 indices from the front of the order, of type ``Repeat``: ``per_sample``
     draws new random numbers for them. With ``drop_last`` each rank yields floor(n / w) indices, and
     the last n mod w positions are left out.
 
@@ -45,7 +45,7 @@ class ShuffleSampler(Sampler[int]):
     Raises:
         TypeError, ValueError: an argument has the wrong type or is out of range.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> fastseed.reseed(1, 7)
@@ -225,7 +225,7 @@ class ShuffleSampler(Sampler[int]):
             A tensor on the CPU, (stop - start,), torch.int64; or ``out``.
 
         Raises:
-            TypeError, ValueError, RuntimeError: as for :meth:`index`; RuntimeError also while a
+            TypeError, ValueError, RuntimeError: as for ``index``; RuntimeError also while a
                 CUDA graph is captured.
         """
         function = f"{_CLASS}.indices"

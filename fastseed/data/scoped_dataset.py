@@ -15,7 +15,7 @@ class ScopedDataset(DatasetWrapper):
 
     Args:
         dataset: the dataset of the loader.
-        share: the samples of a :class:`Seekable` that belong to this rank.
+        share: the samples of a ``Seekable`` that belong to this rank.
     """
 
     share: Share | None

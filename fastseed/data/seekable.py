@@ -31,7 +31,7 @@ class Share(NamedTuple):
 class Seekable(IterableDataset[Any]):
     """An iterable dataset with one global order, read from any position.
 
-    Under :func:`fastseed.data.loader` with batches of ``b`` samples on ``w`` ranks, batch ``j`` of
+    Under ``fastseed.data.loader`` with batches of ``b`` samples on ``w`` ranks, batch ``j`` of
     rank ``r`` has the positions ``j * b * w + r``, then every ``w``-th, ``b`` of them. A worker
     seeks once for each of its batches and reads those ``b * w`` samples. No sample is repeated: at
     the end a rank may have one sample or one batch less than another. With ``drop_last`` the last
@@ -49,7 +49,7 @@ class Seekable(IterableDataset[Any]):
     Raises:
         TypeError: ``source`` is of another kind.
 
-    Example:
+    Examples:
         >>> from fastseed.data import Seekable
         >>> numbers = Seekable(lambda position: range(position, 6))
         >>> list(numbers)

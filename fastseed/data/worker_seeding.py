@@ -33,7 +33,7 @@ _FUNCTION = "data.worker_init_fn"
 
 
 class WorkerSeeder(NamedTuple):
-    """The picklable part of a :class:`Seeder` that DataLoader workers receive.
+    """The picklable part of a ``Seeder`` that DataLoader workers receive.
 
     A spawned worker gets the generators by the pickle that holds the dataset too, so a generator
     that both hold is still one object.
@@ -192,7 +192,7 @@ class _WorkerInitFunction:
     In worker ``k`` Python's, NumPy's and torch's CPU generator, registered generators and those
     that the dataset holds get their streams of worker field ``k + 1``, at the task and epoch of the
     last ``reseed`` before the workers were started. Persistent workers are not reseeded in later
-    epochs: :func:`fastseed.data.loader` does that.
+    epochs: ``fastseed.data.loader`` does that.
 
     Under ``spawn`` and ``forkserver`` it carries the registered generators to the worker, but for
     those that cannot be pickled (with a warning). Pass this object itself: a function of yours that
@@ -206,7 +206,7 @@ class _WorkerInitFunction:
         ValueError: under scheme ``"fwr13y"``, which has no keys.
         ReseedError: some generators failed; all others are reseeded.
 
-    Example:
+    Examples:
         >>> import fastseed, torch
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> fastseed.reseed(1, 0)

@@ -30,7 +30,7 @@ class RecordedDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class Bisection:
-    """The result of :func:`bisect`.
+    """The result of ``bisect``.
 
     Attributes:
         step: the first step that differs; None if all common steps are equal.
@@ -76,7 +76,7 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     """Find the first step and tensor in which two runs differ by a bit.
 
     Args:
-        a: the folder of a run that :class:`fastseed.debug.Watch` recorded, or one of its files. A
+        a: the folder of a run that ``fastseed.debug.Watch`` recorded, or one of its files. A
             file whose last record is incomplete, after a crash, is read up to there.
         b: the same of the other run. Runs of several ranks are compared rank by rank.
 
@@ -85,7 +85,7 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         ValueError: a folder has no such files, a file is damaged, or the runs have no step or no
             rank in common.
 
-    Example:
+    Examples:
         >>> import tempfile, torch, fastseed
         >>> folders = [tempfile.mkdtemp(), tempfile.mkdtemp()]
         >>> for i, folder in enumerate(folders):

@@ -27,7 +27,7 @@ _MOST_BLOCKS = 4096  # blocks of 624 words that are compared: some 2.5 million w
 
 
 class Row(NamedTuple):
-    """One thing that :func:`doctor` examined."""
+    """One thing that ``doctor`` examined."""
 
     topic: str
     """``build``, ``job``, ``streams``, ``ranks`` or ``process``."""
@@ -42,7 +42,7 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
 
     Args:
         ranks: whether to check that all ranks agree, too; then every rank has to make this call
-            (see :func:`fastseed.distributed.verify_agreement`). None: if there are several ranks.
+            (see ``fastseed.distributed.verify_agreement``). None: if there are several ranks.
         timeout: seconds to wait for the other ranks, (0, 86400].
 
     Returns:
@@ -51,7 +51,7 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
     Raises:
         TypeError, ValueError: an argument is invalid.
 
-    Example:
+    Examples:
         >>> import torch, fastseed
         >>> fastseed.init(42)
         >>> fastseed.reseed(1, epoch=3)

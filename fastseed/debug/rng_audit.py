@@ -33,7 +33,7 @@ _SEEDING_CALLS = (
 
 
 class Finding(NamedTuple):
-    """One use of random numbers that :func:`audit` detected."""
+    """One use of random numbers that ``audit`` detected."""
 
     kind: str
     """``unregistered``: numbers were drawn from a generator that is not registered. ``unseeded``:
@@ -46,10 +46,10 @@ class Finding(NamedTuple):
 
 
 class Audit:
-    """The findings of :func:`audit`, complete after its block; true if there are any.
+    """The findings of ``audit``, complete after its block; true if there are any.
 
     Attributes:
-        findings: a list of :class:`Finding`.
+        findings: a list of ``Finding``.
     """
 
     def __init__(self) -> None:
@@ -71,9 +71,9 @@ def audit() -> Iterator[Audit]:
     that was made and deleted inside the block. The audit draws nothing and changes no state.
 
     Yields:
-        An :class:`Audit`, whose ``findings`` are complete after the block.
+        An ``Audit``, whose ``findings`` are complete after the block.
 
-    Example:
+    Examples:
         >>> import numpy as np, fastseed
         >>> with fastseed.debug.audit() as report:
         ...     x = np.random.default_rng().random()

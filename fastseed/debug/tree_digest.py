@@ -62,7 +62,7 @@ class Digest:
         table: the digest of each leaf by its name, ``layers.0.weight`` for example; the name of a
             single tensor is empty.
 
-    Example:
+    Examples:
         >>> import torch, fastseed
         >>> fastseed.debug.digest(torch.arange(10)).hex
         '74e14d1c0ffd6b21e5444a638076ce28'
@@ -105,7 +105,7 @@ def digest(obj: Any) -> Digest:
             The order of keys does not matter.
 
     Returns:
-        A :class:`Digest`, the same on every device, for every memory layout and number of threads.
+        A ``Digest``, the same on every device, for every memory layout and number of threads.
 
     Raises:
         TypeError: a leaf is of another type, or a tensor has no data (freed, fake, ``meta``).
@@ -113,7 +113,7 @@ def digest(obj: Any) -> Digest:
         RuntimeError: a rank holds a ``DTensor`` of a mesh that it is not in, or the ranks of a mesh
             hold different names.
 
-    Example:
+    Examples:
         >>> import torch, fastseed
         >>> list(fastseed.debug.digest(torch.nn.Linear(2, 3)).table)
         ['weight', 'bias']
@@ -146,7 +146,7 @@ def assert_ranks_agree(module: Any, group: dist.ProcessGroup | None = None) -> N
     exchanged, not data.
 
     Args:
-        module: anything that :func:`digest` takes; ranks may differ in names and number of tensors.
+        module: anything that ``digest`` takes; ranks may differ in names and number of tensors.
         group: the ranks to compare, all of which have to make this call; None for all ranks.
             With one rank, or without torch.distributed, the function returns at once.
 
@@ -156,7 +156,7 @@ def assert_ranks_agree(module: Any, group: dist.ProcessGroup | None = None) -> N
         RuntimeError: ranks differ, or one could not digest its module; the message is the same on
             all ranks and names ranks and tensors.
 
-    Example:
+    Examples:
         >>> import torch, fastseed
         >>> fastseed.debug.assert_ranks_agree(torch.nn.Linear(2, 3))
     """
@@ -173,16 +173,16 @@ def compare(a: Any, b: Any) -> list[Difference]:
     """Return the leaves in which two trees differ.
 
     Args:
-        a: anything that :func:`digest` takes, or a :class:`Digest`.
+        a: anything that ``digest`` takes, or a ``Digest``.
         b: the same.
 
     Returns:
         The differences in the order of ``a``, then those that only ``b`` has.
 
     Raises:
-        TypeError, ValueError, RuntimeError: an argument is invalid; :func:`digest` has the cases.
+        TypeError, ValueError, RuntimeError: an argument is invalid; ``digest`` has the cases.
 
-    Example:
+    Examples:
         >>> import torch, fastseed
         >>> a = {"w": torch.zeros(4), "step": 1}
         >>> b = {"w": torch.zeros(4), "step": 2}

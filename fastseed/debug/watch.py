@@ -1,6 +1,6 @@
 """Record digests of a training run, step by step, so that two runs can be compared bit for bit.
 
-:func:`fastseed.debug.bisect` finds the first step and tensor in which they differ.
+``fastseed.debug.bisect`` finds the first step and tensor in which they differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Watch:
     The state at creation is recorded as the state before the first step, so create it when the
     model has its weights and is wrapped (DDP, FSDP2). Each step takes 16 bytes a tensor; each rank
     writes one file. No generator is drawn from. With sharded models, creation and recording are
-    collectives, as :func:`fastseed.debug.digest` is.
+    collectives, as ``fastseed.debug.digest`` is.
 
     Args:
         model: the module whose parameters, buffers and gradients are recorded.
@@ -49,7 +49,7 @@ class Watch:
         RuntimeError: ``path`` is None and ``FASTSEED_RUN_DIR`` is not set.
         FileExistsError: the file exists, and ``append`` is false.
 
-    Example:
+    Examples:
         >>> import os, tempfile, torch, fastseed
         >>> model, folder = torch.nn.Linear(2, 2), tempfile.mkdtemp()
         >>> with fastseed.debug.Watch(model, path=folder) as watch:
@@ -99,7 +99,7 @@ class Watch:
 
     @property
     def step(self) -> int:
-        """The number of the step that :meth:`record` records next."""
+        """The number of the step that ``record`` records next."""
         return self._step
 
     def record(self, step: int | None = None) -> bool:
@@ -115,7 +115,7 @@ class Watch:
 
         Raises:
             TypeError, ValueError: ``step`` is invalid.
-            RuntimeError: after :meth:`close`.
+            RuntimeError: after ``close``.
         """
         if self._writer is None:
             raise RuntimeError(

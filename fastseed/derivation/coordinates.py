@@ -76,7 +76,7 @@ def check_scheme(function: str, scheme: Any) -> None:
 
 
 def check_rank(function: str, rank: Any) -> int:
-    """Return a rank, or :data:`SHARED`."""
+    """Return a rank, or ``SHARED``."""
     rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
     number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
     if not 0 <= number <= SHARED:

@@ -54,7 +54,7 @@ class Config:
     Raises:
         TypeError, ValueError: a value has the wrong type or is out of range.
 
-    Example:
+    Examples:
         >>> Config(python_seed="20191015", numpy_seed=7).python_seed
         20191015
     """
@@ -95,7 +95,7 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Config:
         ImportError: YAML without PyYAML (``fastseed[yaml]``), or TOML on Python 3.10 without tomli
             (``fastseed[toml]``).
 
-    Example:
+    Examples:
         >>> load_config({"determinism": {"random_seed": 3}, "epochs": 10}).random_seed
         3
     """
@@ -165,11 +165,11 @@ def apply_config(source: Config | str | os.PathLike[str] | None = None) -> Repor
         One row for each key of the section, and those of ``fastseed.deterministic()``.
 
     Raises:
-        TypeError, ValueError, OSError, ImportError: as :func:`load_config`; nothing has changed.
+        TypeError, ValueError, OSError, ImportError: as ``load_config``; nothing has changed.
         RuntimeError: no source, and not started by ``fastseed run --config``; or as
             ``fastseed.deterministic``.
 
-    Example:
+    Examples:
         >>> import random
         >>> apply_config(Config(random_seed=9))["random_seed"].status
         'set'

@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 class Report:
-    """The rows of a request. ``print`` shows a table; :meth:`as_dict` is for JSON."""
+    """The rows of a request. ``print`` shows a table; ``as_dict`` is for JSON."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.rows = tuple(rows)
@@ -52,7 +52,7 @@ class Report:
         raise KeyError(setting)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what :func:`json.dumps` takes: ``{"ok": …, "rows": [{"setting": …, …}, …]}``."""
+        """Return what ``json.dumps`` takes: ``{"ok": …, "rows": [{"setting": …, …}, …]}``."""
         return {"ok": self.ok, "rows": [row._asdict() for row in self.rows]}
 
     def __str__(self) -> str:

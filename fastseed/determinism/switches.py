@@ -20,7 +20,7 @@ MODES = {"1": False, "warn": True}  # values of FASTSEED_DETERMINISTIC: warn_onl
 
 
 class Deterministic(Report):
-    """The report of :func:`deterministic`, and a context that restores all settings when left."""
+    """The report of ``deterministic``, and a context that restores all settings when left."""
 
     def __init__(self, rows: list[Row], undo: contextlib.ExitStack) -> None:
         super().__init__(rows)
@@ -70,7 +70,7 @@ def deterministic(
         RuntimeError: a setting cannot be changed (``torch.backends`` can freeze its flags). All
             settings are as before the call.
 
-    Example:
+    Examples:
         >>> import torch, fastseed
         >>> with fastseed.deterministic() as report:
         ...     torch.are_deterministic_algorithms_enabled()
@@ -98,7 +98,7 @@ def deterministic(
 
 
 def from_environment() -> Deterministic | None:
-    """Call :func:`deterministic` if ``FASTSEED_DETERMINISTIC`` requests it."""
+    """Call ``deterministic`` if ``FASTSEED_DETERMINISTIC`` requests it."""
     mode = environ.get(environ.DETERMINISTIC) or "0"
     validation.check_choice("init", environ.DETERMINISTIC, mode, ("0", *MODES))
     return None if mode == "0" else deterministic(warn_only=MODES[mode])

@@ -1,10 +1,10 @@
 """Ranks of a job: rank discovery, meshes, and the check that all ranks agree.
 
-- :func:`discover_rank`: rank and world size of this process.
-- :class:`Mesh`, and the presets :func:`tensor_parallel`, :func:`pipeline_parallel`,
-  :func:`context_parallel`, :func:`expert_parallel` for the argument ``distinct_over`` of
-  :func:`fastseed.init`.
-- :func:`verify_agreement`: raise on every rank if ranks differ or are missing.
+- ``discover_rank``: rank and world size of this process.
+- ``Mesh``, and the presets ``tensor_parallel``, ``pipeline_parallel``,
+  ``context_parallel``, ``expert_parallel`` for the argument ``distinct_over`` of
+  ``fastseed.init``.
+- ``verify_agreement``: raise on every rank if ranks differ or are missing.
 """
 
 from .agreement import verify_agreement

@@ -37,12 +37,12 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
 
     Raises:
         TypeError, ValueError: an argument is invalid; the other ranks raise RuntimeError.
-        RuntimeError: ranks differ, a rank has an error of its own, :func:`fastseed.init` was not
+        RuntimeError: ranks differ, a rank has an error of its own, ``fastseed.init`` was not
             called, or the process that keeps the store of torch.distributed has ended.
         TimeoutError: some ranks, which the message names, did not call it in time, or the store did
             not answer, as when rank 0 is stopped.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> fastseed.distributed.verify_agreement(timeout=5)

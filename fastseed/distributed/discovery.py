@@ -35,10 +35,10 @@ class ProcessRank(NamedTuple):
     Attributes:
         rank: the rank in the job.
         world_size: the number of ranks.
-        source: the origin of these two, as in :func:`discover_rank`.
+        source: the origin of these two, as in ``discover_rank``.
         local_rank: the rank within the node; None where that is not known.
 
-    Example:
+    Examples:
         >>> from fastseed.distributed import ProcessRank
         >>> ProcessRank(3, 8, "RANK/WORLD_SIZE", local_rank=3).world_size
         8
@@ -68,7 +68,7 @@ def discover_rank() -> ProcessRank:
     Raises:
         ValueError: a launcher's variable is not an integer, or the rank is not below the size.
 
-    Example:
+    Examples:
         >>> from fastseed.distributed import discover_rank
         >>> here = discover_rank()
         >>> 0 <= here.rank < here.world_size

@@ -38,7 +38,7 @@ MODEL = ("tp", "pp", "cp", "ep", "sp", "mp", "etp", "model")
 class Mesh(NamedTuple):
     """The coordinates of this rank in a mesh: name, rank and size of each dimension.
 
-    Example:
+    Examples:
         >>> from fastseed.distributed import Mesh
         >>> mesh = Mesh(("dp", "tp"), ranks=(1, 0), sizes=(2, 4))
         >>> mesh.size, mesh.along(("dp",)), str(mesh)
@@ -73,7 +73,7 @@ class Mesh(NamedTuple):
 
 
 def read_mesh(given: Any) -> Mesh:
-    """Return the argument ``mesh`` of ``init``, a ``DeviceMesh`` or a dict, as a :class:`Mesh`."""
+    """Return the argument ``mesh`` of ``init``, a ``DeviceMesh`` or a dict, as a ``Mesh``."""
     module = sys.modules.get("torch.distributed.device_mesh")
     if module is not None and isinstance(given, module.DeviceMesh):
         given = _from_device_mesh(given)

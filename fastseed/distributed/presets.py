@@ -28,7 +28,7 @@ def tensor_parallel(dimension: str = "tp") -> Preset:
     Returns:
         A dict for ``init(distinct_over=...)``; join two with ``|``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> from fastseed.distributed import tensor_parallel
         >>> mesh = {"dp": (0, 2), "tp": (1, 2)}
@@ -49,7 +49,7 @@ def pipeline_parallel(dimension: str = "pp") -> Preset:
     Returns:
         A dict for ``init(distinct_over=...)``; join two with ``|``.
 
-    Example:
+    Examples:
         >>> from fastseed.distributed import pipeline_parallel
         >>> pipeline_parallel()
         {'pipeline': {'shared_outside': (), 'shared_inside': ('pp',)}}
@@ -68,7 +68,7 @@ def context_parallel(dimension: str = "cp") -> Preset:
     Returns:
         A dict for ``init(distinct_over=...)``; join two with ``|``.
 
-    Example:
+    Examples:
         >>> from fastseed.distributed import context_parallel, tensor_parallel
         >>> sorted(tensor_parallel() | context_parallel())
         ['context', 'tensor-parallel']
@@ -89,7 +89,7 @@ def expert_parallel(dimension: str = "ep") -> Preset:
     Returns:
         A dict for ``init(distinct_over=...)``; join two with ``|``.
 
-    Example:
+    Examples:
         >>> from fastseed.distributed import expert_parallel
         >>> expert_parallel()
         {'expert': {'shared_outside': ('ep',), 'shared_inside': ()}}

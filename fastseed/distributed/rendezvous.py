@@ -77,7 +77,7 @@ def meet(
 
 
 class _Meeting:
-    """One call of :func:`meet` on one rank."""
+    """One call of ``meet`` on one rank."""
 
     def __init__(self, function: str, ranks: list[int], store: Any, seconds: float) -> None:
         self.ranks, self.seconds = ranks, seconds

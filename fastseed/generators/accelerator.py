@@ -92,7 +92,7 @@ class AcceleratorGenerators:
         return parse_states(self.generators(), state)
 
     def load_state(self, parsed: list[torch.Tensor]) -> None:
-        """Restore a state that :meth:`parse_state` returned."""
+        """Restore a state that ``parse_state`` returned."""
         self.restore(parsed)
 
     def snapshot(self) -> list[torch.Tensor] | Stream | None:

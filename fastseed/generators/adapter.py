@@ -36,10 +36,10 @@ class GeneratorAdapter(Protocol):
         """Return the exact state as a 1-D uint8 tensor; None if it cannot be read now."""
 
     def parse_state(self, state: torch.Tensor) -> Any:
-        """Return a state in the form that :meth:`load_state` takes; ValueError if it is invalid."""
+        """Return a state in the form that ``load_state`` takes; ValueError if it is invalid."""
 
     def load_state(self, parsed: Any) -> None:
-        """Restore a state that :meth:`parse_state` returned."""
+        """Restore a state that ``parse_state`` returned."""
 
 
 def pack(data: bytes) -> torch.Tensor:

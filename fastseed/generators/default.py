@@ -26,7 +26,7 @@ class DefaultGenerators:
         )
 
     def reseed_in_place(self, master_seed: int, at: Coordinates, rank: int) -> bool:
-        """Reseed all three; False, with nothing changed, where that needs :meth:`reseed`."""
+        """Reseed all three; False, with nothing changed, where that needs ``reseed``."""
         numpy = self._numpy
         address = numpy.find_address()
         if address is None:
@@ -53,7 +53,7 @@ class DefaultGenerators:
         return {name: state for name, state in states.items() if state is not None}
 
     def load_states(self, states: Mapping[str, torch.Tensor]) -> None:
-        """Restore what :meth:`states` returned."""
+        """Restore what ``states`` returned."""
         for name, state in states.items():
             adapter = self.adapters[name]
             adapter.load_state(adapter.parse_state(state))

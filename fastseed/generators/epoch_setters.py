@@ -2,9 +2,9 @@
 
 ``register_generator`` accepts them beside generators, and ``reseed`` calls
 
-- ``set_scope(task, epoch)`` if there is one (:class:`~fastseed.data.ShuffleSampler`), else
+- ``set_scope(task, epoch)`` if there is one (``fastseed.data.ShuffleSampler``), else
 - ``set_epoch(epoch)``, after it has set ``seed`` of a
-  :class:`torch.utils.data.DistributedSampler`: to 31 bits of the stream of this name that all ranks
+  ``torch.utils.data.DistributedSampler``: to 31 bits of the stream of this name that all ranks
   share, at (task, epoch) and step 0, so that a resumed epoch has the same order.
 
 They have no state of their own: it follows from the coordinates.

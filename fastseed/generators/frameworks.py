@@ -1,7 +1,7 @@
 """TensorFlow, CuPy and JAX, if the script has imported them. Nothing is imported here.
 
-TensorFlow and CuPy have global generators, which follow ``reseed`` after :func:`register`. JAX has
-none: its functions take a key, and :func:`jax_key` makes one.
+TensorFlow and CuPy have global generators, which follow ``reseed`` after ``register``. JAX has
+none: its functions take a key, and ``jax_key`` makes one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def register() -> tuple[str, ...]:
     Raises:
         RuntimeError: before ``fastseed.init``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> fastseed.integrations.register_frameworks()  # neither library was imported
@@ -69,7 +69,7 @@ def jax_key(
 
     Args:
         name: the stream's name.
-        task: as :func:`fastseed.derive_key`, like the next five.
+        task: as ``fastseed.derive_key``, like the next five.
         epoch: the epoch.
         step: the step.
         rank: the rank.
@@ -81,7 +81,7 @@ def jax_key(
         TypeError, ValueError: as ``fastseed.derive_key``; a generator that JAX does not know.
         RuntimeError: JAX is not imported, or ``fastseed.init`` was not called.
 
-    Example:
+    Examples:
         >>> import jax
         >>> fastseed.init(42)
         >>> key = fastseed.integrations.jax_key("dropout", task=1, epoch=7)

@@ -17,7 +17,7 @@ _JSON_BLOCK = 1024
 
 
 class NumpyGenerator:
-    """A :class:`numpy.random.Generator`: its bit generator is rebuilt from the key, in place.
+    """A ``numpy.random.Generator``: its bit generator is rebuilt from the key, in place.
 
     The exact state is that of the bit generator. Of MT19937 it is the words; of the others it is
     JSON, padded with spaces: distributed checkpoints need a size that depends on the kind alone.
@@ -53,7 +53,7 @@ class NumpyGenerator:
         return pack(text.ljust(-(-len(text) // _JSON_BLOCK) * _JSON_BLOCK))
 
     def load_state(self, parsed: dict[str, Any]) -> None:
-        """Restore a state that :meth:`parse_state` returned."""
+        """Restore a state that ``parse_state`` returned."""
         self._set(parsed)
 
     def parse_state(self, state: torch.Tensor) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _with_arrays(value: Any) -> Any:
 
 
 class NumpyRandomState(NumpyGenerator):
-    """NumPy's global generator, or a :class:`numpy.random.RandomState`.
+    """NumPy's global generator, or a ``numpy.random.RandomState``.
 
     An MT19937 takes the full state of 624 words; the cached Gaussian is cleared. With native code
     the words are written at the documented ``bit_generator.ctypes.state_address``, else by
@@ -183,7 +183,7 @@ class NumpyRandomState(NumpyGenerator):
         self._memory[MT_WORDS] = MT_WORDS
 
     def load_state(self, parsed: dict[str, Any]) -> None:
-        """Restore a state that :meth:`parse_state` returned; ``set_state`` is slower."""
+        """Restore a state that ``parse_state`` returned; ``set_state`` is slower."""
         if parsed["has_gauss"] or self.find_address() is None:
             self._set(parsed)
             return

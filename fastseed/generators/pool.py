@@ -36,10 +36,10 @@ class GeneratorPool:
         name: the stream's name. Pools of one name have the same keys.
 
     Raises:
-        TypeError: a member is not a :class:`torch.Generator`.
+        TypeError: a member is not a ``torch.Generator``.
         ValueError: the name is that of a built-in stream.
 
-    Example:
+    Examples:
         >>> import fastseed, torch
         >>> fastseed.init(42)
         >>> pool = fastseed.GeneratorPool([torch.Generator() for _ in range(1000)], name="envs")
@@ -125,7 +125,7 @@ class GeneratorPool:
             TypeError, ValueError: they are not n integers in this range; no generator has changed.
             RuntimeError: with CUDA members while a CUDA graph is captured.
 
-        Example:
+        Examples:
             >>> import fastseed, torch
             >>> pool = fastseed.GeneratorPool([torch.Generator() for _ in range(3)])
             >>> pool.manual_seed([7, 8, 9])
@@ -145,11 +145,11 @@ class GeneratorPool:
         return pack_states(self._generators)
 
     def check_states(self, states: torch.Tensor) -> None:
-        """Raise TypeError or ValueError unless :meth:`load_states` accepts ``states``."""
+        """Raise TypeError or ValueError unless ``load_states`` accepts ``states``."""
         parse_states(self._generators, states)
 
     def load_states(self, states: torch.Tensor) -> None:
-        """Restore what :meth:`states` returned.
+        """Restore what ``states`` returned.
 
         Args:
             states: 1-D, uint8, of a pool with as many generators of these kinds.
@@ -164,7 +164,7 @@ class GeneratorPool:
 
 
 class MembersAdapter:
-    """The adapter of a :class:`GeneratorPool` or a :class:`~fastseed.random.StreamBank`."""
+    """The adapter of a ``GeneratorPool`` or a ``fastseed.random.StreamBank``."""
 
     is_bulk = True
 
@@ -186,7 +186,7 @@ class MembersAdapter:
         return state
 
     def load_state(self, parsed: torch.Tensor) -> None:
-        """Restore a state that :meth:`parse_state` returned."""
+        """Restore a state that ``parse_state`` returned."""
         self.target.load_states(parsed)
 
 

@@ -1,4 +1,4 @@
-"""The adapter of Python's :mod:`random`."""
+"""The adapter of Python's ``random``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS = struct.Struct(f"<{MT_WORDS}I")
 
 
 class PythonRandom:
-    """The global generator of :mod:`random`, or a :class:`random.Random`.
+    """The global generator of ``random``, or a ``random.Random``.
 
     It takes all 128 bits of the key by ``random.seed(key)``.
     """
@@ -46,5 +46,5 @@ class PythonRandom:
         return _VERSION, (*_WORDS.unpack(words), position), gauss
 
     def load_state(self, parsed: tuple[Any, ...]) -> None:
-        """Restore a state that :meth:`parse_state` returned."""
+        """Restore a state that ``parse_state`` returned."""
         self._generator.setstate(parsed)

@@ -1,4 +1,4 @@
-"""The adapter of :class:`torch.Generator`."""
+"""The adapter of ``torch.Generator``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CPU = np.dtype(
 
 
 class TorchGenerator:
-    """A :class:`torch.Generator` of any device; the default one of the CPU unless given.
+    """A ``torch.Generator`` of any device; the default one of the CPU unless given.
 
     On the CPU it takes the full MT19937 state and reports the key's low 64 bits as its seed; on
     other devices it takes that seed, at offset 0. Its mutex is held while it is written.
@@ -59,7 +59,7 @@ class TorchGenerator:
         return self._generator.device.type == "cpu" and size == _CPU.itemsize
 
     def size(self) -> int:
-        """Return the number of bytes of :meth:`state`."""
+        """Return the number of bytes of ``state``."""
         return self._generator.get_state().numel()
 
     def state(self) -> torch.Tensor:
@@ -84,7 +84,7 @@ class TorchGenerator:
         return state.cpu().clone(memory_format=torch.contiguous_format)
 
     def load_state(self, parsed: torch.Tensor) -> None:
-        """Restore a state that :meth:`parse_state` returned."""
+        """Restore a state that ``parse_state`` returned."""
         self._generator.set_state(parsed)
 
 

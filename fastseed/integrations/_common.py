@@ -27,7 +27,7 @@ class Tasks(NamedTuple):
         test: testing.
         predict: prediction.
 
-    Example:
+    Examples:
         >>> from fastseed.integrations import Tasks
         >>> Tasks(test=7)
         Tasks(init=0, train=1, validate=2, test=7, predict=4)
@@ -125,7 +125,7 @@ def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
             changed.
         RuntimeError: ``fastseed.init`` was not called.
 
-    Example:
+    Examples:
         >>> import fastseed, random
         >>> from fastseed.integrations import inside
         >>> fastseed.init(42, rank=0, world_size=1)

@@ -30,12 +30,12 @@ _SEED_BITS = 31
 class AcceleratedJob:
     """Reseed the phases of a job that uses an ``accelerate.Accelerator``, and save where it is.
 
-    The constructor calls :func:`fastseed.init`, unless the script has, with the accelerator's rank
+    The constructor calls ``fastseed.init``, unless the script has, with the accelerator's rank
     and world size; calls ``reseed(tasks.init)``; and registers itself for checkpointing:
     ``save_state`` keeps the exact state of every rank's generators, and ``load_state`` restores
     them after Accelerate's own.
 
-    Loaders of :mod:`fastseed.data` share their order between ranks themselves: do not ``prepare``
+    Loaders of ``fastseed.data`` share their order between ranks themselves: do not ``prepare``
     them. A prepared loader needs ``ShuffleSampler(dataset, rank=0, world_size=1)``, which
     Accelerate cuts, and ``fastseed.register_generator(prepared)`` so that ``reseed`` sets its
     epoch. If the accelerator has no ``data_seed``, its ``SeedableRandomSampler`` gets one from the
@@ -105,7 +105,7 @@ class AcceleratedJob:
         return self._training.gather()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state of training; errors are those of :func:`fastseed.load_state_dict`."""
+        """Restore a state of training; errors are those of ``fastseed.load_state_dict``."""
         states.check(state, context.current(_NAME).scheme)
         api.load_state_dict(state)
         self._loaded = state

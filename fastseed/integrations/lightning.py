@@ -47,15 +47,15 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     Make it the first of ``callbacks``: those before it use random numbers from before the reseed.
 
-    - ``setup``: :func:`fastseed.init`, unless the script has called it, with the trainer's rank
+    - ``setup``: ``fastseed.init``, unless the script has called it, with the trainer's rank
       and world size; then ``reseed(tasks.init)``, for ``configure_model``.
     - Each training epoch: ``reseed(tasks.train, epoch)``, before its DataLoader is iterated.
     - Validation in ``fit``, the sanity check included, runs at ``(tasks.validate, epoch)``; then
       training continues exactly where it was, so it is the same with and without validation.
       ``trainer.validate``, ``test`` and ``predict`` run at epoch 0 of their tasks.
     - Checkpoints hold the exact state of every rank's generators. ``fit(ckpt_path=...)`` resumes
-      from there, also mid-epoch if the DataLoader does (:class:`fastseed.data.ResumableLoader`),
-      on any number of ranks (see :func:`fastseed.load_state_dict`).
+      from there, also mid-epoch if the DataLoader does (``fastseed.data.ResumableLoader``),
+      on any number of ranks (see ``fastseed.load_state_dict``).
 
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.

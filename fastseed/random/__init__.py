@@ -1,8 +1,8 @@
 """Random numbers as functions of keys: no generator, no state but a position.
 
 ``rand``, ``randn``, ``randint``, ``bernoulli``, ``exponential`` and ``bits`` return new tensors;
-the forms with an underscore fill existing ones. A :class:`StreamBank` holds many streams on one
-device; :class:`Shard` says which part of a larger tensor a tensor is.
+the forms with an underscore fill existing ones. A ``StreamBank`` holds many streams on one
+device; ``Shard`` says which part of a larger tensor a tensor is.
 """
 
 from .bank import StreamBank

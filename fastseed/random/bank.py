@@ -29,7 +29,7 @@ class StreamBank:
     from stream i alone, whatever n, the other rows and the device are. Each call advances the
     positions, on the device, so that every replay of a captured CUDA graph returns new numbers;
     reseeding writes keys in place, for the next replay. The methods that return random numbers,
-    :meth:`reseed_from_scope` and :meth:`reseed_from_seeds` (tensors) compile with
+    ``reseed_from_scope`` and ``reseed_from_seeds`` (tensors) compile with
     ``fullgraph=True``.
 
     ``rows`` chooses streams. Indices, (m,) torch.int64 or int32 in [0, n) (checked on the CPU
@@ -45,12 +45,12 @@ class StreamBank:
         n: the number of streams, in [0, 2**40].
         device: the CPU (default) or a CUDA device.
         name: the name of the streams, different for each bank. A bank that is registered with
-            :func:`fastseed.register_generator` uses the registered name.
+            ``fastseed.register_generator`` uses the registered name.
 
     Raises:
         TypeError, ValueError: n, device or name is invalid.
 
-    Example:
+    Examples:
         >>> import torch
         >>> bank = fastseed.random.StreamBank(3)
         >>> bank.reseed_from_seeds([7, 8, 9])
@@ -145,7 +145,7 @@ class StreamBank:
         """Reseed at a scope that is on the device, for CUDA graphs and compiled code.
 
         Args:
-            scope: (2,) torch.uint64 on the bank's device, as :func:`fastseed.derive_scope` returns
+            scope: (2,) torch.uint64 on the bank's device, as ``fastseed.derive_scope`` returns
                 it. Written in place between replays, it moves a captured graph to another point of
                 the job.
 
@@ -349,12 +349,12 @@ class StreamBank:
         return bank_rows.draw(function, what, self._keys, self._positions, shape, rows, out)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return :meth:`states` and what identifies the bank: ints, strings and a uint8 tensor."""
+        """Return ``states`` and what identifies the bank: ints, strings and a uint8 tensor."""
         return bank_state.state_dict(self.name, len(self), self.states())
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what :meth:`state_dict` returned, for a bank of the same name and size.
+        """Load what ``state_dict`` returned, for a bank of the same name and size.
 
         Raises:
             TypeError, ValueError: ``state`` is from another tool, version or bank, truncated or
@@ -372,11 +372,11 @@ class StreamBank:
         return bank_state.pack(self._keys, self._positions, self._seeded)
 
     def check_states(self, states: torch.Tensor) -> None:
-        """Raise ValueError unless :meth:`load_states` accepts ``states``."""
+        """Raise ValueError unless ``load_states`` accepts ``states``."""
         bank_state.unpack(states, len(self))
 
     def load_states(self, states: torch.Tensor) -> None:
-        """Load what :meth:`states` returned."""
+        """Load what ``states`` returned."""
         self._load(*bank_state.unpack(states, len(self)))
 
 

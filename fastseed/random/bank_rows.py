@@ -1,4 +1,4 @@
-"""Drawing from rows of a :class:`~fastseed.random.StreamBank`: all, indices, or a mask."""
+"""Drawing from rows of a ``fastseed.random.StreamBank``: all, indices, or a mask."""
 
 from __future__ import annotations
 

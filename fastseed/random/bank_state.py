@@ -1,4 +1,4 @@
-"""The state of a :class:`~fastseed.random.StreamBank`: as bytes, and as a dictionary of them."""
+"""The state of a ``fastseed.random.StreamBank``: as bytes, and as a dictionary of them."""
 
 from __future__ import annotations
 

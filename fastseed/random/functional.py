@@ -2,9 +2,9 @@
 
 Value j of a row is a function of (key, position, j) that ``docs/draws.md`` specifies: a longer row
 begins with the values of a shorter one, and nothing is advanced. Calls with the same keys and
-positions return the same values; :class:`fastseed.random.StreamBank` has streams that advance.
+positions return the same values; ``fastseed.random.StreamBank`` has streams that advance.
 
-A key is a 128-bit integer as :func:`fastseed.derive_key` returns it. A tensor of keys is (..., 2)
+A key is a 128-bit integer as ``fastseed.derive_key`` returns it. A tensor of keys is (..., 2)
 torch.uint64, each [lo, hi], on the CPU or a CUDA device; the result is there too. Positions are in
 [0, 2**56) and rounded up to a multiple of 4. ``out`` has any strides.
 """
@@ -57,7 +57,7 @@ def rand(
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
-    Example:
+    Examples:
         >>> import torch
         >>> fastseed.init(42)
         >>> key = fastseed.derive_key("noise", task=0)
@@ -96,7 +96,7 @@ def randn(
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
-    Example:
+    Examples:
         >>> import torch
         >>> keys = torch.tensor([[1, 0], [2, 0]], dtype=torch.uint64)
         >>> fastseed.random.randn(keys, (3,))
@@ -131,7 +131,7 @@ def exponential(
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
-    Example:
+    Examples:
         >>> fastseed.random.exponential(42, (3,), rate=2.0)
         tensor([0.2447, 0.3790, 1.3071])
     """
@@ -164,7 +164,7 @@ def bernoulli(
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
-    Example:
+    Examples:
         >>> fastseed.random.bernoulli(42, 0.5, (4,))
         tensor([False,  True,  True,  True])
     """
@@ -200,7 +200,7 @@ def randint(
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
-    Example:
+    Examples:
         >>> fastseed.random.randint(42, 1, 7, (5,))
         tensor([4, 3, 1, 3, 6])
     """
@@ -231,7 +231,7 @@ def bits(
     Raises:
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
-    Example:
+    Examples:
         >>> fastseed.random.bits(42, (2,)).tolist()
         [2632642643, 2012563771]
     """

@@ -6,7 +6,7 @@ No generator is used or changed, and ranks do not communicate.
 
 A tensor has any strides, and its elements overlap neither each other nor the key; a ``DTensor`` has
 placements Replicate and Shard. Parameters are filled without gradients, as by
-:mod:`torch.nn.init`. In compiled code, a key that changes from call to call has to be a tensor.
+``torch.nn.init``. In compiled code, a key that changes from call to call has to be a tensor.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def uniform_(
     Raises:
         TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
-    Example:
+    Examples:
         >>> import torch
         >>> fastseed.random.uniform_(torch.empty(3), 42)
         tensor([0.6130, 0.4686, 0.0732])
@@ -82,7 +82,7 @@ def normal_(
     Raises:
         TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
-    Example:
+    Examples:
         >>> import torch
         >>> part = fastseed.random.Shard(global_shape=(4, 2), offsets=(2, 0))
         >>> whole = fastseed.random.normal_(torch.empty(4, 2), 42, std=0.02)
@@ -116,7 +116,7 @@ def exponential_(
     Raises:
         TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
-    Example:
+    Examples:
         >>> import torch
         >>> fastseed.random.exponential_(torch.empty(3), 42, rate=2.0)
         tensor([0.2447, 0.3790, 1.3071])
@@ -147,7 +147,7 @@ def bernoulli_(
     Raises:
         TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
-    Example:
+    Examples:
         >>> import torch
         >>> fastseed.random.bernoulli_(torch.empty(4), 42)
         tensor([0., 1., 1., 1.])
@@ -180,7 +180,7 @@ def randint_(
     Raises:
         TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
-    Example:
+    Examples:
         >>> import torch
         >>> fastseed.random.randint_(torch.empty(4, dtype=torch.int64), 42, 1, 7)
         tensor([4, 3, 1, 3])
@@ -209,7 +209,7 @@ def bits_(
     Raises:
         TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
 
-    Example:
+    Examples:
         >>> import torch
         >>> fastseed.random.bits_(torch.empty(2, dtype=torch.uint32), 42).tolist()
         [2632642643, 2012563771]

@@ -1,7 +1,7 @@
 """Which values of a logical tensor a local one holds.
 
 Value j of a draw is the element whose row-major index in the logical tensor is j. Here a tensor, a
-:class:`Shard` or a ``DTensor`` becomes a list of :class:`Piece`: where it lies in the local tensor,
+``Shard`` or a ``DTensor`` becomes a list of ``Piece``: where it lies in the local tensor,
 and which values it takes. Nothing here communicates: a rank knows its own part.
 """
 
@@ -32,7 +32,7 @@ class Shard(NamedTuple):
         offsets: where in it the part begins, one number a dimension; the part has the shape of the
             tensor that it is given with.
 
-    Example:
+    Examples:
         >>> import torch
         >>> whole = fastseed.random.rand(42, (4, 2))
         >>> lower = fastseed.random.Shard(global_shape=(4, 2), offsets=(2, 0))
@@ -133,7 +133,7 @@ def runs_of_dtensor(function: str, tensor: Any) -> tuple[torch.Tensor, list[list
     """(the local shard of a ``DTensor``, the indices that it holds along each dimension).
 
     Raises:
-        ValueError: see :func:`of_dtensor`.
+        ValueError: see ``of_dtensor``.
     """
     mesh, placements = tensor.device_mesh, tuple(tensor.placements)
     dims = [_sharded_dim(function, p, placements) for p in placements]
@@ -226,7 +226,7 @@ def _length(runs: list[Run]) -> int:
 
 
 def _chunk(runs: list[Run], chunks: int, i: int) -> list[Run]:
-    """Chunk i as :func:`torch.chunk` cuts: all of one size, but the last ones may be less."""
+    """Chunk i as ``torch.chunk`` cuts: all of one size, but the last ones may be less."""
     size = -(-_length(runs) // chunks)
     begin, end = i * size, (i + 1) * size
     found, at = [], 0

@@ -1,4 +1,4 @@
-"""The functions that scripts call: each acts on the one :class:`Seeder` of the process."""
+"""The functions that scripts call: each acts on the one ``Seeder`` of the process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def init(
 ) -> None:
     """Start the seeding of this process: master seed, rank and mesh.
 
-    Changes no generator: call :func:`fastseed.reseed` next. Another call starts again and drops all
+    Changes no generator: call ``fastseed.reseed`` next. Another call starts again and drops all
     registrations. If a process group exists this is a collective call: every rank has to make it.
     The variables ``FASTSEED_MASTER_SEED`` (if ``master_seed`` is None) and
     ``FASTSEED_DETERMINISTIC`` of ``fastseed run`` are used.
@@ -51,7 +51,7 @@ def init(
             ``{"dp": (rank, size), "tp": (rank, size)}``, whose last dimension varies fastest.
         distinct_over: the dimensions of the mesh over which streams are distinct, by default all: a
             tuple (``()``: all ranks share them), a dict by stream name, or a preset of
-            :mod:`fastseed.distributed`.
+            ``fastseed.distributed``.
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit.
         on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
             parent, ``"reseed"`` for its own (docs/processes.md).
@@ -61,7 +61,7 @@ def init(
             previous seeding stays.
         RuntimeError: ranks share a stream that have not agreed on a master seed.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> fastseed.get_master_seed()
@@ -113,7 +113,7 @@ def get_master_seed() -> int:
     Raises:
         RuntimeError: before ``init``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> fastseed.get_master_seed()
@@ -126,7 +126,7 @@ def get_master_seed() -> int:
 def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     """Give every random generator of this process the state that belongs to (task, epoch, step).
 
-    Python's :mod:`random`, NumPy's global generator, torch's on the CPU and on every device, and
+    Python's ``random``, NumPy's global generator, torch's on the CPU and on every device, and
     what was registered. The same arguments always give the same states.
 
     Args:
@@ -140,7 +140,7 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
             generator has changed.
         ReseedError: some generators failed; all others are reseeded.
 
-    Example:
+    Examples:
         >>> import random, fastseed
         >>> fastseed.init(42)
         >>> fastseed.reseed(task=1, epoch=3)
@@ -161,12 +161,12 @@ def register_generator(
     bits: int = 31,
     distinct_over: Any = None,
 ) -> None:
-    """Let :func:`fastseed.reseed` set one more generator, from the next call on.
+    """Let ``fastseed.reseed`` set one more generator, from the next call on.
 
     Args:
-        gen: a callable ``f(seed: int)``, :class:`torch.Generator` or list of them,
-            :class:`numpy.random.Generator`, :class:`numpy.random.RandomState`,
-            :class:`random.Random`, :class:`GeneratorPool`, :class:`StreamBank`, or an object with
+        gen: a callable ``f(seed: int)``, ``torch.Generator`` or list of them,
+            ``numpy.random.Generator``, ``numpy.random.RandomState``,
+            ``random.Random``, ``GeneratorPool``, ``StreamBank``, or an object with
             ``set_scope`` or ``set_epoch``, as ``DistributedSampler``. It is held strongly.
         shared: the same stream on all ranks, instead of one for each rank.
         name: the stream's name. By default ``generator/<k>``, or the name of a pool or bank.
@@ -181,7 +181,7 @@ def register_generator(
             ``distinct_over`` contradict each other or ``init``; nothing is registered.
         RuntimeError: before ``init``; ``shared`` while ranks have not agreed on a master seed.
 
-    Example:
+    Examples:
         >>> import fastseed, torch
         >>> fastseed.init(42)
         >>> generator = torch.Generator()
@@ -196,7 +196,7 @@ def register_generator(
 
 
 def unregister_generator(gen: Any) -> None:
-    """Forget a registered generator; :func:`fastseed.reseed` no longer sets it.
+    """Forget a registered generator; ``fastseed.reseed`` no longer sets it.
 
     Args:
         gen: the object that was registered, or an equal callable; its first registration goes.
@@ -205,7 +205,7 @@ def unregister_generator(gen: Any) -> None:
         ValueError: it is not registered.
         RuntimeError: before ``init``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> seeds = []
@@ -240,7 +240,7 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) 
         RuntimeError: on entering: before ``init`` or the first ``reseed``, while a CUDA graph is
             captured, or in a DataLoader worker.
 
-    Example:
+    Examples:
         >>> import fastseed, torch
         >>> fastseed.init(42)
         >>> fastseed.reseed(task=1)
@@ -268,7 +268,7 @@ def state_dict(*, rng: bool = False) -> dict[str, Any]:
     Raises:
         RuntimeError: before ``init``; with ``rng`` inside ``fork_rng``.
 
-    Example:
+    Examples:
         >>> import fastseed, torch
         >>> fastseed.init(42)
         >>> fastseed.reseed(task=1, epoch=3)
@@ -288,7 +288,7 @@ def load_state_dict(state: dict[str, Any]) -> None:
     A generator without an exact state in ``state`` gets its state at the beginning of the scope.
 
     Args:
-        state: from :func:`fastseed.state_dict`, of any number of ranks.
+        state: from ``fastseed.state_dict``, of any number of ranks.
 
     Raises:
         TypeError, ValueError: the state is damaged, or from another tool, version or scheme; no
@@ -296,7 +296,7 @@ def load_state_dict(state: dict[str, Any]) -> None:
         RuntimeError: before ``init``, or inside ``fork_rng``.
         ReseedError: some generators failed; all others are restored.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> fastseed.reseed(task=1, epoch=3)
@@ -322,7 +322,7 @@ def build_info() -> dict[str, Any]:
         torch and Python): ``"loaded"``, or why it is not used; ``simd``, ``simd_paths``, ``cuda``
         (``"built"`` or ``"not built"``) and ``torch``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.build_info()["derivation"]
         1

@@ -1,4 +1,4 @@
-"""The functions that derive keys and seeds, with the one :class:`Seeder` of the process."""
+"""The functions that derive keys and seeds, with the one ``Seeder`` of the process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def derive_key(
             keys; nothing is written.
         RuntimeError: before ``init``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> key = fastseed.derive_key("dropout", task=1, epoch=3)
@@ -67,7 +67,7 @@ def derive_seed(
         task: [0, 2**24).
         epoch: [0, 2**32).
         step: [0, 2**64).
-        rank: as in :func:`fastseed.derive_key`.
+        rank: as in ``fastseed.derive_key``.
         worker: 0 is the main process, k + 1 DataLoader worker k.
         index: the member of a group of streams; 0 for a single generator.
 
@@ -75,9 +75,9 @@ def derive_seed(
         An integer in [0, 2**64).
 
     Raises:
-        TypeError, ValueError, RuntimeError: as :func:`fastseed.derive_key`.
+        TypeError, ValueError, RuntimeError: as ``fastseed.derive_key``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> seed = fastseed.derive_seed("request", task=1, index=7)
@@ -111,7 +111,7 @@ def derive_keys(
         task: [0, 2**24).
         epoch: [0, 2**32).
         step: [0, 2**64).
-        rank: as in :func:`fastseed.derive_key`.
+        rank: as in ``fastseed.derive_key``.
         worker: 0 is the main process, k + 1 DataLoader worker k.
         start: the index of the first member.
         out: write here: shape (n, 2), torch.uint64, any device and strides.
@@ -122,9 +122,9 @@ def derive_keys(
         Shape (n, 2), torch.uint64: low and high half of each key.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as :func:`fastseed.derive_key`.
+        TypeError, ValueError, RuntimeError: as ``fastseed.derive_key``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> keys = fastseed.derive_keys("prompts", 3, task=1)
@@ -160,19 +160,19 @@ def derive_seeds(
         task: [0, 2**24).
         epoch: [0, 2**32).
         step: [0, 2**64).
-        rank: as in :func:`fastseed.derive_key`.
+        rank: as in ``fastseed.derive_key``.
         worker: 0 is the main process, k + 1 DataLoader worker k.
         start: the index of the first member.
         out: write here: shape (n,), torch.uint64, any device and strides.
-        device: where the result is, as in :func:`fastseed.derive_keys`.
+        device: where the result is, as in ``fastseed.derive_keys``.
 
     Returns:
         Shape (n,), torch.uint64.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as :func:`fastseed.derive_key`.
+        TypeError, ValueError, RuntimeError: as ``fastseed.derive_key``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> seeds = fastseed.derive_seeds("prompts", 3, task=1)
@@ -210,10 +210,10 @@ def derive_scope(
         Shape (2,), torch.uint64: key and tweak.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as :func:`fastseed.derive_key`; also RuntimeError while
+        TypeError, ValueError, RuntimeError: as ``fastseed.derive_key``; also RuntimeError while
             a CUDA graph is captured.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> fastseed.init(42)
         >>> bank = fastseed.random.StreamBank(4, name="noise")

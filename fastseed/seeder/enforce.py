@@ -32,9 +32,9 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: as :func:`fastseed.deterministic`.
+        RuntimeError: as ``fastseed.deterministic``.
 
-    Example:
+    Examples:
         >>> import fastseed, random
         >>> seed = fastseed.enforce_reproducibility()
         >>> number = random.random()

@@ -41,7 +41,7 @@ def fork_rng_contexts() -> tuple[contextlib.AbstractContextManager[None], ...]:
     Returns:
         Two context managers: for the forward pass, and for each recomputation.
 
-    Example:
+    Examples:
         >>> import fastseed, torch
         >>> from torch.utils.checkpoint import checkpoint
         >>> fastseed.init(42)
@@ -152,7 +152,7 @@ class ForkRng:
         return entries
 
     def parser(self, full_name: str) -> TorchGenerator | AcceleratorGenerators | None:
-        """Return what parses a state of :meth:`states`; None for the name of another stream."""
+        """Return what parses a state of ``states``; None for the name of another stream."""
         name, _, kind = full_name.rpartition("/")
         if name and kind == CPU:
             return TorchGenerator(torch.Generator())

@@ -35,7 +35,7 @@ class SeedGen:
         ngpus: the number of ranks.
         local_rank: this rank, in [0, ngpus).
 
-    Example:
+    Examples:
         >>> from fastseed.pyt import SeedGen
         >>> seed_gen = SeedGen(master_seed=42, ngpus=8, local_rank=3)
         >>> seed_gen(task=1, epoch=7)
@@ -59,7 +59,7 @@ class SeedGen:
 def generate_master_seed_randomly() -> int:
     """Return a random master seed in [0, 2**31 - 1), from the operating system.
 
-    Example:
+    Examples:
         >>> 0 <= fastseed.pyt.generate_master_seed_randomly() < 2**31 - 1
         True
     """

@@ -17,7 +17,7 @@ from .registry import Registry
 
 
 class StreamAddress(NamedTuple):
-    """Which stream at which point of the job; checked once by :meth:`checked`."""
+    """Which stream at which point of the job; checked once by ``checked``."""
 
     name: str
     task: int

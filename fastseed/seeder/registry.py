@@ -31,7 +31,7 @@ class Registration(NamedTuple):
     name: str
     generator: Any
     adapter: Any
-    """A :class:`GeneratorAdapter`, or an :class:`EpochSetter`."""
+    """A ``GeneratorAdapter``, or an ``EpochSetter``."""
     rank: int
     """The rank field of its stream."""
 

@@ -38,11 +38,11 @@ _SEED_BITS = 63  # of a master seed that was not given: it fits signed 64-bit in
 class Seeder:
     """Reseed every random generator of a process as a function of (task, epoch, step).
 
-    ``fastseed.init`` makes one for the process, which the functions of :mod:`fastseed` use. Others
+    ``fastseed.init`` makes one for the process, which the functions of ``fastseed`` use. Others
     can exist beside it. The methods take the arguments of the functions of the same name.
 
     Args:
-        master_seed: as for :func:`fastseed.init`, like all arguments.
+        master_seed: as for ``fastseed.init``, like all arguments.
         ngpus: the number of ranks.
         local_rank: the rank among them.
         rank: the global rank, used as given.
@@ -53,9 +53,9 @@ class Seeder:
         on_os_fork: None, ``"inherit"`` or ``"reseed"``.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as :func:`fastseed.init`.
+        TypeError, ValueError, RuntimeError: as ``fastseed.init``.
 
-    Example:
+    Examples:
         >>> import fastseed
         >>> seeder = fastseed.Seeder(42, rank=0, world_size=8)
         >>> seeder.reseed(task=1, epoch=3)
@@ -199,7 +199,7 @@ class Seeder:
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
         """Give every generator the state that belongs to (task, epoch, step).
 
-        The arguments and errors are those of :func:`fastseed.reseed`. After a ReseedError ``scope``
+        The arguments and errors are those of ``fastseed.reseed``. After a ReseedError ``scope``
         is the previous one.
         """
         self.restore(task, epoch, step)
@@ -207,7 +207,7 @@ class Seeder:
         self.recent_scopes.reseeded((self.master_seed, *self.scope))
 
     def restore(self, task: int, epoch: int, step: int) -> None:
-        """Do :meth:`reseed` without the warning about a scope that was used before."""
+        """Do ``reseed`` without the warning about a scope that was used before."""
         if self._reseeding == threading.get_ident():
             raise RuntimeError(
                 "fastseed.reseed: must not be called by a generator that it is reseeding; "
@@ -239,7 +239,7 @@ class Seeder:
     def fork_rng(
         self, name: str, *, index: int | None = None, distinct_over: Any = None
     ) -> ForkBlock:
-        """Return what :func:`fastseed.fork_rng` returns, for this seeder."""
+        """Return what ``fastseed.fork_rng`` returns, for this seeder."""
         return ForkBlock(lambda: self.forks, name, index, distinct_over)
 
     # ------------------------------------------------------------------ registration
@@ -253,7 +253,7 @@ class Seeder:
         bits: int = 31,
         distinct_over: Any = None,
     ) -> None:
-        """Let ``reseed`` set one more generator, as :func:`fastseed.register_generator`."""
+        """Let ``reseed`` set one more generator, as ``fastseed.register_generator``."""
         function = "register_generator"
         if shared and not self._agreed:
             raise RuntimeError(
@@ -266,7 +266,7 @@ class Seeder:
         self.registry.add(gen, shared, name, bits, distinct_over)
 
     def unregister_generator(self, gen: Any) -> None:
-        """Forget a registered generator, as :func:`fastseed.unregister_generator`."""
+        """Forget a registered generator, as ``fastseed.unregister_generator``."""
         self.registry.remove(gen)
 
     # ------------------------------------------------------------------ keys
@@ -282,7 +282,7 @@ class Seeder:
         worker: int = 0,
         index: int = 0,
     ) -> int:
-        """Return what :func:`fastseed.derive_key` returns, for this seeder."""
+        """Return what ``fastseed.derive_key`` returns, for this seeder."""
         address = StreamAddress(name, task, epoch, step, rank, worker, index)
         return self.keys.key("derive_key", address)
 
@@ -297,7 +297,7 @@ class Seeder:
         worker: int = 0,
         index: int = 0,
     ) -> int:
-        """Return what :func:`fastseed.derive_seed` returns, for this seeder."""
+        """Return what ``fastseed.derive_seed`` returns, for this seeder."""
         address = StreamAddress(name, task, epoch, step, rank, worker, index)
         return self.keys.seed("derive_seed", address)
 
@@ -316,7 +316,7 @@ class Seeder:
         out: torch.Tensor | None = None,
         device: torch.device | str | None = None,
     ) -> torch.Tensor:
-        """Return what :func:`fastseed.derive_keys` returns, for this seeder."""
+        """Return what ``fastseed.derive_keys`` returns, for this seeder."""
         address = StreamAddress(name, task, epoch, step, rank, worker, start)
         return self.keys.keys("derive_keys", address, n, out, device)
 
@@ -335,7 +335,7 @@ class Seeder:
         out: torch.Tensor | None = None,
         device: torch.device | str | None = None,
     ) -> torch.Tensor:
-        """Return what :func:`fastseed.derive_seeds` returns, for this seeder."""
+        """Return what ``fastseed.derive_seeds`` returns, for this seeder."""
         address = StreamAddress(name, task, epoch, step, rank, worker, start)
         return self.keys.seeds("derive_seeds", address, n, out, device)
 
@@ -349,7 +349,7 @@ class Seeder:
         out: torch.Tensor | None = None,
         device: torch.device | str | None = None,
     ) -> torch.Tensor:
-        """Return what :func:`fastseed.derive_scope` returns, for this seeder."""
+        """Return what ``fastseed.derive_scope`` returns, for this seeder."""
         return self.keys.scope("derive_scope", (task, epoch, step), out, device)
 
     # ------------------------------------------------------------------ state
@@ -362,14 +362,14 @@ class Seeder:
         return found
 
     def state_dict(self, *, rng: bool = False) -> dict[str, Any]:
-        """Return what :func:`fastseed.state_dict` returns, for this seeder."""
+        """Return what ``fastseed.state_dict`` returns, for this seeder."""
         if rng:
             stack.refuse_inside("state_dict")
         return states.state_dict(self, rng=rng)
 
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state, as :func:`fastseed.load_state_dict`."""
+        """Restore a state, as ``fastseed.load_state_dict``."""
         stack.refuse_inside("load_state_dict")
         if states.load_state_dict(self, state) and self.scope is not None:
             self.recent_scopes.restored((self.master_seed, *self.scope))

@@ -2,7 +2,7 @@
 
 Everything here is a pure function of its arguments; ``docs/derivation.md`` is the
 specification. Scalars are Python ints in and out, bulk results are NumPy arrays. Arguments are
-trusted: callers have checked them (see :mod:`fastseed.derivation.streams`).
+trusted: callers have checked them (see ``fastseed.derivation.streams``).
 
 Source of the generator: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
 1, 2, 3", SC'11 (Philox4x32-10).
@@ -53,7 +53,7 @@ def block(key: int, w0: int, w1: int, w2: int, w3: int) -> tuple[int, int, int, 
 
 
 def _blocks(key: int, w0: Any, w1: Any, w2: Any, w3: Any) -> tuple[Any, Any, Any, Any]:
-    """:func:`block` over arrays: each word an array, or a scalar, of uint64 below 2**32."""
+    """``block`` over arrays: each word an array, or a scalar, of uint64 below 2**32."""
     low, shift = np.uint64(_LOW32), np.uint64(32)
     m0, m1 = np.uint64(_MULTIPLIERS[0]), np.uint64(_MULTIPLIERS[1])
     k0, k1 = key & _LOW32, key >> 32
@@ -71,7 +71,7 @@ def signed(value: int) -> int:
 
 
 def name_words(name: str) -> Name:
-    """Return the words of a name that level 2 takes: :data:`Name`."""
+    """Return the words of a name that level 2 takes: ``Name``."""
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")
 
@@ -119,7 +119,7 @@ def derive_keys(
 def derive_seeds(
     name: NameKey, rank: int, worker: int, start: int, n: int, domain: int = DOMAIN_STREAM
 ) -> U64:
-    """The low halves of :func:`derive_keys`: ``(n,)``."""
+    """The low halves of ``derive_keys``: ``(n,)``."""
     return np.ascontiguousarray(derive_keys(name, rank, worker, start, n, domain)[:, 0])
 
 

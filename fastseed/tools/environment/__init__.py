@@ -51,7 +51,7 @@ def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = 
         TypeError, ValueError: an argument is invalid, or the folder is not empty.
         OSError: the folder or the key cannot be read or written.
 
-    Example:
+    Examples:
         >>> import pathlib, tempfile
         >>> from fastseed.tools import environment
         >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -101,7 +101,7 @@ def load(directory: str | os.PathLike[str]) -> Capture:
         TypeError: ``directory`` is not a path.
         ValueError: the folder holds no capture, a damaged one, or one of another version.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from fastseed.tools import environment
         >>> folder = tempfile.mkdtemp()
@@ -136,12 +136,12 @@ def diff(
         b: the other capture, or its folder.
 
     Returns:
-        One :class:`Difference` for each value that differs.
+        One ``Difference`` for each value that differs.
 
     Raises:
-        TypeError, ValueError: as :func:`load`.
+        TypeError, ValueError: as ``load``.
 
-    Example:
+    Examples:
         >>> from fastseed.tools import environment
         >>> a = environment.Capture({}, {"gpu": {"driver": "550.1"}}, {})
         >>> b = environment.Capture({}, {"gpu": {"driver": "550.2"}}, {})

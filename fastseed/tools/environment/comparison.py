@@ -88,7 +88,7 @@ class Difference(NamedTuple):
 
 @functools.cache
 def severity(path: str) -> int:
-    """Return the index in :data:`SEVERITIES` of a difference at ``path`` (``section/field/…``)."""
+    """Return the index in ``SEVERITIES`` of a difference at ``path`` (``section/field/…``)."""
     return next(i for i, row in enumerate(SEVERITIES) if re.fullmatch(row[1], path))
 
 

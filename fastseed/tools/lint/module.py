@@ -38,7 +38,7 @@ class Module:
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
 
     def origin(self, node: ast.AST | None) -> str | None:
-        """See :meth:`Names.origin`; of a call, of what is called."""
+        """See ``Names.origin``; of a call, of what is called."""
         return self.names.origin(node.func if isinstance(node, ast.Call) else node)
 
     @cached_property

@@ -65,7 +65,7 @@ class Names:
     """The names of one module.
 
     Args:
-        tree: the module, as :func:`ast.parse` gives it.
+        tree: the module, as ``ast.parse`` gives it.
     """
 
     def __init__(self, tree: ast.Module) -> None:

@@ -1,4 +1,4 @@
-"""Running the rules over files: :func:`check`."""
+"""Running the rules over files: ``check``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHECKS = (
 
 
 class Report(NamedTuple):
-    """The result of :func:`check`."""
+    """The result of ``check``."""
 
     findings: tuple[Finding, ...]
     """Sorted by path, cell, line, column."""

@@ -1,4 +1,4 @@
-"""Helpers for nodes of Python's :mod:`ast` that several rules share."""
+"""Helpers for nodes of Python's ``ast`` that several rules share."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Verify that a training command repeats, resumes, and depends on its seed alone.
 
-:func:`verify` runs a command several times in four experiments and compares all losses, and all
-tensors that :class:`fastseed.debug.Watch` recorded, to the last bit. The experiments, the
+``verify`` runs a command several times in four experiments and compares all losses, and all
+tensors that ``fastseed.debug.Watch`` recorded, to the last bit. The experiments, the
 placeholders of the command and the verdicts are described in ``docs/verify.md``. The classes of
-the report are in :mod:`fastseed.tools.verify.result`.
+the report are in ``fastseed.tools.verify.result``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
 
     Args:
         options: the command and how to run and read it.
-        progress: called with a :class:`~fastseed.tools.verify.runner.Event` when a run starts or
+        progress: called with a ``fastseed.tools.verify.runner.Event`` when a run starts or
             ends, from the thread that runs it, one call at a time.
 
     Returns:
@@ -45,7 +45,7 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
         RuntimeError: a run failed or timed out.
         OSError: the directory cannot be written.
 
-    Example:
+    Examples:
         >>> import sys, tempfile
         >>> from fastseed.tools import verify
         >>> script = '''

@@ -45,7 +45,7 @@ def continue_steps(runs: Sequence[Run]) -> list[Run]:
 
 
 def check_all(runs: Sequence[Run], recorded: Sequence[Recorded]) -> tuple[Check, ...]:
-    """Compare all runs bit by bit; ``runs`` are those of :func:`continue_steps`."""
+    """Compare all runs bit by bit; ``runs`` are those of ``continue_steps``."""
     uninterrupted, truncated, resumed, unseeded = (
         [run for run in runs if run.experiment == name] for name in EXPERIMENTS
     )

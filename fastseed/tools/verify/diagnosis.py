@@ -158,7 +158,7 @@ def _generators(first: Recorded) -> str:
 
 
 def read_environment(rows: Sequence[Sequence[Any]]) -> list[Finding]:
-    """Return the important rows of :func:`fastseed.tools.environment.diff` of two sessions."""
+    """Return the important rows of ``fastseed.tools.environment.diff`` of two sessions."""
     return [
         Finding(
             "environment", True,

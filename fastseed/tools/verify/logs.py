@@ -36,7 +36,7 @@ def read_curve(
     step: str | None = None,
     pattern: str | None = None,
 ) -> Curve:
-    r"""Return the values in a log by step; the arguments are those of :class:`Options`.
+    r"""Return the values in a log by step; the arguments are those of ``Options``.
 
     With ``pattern`` the log is lines of text; ``.csv`` and ``.tsv`` are CSV; other files hold JSON
     objects, one a line, which may be among other output.
@@ -45,7 +45,7 @@ def read_curve(
         OSError: ``path`` cannot be read.
         ValueError: the log has no such values, or one that is not a number.
 
-    Example:
+    Examples:
         >>> import tempfile, os
         >>> from fastseed.tools.verify.logs import read_curve
         >>> with tempfile.TemporaryDirectory() as folder:

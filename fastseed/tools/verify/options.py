@@ -46,13 +46,13 @@ _Groups = list[tuple[bool, list[list[str]]]]  # True for words in brackets; thei
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of :func:`fastseed.tools.verify.verify`.
+    """The options of ``fastseed.tools.verify.verify``.
 
     Args:
-        command: the program and its arguments, with placeholders (:data:`PLACEHOLDERS`). It is
+        command: the program and its arguments, with placeholders (``PLACEHOLDERS``). It is
             never passed to a shell. Seeded runs also get the variables ``FASTSEED_MASTER_SEED``
             and ``PYTHONHASHSEED``; all runs get ``FASTSEED_RUN_DIR``, the folder where
-            :class:`fastseed.debug.Watch` records by default.
+            ``fastseed.debug.Watch`` records by default.
         directory: folder of the runs: new, empty, or that of a verification of the same command.
         epochs: X, [2, 2**31).
         runs: number of runs of each experiment, [1, 10000]; 1 cannot show that runs repeat.
@@ -73,7 +73,7 @@ class Options:
         TypeError: an argument has the wrong type.
         ValueError: an argument has the wrong value.
 
-    Example:
+    Examples:
         >>> from fastseed.tools.verify import Options
         >>> command = ["train.py", "{epochs}", "{checkpoint}", "[", "{resume}", "]"]
         >>> options = Options(command=command, directory="runs", epochs=8)

@@ -128,7 +128,7 @@ class Run:
 
     Attributes:
         name: experiment and number, ``resumed-3``.
-        experiment: one of :data:`fastseed.tools.verify.EXPERIMENTS`.
+        experiment: one of ``fastseed.tools.verify.EXPERIMENTS``.
         number: from 0.
         command: the arguments it was started with.
         seconds: its duration.
@@ -157,7 +157,7 @@ class Report:
         findings: causes of differences, the most important first.
         bands: experiment -> mean and standard deviation.
         environment: differences between the environments of the first and the last session, as
-            rows of :func:`fastseed.tools.environment.diff`.
+            rows of ``fastseed.tools.environment.diff``.
         options, versions, notes: the options as plain values, those of Python, torch, NumPy and
             fastseed, and further remarks.
     """

@@ -23,7 +23,7 @@ class Processes:
         self._lock = threading.Lock()
         self._running: set[_Process] = set()
         self.stopped = False
-        """True after :meth:`stop`, which may have ended a process."""
+        """True after ``stop``, which may have ended a process."""
 
     def run(
         self,

@@ -1,6 +1,6 @@
 """Rules about operations that give other bits in another run (FS501, FS502).
 
-The tables are the list at :func:`torch.use_deterministic_algorithms` of torch 2.10 to 2.13, which a
+The tables are the list at ``torch.use_deterministic_algorithms`` of torch 2.10 to 2.13, which a
 test compares with the installed torch. Not in them are operations whose condition no call shows
 (quantized and sparse tensors, a list of indices, the type of ``src``), and ``NLLLoss``, whose CUDA
 code raises for images only.
