@@ -17,7 +17,7 @@ import torch
 
 from .._utils import environ
 
-INTERFACE = 11
+INTERFACE = 12
 """FS_INTERFACE of csrc/ops/interface.h, which the three parts of the package have to share."""
 
 CHOICES = ("auto", "native", "reference")

@@ -1,9 +1,12 @@
-"""A callback for the Trainer of Hugging Face transformers.
+"""A callback for the Trainer of Hugging Face transformers, and tokens from seeds for `generate`.
 
-from fastseed.integrations.transformers import FastseedCallback
+from fastseed.integrations.transformers import FastseedCallback, SeededTokens
 
 trainer = Trainer(model=model, args=arguments, ..., callbacks=[FastseedCallback(42)])
 trainer.train(resume_from_checkpoint=...)
+
+tokens = SeededTokens([7, 8], temperature=0.8)  # a seed for each row
+model.generate(input_ids, do_sample=False, logits_processor=[tokens])
 """
 
 from __future__ import annotations
@@ -12,8 +15,12 @@ import logging
 import os
 from typing import Any
 
+import torch
+
+from .._utils import validation
 from ..checkpoint import files as checkpoint
 from ..derivation import context, streams
+from ..sampling import sample
 from ..seeder import api
 from . import _common
 from ._common import Tasks, move_to
@@ -137,6 +144,68 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Restore the generators of training."""
         self._leave_evaluation()
+
+
+class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
+    """Choose the tokens of ``generate`` by a seed for each row.
+
+    :func:`fastseed.sampling.sample` chooses them, as a function of the logits and the seed of a
+    row: not of the batch, the slot or the padding. Give it to ``generate`` with
+    ``do_sample=False``, as the last of the processors, and temperature and filters to this class:
+    it leaves one token in each row. So it does with ``do_sample=True``, which
+    ``num_return_sequences`` needs. Make one for each call of ``generate``; a second call continues
+    at the next position.
+
+    Args:
+        keys: one for each row of the batch, as ``sample`` takes them: seeds, (B, 2) torch.uint64 or
+            a StreamBank. With ``num_return_sequences``, the rows of a prompt are consecutive.
+        position: the position of the first token in its request, in [0, 2**56).
+        temperature: as ``sample`` takes it; so are the others.
+        top_k: 0 for all tokens.
+        top_p: in (0, 1].
+        min_p: in [0, 1].
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; from ``generate``, as ``sample`` does.
+
+    Example:
+        >>> import torch, transformers
+        >>> from fastseed.integrations.transformers import SeededTokens
+        >>> sizes = {"n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 20}
+        >>> sizes |= {"bos_token_id": None, "eos_token_id": None}
+        >>> model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+        >>> prompts = torch.tensor([[3, 1, 4], [1, 5, 9]])
+        >>> more = {"do_sample": False, "max_new_tokens": 4, "pad_token_id": 0}
+        >>> tokens = SeededTokens([7, 8], temperature=0.8)
+        >>> both = model.generate(prompts, logits_processor=[tokens], **more)
+        >>> tokens = SeededTokens([8], temperature=0.8)
+        >>> alone = model.generate(prompts[1:], logits_processor=[tokens], **more)
+        >>> bool((both[1] == alone[0]).all())
+        True
+    """
+
+    def __init__(
+        self,
+        keys: Any,
+        *,
+        position: int = 0,
+        temperature: Any = 1.0,
+        top_k: Any = 0,
+        top_p: Any = 1.0,
+        min_p: Any = 0.0,
+    ) -> None:
+        name = "integrations.transformers.SeededTokens"
+        self._position = validation.check_int(name, "position", position, 0, 2**56 - 1)
+        self._keys = keys
+        self._parameters = {
+            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p
+        }  # fmt: skip
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return the scores with -inf everywhere but at the token that is sampled."""
+        tokens: Any = sample(scores, self._keys, self._position, **self._parameters)
+        self._position += 1
+        return torch.full_like(scores, -torch.inf).scatter(1, tokens[:, None], 0.0)
 
 
 def _is_whole(epoch: float | None) -> bool:
