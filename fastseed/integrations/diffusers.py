@@ -36,7 +36,7 @@ def randn_tensor(
     """Return normally distributed noise; with a bank, row k from stream k alone.
 
     The function of the same name in diffusers, which also takes a
-    :class:`~fastseed.random.StreamBank`. The numbers do not depend on the batch size or the device.
+    ``fastseed.random.StreamBank``. The numbers do not depend on the batch size or the device.
 
     Args:
         shape: the sizes of the result; the first one is the number of images.
@@ -52,7 +52,7 @@ def randn_tensor(
         TypeError, ValueError: an argument is invalid; the bank has not advanced.
         RuntimeError: the bank has no keys.
 
-    Example:
+    Examples:
         >>> import diffusers
         >>> from fastseed.integrations.diffusers import randn_tensor
         >>> bank = fastseed.random.StreamBank(3, name="image")
@@ -79,10 +79,10 @@ def randn_tensor(
 def use_streams() -> Iterator[None]:
     """Let pipelines and schedulers of diffusers take a StreamBank as their ``generator``.
 
-    Inside, ``randn_tensor`` of the modules of diffusers that are imported is :func:`randn_tensor`,
+    Inside, ``randn_tensor`` of the modules of diffusers that are imported is ``randn_tensor``,
     in all threads.
 
-    Example:
+    Examples:
         >>> import diffusers.utils.torch_utils
         >>> from fastseed.integrations.diffusers import use_streams
         >>> bank = fastseed.random.StreamBank(2, name="image")

@@ -36,17 +36,17 @@ _transformers: Any = _common.import_framework("transformers", "transformers")
 class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     """Reseed at each epoch, keep evaluation apart, and make a resumed run exact.
 
-    - When training begins: :func:`fastseed.init`, unless the script has called it, with the rank
+    - When training begins: ``fastseed.init``, unless the script has called it, with the rank
       and world size of the arguments. The order of the data gets its seed from the master seed.
     - Each epoch: ``reseed(tasks.train, epoch)``, when the last step of the epoch before is done, so
       that a checkpoint of that step has the states in which the next epoch begins.
     - Evaluation that the Trainer schedules runs at ``(tasks.validate, epoch)``; then training
       continues exactly where it was. The Trainer has no event before an ``evaluate`` or
-      ``predict`` that the script calls: put :func:`fastseed.integrations.inside` around it.
-    - The epoch of a dataset of :func:`fastseed.data.per_sample` is set. Without per_sample, the
+      ``predict`` that the script calls: put ``fastseed.integrations.inside`` around it.
+    - The epoch of a dataset of ``fastseed.data.per_sample`` is set. Without per_sample, the
       random numbers of the batch that was fetched ahead of a checkpoint differ after resuming.
     - Checkpoints: the Trainer saves the global generators. The file ``fastseed-<rank>.state``
-      (:mod:`fastseed.checkpoint`) holds all states, also of registered generators, and is loaded
+      (``fastseed.checkpoint``) holds all states, also of registered generators, and is loaded
       when training resumes mid-epoch.
 
     The Trainer seeds all ranks alike from ``TrainingArguments.seed`` when it is made and before
@@ -149,7 +149,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
     """Choose the tokens of ``generate`` by a seed for each row.
 
-    :func:`fastseed.sampling.sample` chooses them, as a function of the logits and the seed of a
+    ``fastseed.sampling.sample`` chooses them, as a function of the logits and the seed of a
     row: not of the batch, the slot or the padding. Give it to ``generate`` with
     ``do_sample=False``, as the last of the processors, and temperature and filters to this class:
     it leaves one token in each row. So it does with ``do_sample=True``, which
@@ -168,7 +168,7 @@ class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
     Raises:
         TypeError, ValueError: an argument is invalid; from ``generate``, as ``sample`` does.
 
-    Example:
+    Examples:
         >>> import torch, transformers
         >>> from fastseed.integrations.transformers import SeededTokens
         >>> sizes = {"n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 20}

@@ -24,9 +24,9 @@ _PROMPTS = "a sequence of strings and integers"
 class Rollout(NamedTuple):
     """The coordinates of one rollout, for a log: its seed follows from them alone.
 
-    The fields are the arguments of :func:`rollout_seeds`, with one ``prompt`` and one ``sample``.
+    The fields are the arguments of ``rollout_seeds``, with one ``prompt`` and one ``sample``.
 
-    Example:
+    Examples:
         >>> seeds = fastseed.sampling.rollout_seeds(7, ["Name a prime."], 3, master_seed=42)
         >>> seeds.replay(seeds[0][2])._asdict()["sample"]
         2
@@ -47,7 +47,7 @@ class RolloutSeeds:
     """The seeds of the rollouts of one step: one row for each prompt, one column for each sample.
 
     A sequence of rows, each a list of ints: ``for prompt, row in zip(prompts, seeds)``.
-    :func:`rollout_seeds` makes it.
+    ``rollout_seeds`` makes it.
 
     Args:
         array: the seeds, shape (prompts, samples), numpy.int64.
@@ -55,7 +55,7 @@ class RolloutSeeds:
         samples: the number of each column's sample, numpy.uint64.
         common: what all rollouts have in common.
 
-    Example:
+    Examples:
         >>> prompts = ["2 + 2 =", "Name a prime."]
         >>> seeds = fastseed.sampling.rollout_seeds(7, prompts, 3, master_seed=42)
         >>> seeds.array.shape
@@ -102,7 +102,7 @@ class RolloutSeeds:
         Raises:
             TypeError, ValueError: ``seed`` is not the seed of exactly one rollout.
 
-        Example:
+        Examples:
             >>> seeds = fastseed.sampling.rollout_seeds(7, [10, 11], 3, master_seed=42)
             >>> r = seeds.replay(seeds[1][2])
             >>> r.prompt, r.sample
@@ -186,7 +186,7 @@ def rollout_seeds(
     Warns:
         UserWarning: two of the rollouts have the same seed of 31 bits.
 
-    Example:
+    Examples:
         >>> prompts = ["2 + 2 =", "Name a prime."]
         >>> seeds = fastseed.sampling.rollout_seeds(7, prompts, 4, master_seed=42)
         >>> alone = fastseed.sampling.rollout_seeds(7, prompts[1:], 4, master_seed=42)
