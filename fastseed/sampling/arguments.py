@@ -1,4 +1,4 @@
-"""Checks of the arguments of :mod:`fastseed.sampling`, and the tensors made from them."""
+"""Checks of the arguments of ``fastseed.sampling``, and the tensors made from them."""
 
 from __future__ import annotations
 
