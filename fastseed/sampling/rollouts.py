@@ -200,9 +200,9 @@ def rollout_seeds(
     prompts, words = _identities(prompts)
     workers = _sample_numbers(samples)
     master = _master_seed(master_seed)
-    scope = philox.scope_key(master, *at)
-    key = philox.name_key(scope, philox.name_words(name))
-    array = _backend().derive_seed_grid(key, turn, workers, words)
+    backend = _backend()
+    key = backend.name_key(backend.scope_key(master, *at), philox.name_words(name))
+    array = backend.derive_seed_grid(key, turn, workers, words)
     array &= np.uint64(2**bits - 1)
     common = {**at._asdict(), "turn": turn, "name": name, "bits": bits, "master_seed": master}
     found = RolloutSeeds(array.view(np.int64), prompts, workers, common)
