@@ -72,6 +72,7 @@ def sample(
     Raises:
         TypeError, ValueError: an argument is invalid, or a row on the CPU has no token. Values of
             CUDA tensors are not checked.
+        RuntimeError: ``keys`` is a bank that has no keys yet.
 
     Examples:
         >>> import torch
