@@ -1,6 +1,6 @@
 """The registered operators that choose tokens: ``torch.ops.fastseed.sampling_race`` and others.
 
-As in :mod:`fastseed._backend.draw_ops`, they are defined here in NumPy where the native library is
+As in ``fastseed._backend.draw_ops``, they are defined here in NumPy where the native library is
 missing, and write into their first arguments.
 """
 # Annotations are read at run time: no `from __future__ import annotations` here.

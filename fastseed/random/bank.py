@@ -98,6 +98,14 @@ class StreamBank:
     def __len__(self) -> int:
         return self._keys.size(0)
 
+    def check_seeded(self, function: str) -> None:
+        """Raise RuntimeError, in the name of ``function``, before the bank has keys."""
+        if not self._seeded:
+            raise RuntimeError(
+                f"fastseed.{function}: the bank has no keys yet; call reseed, reseed_from_scope or "
+                "reseed_from_seeds first"
+            )
+
     def __repr__(self) -> str:
         keys = "" if self._seeded else ", no keys yet"
         return f"StreamBank({len(self)}, device='{self.device}', name={self.name!r}{keys})"
@@ -340,11 +348,7 @@ class StreamBank:
     ) -> torch.Tensor:
         function = f"StreamBank.{method}"
         what = distributions.distribution(function, functional.dtype_of(dtype, out), *parameters)
-        if not self._seeded:
-            raise RuntimeError(
-                f"fastseed.{function}: the bank has no keys yet; call reseed, reseed_from_scope or "
-                "reseed_from_seeds first"
-            )
+        self.check_seeded(function)
         shape = functional.check_shape(function, shape, what.words)
         return bank_rows.draw(function, what, self._keys, self._positions, shape, rows, out)
 

@@ -1,4 +1,4 @@
-"""Checks of the arguments of :mod:`fastseed.sampling`, and the tensors made from them."""
+"""Checks of the arguments of ``fastseed.sampling``, and the tensors made from them."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ def check_role(function: str, role: Any) -> int:
 def check_keys(function: str, keys: Any, rows: int, device: torch.device) -> torch.Tensor:
     """Return one key a row, (rows, 2) uint64; seeds become keys, and None is an unseeded row."""
     if isinstance(keys, StreamBank):
+        keys.check_seeded(function)
         keys = keys.keys
     if isinstance(keys, torch.Tensor) and keys.dtype == torch.uint64:
         return tensors.check_tensor(

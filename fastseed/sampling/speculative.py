@@ -15,9 +15,9 @@ _ACCEPT, _RESIDUAL = arguments.ROLES["accept"], arguments.ROLES["residual"]
 
 
 class Verified(NamedTuple):
-    """The result of :func:`accept_or_resample`.
+    """The result of ``accept_or_resample``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> equal = torch.full((1, 2, 4), 0.25)
         >>> done = fastseed.sampling.accept_or_resample(
@@ -50,7 +50,7 @@ def accept_or_resample(
         draft_probs: (B, K, V) float32, bfloat16 or float16: the draft model's probabilities.
         target_probs: (B, K + 1, V): the target model's, the last row being those of the token
             behind the drafted ones.
-        keys: as for :func:`sample`.
+        keys: as for ``sample``.
         positions: (B,) torch.int64, the position of each row's first drafted token; or an integer.
 
     Returns:
@@ -60,7 +60,7 @@ def accept_or_resample(
     Raises:
         TypeError, ValueError: an argument is invalid. Values of CUDA tensors are not checked.
 
-    Example:
+    Examples:
         >>> import torch
         >>> draft, target = torch.tensor([0.9, 0.1]), torch.tensor([0.5, 0.5])
         >>> fastseed.sampling.accept_or_resample(

@@ -79,14 +79,14 @@ def find_threshold(
     """Return the codes from which on the tokens of each row survive the filters.
 
     This is the first phase of sampling from a vocabulary that is split over processes; the second
-    is :func:`sample` with ``threshold=``, and :func:`merge`. Every process of ``group`` calls it.
+    is ``sample`` with ``threshold=``, and ``merge``. Every process of ``group`` calls it.
 
     Args:
         logits: (B, V), this process's part of the vocabulary.
-        temperature: as for :func:`sample`.
-        top_k: as for :func:`sample`.
-        top_p: as for :func:`sample`.
-        min_p: as for :func:`sample`.
+        temperature: as for ``sample``.
+        top_k: as for ``sample``.
+        top_p: as for ``sample``.
+        min_p: as for ``sample``.
         vocab_offset: the token of the first column.
         group: the processes that hold the parts. Default: this one holds all.
 
@@ -96,7 +96,7 @@ def find_threshold(
     Raises:
         TypeError, ValueError: an argument is invalid.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[1.0, 3.0, 2.0]])
         >>> threshold = fastseed.sampling.find_threshold(logits, top_k=1)

@@ -45,7 +45,7 @@ def sample(
 
     Args:
         logits: (B, V) float32, bfloat16 or float16, on the CPU or a CUDA device; V at most 2**24.
-        keys: (B, 2) torch.uint64; or a :class:`~fastseed.random.StreamBank` of B streams, whose
+        keys: (B, 2) torch.uint64; or a ``fastseed.random.StreamBank`` of B streams, whose
             positions are not used; or B seeds, integers of [-2**63, 2**64), where None is a row
             without a seed; or None for a batch without seeds. Unseeded rows take their key from
             torch's default generator.
@@ -58,9 +58,9 @@ def sample(
             (B,).
         role: "target", "draft", "accept" or "residual": tokens of different roles share no noise.
         vocab_offset: the token of the first column, where ``logits`` is a part of the vocabulary.
-        threshold: (B,) torch.int64 from :func:`find_threshold`, in place of the filters.
+        threshold: (B,) torch.int64 from ``find_threshold``, in place of the filters.
         out: (B,) torch.int64, the tensor to write the tokens to.
-        return_scores: also return the scores, for :func:`merge`; rows may then have no token.
+        return_scores: also return the scores, for ``merge``; rows may then have no token.
         return_logprobs: also return the log-probabilities of the tokens among those that survive.
 
     Returns:
@@ -72,8 +72,9 @@ def sample(
     Raises:
         TypeError, ValueError: an argument is invalid, or a row on the CPU has no token. Values of
             CUDA tensors are not checked.
+        RuntimeError: ``keys`` is a bank that has no keys yet.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
         >>> fastseed.sampling.sample(logits, keys=[7, 8], positions=0)
@@ -116,7 +117,7 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """Return the winners among the winners of parts of the vocabulary.
 
     Args:
-        tokens: (parts, B) torch.int64: what :func:`sample` returns for each part of the vocabulary,
+        tokens: (parts, B) torch.int64: what ``sample`` returns for each part of the vocabulary,
             in any order.
         scores: (parts, B) torch.float64, the scores of these tokens.
 
@@ -127,7 +128,7 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     Raises:
         TypeError, ValueError: an argument is invalid, or a row on the CPU has no token.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[1.0, 2.0, 3.0, 2.0]])
         >>> parts = [

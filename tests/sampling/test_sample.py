@@ -212,6 +212,11 @@ def test_keys_of_seeds_are_those_of_a_bank():
     assert bank.positions.tolist() == [0] * B
 
 
+def test_a_bank_without_keys_is_an_error():
+    with pytest.raises(RuntimeError, match=r"fastseed\.sample: the bank has no keys yet"):
+        tokens(k=fastseed.random.StreamBank(B))
+
+
 def test_rows_without_a_seed_take_torchs_generator():
     torch.manual_seed(3)
     first = tokens(torch.zeros(B, V), k=[1, None] * 4, at=0)
