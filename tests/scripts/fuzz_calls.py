@@ -196,6 +196,11 @@ FUNCTIONS = {
         {"task": constant(0), "epoch": constant(0), "out": positions},
     ),
     "GeneratorPool": (fastseed.GeneratorPool, anything, {}),
+    "sampling.sample": (fastseed.sampling.sample, tensor, keys, positions, {"top_p": number}),
+    "sampling.merge": (fastseed.sampling.merge, tensor, tensor, {}),
+    "sampling.accept_or_resample": (
+        fastseed.sampling.accept_or_resample, tensor, tensor, tensor, keys, positions, {},
+    ),
 }  # fmt: skip
 ARGUMENTS = {
     "Tensor": tensor, "Optional[Tensor]": maybe_tensor, "int": number, "float": number,
@@ -203,7 +208,7 @@ ARGUMENTS = {
     "List[Tensor]": lambda: (lambda some: (str([n for n, _ in some]), [v for _, v in some]))(
         [tensor() for _ in range(rng.randint(0, 3))]
     ),
-    "str": constant("avx2"),
+    "str": constant("avx2"), "bool": lambda: rng.choice((("False", False), ("True", True))),
 }  # fmt: skip
 SHAPED = {
     "out": like((3, 2), U64), "keys": keys, "positions": positions, "scope": scope,
