@@ -16,6 +16,9 @@ BACKEND = "FASTSEED_BACKEND"
 SIMD = "FASTSEED_SIMD"
 NO_EXT = "FASTSEED_NO_EXT"
 NO_CUDA = "FASTSEED_NO_CUDA"
+    "FASTSEED_PORTABLE": (
+        "at build time, `1`: build `_kernels` alone, for every torch from 2.10 and every Python"
+    ),
 
 MEANINGS: dict[str, str] = {
     MASTER_SEED: "the master seed of `fastseed.init()` when it is called without one",

@@ -69,7 +69,8 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
         rows += _job(current)
         if current.scope is not None and current.scheme == "philox-v1":
             rows += _streams(current)
-    if _ranks_in_group() > 1 if ranks is None else ranks:
+    several = current is not None and current.world_size > 1
+    if several or _ranks_in_group() > 1 if ranks is None else ranks:
         rows.append(_ranks(timeout))  # also before init, or the other ranks would wait
     return [*rows, *_process()]
 

@@ -258,7 +258,7 @@ class Stopping(Plain):
         return next(iter([])) if i == 6 else int(i)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [loader, ResumableLoader])
 def test_stop_iteration_of_a_dataset_is_an_error(kind, workers):
     start()

@@ -282,6 +282,7 @@ def test_the_package_named_lightning(tmp_path):
     assert found["rank"] == [0, 1] and found["seen"] == orders
 
 
+@pytest.mark.slow
 def test_two_ranks_and_then_one(tmp_path):
     """The checkpoint has the states of both."""
     modes = "save", "load", "forgotten"

@@ -121,15 +121,24 @@ def test_without_the_callback_evaluation_changes_training(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"save_strategy": "steps", "save_steps": 1},
-        {"save_strategy": "epoch"},
-        {"save_strategy": "epoch", "eval_strategy": "epoch"},
-        {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 1},
-        {"save_strategy": "steps", "save_steps": 1, "gradient_accumulation_steps": 2},
+        pytest.param({"save_strategy": "steps", "save_steps": 1}, id="steps"),
+        *(
+            pytest.param(options, id=name, marks=pytest.mark.slow)
+            for name, options in {
+                "epochs": {"save_strategy": "epoch"},
+                "epochs evaluated": {"save_strategy": "epoch", "eval_strategy": "epoch"},
+                "steps evaluated": {
+                    "save_strategy": "steps", "save_steps": 2,
+                    "eval_strategy": "steps", "eval_steps": 1,
+                },
+                "accumulated": {
+                    "save_strategy": "steps", "save_steps": 1, "gradient_accumulation_steps": 2,
+                },
+            }.items()
+        ),
     ],
-    ids=["steps", "epochs", "epochs evaluated", "steps evaluated", "accumulated"],
-)
-def test_a_run_that_goes_on_from_a_checkpoint_is_the_same_run(tmp_path, options):
+)  # fmt: skip
+def test_a_resumed_run_is_the_same_run(tmp_path, options):
     whole = train(tmp_path, **options)
     checkpoints = sorted(tmp_path.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
     assert len(checkpoints) in (3, 6, 12)
@@ -227,6 +236,7 @@ def test_a_missing_file_is_said(tmp_path, caplog):
     assert "there is no fastseed-00000.state" in caplog.text
 
 
+@pytest.mark.slow
 def test_two_ranks(tmp_path: Path):
     whole, rest = zip(*run_ranks("trainer_ranks.py", 2, tmp_path), strict=True)
     seen = [rank["seen"] for rank in whole]

@@ -348,9 +348,8 @@ def test_remembering_scopes_takes_bounded_memory():
 # ---------------------------------------------------------------- torch.compile
 
 
-@pytest.mark.parametrize(
-    "first", ["compiled first", pytest.param("eager first", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["compiled first", "eager first"])
 def test_reseed_in_a_compiled_region_is_never_ignored(first):
     """In a process of its own: whether Dynamo was imported before the first reseed matters."""
     found = run_script("compiled_region.py", first)

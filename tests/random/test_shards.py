@@ -246,7 +246,7 @@ def test_shards_of_fsdp_over_tensor_parallelism_on_sixteen_ranks():
 # ---------------------------------------------------------------- real ranks
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def ranks(request, tmp_path_factory):
     """Return what the ranks of ``scripts/dtensor_fill.py`` found."""
     folder = tmp_path_factory.mktemp("ranks")

@@ -167,7 +167,8 @@ def test_fakes_know_no_data():
         assert overload("sampling_histogram")(*histogram_inputs(3, 9)) is None
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_sampling_has_the_eager_bits(backend):
     found = run_script("compiled_sampling.py", backend, timeout=280)
     assert found["wrong"] == []

@@ -121,6 +121,7 @@ def first(report: Report, kind: str) -> Finding:
     return found[0]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_the_optimizer(tmp_path):
     """The fast tier runs this one, with three processes."""
     report = verified(tmp_path, "checkpoint", runs=1, baseline=False)
