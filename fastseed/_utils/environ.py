@@ -16,9 +16,7 @@ BACKEND = "FASTSEED_BACKEND"
 SIMD = "FASTSEED_SIMD"
 NO_EXT = "FASTSEED_NO_EXT"
 NO_CUDA = "FASTSEED_NO_CUDA"
-    "FASTSEED_PORTABLE": (
-        "at build time, `1`: build `_kernels` alone, for every torch from 2.10 and every Python"
-    ),
+PORTABLE = "FASTSEED_PORTABLE"
 
 MEANINGS: dict[str, str] = {
     MASTER_SEED: "the master seed of `fastseed.init()` when it is called without one",
@@ -32,6 +30,7 @@ MEANINGS: dict[str, str] = {
     SIMD: "the CPU instruction set to use, such as `avx2`; by default the fastest",
     NO_EXT: "at build time, `1`: build no native code",
     NO_CUDA: "at build time, `1`: build without the CUDA part",
+    PORTABLE: "at build time, `1`: build `_kernels` alone, for every torch and Python",
 }
 """The meaning of each variable; `docs/determinism.md` has the same table."""
 
