@@ -285,4 +285,5 @@ def test_own_variables_are_listed_but_for_files():
     from fastseed._utils import environ
 
     files = {environ.CONFIG, environ.RUN_DIR, environ.CAPTURE_KEY}
-    assert set(environ.MEANINGS) - variables.LISTED == files | {environ.NO_EXT, environ.NO_CUDA}
+    build = {environ.NO_EXT, environ.NO_CUDA, environ.PORTABLE}
+    assert set(environ.MEANINGS) - variables.LISTED == files | build
