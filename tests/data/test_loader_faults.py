@@ -46,7 +46,7 @@ def test_after_the_death_of_a_worker_the_next_iteration_has_new_ones(kind, persi
         timeout=30,
         collate_fn=same,
     )
-    with pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
+    with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
         flat(batches)
     for epoch in (1, 2):
         fastseed.reseed(1, epoch)
