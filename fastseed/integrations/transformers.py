@@ -154,7 +154,9 @@ class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
     ``do_sample=False``, as the last of the processors, and temperature and filters to this class:
     it leaves one token in each row. So it does with ``do_sample=True``, which
     ``num_return_sequences`` needs. Make one for each call of ``generate``; a second call continues
-    at the next position.
+    at the next position. Positions count the calls of the processor: do not use it with beams,
+    which would search nothing, nor with an assistant model or prompt lookup,
+    which call it for tokens that they discard.
 
     Args:
         keys: one for each row of the batch, as ``sample`` takes them: seeds, (B, 2) torch.uint64 or

@@ -69,24 +69,24 @@ def check_keys(function: str, keys: Any, rows: int, device: torch.device) -> tor
         ).contiguous()
     if keys is None:
         return _fresh_keys(rows, device)
-    unseeded = [] if isinstance(keys, torch.Tensor) else _unseeded_rows(keys)
+    unseeded = set() if isinstance(keys, torch.Tensor) else _unseeded_rows(keys)
     if unseeded:
-        keys = [0 if i in set(unseeded) else key for i, key in enumerate(keys)]
+        keys = [0 if i in unseeded else key for i, key in enumerate(keys)]
     seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1)
     found = torch.empty(rows, 2, dtype=torch.uint64, device=device)
     unused = torch.empty(rows, dtype=torch.int64, device=device)
     _RESEED_FROM(found, unused, seeds.to(device).view(torch.uint64), None, *_SEEDS_NAME)
     if not unseeded:
         return found
-    mask = torch.tensor([[i in set(unseeded)] for i in range(rows)]).to(device)
+    mask = torch.tensor([[i in unseeded] for i in range(rows)]).to(device)
     fresh = _fresh_keys(rows, device).view(torch.int64)
     return torch.where(mask, fresh, found.view(torch.int64)).view(torch.uint64)
 
 
-def _unseeded_rows(keys: Any) -> list[int]:
-    if not hasattr(keys, "__iter__"):
-        return []
-    return [i for i, key in enumerate(keys) if key is None]
+def _unseeded_rows(keys: Any) -> set[int]:
+    if not hasattr(keys, "__len__"):
+        return set()
+    return {i for i, key in enumerate(keys) if key is None}
 
 
 def _fresh_keys(rows: int, device: torch.device) -> torch.Tensor:

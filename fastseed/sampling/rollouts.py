@@ -235,6 +235,7 @@ def _master_seed(given: int | None) -> int:
             f"fastseed.{_NAME}: give master_seed, or call fastseed.init(...), or set the "
             f"environment variable {environ.MASTER_SEED} first"
         )
+    text = text.lstrip("0") or "0"
     if not (text.isascii() and text.isdigit() and int(text[:21]) <= coordinates.MAX_MASTER):
         rule = f"an integer in [0, {coordinates.MAX_MASTER}]"
         raise value_error(_NAME, environ.MASTER_SEED, rule, text)
@@ -246,7 +247,7 @@ def _identities(prompts: Any) -> tuple[Sequence[int | str], U64]:
     if isinstance(prompts, (str, bytes)) or not hasattr(type(prompts), "__iter__"):
         raise type_error(_NAME, "prompts", _PROMPTS, prompts)
     if hasattr(prompts, "__array__"):
-        prompts = np.asarray(prompts)
+        prompts = np.asarray(prompts).copy()  # the caller may write into his
         if prompts.ndim != 1:
             raise value_error(_NAME, "prompts", f"{_PROMPTS}, of shape (n,)", prompts.shape)
         if prompts.dtype.kind in "iu" and not (prompts.size and prompts.min() < 0):

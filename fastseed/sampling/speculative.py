@@ -117,10 +117,14 @@ def _accepted(
 def _weights_at(
     accepted: torch.Tensor, draft_probs: torch.Tensor, target_probs: torch.Tensor
 ) -> torch.Tensor:
-    """Return the weights of the token behind the accepted ones, (B, V) float32."""
+    """Return the weights of the token behind the accepted ones, (B, V) float32.
+
+    Rounded probabilities may leave no residual: then the weights are those of the target.
+    """
     n, k, size = draft_probs.shape
     at = accepted[:, None, None]
     target = target_probs.gather(1, at.expand(n, 1, size)).squeeze(1).float()
     draft = draft_probs.gather(1, at.clamp(max=k - 1).expand(n, 1, size)).squeeze(1).float()
     residual = (target - draft).clamp(min=0)
-    return torch.where(accepted[:, None] < k, residual, target)
+    some = ((residual > 0) | residual.isnan()).any(1, keepdim=True)
+    return torch.where((accepted[:, None] < k) & some, residual, target)

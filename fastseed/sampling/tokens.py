@@ -97,7 +97,9 @@ def sample(
     if return_scores and return_logprobs:
         raise validation.value_error(function, "return_logprobs", "False with return_scores", True)
     if out is not None:
-        inputs = {"logits": logits, "keys": keys, "positions": at}
+        bank = keys.keys if isinstance(keys, StreamBank) else keys
+        inputs = {"logits": logits, "keys": bank, "positions": at, "temperature": heat}
+        inputs["threshold"] = threshold
         tensors.check_out(function, "out", out, (n,), torch.int64, device, **inputs)
     own = arguments.check_keys(function, keys, n, device)
     rows = Rows(logits, heat, first, None)

@@ -283,3 +283,16 @@ def test_it_is_a_sequence_of_lists_of_ints():
     assert all(type(seed) is int for row in rows for seed in row)
     assert repr(seeds) == "RolloutSeeds(2 prompts, 3 samples, step 3)"
     assert seeds.prompts == ["a", "b"] and seeds.samples.tolist() == [0, 1, 2]
+
+
+def test_a_large_master_seed_behind_zeros_is_refused(monkeypatch):
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", "0" * 25 + "9" * 30)
+    with pytest.raises(ValueError, match="FASTSEED_MASTER_SEED must be an integer in"):
+        rollout_seeds(3, [0, 1], 2)
+
+
+def test_the_prompts_are_copied():
+    prompts = np.array([5, 6])
+    found = rollout_seeds(3, prompts, 2, master_seed=1)
+    prompts[:] = 9
+    assert found.replay(int(found.array[0, 0])).prompt == 5

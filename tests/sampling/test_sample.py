@@ -324,3 +324,15 @@ def test_merge_refuses_other_tensors():
     ):
         with pytest.raises(ValueError, match=r"fastseed\.merge: (tokens|scores) must be of shape"):
             merge(*pair)
+
+
+def test_out_shares_memory_with_no_input():
+    logits = torch.arange(12.0).reshape(3, 4)
+    threshold = fastseed.sampling.find_threshold(logits, top_k=2)
+    with pytest.raises(ValueError, match="threshold"):
+        fastseed.sampling.sample(logits, [1, 2, 3], 0, threshold=threshold, out=threshold)
+    bank = fastseed.random.StreamBank(3)
+    bank.reseed_from_seeds(torch.arange(3))
+    with pytest.raises(ValueError, match="keys"):
+        out = bank.keys.view(torch.int64).view(-1)[:3]
+        fastseed.sampling.sample(logits, bank, 0, out=out)

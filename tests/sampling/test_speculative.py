@@ -134,3 +134,11 @@ def test_errors_name_the_argument(index, value, kind, text):
     with pytest.raises(kind) as error:
         accept_or_resample(*changed(index, value))
     assert str(error.value).startswith(f"fastseed.accept_or_resample: {text}")
+
+
+def test_rounded_probabilities_without_a_residual_choose_from_the_target():
+    draft, target, n = torch.tensor([0.5, 0.5]), torch.tensor([0.498046875, 0.5]), 4000
+    drafted = torch.zeros(n, 1, dtype=torch.int64)
+    found = accept_or_resample(drafted, draft.expand(n, 1, 2), target.expand(n, 2, 2), range(n), 0)
+    rejected = found.accepted == 0
+    assert rejected.any() and bool((found.tokens[rejected, 0] >= 0).all())
