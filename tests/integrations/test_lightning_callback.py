@@ -272,6 +272,7 @@ def test_foreign_states_are_refused():
         callback.load_state_dict(good)
 
 
+@pytest.mark.slow
 def test_the_package_named_lightning(tmp_path):
     ((found,),) = run_ranks("lightning_ranks.py", 1, "lightning.pytorch", tmp_path, "save")
     fastseed.init(42)

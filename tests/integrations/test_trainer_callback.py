@@ -87,6 +87,7 @@ def train(folder, *, resume=None, callback=None, evaluated=None, **options):
     return model
 
 
+@pytest.mark.slow
 def test_a_run_repeats_and_evaluation_leaves_it_alone(tmp_path):
     once = train(tmp_path)
     assert len(once.trained) == STEPS * EPOCHS

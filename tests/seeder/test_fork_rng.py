@@ -307,6 +307,7 @@ def test_names_are_unique(job):
         job.register_generator(print, name="b/torch.cpu")
 
 
+@pytest.mark.slow
 def test_a_compiled_region_breaks_at_a_block():
     printed = run_python(
         "-c",
