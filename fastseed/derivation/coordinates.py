@@ -9,7 +9,7 @@ from .._utils import validation
 
 
 class _Shared(int):
-    """The integer that stands for all ranks, with a name in error messages."""
+    """The rank of what all ranks share, with a name in error messages."""
 
     def __repr__(self) -> str:
         return "fastseed.SHARED"
@@ -47,6 +47,13 @@ class Coordinates(NamedTuple):
     task: int
     epoch: int
     step: int
+
+
+def parse_master_seed(text: str) -> int | None:
+    """Return the master seed that an environment variable holds; None if it is not one."""
+    if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= MAX_MASTER:
+        return int(text)
+    return None
 
 
 def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordinates:

@@ -235,11 +235,11 @@ def _master_seed(given: int | None) -> int:
             f"fastseed.{_NAME}: give master_seed, or call fastseed.init(...), or set the "
             f"environment variable {environ.MASTER_SEED} first"
         )
-    text = text.lstrip("0") or "0"
-    if not (text.isascii() and text.isdigit() and int(text[:21]) <= coordinates.MAX_MASTER):
+    seed = coordinates.parse_master_seed(text)
+    if seed is None:
         rule = f"an integer in [0, {coordinates.MAX_MASTER}]"
         raise value_error(_NAME, environ.MASTER_SEED, rule, text)
-    return int(text)
+    return seed
 
 
 def _identities(prompts: Any) -> tuple[Sequence[int | str], U64]:

@@ -1,4 +1,4 @@
-"""Speculative decoding: which drafted tokens stand, and the token that follows them."""
+"""Speculative decoding: which drafted tokens are accepted, and the token that follows them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from .._backend import tensors
 from .._utils import validation
 from . import arguments
-from .tokens import Keys, _check_tokens, race
+from .tokens import Keys, check_tokens, race
 
 _ACCEPT, _RESIDUAL = arguments.ROLES["accept"], arguments.ROLES["residual"]
 
@@ -40,7 +40,7 @@ def accept_or_resample(
     keys: Keys,
     positions: torch.Tensor | int,
 ) -> Verified:
-    """Accept the drafted tokens that stand, and sample the token that follows them.
+    """Accept drafted tokens, and sample the token that follows the accepted ones.
 
     The result has the distribution of the target model if the drafted tokens were sampled from
     ``draft_probs`` with other random numbers than those used here: with ``role="draft"``.
@@ -86,7 +86,7 @@ def accept_or_resample(
     weights = _weights_at(accepted, draft_probs, target_probs)
     zero = torch.zeros(n, dtype=torch.float64, device=device)
     _, following = race(weights, own, at + accepted, zero, None, _RESIDUAL, weights=True)
-    _check_tokens(function, "target_probs", following)
+    check_tokens(function, "target_probs", following)
     columns = torch.arange(k + 1, device=device)
     drafted = torch.cat([draft_tokens, following[:, None]], 1)
     count = torch.where(following < 0, -1, accepted)[:, None]

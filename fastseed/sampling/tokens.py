@@ -107,7 +107,7 @@ def sample(
         threshold = thresholds.threshold_of(rows, filters)
     scores, tokens = race(logits, own, at, heat, threshold.contiguous(), number, first)
     if not return_scores:
-        _check_tokens(function, "logits", tokens)
+        check_tokens(function, "logits", tokens)
     if out is not None:
         tokens = out.copy_(tokens)
     if return_logprobs:
@@ -148,7 +148,7 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     shape = tuple(tokens.shape)
     tensors.check_tensor("merge", "scores", scores, torch.float64, shape, tokens.device)
     found: torch.Tensor = _merged(scores, tokens, 0)[1]
-    _check_tokens("merge", "tokens", found)
+    check_tokens("merge", "tokens", found)
     return found
 
 
@@ -184,7 +184,7 @@ def _merged(scores: torch.Tensor, tokens: torch.Tensor, dim: int) -> tuple[Any, 
     return best.squeeze(dim), torch.where(found == _NEVER, -1, found)
 
 
-def _check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
+def check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
     """ValueError for a row without a token, unless that would wait for a device."""
     if arguments.is_readable(tokens) and bool((tokens < 0).any()):
         row = int((tokens < 0).nonzero()[0])

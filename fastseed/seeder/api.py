@@ -10,8 +10,9 @@ import torch
 from .._backend import derive_ops, draw_ops, native
 from .._utils import environ
 from .._utils.version import __version__
-from ..derivation import context, streams
+from ..derivation import context
 from ..derivation.context import current
+from ..derivation.coordinates import parse_master_seed
 from ..determinism import switches
 from .fork_rng import ForkBlock
 from .seeder import Seeder
@@ -99,9 +100,8 @@ def init(
 
 def _seed_of(name: str, text: str) -> Any:
     """Parse a variable; return text that is no seed, so that ``init`` raises on every rank."""
-    if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= streams.MAX_MASTER:
-        return int(text)
-    return f"{name}={text}"
+    seed = parse_master_seed(text)
+    return f"{name}={text}" if seed is None else seed
 
 
 def get_master_seed() -> int:

@@ -63,7 +63,7 @@ class Module:
         return None
 
     def statement_of(self, node: ast.AST) -> ast.stmt | None:
-        """The statement that an expression stands in."""
+        """Return the statement that contains an expression."""
         return next((one for one in self.ancestors(node) if isinstance(one, ast.stmt)), None)
 
     @cached_property
