@@ -154,7 +154,7 @@ def test_fakes_know_no_data(op):
 def test_compiled_draws_have_the_eager_bits(backend):
     """In a process of its own, which then has imported Dynamo; parameters vary between calls."""
     found = run_script("compiled_draws.py", backend, timeout=280)
-    assert found["wrong"] == [] and found["compared"] > 150
+    assert found["wrong"] == [] and found["compared"] > 100
 
 
 def test_a_compiled_function_has_the_eager_bits():
