@@ -1,0 +1,316 @@
+"""Train one small transformer on any parallel layout: the weights, masks and losses are the same.
+
+    python examples/train_transformer_any_layout.py                      # every layout, compared
+    torchrun --nproc-per-node 2 examples/train_transformer_any_layout.py --layout fsdp2
+
+The model predicts the next character of Python's own help pages. It is written in plain torch, with
+dropout on embeddings, attention weights, hidden and residual activations, and knows of no layout.
+Three lines make its random numbers independent of the layout: ``fastseed.nn.convert`` for dropout,
+``fastseed.nn.initialize`` for the weights, ``fastseed.nn.data_rows`` to say which rows a rank has.
+
+Each layout trains with all random numbers from fastseed, and as negative controls with torch's own
+initialisation and torch's own dropout, although torch's generators too are seeded before each step.
+The exit status is 0 only if the initial weights and the dropout masks of fastseed are the same bits
+in all layouts, the losses agree to rounding, and those of torch differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import pydoc_data.topics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+import fastseed
+
+CHARACTERS, LENGTH, WIDTH, HEADS, BLOCKS, BATCH = 128, 64, 64, 4, 2, 16
+
+
+class Layout(NamedTuple):
+    """How the ranks divide the batch and the model, and how a rank works through its part."""
+
+    dp: int = 1
+    tp: int = 1
+    ddp: bool = False
+    micro_batches: int = 1
+    checkpoint: bool = False
+    compiled: bool = False
+
+
+LAYOUTS = {
+    "one": Layout(),
+    "micro": Layout(micro_batches=4),
+    "checkpoint": Layout(checkpoint=True),
+    "compiled": Layout(compiled=True),
+    "ddp": Layout(dp=2, ddp=True),
+    "fsdp2": Layout(dp=2),
+    "tp": Layout(tp=2),
+    "fsdp2-tp": Layout(dp=2, tp=2),
+    "fsdp2-tp-all": Layout(dp=2, tp=2, micro_batches=2, checkpoint=True),
+}
+SOURCES = ("fastseed", "torch-init", "torch-dropout")
+
+# ------------------------------------------------------------------- the model: plain torch
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int, p: float) -> None:
+        super().__init__()
+        self.size = width // heads
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.dropout = nn.Dropout(p)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = (*x.shape[:2], -1, self.size)  # all of them, or those of this rank
+        q, k, v = (f(x).view(heads).transpose(1, 2) for f in (self.q, self.k, self.v))
+        past = torch.ones(x.size(1), x.size(1), dtype=torch.bool, device=x.device).tril()
+        scores = (q @ k.transpose(-2, -1) * self.size**-0.5).masked_fill(~past, -torch.inf)
+        return self.out((self.dropout(scores.softmax(-1)) @ v).transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, width: int, p: float) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(p)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.dropout(F.gelu(self.up(x))))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int, p: float) -> None:
+        super().__init__()
+        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads, p)
+        self.norm2, self.feed_forward = nn.LayerNorm(width), FeedForward(width, p)
+        self.dropout1, self.dropout2 = nn.Dropout(p), nn.Dropout(p)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.dropout1(self.attention(self.norm1(x)))
+        return x + self.dropout2(self.feed_forward(self.norm2(x)))
+
+
+class Transformer(nn.Module):
+    def __init__(self, p: float = 0.1) -> None:
+        super().__init__()
+        self.characters, self.positions = nn.Embedding(CHARACTERS, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.dropout = nn.Dropout(p)
+        self.blocks = nn.ModuleList(Block(WIDTH, HEADS, p) for _ in range(BLOCKS))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CHARACTERS)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(text.size(1), device=text.device)
+        x = self.dropout(self.characters(text) + self.positions(place))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+    def init_weights(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.reset_parameters()
+            elif isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.trunc_normal_(module.weight, std=0.1)
+                if getattr(module, "bias", None) is not None:
+                    nn.init.zeros_(module.bias)
+
+
+# ------------------------------------------------------------------- the layouts
+
+# Dropout inside of a tensor-parallel region sees a part of the heads or of the features on each
+# rank, as a plain tensor; everything else is whole there.
+PARTS = {"attention": Shard(1), "feed_forward": Shard(2)}
+
+
+def build(layout: Layout, mesh: DeviceMesh, source: str) -> tuple[nn.Module, MaskLog]:
+    """Return the model of this rank, initialised."""
+    with torch.device("meta"):
+        model = Transformer()
+    masks = MaskLog(model, mesh)
+    if source != "torch-dropout":
+        fastseed.nn.convert(model)
+    if layout.tp > 1:
+        for block in model.blocks:
+            columns, rows = ColwiseParallel(), RowwiseParallel()
+            plan = {f"attention.{name}": columns for name in "qkv"} | {"attention.out": rows}
+            plan |= {"feed_forward.up": columns, "feed_forward.down": rows}
+            parallelize_module(block, mesh["tp"], plan)
+            for name, part in PARTS.items() if source != "torch-dropout" else ():
+                fastseed.nn.shard_inputs(block.get_submodule(name), mesh["tp"], [part])
+    if layout.checkpoint:
+        kept = source == "torch-dropout"  # fastseed needs no state of a generator
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = checkpoint_wrapper(block, preserve_rng_state=kept)
+    if layout.dp > 1 and not layout.ddp:
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh["dp"])
+        fully_shard(model, mesh=mesh["dp"])
+    model.to_empty(device="cpu")
+    if source == "torch-init":
+        model.init_weights()
+    else:
+        with fastseed.nn.initialize(model):
+            model.init_weights()
+    return model, masks
+
+
+class MaskLog:
+    """Collects which elements each dropout of a model kept, and puts the global masks together."""
+
+    def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
+        self.mesh, self.masks, self.parts = mesh, {}, []
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Dropout):
+                module.register_forward_hook(lambda *call, name=name: self.record(name, call[2]))
+
+    def record(self, name: str, output: torch.Tensor) -> None:
+        kept = (output != 0).byte()
+        if name in self.masks and not torch.equal(kept, self.masks[name]):
+            raise RuntimeError(f"{name}: the backward pass recomputed another mask")
+        self.masks[name] = kept
+
+    def end_micro_batch(self) -> None:
+        self.parts.append(dict(self.masks))
+        self.masks.clear()
+
+    def end_step(self) -> str:
+        """Return the digest of all masks of the global batch, equal on all ranks."""
+        whole = {}
+        for name in self.parts[0]:
+            kept = torch.cat([part[name] for part in self.parts])
+            part = PARTS.get(name.split(".")[-2]) if "." in name else None
+            cut = Replicate() if part is None else Shard(part.dim + 1)
+            # ranks take turns with rows: row k of rank r is element (k, r) of the global batch
+            laid_out = DTensor.from_local(kept.unsqueeze(1), self.mesh, [Shard(1), cut])
+            whole[name] = laid_out.full_tensor().flatten(0, 1)
+        self.parts.clear()
+        return fastseed.debug.digest(whole).hex
+
+
+# ------------------------------------------------------------------- training
+
+
+def samples() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return windows of the text, each with the characters that follow."""
+    pages = "\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))
+    text = torch.tensor(list(pages.encode("ascii", "replace")))
+    windows = text[: (len(text) - 1) // LENGTH * LENGTH + 1].unfold(0, LENGTH + 1, LENGTH)
+    return [(window[:-1], window[1:]) for window in windows]
+
+
+def train(layout: Layout, source: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Train on the ranks of the process group, and return what was logged, equal on all of them."""
+    mesh = init_device_mesh("cpu", (layout.dp, layout.tp), mesh_dim_names=("dp", "tp"))
+    # torch's own generators: one stream a rank, shared by the ranks of a tensor-parallel group
+    fastseed.init(args.seed, mesh=mesh, distinct_over=fastseed.distributed.tensor_parallel("tp"))
+    fastseed.reseed(task=0)
+    model, masks = build(layout, mesh, source)
+    names = (name.replace("_checkpoint_wrapped_module.", "") for name, _ in model.named_parameters())
+    weights = fastseed.debug.digest(dict(zip(names, model.parameters(), strict=True))).hex
+    run: nn.Module = model
+    if layout.ddp:
+        run = DistributedDataParallel(model, process_group=mesh["dp"].get_group())
+    elif layout.compiled:
+        run = torch.compile(model, backend=args.backend, fullgraph=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, foreach=False)
+    loader = torch.utils.data.DataLoader(
+        samples(), BATCH // layout.dp, shuffle=True, drop_last=True
+    )
+    losses, digests = [], []
+    for _, step, (text, following) in fastseed.data.steps(loader, epochs=1, task=1):
+        total = torch.zeros(())
+        for part in range(layout.micro_batches):
+            x, y = (t.chunk(layout.micro_batches)[part] for t in (text, following))
+            with fastseed.nn.data_rows(len(x), part, layout.micro_batches):
+                loss = F.cross_entropy(run(x).flatten(0, 1), y.flatten()) / layout.micro_batches
+                loss.backward()
+            total += loss.detach()
+            masks.end_micro_batch()
+        optimizer.step()
+        optimizer.zero_grad()
+        dist.all_reduce(total, group=mesh["dp"].get_group())
+        losses.append(total.item() / layout.dp)
+        digests.append(masks.end_step())
+        if step + 1 == args.steps:
+            break
+    return {"weights": weights, "masks": digests, "losses": losses}
+
+
+def work(rank: int, ranks: int, store: str, jobs: list[tuple[str, str]], args: Any) -> None:
+    """Run jobs, (layout, source), in one of the processes; the first one writes the logs."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    for name, source in jobs:
+        found = train(LAYOUTS[name], source, args)
+        if rank == 0:
+            (args.out / f"{source}.{name}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+# ------------------------------------------------------------------- the comparison
+
+
+def compare(logs: dict[str, dict[str, Any]], source: str) -> tuple[bool, bool, float]:
+    """Print a line for each layout; return whether weights and masks agree, and how far losses do."""
+    first = logs["one"]
+    print(f"\n{source}\n{'':14} weights   masks at   last loss   largest difference to one process")
+    same_weights = same_masks = True
+    largest = 0.0
+    for name, log in logs.items():
+        pairs = zip(log["masks"], first["masks"], strict=True)
+        equal = sum(a == b for a, b in pairs)
+        difference = max(abs(a - b) for a, b in zip(log["losses"], first["losses"], strict=True))
+        largest = max(largest, difference)
+        same_weights &= log["weights"] == first["weights"]
+        same_masks &= equal == len(first["masks"])
+        print(
+            f"{name:14} {log['weights'][:8]}  {equal:3}/{len(first['masks'])}    "
+            f"{log['losses'][-1]:8.4f}    {difference:.2g}"
+        )
+    return same_weights, same_masks, largest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layout", nargs="*", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--random", nargs="*", choices=SOURCES, default=list(SOURCES))
+    parser.add_argument("--seed", type=int, default=1234, help="master seed")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--backend", default="inductor", help="of torch.compile")
+    parser.add_argument("--out", type=Path, default=Path("demo-output/layouts"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    if "RANK" in os.environ:
+        raise SystemExit("todo")
+    names = list(dict.fromkeys(["one", *args.layout]))
+    jobs = [(name, source) for source in args.random for name in names]
+    for ranks in sorted({LAYOUTS[name].dp * LAYOUTS[name].tp for name in names}):
+        here = [j for j in jobs if LAYOUTS[j[0]].dp * LAYOUTS[j[0]].tp == ranks]
+        with tempfile.TemporaryDirectory() as folder:
+            given = (ranks, f"{folder}/store", here, args)
+            torch.multiprocessing.spawn(work, given, nprocs=ranks)
+    for source in args.random:
+        logs = {n: json.loads((args.out / f"{source}.{n}.json").read_text()) for n in names}
+        print(compare(logs, source))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
