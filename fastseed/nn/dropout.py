@@ -80,8 +80,17 @@ class Dropout(torch.nn.Dropout):
 class Dropout1d(Dropout):
     """Zero whole channels of (N, C, L) with probability ``p`` in training.
 
-    The mask is that of ``Dropout`` for a tensor (N, C). Arguments and errors are those of
-    ``Dropout``.
+    The mask is that of ``Dropout`` for a tensor (N, C).
+
+    Args:
+        p: the probability of a zero, in [0, 1].
+        inplace: write into the input.
+        name: the name of the layer, as for ``Dropout``.
+        batch_dim: the dimension of the rows of the batch: 0, 1 or None.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as ``Dropout``; ValueError in the forward pass for an
+            input of another number of dimensions.
 
     Examples:
         >>> import torch
@@ -103,13 +112,55 @@ class Dropout1d(Dropout):
 
 
 class Dropout2d(Dropout1d):
-    """Zero whole channels of (N, C, H, W); else as ``Dropout1d``."""
+    """Zero whole channels of (N, C, H, W) with probability ``p`` in training.
+
+    The mask is that of ``Dropout`` for a tensor (N, C).
+
+    Args:
+        p: the probability of a zero, in [0, 1].
+        inplace: write into the input.
+        name: the name of the layer, as for ``Dropout``.
+        batch_dim: the dimension of the rows of the batch: 0, 1 or None.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as ``Dropout``; ValueError in the forward pass for an
+            input of another number of dimensions.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1)
+        >>> layer = fastseed.nn.Dropout2d(0.5, name="channels")
+        >>> layer(torch.ones(2, 4, 3, 3)).sum((-2, -1)).unique()
+        tensor([0., 18.])
+    """
 
     dimensions = 2
 
 
 class Dropout3d(Dropout1d):
-    """Zero whole channels of (N, C, D, H, W); else as ``Dropout1d``."""
+    """Zero whole channels of (N, C, D, H, W) with probability ``p`` in training.
+
+    The mask is that of ``Dropout`` for a tensor (N, C).
+
+    Args:
+        p: the probability of a zero, in [0, 1].
+        inplace: write into the input.
+        name: the name of the layer, as for ``Dropout``.
+        batch_dim: the dimension of the rows of the batch: 0, 1 or None.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as ``Dropout``; ValueError in the forward pass for an
+            input of another number of dimensions.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1)
+        >>> layer = fastseed.nn.Dropout3d(0.5, name="channels")
+        >>> layer(torch.ones(2, 4, 3, 1, 1)).sum((-3, -2, -1)).unique()
+        tensor([0., 6.])
+    """
 
     dimensions = 3
 

@@ -142,7 +142,7 @@ def value_rows() -> Iterator[str]:
 def layer_rows() -> Iterator[str]:
     points = [(0, 0, 0, 0), (U64, U24, U32, U64), (42, 1, 7, 0), (42, 1, 7, 2**40 + 5)]
     for at, name, label in itertools.product(
-        points, ("h.0.drop", "α/β", "h.11.attn/attention"), ("-", "teacher", "β")
+        points, ("h.0.drop", "\u03b1/\u03b2", "h.11.attn/attention"), ("-", "teacher", "\u03b2")
     ):
         for row, elements in ((0, 0), (3, 768), (2**53, 2**20)):
             yield layer_row(at, name, label, row, elements)
