@@ -102,7 +102,7 @@ test-wheel:
 	build/test-wheel/bin/python -m pip install --quiet $(TORCH) pytest pytest-timeout hypothesis \
 	  $$(ls -t dist/*.whl | head -1)
 	build/test-wheel/bin/pytest -q $(WHEEL_TESTS)
-	build/test-wheel/bin/python -m fastseed doctor
+	cd build && test-wheel/bin/python -m fastseed doctor
 
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
