@@ -82,7 +82,7 @@ def against_by_hand() -> Contest:
 
 
 def against_itself_without_generators() -> Contest:
-    """What the public functions of torch and NumPy cost."""
+    """The cost of using the public functions of torch and NumPy only."""
     names = {"reseed": fastseed.Seeder(MASTER, 1, 0).reseed, "epochs": itertools.count()}
     slower = without_generators.side(Side("fastseed.reseed", "reseed(1, next(epochs))", names))
 
