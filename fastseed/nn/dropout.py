@@ -132,7 +132,7 @@ class Dropout2d(Dropout1d):
         >>> fastseed.reseed(task=1)
         >>> layer = fastseed.nn.Dropout2d(0.5, name="channels")
         >>> layer(torch.ones(2, 4, 3, 3)).sum((-2, -1)).unique()
-        tensor([0., 18.])
+        tensor([ 0., 18.])
     """
 
     dimensions = 2
