@@ -11,6 +11,9 @@
 A table, a chart and a JSON file say what came out. The exit status is 0 only if (a), (b) and (c)
 end with bit-identical parameters on every rank, (e) trained on the very samples of (a), each once,
 in the same order and with the same augmentation, and (d1) and (d2) came out otherwise.
+
+Before that ``train_transformer_any_layout.py`` trains a small transformer in one process and with
+tensor parallelism on two: weights and dropout masks of fastseed are the same, those of torch not.
 """
 
 from __future__ import annotations
@@ -119,6 +122,17 @@ def train(name: str, run: Plan, progress: Progress) -> Run:
     return read_run(name, run.how, [*([run.after] if run.after else []), *folders], seconds)
 
 
+def compare_layouts(out: Path, seed: int, console: Console) -> None:
+    """Train a transformer on two layouts; JobFailed if they do not compare as they should."""
+    console.print("Training a transformer in one process, and with tensor parallelism on two")
+    arguments = ["--layout", "one", "tp", "--steps", "20", "--seed", str(seed), "--out", str(out)]
+    command = [sys.executable, str(HERE / "train_transformer_any_layout.py"), *arguments]
+    output = out.with_suffix(".log")
+    run_job([Command(command)], output, timeout=300)
+    tables = output.read_text().split("\n\n", 1)[1]  # after a line for each run
+    console.print(tables, markup=False, highlight=False)
+
+
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train six times; four must agree.")
     parser.add_argument("--epochs", type=int, default=30, help="of each run (default: 30)")
@@ -148,8 +162,11 @@ def main() -> int:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
     progress.disable = not console.is_terminal
-    console.print(f"Training a digits classifier six times, {args.epochs} epochs, {RANKS} ranks")
     try:
+        compare_layouts(folder / "layouts", args.seed, console)
+        console.print(
+            f"Training a digits classifier six times, {args.epochs} epochs, {RANKS} ranks"
+        )
         with progress:
             for name, run in plan(folder, args).items():
                 runs[name] = train(name, run, progress)

@@ -23,23 +23,26 @@ import os
 import pydoc_data.topics
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from demolib.layouts import TITLES, Comparison, draw
+from demolib.masks import MaskLog, weights_digest
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import fastseed
 
-CHARACTERS, LENGTH, WIDTH, HEADS, BLOCKS, BATCH = 128, 64, 64, 4, 2, 16
+CHARACTERS, LENGTH, WIDTH, HEADS, BLOCKS, BATCH = 128, 32, 64, 4, 2, 8
 
 
 class Layout(NamedTuple):
@@ -51,6 +54,10 @@ class Layout(NamedTuple):
     micro_batches: int = 1
     checkpoint: bool = False
     compiled: bool = False
+
+    @property
+    def ranks(self) -> int:
+        return self.dp * self.tp
 
 
 LAYOUTS = {
@@ -64,7 +71,6 @@ LAYOUTS = {
     "fsdp2-tp": Layout(dp=2, tp=2),
     "fsdp2-tp-all": Layout(dp=2, tp=2, micro_batches=2, checkpoint=True),
 }
-SOURCES = ("fastseed", "torch-init", "torch-dropout")
 
 # ------------------------------------------------------------------- the model: plain torch
 
@@ -109,7 +115,10 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     def __init__(self, p: float = 0.1) -> None:
         super().__init__()
-        self.characters, self.positions = nn.Embedding(CHARACTERS, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.characters, self.positions = (
+            nn.Embedding(CHARACTERS, WIDTH),
+            nn.Embedding(LENGTH, WIDTH),
+        )
         self.dropout = nn.Dropout(p)
         self.blocks = nn.ModuleList(Block(WIDTH, HEADS, p) for _ in range(BLOCKS))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CHARACTERS)
@@ -142,76 +151,40 @@ def build(layout: Layout, mesh: DeviceMesh, source: str) -> tuple[nn.Module, Mas
     """Return the model of this rank, initialised."""
     with torch.device("meta"):
         model = Transformer()
-    masks = MaskLog(model, mesh)
-    if source != "torch-dropout":
+    masks = MaskLog(model, mesh, PARTS)
+    keyed = source != "torch-dropout"
+    if keyed:
         fastseed.nn.convert(model)
-    if layout.tp > 1:
-        for block in model.blocks:
+    for i, block in enumerate(model.blocks):
+        if layout.tp > 1:
             columns, rows = ColwiseParallel(), RowwiseParallel()
             plan = {f"attention.{name}": columns for name in "qkv"} | {"attention.out": rows}
             plan |= {"feed_forward.up": columns, "feed_forward.down": rows}
             parallelize_module(block, mesh["tp"], plan)
-            for name, part in PARTS.items() if source != "torch-dropout" else ():
+        if layout.tp > 1 and keyed:
+            for name, part in PARTS.items():
                 fastseed.nn.shard_inputs(block.get_submodule(name), mesh["tp"], [part])
-    if layout.checkpoint:
-        kept = source == "torch-dropout"  # fastseed needs no state of a generator
-        for i, block in enumerate(model.blocks):
-            model.blocks[i] = checkpoint_wrapper(block, preserve_rng_state=kept)
-    if layout.dp > 1 and not layout.ddp:
-        for block in model.blocks:
+        if layout.checkpoint:  # without the states of generators, which fastseed does not need
+            block = model.blocks[i] = checkpoint_wrapper(block, preserve_rng_state=not keyed)
+        if layout.dp > 1 and not layout.ddp:
             fully_shard(block, mesh=mesh["dp"])
+    if layout.dp > 1 and not layout.ddp:
         fully_shard(model, mesh=mesh["dp"])
     model.to_empty(device="cpu")
-    if source == "torch-init":
+    with nullcontext() if source == "torch-init" else fastseed.nn.initialize(model):
         model.init_weights()
-    else:
-        with fastseed.nn.initialize(model):
-            model.init_weights()
     return model, masks
-
-
-class MaskLog:
-    """Collects which elements each dropout of a model kept, and puts the global masks together."""
-
-    def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
-        self.mesh, self.masks, self.parts = mesh, {}, []
-        for name, module in model.named_modules():
-            if isinstance(module, nn.Dropout):
-                module.register_forward_hook(lambda *call, name=name: self.record(name, call[2]))
-
-    def record(self, name: str, output: torch.Tensor) -> None:
-        kept = (output != 0).byte()
-        if name in self.masks and not torch.equal(kept, self.masks[name]):
-            raise RuntimeError(f"{name}: the backward pass recomputed another mask")
-        self.masks[name] = kept
-
-    def end_micro_batch(self) -> None:
-        self.parts.append(dict(self.masks))
-        self.masks.clear()
-
-    def end_step(self) -> str:
-        """Return the digest of all masks of the global batch, equal on all ranks."""
-        whole = {}
-        for name in self.parts[0]:
-            kept = torch.cat([part[name] for part in self.parts])
-            part = PARTS.get(name.split(".")[-2]) if "." in name else None
-            cut = Replicate() if part is None else Shard(part.dim + 1)
-            # ranks take turns with rows: row k of rank r is element (k, r) of the global batch
-            laid_out = DTensor.from_local(kept.unsqueeze(1), self.mesh, [Shard(1), cut])
-            whole[name] = laid_out.full_tensor().flatten(0, 1)
-        self.parts.clear()
-        return fastseed.debug.digest(whole).hex
 
 
 # ------------------------------------------------------------------- training
 
 
-def samples() -> list[tuple[torch.Tensor, torch.Tensor]]:
+def samples() -> torch.utils.data.Dataset:
     """Return windows of the text, each with the characters that follow."""
     pages = "\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))
-    text = torch.tensor(list(pages.encode("ascii", "replace")))
-    windows = text[: (len(text) - 1) // LENGTH * LENGTH + 1].unfold(0, LENGTH + 1, LENGTH)
-    return [(window[:-1], window[1:]) for window in windows]
+    text = torch.frombuffer(bytearray(pages, "ascii", "replace"), dtype=torch.uint8).long()
+    windows = text.unfold(0, LENGTH + 1, LENGTH)
+    return torch.utils.data.TensorDataset(windows[:, :-1], windows[:, 1:])
 
 
 def train(layout: Layout, source: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -221,17 +194,15 @@ def train(layout: Layout, source: str, args: argparse.Namespace) -> dict[str, An
     fastseed.init(args.seed, mesh=mesh, distinct_over=fastseed.distributed.tensor_parallel("tp"))
     fastseed.reseed(task=0)
     model, masks = build(layout, mesh, source)
-    names = (name.replace("_checkpoint_wrapped_module.", "") for name, _ in model.named_parameters())
-    weights = fastseed.debug.digest(dict(zip(names, model.parameters(), strict=True))).hex
+    weights = weights_digest(model)
     run: nn.Module = model
     if layout.ddp:
         run = DistributedDataParallel(model, process_group=mesh["dp"].get_group())
     elif layout.compiled:
         run = torch.compile(model, backend=args.backend, fullgraph=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, foreach=False)
-    loader = torch.utils.data.DataLoader(
-        samples(), BATCH // layout.dp, shuffle=True, drop_last=True
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False)
+    batch = BATCH // layout.dp
+    loader = torch.utils.data.DataLoader(samples(), batch, shuffle=True, drop_last=True)
     losses, digests = [], []
     for _, step, (text, following) in fastseed.data.steps(loader, epochs=1, task=1):
         total = torch.zeros(())
@@ -252,64 +223,47 @@ def train(layout: Layout, source: str, args: argparse.Namespace) -> dict[str, An
     return {"weights": weights, "masks": digests, "losses": losses}
 
 
-def work(rank: int, ranks: int, store: str, jobs: list[tuple[str, str]], args: Any) -> None:
+def work(rank: int, ranks: int, store: str, jobs: list[tuple[str, str]], args: Any) -> int:
     """Run jobs, (layout, source), in one of the processes; the first one writes the logs."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
     for name, source in jobs:
         found = train(LAYOUTS[name], source, args)
         if rank == 0:
             (args.out / f"{source}.{name}.json").write_text(json.dumps(found))
+            shown = f"weights {found['weights'][:8]}, masks at the end {found['masks'][-1][:8]}"
+            print(f"{source}, {name}: {shown}, loss {found['losses'][-1]:.4f}", flush=True)
     dist.destroy_process_group()
-
-
-# ------------------------------------------------------------------- the comparison
-
-
-def compare(logs: dict[str, dict[str, Any]], source: str) -> tuple[bool, bool, float]:
-    """Print a line for each layout; return whether weights and masks agree, and how far losses do."""
-    first = logs["one"]
-    print(f"\n{source}\n{'':14} weights   masks at   last loss   largest difference to one process")
-    same_weights = same_masks = True
-    largest = 0.0
-    for name, log in logs.items():
-        pairs = zip(log["masks"], first["masks"], strict=True)
-        equal = sum(a == b for a, b in pairs)
-        difference = max(abs(a - b) for a, b in zip(log["losses"], first["losses"], strict=True))
-        largest = max(largest, difference)
-        same_weights &= log["weights"] == first["weights"]
-        same_masks &= equal == len(first["masks"])
-        print(
-            f"{name:14} {log['weights'][:8]}  {equal:3}/{len(first['masks'])}    "
-            f"{log['losses'][-1]:8.4f}    {difference:.2g}"
-        )
-    return same_weights, same_masks, largest
+    return 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--layout", nargs="*", choices=LAYOUTS, default=list(LAYOUTS))
-    parser.add_argument("--random", nargs="*", choices=SOURCES, default=list(SOURCES))
+    parser.add_argument("--layout", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--random", nargs="+", choices=TITLES, default=list(TITLES))
     parser.add_argument("--seed", type=int, default=1234, help="master seed")
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--steps", type=int, default=100, help="at most one epoch")
     parser.add_argument("--backend", default="inductor", help="of torch.compile")
     parser.add_argument("--out", type=Path, default=Path("demo-output/layouts"))
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    if "RANK" in os.environ:
-        raise SystemExit("todo")
+    if "RANK" in os.environ:  # a rank that torchrun has started
+        jobs = [(args.layout[0], source) for source in args.random]
+        return work(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "env://", jobs, args)
+
     names = list(dict.fromkeys(["one", *args.layout]))
-    jobs = [(name, source) for source in args.random for name in names]
-    for ranks in sorted({LAYOUTS[name].dp * LAYOUTS[name].tp for name in names}):
-        here = [j for j in jobs if LAYOUTS[j[0]].dp * LAYOUTS[j[0]].tp == ranks]
+    for ranks in sorted({LAYOUTS[name].ranks for name in names}):
+        here = [name for name in names if LAYOUTS[name].ranks == ranks]
+        jobs = [(name, source) for source in args.random for name in here]
         with tempfile.TemporaryDirectory() as folder:
-            given = (ranks, f"{folder}/store", here, args)
+            given = (ranks, f"file://{folder}/store", jobs, args)
             torch.multiprocessing.spawn(work, given, nprocs=ranks)
-    for source in args.random:
-        logs = {n: json.loads((args.out / f"{source}.{n}.json").read_text()) for n in names}
-        print(compare(logs, source))
-    return 0
+    comparisons = [Comparison.read(args.out, source, names) for source in args.random]
+    print(*comparisons, sep="\n")
+    if importlib.util.find_spec("matplotlib") is not None:
+        draw(comparisons, args.out / "losses.png")
+        print(f"\n{args.out / 'losses.png'}")
+    return 0 if all(comparison.holds() for comparison in comparisons) else 1
 
 
 if __name__ == "__main__":
