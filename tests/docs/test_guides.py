@@ -12,7 +12,7 @@ GUIDES = {
     "quick-start.md": 2,
     "index.md": 1,
     "rollouts.md": 3,
-    "data-loading.md": 4,
+    "data-loading.md": 6,
     "resume.md": 4,
     "doctor.md": 1,
     "digest.md": 2,
