@@ -58,7 +58,7 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
         limit = 2**63 - 1
         self.pad = None if pad is None else validation.check_int(_CLASS, "pad", pad, -limit, limit)
         found = map(len, map(dataset.__getitem__, range(len(dataset))))
-        sizes = np.array(list(found if lengths is None else lengths))
+        sizes = np.array(list(found if lengths is None else lengths) or np.zeros(0, np.int64))
         if sizes.shape != (len(dataset),) or sizes.dtype.kind not in "iu" or (sizes < 0).any():
             rule = f"{len(dataset)} integers of at least 0"
             raise validation.value_error(_CLASS, "lengths", rule, lengths)
