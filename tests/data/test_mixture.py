@@ -154,7 +154,7 @@ def test_ranks_share_the_order_and_resume_with_other_ranks(drop_last):
     assert dealt(before) == whole[:1120] and state["position"] == 1120
     after, _ = ranks(3, 16, state)
     expected = 2500 - 1120 - (1380 % 3 if drop_last else -(-1380 % 3))
-    assert dealt(after) == whole[1120 : 1120 + expected]  # the tail goes on, nothing repeats
+    assert dealt(after) == whole[1120 : 1120 + expected]  # the tail continues, nothing repeats
     assert len(set(whole)) == len(whole)
     start(5)
     other = MixtureSampler(SIZES, {**WEIGHTS, "web": 1.0}, n=2500, drop_last=drop_last)
