@@ -28,13 +28,13 @@ _BUFFERS = tuple(f"numpy.{core}.numeric _frombuffer" for core in ("_core", "core
 
 
 class Tree(NamedTuple):
-    """What a file holds: plain data, with ``Thing`` for other objects, and where tensors lie."""
+    """The content of a file: plain data, ``Thing`` for other objects, and where tensors lie."""
 
     root: Any
     archive: zipfile.ZipFile | None
     prefix: str
     refused: tuple[str, ...]
-    """What ``torch.load(weights_only=True)`` refuses in it: names of classes and functions."""
+    """Names of classes and functions that ``torch.load(weights_only=True)`` refuses in it."""
 
 
 def open_regular(path: str) -> BinaryIO:
@@ -54,7 +54,7 @@ def read_tree(file: BinaryIO) -> Tree:
     """Return the tree in a file of torch.save, a plain pickle or a file of fastseed.
 
     Raises:
-        Unreadable: it is none of these, damaged, compressed or too large.
+        Unreadable: it is another file, damaged, compressed or too large.
     """
     start = file.read(len(file_format.MAGIC))
     file.seek(0)

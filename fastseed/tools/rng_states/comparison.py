@@ -20,7 +20,7 @@ class Difference(NamedTuple):
     """A stream that is not in the same state in both checkpoints."""
 
     owner: str
-    """Whose it is, such as ``"rank 3"``."""
+    """The rank that it belongs to, such as ``"rank 3"``; "" for all."""
     stream: str
     """Its generator, such as ``"torch.cpu"``."""
     words: int | None

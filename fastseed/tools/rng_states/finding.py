@@ -34,7 +34,7 @@ class Found(NamedTuple):
     """A state in a checkpoint."""
 
     owner: str
-    """Whose it is: ``"rank 3"``, ``"mp_rank_00"``, ``"shard 0.1 of 1.2"``; "" if it has no rank."""
+    """Its rank: ``"rank 3"``, ``"mp_rank_00"``, ``"shard 0.1 of 1.2"``; "" if it has none."""
     stream: str
     """Its generator: ``"python"``, ``"numpy"``, ``"torch.cpu"``, ``"torch.cuda:0"``, …"""
     source: str

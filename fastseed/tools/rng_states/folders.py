@@ -34,7 +34,7 @@ class Part(NamedTuple):
     source: str
     """The file, and the entry in it."""
     owner: str
-    """Whose states these are: ``"rank 3"``, ``"shard 0.1 of 1.2"``, … or "" for all ranks."""
+    """The rank of its states: ``"rank 3"``, ``"shard 0.1 of 1.2"``, … or "" for all ranks."""
     writer: int | None
     """The rank that wrote it, where the format says so."""
     key: str
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
 
 def parts_of(path: str) -> Iterator[Part | Problem]:
-    """Yield the trees of a checkpoint, a file or a folder; FileNotFoundError if there is none."""
+    """Yield the trees of a checkpoint, a file or a folder; FileNotFoundError without one."""
     if not os.path.isdir(path):
         os.stat(path)
         yield from _file(os.path.realpath(path), os.path.basename(path))
