@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from . import debug as debug
     from . import distributed as distributed
     from . import integrations as integrations
+    from . import nn as nn
     from . import random as random
     from . import sampling as sampling
     from ._utils.errors import ReseedError
@@ -77,7 +78,9 @@ __all__ = [
     "unregister_generator",
 ]
 
-_SUBPACKAGES = ("checkpoint", "data", "debug", "distributed", "integrations", "random", "sampling")
+_SUBPACKAGES = (
+    "checkpoint", "data", "debug", "distributed", "integrations", "nn", "random", "sampling",
+)  # fmt: skip
 _HOME = {
     "SHARED": "derivation.coordinates",
     "GeneratorPool": "generators.pool",

@@ -14,6 +14,7 @@ import fastseed
 
 SUBPACKAGES = (
     "random",
+    "nn",
     "sampling",
     "data",
     "distributed",

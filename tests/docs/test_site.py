@@ -14,7 +14,9 @@ import pytest
 import fastseed
 
 ROOT = Path(__file__).resolve().parents[2]
-SUBPACKAGES = ("random", "sampling", "data", "distributed", "checkpoint", "debug", "integrations")
+SUBPACKAGES = (
+    "random", "nn", "sampling", "data", "distributed", "checkpoint", "debug", "integrations",
+)  # fmt: skip
 
 
 def public_names() -> set[str]:

@@ -20,7 +20,7 @@ LAYERS = (
     {"derivation"},
     {"random", "generators", "distributed", "determinism"},
     {"seeder"},
-    {"sampling", "data", "checkpoint"},
+    {"nn", "sampling", "data", "checkpoint"},
     {"debug"},
     {"tools", "integrations"},
     {"cli"},

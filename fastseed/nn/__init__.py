@@ -1,0 +1,29 @@
+"""Randomness inside a model that does not depend on how the model is laid out over devices.
+
+Importing it loads no torch: each name is loaded when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    pass
+
+__all__: list[str] = []
+
+_HOME: dict[str, str] = {}  # name: the module that defines it
+_MODULES: tuple[str, ...] = ()  # public modules, such as fastseed.nn.init
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})
