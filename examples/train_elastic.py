@@ -1,0 +1,203 @@
+"""Train on handwritten digits while workers are killed and machines leave and join.
+
+On each machine, of which one may be missing at any time:
+
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+    torchrun --nnodes 1:2 --nproc-per-node 1 --max-restarts 100 --rdzv-backend c10d \
+        --rdzv-endpoint HOST:29400 --rdzv-id digits train_elastic.py --out SHARED_FOLDER
+
+torchrun restarts all workers when one dies or a machine comes or goes. They resume from the newest
+checkpoint, on one rank or two, and the result is that of a run without interruption, bit for bit:
+
+- The order of the samples and their augmentation are functions of the seed, for any number of ranks
+  (``ResumableLoader``, ``per_sample``). A checkpoint holds the position in that order.
+- A step always has two parts, which one rank computes one after the other, or two ranks at a time.
+  Dropout in a part uses the stream of that part (``fork_rng``), and the sum of two gradients does
+  not depend on their order. With more than two parts, sum their gradients in a fixed order.
+
+Every rank writes a line for each part before the step that uses it, so that a checker can prove
+which samples were trained on (``chaos_elastic.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import random
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import Dataset
+
+import fastseed
+
+INITIALISATION, TRAINING = 0, 1  # what the job does: the first argument of reseed
+IMAGES, BATCH = 1440, 32  # 45 steps in an epoch
+PARTS = 2  # of a batch; a multiple of every number of ranks
+
+
+class Digits(Dataset):
+    """The first 1,440 of scikit-learn's digits; every image is varied at random."""
+
+    def __init__(self, out: Path) -> None:
+        file = out / "digits.pt"
+        if not file.exists():  # importing scikit-learn takes longer than a hundred steps
+            from sklearn.datasets import load_digits
+
+            pixels, labels = load_digits(return_X_y=True)
+            images = torch.from_numpy(pixels / 16).float().reshape(-1, 1, 8, 8)
+            save_atomically((images, torch.from_numpy(labels)), file)
+        self.images, self.labels = torch.load(file, weights_only=True)
+
+    def __len__(self) -> int:
+        return IMAGES
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+        shift = random.randint(-1, 1), random.randint(-1, 1)
+        contrast = float(np.random.normal(1.0, 0.1))
+        image = self.images[index] + 0.1 * torch.randn(1, 8, 8)
+        return int(index), contrast * image.roll(shift, dims=(1, 2)), self.labels[index]
+
+
+def build_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 64, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(64, 128, kernel_size=3, padding=1, stride=2),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Flatten(),
+        nn.Linear(128 * 4 * 4, 64),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(64, 10),
+    )
+
+
+def save_atomically(state: object, path: Path) -> None:
+    """Write beside, then rename: whoever is killed in between leaves no damaged file at ``path``."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+class Saver:
+    """Writes checkpoints in a thread; the training loop waits for a copy in memory only."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.seconds = out, 0.0
+        self.pool, self.writing = ThreadPoolExecutor(1), Future()
+        self.writing.set_result(None)
+
+    def save(self, step: int, state: dict) -> None:
+        begin = time.perf_counter()
+        self.writing.result()  # raises what the previous one raised
+        self.writing = self.pool.submit(self.write, step, copy.deepcopy(state))
+        self.seconds += time.perf_counter() - begin
+
+    def write(self, step: int, state: dict) -> None:
+        save_atomically(state, self.out / f"step-{step:06d}.pt")
+        for file in sorted(self.out.glob("step-*.pt"))[:-3]:
+            file.unlink(missing_ok=True)
+
+
+def agree_on_start(out: Path) -> tuple[int, Path | None]:
+    """Return the number of this attempt and the checkpoint it resumes from, as rank 0 finds them."""
+    found: list = [None, None]
+    if dist.get_rank() == 0:
+        for partial in out.glob("step-*.partial"):  # of killed processes
+            partial.unlink(missing_ok=True)
+        attempt = 1 + max((int(folder.name[8:]) for folder in out.glob("attempt-*")), default=0)
+        (out / f"attempt-{attempt:04d}").mkdir()
+        found = [attempt, max(out.glob("step-*.pt"), default=None)]
+    dist.broadcast_object_list(found)
+    return found[0], found[1]
+
+
+def train(out: Path, *, seed: int, epochs: int, save_every: int, workers: int = 0) -> None:
+    """Train from the newest checkpoint in ``out`` to the end, on the ranks of the process group."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    mine = range(rank, PARTS, world_size)  # the parts of a step that this rank computes
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+
+    fastseed.init(seed)
+    fastseed.reseed(INITIALISATION)
+    with fastseed.fork_rng("model", distinct_over=()):  # the same on every rank
+        model = build_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    digits = fastseed.data.per_sample(Digits(out))
+    loader = fastseed.data.ResumableLoader(
+        digits, BATCH // world_size, shuffle=True, num_workers=workers
+    )
+
+    attempt, checkpoint = agree_on_start(out)
+    step, parent = 0, 0
+    if checkpoint:
+        state = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        loader.load_state_dict(state["loader"])
+        step, parent = state["step"], state["attempt"]
+    saver = Saver(out)
+    log = (out / f"attempt-{attempt:04d}" / f"rank-{rank}.jsonl").open("w", buffering=1)
+
+    def write(**fields: object) -> None:
+        print(json.dumps(fields), file=log)
+
+    write(world_size=world_size, pid=os.getpid(), start=step, parent=parent)
+    for epoch in range(step // len(loader), epochs):
+        fastseed.reseed(TRAINING, epoch, step)
+        for batch in loader:
+            for number, part in enumerate(mine):
+                # Ranks take turns in the order: these rows are the same, however many ranks.
+                indices, images, labels = (x[number :: len(mine)].contiguous() for x in batch)
+                with fastseed.fork_rng("forward", index=part, distinct_over=()):
+                    loss = nn.functional.cross_entropy(model(images), labels) / PARTS
+                loss.backward()
+                digest = fastseed.debug.digest(images).hex
+                write(step=step, epoch=epoch, part=part, samples=indices.tolist(),
+                      images=digest, loss=loss.item())  # fmt: skip
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            if rank == 0 and (step % save_every == 0 or step == epochs * len(loader)):
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),
+                         "loader": loader.state_dict(), "step": step, "attempt": attempt}  # fmt: skip
+                saver.save(step, state)
+            fastseed.reseed(TRAINING, epoch, step)
+    saver.writing.result()
+    write(parameters=fastseed.debug.digest(model).hex, seconds_saving=saver.seconds)
+    dist.barrier()  # torchrun does not restart a rank once another one has ended
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train on digits, on machines that come and go.")
+    parser.add_argument("--out", type=Path, required=True, help="folder that all machines share")
+    parser.add_argument("--seed", type=int, default=1234)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--save-every", type=int, default=5, metavar="STEPS")
+    parser.add_argument("--workers", type=int, default=0, help="loader processes of each rank")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    train(args.out, seed=args.seed, epochs=args.epochs, save_every=args.save_every,
+          workers=args.workers)  # fmt: skip
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
