@@ -8,6 +8,7 @@ calls the operators' loops; without it torch's and NumPy's public interfaces set
 from __future__ import annotations
 
 import importlib
+import mmap
 import os
 import warnings
 from pathlib import Path
@@ -39,7 +40,7 @@ def _load_kernels() -> Any:
     if not found:
         raise ImportError("the package was built without native code")
     # Loading registers the operators for good, so another version must not be loaded at all.
-    if f"fastseed interface {INTERFACE}.".encode() not in found[0].read_bytes():
+    if not _has_interface_mark(found[0]):
         raise ImportError(f"{found[0].name}: {_STALE}")
     torch.ops.load_library(str(found[0]))  # type: ignore[no-untyped-call]
     path, paths = os.environ.get(environ.SIMD), torch.ops.fastseed.simd_paths().split()
@@ -48,6 +49,16 @@ def _load_kernels() -> Any:
             f"fastseed: FASTSEED_SIMD must be one of {', '.join(paths)} on this CPU, got {path}"
         )
     return torch.ops.fastseed
+
+
+def _has_interface_mark(library: Path) -> bool:
+    """Search a library's file, of which only the pages up to the mark are read."""
+    mark = f"fastseed interface {INTERFACE}.".encode()
+    with library.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(mark) >= 0
 
 
 def _load_generators() -> Any:

@@ -38,6 +38,9 @@ def add(subparsers: Any) -> None:
         help="apply the rules for jobs that use fastseed to files that do not use it yet",
     )
     parser.add_argument("--rules", action="store_true", help="print the rules and end")
+    parser.add_argument(
+        "--explain", metavar="ID", help="explain a rule, with an example and its fix"
+    )
     output.add_json(parser)
 
 
@@ -47,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.rules:
         return _rules(args)
+    if args.explain:
+        return _explain(args)
     select = None if args.select is None else _ids(args.select)
     paths = args.paths or ["."]
     report = lint.check(paths, select=select, ignore=_ids(args.ignore), adopted=args.adopted)
@@ -73,6 +78,18 @@ def _rules(args: argparse.Namespace) -> int:
     else:
         rows = [(rule.id, rule.name, rule.level, rule.message) for rule in lint.RULES.values()]
         output.table(("rule", "name", "level", "what is wrong"), rows)
+    return exit_codes.OK
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from ..tools import lint
+
+    text = lint.explain(args.explain.upper())
+    rule = lint.RULES[args.explain.upper()]
+    if args.json:
+        output.emit({**rule._asdict(), "explanation": text})
+    else:
+        output.say(f"{text}\n\n{rule.level}, {rule.when}\nfix: {rule.fix}")
     return exit_codes.OK
 
 

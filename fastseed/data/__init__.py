@@ -3,6 +3,7 @@
 - The order: ``ShuffleSampler``.
 - Loaders that follow ``reseed``: ``loader``, ``prepare``, ``ResumableLoader`` (stops
   and resumes mid-epoch), ``Seekable`` (iterable datasets).
+- The loop: ``steps`` reseeds before each step and resumes after any of them.
 - Random numbers: ``per_sample`` (by sample), ``worker_init_fn`` (by worker).
 """
 
@@ -12,6 +13,7 @@ from .resumable_loader import ResumableLoader
 from .sample_rng import per_sample
 from .sampler import ShuffleSampler
 from .seekable import Seekable
+from .step_loop import Steps, steps
 from .worker_seeding import worker_init_fn
 
 __all__ = [
@@ -20,9 +22,11 @@ __all__ = [
     "ResumableLoader",
     "Seekable",
     "ShuffleSampler",
+    "Steps",
     "count_occurrences",
     "loader",
     "per_sample",
     "prepare",
+    "steps",
     "worker_init_fn",
 ]

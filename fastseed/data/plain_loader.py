@@ -129,10 +129,15 @@ def prepare(loader: DataLoader[Any]) -> Loader:
     """
     if isinstance(loader, Loader):
         return loader
+    return Loader(**settings_of(check_prepared("data.prepare", loader)))
+
+
+def check_prepared(function: str, loader: Any) -> DataLoader[Any]:
+    """Return ``loader`` if a DataLoader with its settings does what it does."""
     validation.check_instance(
-        "data.prepare", "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
+        function, "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
     )
-    if type(loader).__iter__ is not DataLoader.__iter__:
+    if type(loader).__iter__ not in (DataLoader.__iter__, Loader.__iter__):
         rule = "a DataLoader without its own __iter__"
-        raise validation.type_error("data.prepare", "loader", rule, loader)
-    return Loader(**settings_of(loader))
+        raise validation.type_error(function, "loader", rule, loader)
+    return loader  # type: ignore[no-any-return]

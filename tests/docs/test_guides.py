@@ -13,7 +13,7 @@ GUIDES = {
     "index.md": 1,
     "rollouts.md": 3,
     "data-loading.md": 4,
-    "resume.md": 3,
+    "resume.md": 4,
     "doctor.md": 1,
     "digest.md": 2,
 }

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
-from helpers.support import SCRIPTS, clean_environment
+from helpers.paths import SCRIPTS
+from helpers.processes import Script
 
 
 @pytest.mark.parametrize(
@@ -17,13 +16,7 @@ from helpers.support import SCRIPTS, clean_environment
 def test_hostile_tensors_raise_clear_errors(seed, calls, tmp_path):
     """In a process of its own: the log's last line names the call that ended it."""
     log = tmp_path / "calls"
-    done = subprocess.run(
-        [sys.executable, SCRIPTS / "fuzz_calls.py", str(seed), str(calls), log],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env=clean_environment(),
-    )
+    done = Script(SCRIPTS / "fuzz_calls.py", seed, calls, log).wait(timeout=280)
     last = log.read_text().splitlines()[-1] if log.exists() else "before the first call"
     assert done.returncode == 0, f"{last}\nreturned {done.returncode}\n{done.stderr[-2000:]}"
     found = json.loads(done.stdout.splitlines()[-1])

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import shutil
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import torch
-from helpers.support import SCRIPTS, clean_environment, needs_native, run_script
+from helpers.processes import Script
+from helpers.support import SCRIPTS, needs_native, run_python, run_script
 
 import fastseed
 from fastseed._backend import derive_ops
@@ -25,13 +25,12 @@ def imported(**environment):
 
 def failing(**environment):
     """The last line of an import that fails."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPTS / "import_effects.py")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=clean_environment(**environment),
-    )
+    return failure(SCRIPTS / "import_effects.py", **environment)
+
+
+def failure(script, **environment):
+    """The last line that a script prints before it fails."""
+    done = Script(script, **environment).wait()
     assert done.returncode != 0
     return done.stderr.splitlines()[-1]
 
@@ -113,62 +112,71 @@ def test_simd_path_from_the_environment():
     assert "FASTSEED_SIMD must be one of portable" in said and said.endswith("got sse9")
 
 
+class Twin:
+    """A package of links to this one without its native code, and the script to import it."""
+
+    def __init__(self, folder):
+        self.package, self.script = folder / "fastseed", folder / "import_effects.py"
+        self.package.mkdir()
+        for entry in Path(fastseed.__file__).parent.iterdir():
+            if entry.suffix != ".so":
+                (self.package / entry.name).symlink_to(entry)
+        shutil.copy(SCRIPTS / "import_effects.py", self.script)  # its folder is searched first
+
+    def add_native_code(self, damaged):
+        """Copy the binaries, one of them with its first bytes changed: it cannot be loaded."""
+        for binary in Path(fastseed.__file__).parent.glob("*.so"):
+            content = binary.read_bytes()
+            junk = b"junk" + content[4:] if binary.name.startswith(damaged) else content
+            (self.package / binary.name).write_bytes(junk)
+
+    def imported(self, backend):
+        return json.loads(run_python(self.script, FASTSEED_BACKEND=backend).splitlines()[-1])
+
+    def failing(self):
+        return failure(self.script, FASTSEED_BACKEND="native")
+
+
 @pytest.fixture
-def copy_of_package(tmp_path):
-    """The package without its native code, to be imported from another folder."""
-    source = Path(fastseed.__file__).parent
-    target = tmp_path / "fastseed"
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    return target
+def twin(tmp_path):
+    return Twin(tmp_path)
 
 
-def test_without_native_code_the_reference_is_used_and_says_why(copy_of_package):
-    where = str(copy_of_package.parent)
-    info = imported(PYTHONPATH=where, FASTSEED_BACKEND="auto")["build_info"]
+def test_without_native_code_the_reference_is_used_and_says_why(twin):
+    info = twin.imported("auto")["build_info"]
     assert info["backend"] == "reference"
     assert info["native"] == "not used: the package was built without native code"
-    said = failing(PYTHONPATH=where, FASTSEED_BACKEND="native")
+    said = twin.failing()
     assert said.startswith("ImportError: fastseed: FASTSEED_BACKEND=native, but the native code")
     assert "built without native code" in said
 
 
-def add_native_code(package: Path, damaged: str) -> None:
-    """Copy the binaries, one of them with its first bytes changed: it cannot be loaded."""
-    for binary in Path(fastseed.__file__).parent.glob("*.so"):
-        content = binary.read_bytes()
-        junk = b"junk" + content[4:] if binary.name.startswith(damaged) else content
-        (package / binary.name).write_bytes(junk)
-
-
 @needs_native
-def test_damaged_operators_are_not_used(copy_of_package):
-    add_native_code(copy_of_package, "_kernels")
-    where = str(copy_of_package.parent)
-    found = imported(PYTHONPATH=where, FASTSEED_BACKEND="auto")
+def test_damaged_operators_are_not_used(twin):
+    twin.add_native_code("_kernels")
+    found = twin.imported("auto")
     info, (warning,) = found["build_info"], found["warnings"]
     assert info["backend"] == "reference" and "_kernels" in info["native"]
     assert info["generators"] == info["native"]
     assert warning.startswith("fastseed: its native code is here but not used: ")
-    assert "_kernels" in failing(PYTHONPATH=where, FASTSEED_BACKEND="native")
+    assert "_kernels" in twin.failing()
 
 
 @needs_native
-def test_operators_of_another_version_are_not_loaded(copy_of_package):
+def test_operators_of_another_version_are_not_loaded(twin):
     (binary,) = Path(fastseed.__file__).parent.glob("_kernels*.so")
     content = binary.read_bytes().replace(b"fastseed interface ", b"fastseed interface 9")
-    (copy_of_package / binary.name).write_bytes(content)
-    where = str(copy_of_package.parent)
-    said = failing(PYTHONPATH=where, FASTSEED_BACKEND="native")
-    assert "is not of this version of fastseed; build it again" in said
+    for wrong in (content, b""):
+        (twin.package / binary.name).write_bytes(wrong)
+        assert "is not of this version of fastseed; build it again" in twin.failing()
 
 
 @needs_native
-def test_operators_are_used_without_the_module_of_generators(copy_of_package):
+def test_operators_are_used_without_the_module_of_generators(twin):
     """As in a wheel, or where the module was built for another torch or Python."""
-    add_native_code(copy_of_package, "_generators")
-    where = str(copy_of_package.parent)
+    twin.add_native_code("_generators")
     for backend in ("auto", "native"):
-        found = imported(PYTHONPATH=where, FASTSEED_BACKEND=backend)
+        found = twin.imported(backend)
         info, (warning,) = found["build_info"], found["warnings"]
         assert (info["backend"], info["native"]) == ("native", "loaded")
         assert info["generators"].startswith("not used: ") and "_generators" in info["generators"]

@@ -3,10 +3,11 @@
     for finding in fastseed.tools.lint.check(["train.py", "src"]).findings:
         print(finding.path, finding.line, finding.rule, finding.message, finding.fix)
 
-Nothing that is checked is imported or run. The rules are in ``RULES`` and docs/lint.md.
+Nothing that is checked is imported or run. The rules are in ``RULES``; ``explain`` returns the text
+on one of them.
 """
 
-from .registry import RULES, Finding, Rule
+from .registry import RULES, Finding, Rule, explain
 from .runner import Report, check
 
-__all__ = ["RULES", "Finding", "Report", "Rule", "check"]
+__all__ = ["RULES", "Finding", "Report", "Rule", "check", "explain"]

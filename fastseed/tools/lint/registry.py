@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from ..._utils.validation import check_instance, type_error, value_error
@@ -154,6 +156,22 @@ _TABLE = (
 
 RULES: dict[str, Rule] = {rule.id: rule for rule in _TABLE}
 """By id, in order."""
+
+
+def explain(rule: str) -> str:
+    """Return a rule's section of rules.md: what it does, why that is bad, an example and its fix.
+
+    Args:
+        rule: an id, such as ``FS101``.
+
+    Raises:
+        ValueError: there is no such rule.
+    """
+    if rule not in RULES:
+        raise value_error("tools.lint.explain", "rule", "the id of a rule, such as FS101", rule)
+    text = (Path(__file__).parent / "rules.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    return next(one for one in sections if one.startswith(rule)).strip()
 
 
 def chosen(argument: str, patterns: Iterable[str]) -> set[str]:

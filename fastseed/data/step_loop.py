@@ -1,0 +1,168 @@
+"""The loop over epochs and batches that reseeds, and whose state says where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from .._utils import validation
+from ..derivation import context, streams
+from ..seeder import api
+from .plain_loader import check_prepared
+from .resumable_loader import ResumableLoader
+from .torch_loader import settings_of
+
+FORMAT = "fastseed.steps"
+VERSION = 1
+
+_CLASS = "data.steps"
+
+
+class Steps:
+    """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
+
+    Before each step it calls ``reseed(task, epoch, step)``, so a run that resumes draws what the
+    uninterrupted run draws, and what the body draws has no effect on later steps. ``step``
+    counts the steps of an epoch from 0; after resuming it continues, with any number of ranks.
+
+    A state belongs to the end of a step: take it where the parameters are saved, after the
+    optimizer's step. It contains the state of the loader, and counts the batch that the loop has,
+    not those that workers fetched ahead. After ``break``, another loop continues with the next
+    step.
+
+    Args:
+        loader: a ``ResumableLoader``. Any other DataLoader becomes one with its settings, as by
+            ``prepare``; the argument is not changed.
+        epochs: the number of epochs, [0, 2**32).
+        task: the task of ``reseed``, [0, 2**24).
+
+    Attributes:
+        loader: the ``ResumableLoader``.
+        epoch: the epoch of the next step.
+        step: the number of the next step in it; it may be one after the last step of the epoch.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type or is out of range.
+
+    Examples:
+        >>> import fastseed, torch
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
+        >>> steps = fastseed.data.steps(batches, epochs=2, task=1)
+        >>> for epoch, step, batch in steps:
+        ...     print(epoch, step, batch.tolist())  # train here
+        ...     if (epoch, step) == (0, 1):
+        ...         saved = steps.state_dict()
+        0 0 [2, 7, 6, 4]
+        0 1 [0, 3, 5, 8]
+        0 2 [9, 1]
+        1 0 [6, 9, 5, 2]
+        1 1 [7, 4, 8, 1]
+        1 2 [0, 3]
+        >>> resumed = fastseed.data.steps(batches, epochs=2, task=1)
+        >>> resumed.load_state_dict(saved)  # in another process, on other ranks
+        >>> epoch, step, batch = next(iter(resumed))
+        >>> epoch, step, batch.tolist()
+        (0, 2, [9, 1])
+    """
+
+    def __init__(self, loader: DataLoader[Any], epochs: int, *, task: int = 1) -> None:
+        if not isinstance(loader, ResumableLoader):
+            loader = ResumableLoader(**settings_of(check_prepared(_CLASS, loader)))
+        self.loader = loader
+        self._epochs = validation.check_int(_CLASS, "epochs", epochs, 0, streams.MAX_EPOCH)
+        self._task = validation.check_int(_CLASS, "task", task, 0, streams.MAX_TASK)
+        self.epoch = self.step = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
+        while self.epoch < self._epochs:
+            yield from self.in_epoch(self.epoch)
+
+    def in_epoch(self, epoch: int) -> Iterator[tuple[int, int, Any]]:
+        """Iterate one epoch, for scripts that have a loop over epochs of their own.
+
+        Args:
+            epoch: [0, 2**32). If it is ``self.epoch``, the loop begins at ``self.step``: at 0,
+                unless a state was loaded or a loop was left in that epoch.
+
+        Returns:
+            An iterator over (epoch, step, batch); ``reseed`` is called when its first step is
+            requested.
+
+        Raises:
+            TypeError, ValueError: ``epoch`` has the wrong type or is out of range.
+            RuntimeError: from the iterator, if a state of another epoch was loaded, of which
+                something is left.
+        """
+        epoch = validation.check_int(f"{_CLASS}.in_epoch", "epoch", epoch, 0, streams.MAX_EPOCH)
+        return self._in_epoch(epoch)
+
+    def _in_epoch(self, epoch: int) -> Iterator[tuple[int, int, Any]]:
+        first = self.step if epoch == self.epoch else 0
+        if first:
+            self.loader.load_state_dict(self.loader.state_dict())
+        api.reseed(self._task, epoch, first)
+        batches = iter(self.loader)
+        self.epoch, self.step = epoch, first
+        for batch in batches:
+            self.step += 1
+            yield epoch, self.step - 1, batch
+            api.reseed(self._task, epoch, self.step)
+        self.epoch, self.step = epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loop is: after the step that it is in.
+
+        Returns:
+            A dict of strings, integers and the loader's state. All ranks must be in the same step;
+            the state of any rank serves all.
+
+        Raises:
+            RuntimeError: ``fastseed.init`` was not called.
+        """
+        numbers = {"task": self._task, "epoch": self.epoch, "step": self.step}
+        state = {"format": FORMAT, "version": VERSION, **numbers}
+        return {**state, "loader": self.loader.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Start the next loop after the step in which ``state`` was taken.
+
+        Args:
+            state: what ``state_dict`` returned, on any rank.
+
+        Raises:
+            TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed,
+                dataset or order; nothing is changed.
+            RuntimeError: ``fastseed.init`` was not called.
+        """
+        function = f"{_CLASS}.load_state_dict"
+        validation.check_instance(function, "state", state, dict, "a dict from state_dict()")
+        fields = {"format", "version", "task", "epoch", "step", "loader"}
+        if set(state) != fields:
+            rule = f"a dict of {', '.join(sorted(fields))}"
+            raise validation.value_error(function, "state", rule, sorted(map(str, state)))
+        for field, value in (("format", FORMAT), ("version", VERSION), ("task", self._task)):
+            if isinstance(state[field], bool) or state[field] != value:
+                rule = f"{value!r}, as for this loop"
+                raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
+        limits = {"epoch": streams.MAX_EPOCH + 1, "step": streams.MAX_STEP}
+        epoch, step = (
+            validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
+            for field, limit in limits.items()
+        )
+        self._check_master_seed(function, state["loader"])
+        self.loader.load_state_dict(state["loader"])
+        self.epoch, self.step = epoch, step
+
+    def _check_master_seed(self, function: str, state: Any) -> None:
+        given = state.get("master_seed") if isinstance(state, dict) else None
+        expected = context.current(function).master_seed
+        if given is not None and given != expected:
+            argument, rule = "state['loader']['master_seed']", f"{expected}, that of the job"
+            raise validation.value_error(function, argument, rule, given)
+
+
+steps = Steps
+"""The class ``Steps``, by the name of a function."""

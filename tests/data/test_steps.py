@@ -1,0 +1,174 @@
+"""The loop over steps: where it is, what it draws, and resumes after every step."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import pytest
+import torch
+from helpers.loaders import Indexed, Plain, Stateful, dealt, draw, same
+from torch.utils.data import DataLoader
+
+import fastseed
+from fastseed.data import Loader, ResumableLoader, loader, per_sample, steps
+
+EPOCHS = 2
+
+
+@pytest.fixture(autouse=True)
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+
+
+def make(n=10, batch=4, *, data=None, epochs=EPOCHS, **more):
+    data = Indexed(n) if data is None else data
+    more = {"shuffle": True, "collate_fn": same, **more}
+    return steps(ResumableLoader(data, batch, **more), epochs, task=1)
+
+
+def run(loop, stop=None):
+    """Each step with what the loop draws in it, and the states of the steps."""
+    seen, states = [], []
+    for epoch, step, batch in itertools.islice(loop, stop):
+        seen.append((epoch, step, batch, draw()))
+        states.append(loop.state_dict() if hasattr(loop, "state_dict") else None)
+    return seen, states
+
+
+def test_steps_count_in_each_epoch_and_follow_the_scope():
+    seen, states = run(make())
+    assert [place[:2] for place in seen] == [(e, s) for e in (0, 1) for s in (0, 1, 2)]
+    assert [(state["epoch"], state["step"]) for state in states] == [
+        (e, s + 1) for e in (0, 1) for s in (0, 1, 2)
+    ]
+    orders = [[i for _, _, b, _ in seen[k : k + 3] for i, *_ in b] for k in (0, 3)]
+    assert orders[0] != orders[1] and all(sorted(o) == list(range(10)) for o in orders)
+    drawn = [place[3] for place in seen]
+    assert len(set(drawn)) == len(drawn)
+    for epoch, step, batch, after in seen:
+        fastseed.reseed(1, epoch, step)
+        assert [place[1:] for place in batch] == [draw() for _ in batch] and draw() == after
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("more", [{}, {"num_workers": 2, "persistent_workers": True}])
+def test_a_run_that_resumes_after_any_step_is_the_same_run(more, drop_last, tmp_path):
+    more |= {"drop_last": drop_last}
+    # streams of workers begin at the position of the resumed iteration; those of samples do not
+    data = per_sample(Indexed(10)) if "num_workers" in more else None
+    whole, states = run(make(data=data, **more))
+    kept = more if "num_workers" not in more else {"drop_last": drop_last, "num_workers": 1}
+    for done, state in enumerate(states, 1):
+        torch.save(state, tmp_path / "state.pt")
+        resumed = make(data=data, **(more if done < 2 else kept))
+        resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+        assert resumed.state_dict() == state
+        assert run(resumed)[0] == whole[done:]
+
+
+def test_a_loop_that_was_left_continues():
+    whole, _ = run(make())
+    loop, seen = make(), []
+    for count in (1, 3, 1, None):
+        seen += run(loop, count)[0]
+    assert seen == whole and run(loop)[0] == []
+    assert (loop.epoch, loop.step) == (2, 0)
+
+
+def test_an_epoch_at_a_time():
+    whole, states = run(make())
+    loop = make()
+    assert [run(loop.in_epoch(epoch))[0] for epoch in (0, 1)] == [whole[:3], whole[3:]]
+    assert [place[1:3] for place in run(loop.in_epoch(1))[0]] == [p[1:3] for p in whole[3:]]
+    left = make()
+    assert run(left.in_epoch(0), 1)[0] == whole[:1]  # break, as in a dry run
+    assert run(left.in_epoch(1))[0] == whole[3:]
+    loop = make()
+    loop.load_state_dict(states[1])
+    with pytest.raises(RuntimeError, match=r"in the middle of task 1, epoch 0 .* epoch 1"):
+        next(loop.in_epoch(1))
+    assert run(loop.in_epoch(loop.epoch))[0] == whole[2:3]
+    loop.load_state_dict(states[2])  # the last step of epoch 0: nothing is left of it
+    assert run(loop.in_epoch(0))[0] == [] and run(loop.in_epoch(1))[0] == whole[3:]
+    loop.load_state_dict(states[2])
+    assert run(loop.in_epoch(1))[0] == whole[3:]
+
+
+def test_another_number_of_ranks_continues():
+    def ranks(world, batch, state=None, stop=None):
+        shares, states = [], []
+        for rank in range(world):
+            fastseed.init(42, rank=rank, world_size=world)
+            loop = make(batch=batch, data=per_sample(Indexed(24)))
+            if state is not None:
+                loop.load_state_dict(state)
+            seen, saved = run(loop, stop)
+            shares.append(seen)
+            states.append(saved)
+        assert all(saved == states[0] for saved in states)
+        return shares, states[0][-1]
+
+    def samples(shares):
+        return dealt([[batch for _, _, batch, _ in seen] for seen in shares])
+
+    whole = samples(ranks(1, 4)[0])
+    before, state = ranks(2, 3, stop=3)  # 18 of 24, in 3 steps
+    after, _ = ranks(3, 1, state)
+    assert samples(before) + samples(after) == whole
+    assert [place[:2] for place in after[0]][:3] == [(0, 3), (0, 4), (1, 0)]
+    drawn = [place[3] for seen in before + after for place in seen]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_other_loaders_become_resumable():
+    whole, _ = run(make(data=Plain(10)))
+    existing = DataLoader(Plain(10), 4, shuffle=True, collate_fn=same)
+    for other in (existing, loader(Plain(10), 4, shuffle=True, collate_fn=same)):
+        kind = type(other)
+        loop = steps(other, EPOCHS, task=1)
+        assert type(other) is kind and type(loop.loader) is ResumableLoader
+        assert run(loop)[0] == whole
+    kept = ResumableLoader(Plain(10), 4)
+    assert steps(kept, 1).loader is kept
+    stateful = make(data=Stateful(10), shuffle=None, epochs=1)
+    seen = run(stateful, 2)[0]
+    assert [b for _, _, b, _ in seen + run(stateful)[0]] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+class Own(DataLoader):
+    def __iter__(self):
+        return iter(())
+
+
+def test_wrong_arguments_and_states():
+    with pytest.raises(TypeError, match=r"data\.steps: loader must be a torch.utils.data.DataL"):
+        steps([1, 2], 1)
+    with pytest.raises(TypeError, match="loader must be a DataLoader without its own __iter__"):
+        steps(Own(Plain(3)), 1)
+    with pytest.raises(ValueError, match="epochs must be in"):
+        make(epochs=-1)
+    with pytest.raises(ValueError, match="task must be in"):
+        steps(Loader(Plain(3)), 1, task=2**24)
+    with pytest.raises(TypeError, match=r"data\.steps\.in_epoch: epoch must be an integer"):
+        make().in_epoch(1.5)
+    loop = make()
+    _, states = run(loop, 2)
+    state = states[-1]
+    wrong = [
+        ({"format": "other"}, ValueError, r"state\['format'\] must be 'fastseed.steps'"),
+        ({"version": True}, ValueError, "must be 1, as for this loop"),
+        ({"task": 2}, ValueError, "must be 1, as for this loop"),
+        ({"step": -1}, ValueError, r"state\['step'\] must be in"),
+        ({"epoch": "0"}, TypeError, r"state\['epoch'\] must be an integer"),
+        ({"more": 1}, ValueError, "state must be a dict of epoch, format"),
+        ({"loader": 3}, TypeError, "must be a dict from state_dict"),
+        ({"loader": {**state["loader"], "n": 11}}, ValueError, "must be 10, as for this loader"),
+        ({"loader": {**state["loader"], "master_seed": 7}}, ValueError, "must be 42, that of the"),
+    ]
+    for change, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            loop.load_state_dict({**copy.deepcopy(state), **change})
+        assert loop.state_dict() == state
+    with pytest.raises(TypeError, match="state must be a dict"):
+        loop.load_state_dict([])
