@@ -1,10 +1,11 @@
 """Kill workers and machines of ``train_elastic.py`` at random, and prove that no sample is lost.
 
     python examples/chaos_elastic.py --kills 20
+    python examples/chaos_elastic.py --kills 2 --ray
 
-It trains once without interruption, on two machines (agents of torchrun on this one), and once while
-workers are killed and machines are lost, replaced, leave and join. A seed decides what happens and
-after how many steps. Then it compares what the ranks of both runs logged. The exit status is 0 only
+It trains once without interruption, on two ranks, and once while workers are killed and machines
+(agents of torchrun) are lost, replaced, leave and join. A seed decides what happens and after how
+many steps. Then it compares what the ranks of both runs logged. The exit status is 0 only
 if every sample of every epoch was trained on exactly once, in the same order, with the same
 augmentation, and all losses and parameters are equal to the bit.
 """
@@ -21,27 +22,31 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from demolib.chaos import KILLS, KINDS, MACHINES, Job, schedule
+from demolib.chaos import KILLS, KINDS, MACHINES, RayJob, TorchrunJob, schedule
 from demolib.launch import JobFailed, run_job, with_torchrun
 from demolib.lineage import judge, read_attempts
 from train_elastic import IMAGES
 
-SCRIPT = Path(__file__).resolve().parent / "train_elastic.py"
+HERE = Path(__file__).resolve().parent
+SCRIPT = HERE / "train_elastic.py"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Kill an elastic job; prove that it does not care.")
+    parser = argparse.ArgumentParser(
+        description="Kill an elastic job; prove that it does not care."
+    )
     parser.add_argument("--kills", type=int, default=20, help="of workers and machines, by SIGKILL")
-    parser.add_argument("--chaos-seed", type=int, default=3, help="decides the interruptions")
+    parser.add_argument("--chaos-seed", type=int, default=1, help="decides the interruptions")
     parser.add_argument("--seed", type=int, default=1234, help="master seed of the training")
     parser.add_argument("--epochs", type=int, help="default: as many as the kills need")
-    parser.add_argument("--out", type=Path, default=SCRIPT.parents[1] / "chaos-output")
+    parser.add_argument("--ray", action="store_true", help="on Ray Train; workers are killed only")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "chaos-output")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
-    events = schedule(args.chaos_seed, args.kills)
-    # A restart takes two seconds, in which the rank that is left trains on.
+    events = schedule(args.chaos_seed, args.kills, workers_only=args.ray)
     counts = Counter(event.kind for event in events)
-    epochs = args.epochs or 4 + len(events) // 4 + 4 * (counts["join"] + counts["replace"])
+    # While a machine starts, the other one trains on, for four epochs or so.
+    epochs = args.epochs or 5 + args.kills // 4 + 5 * (counts["join"] + counts["replace"])
     whole, broken = args.out.resolve() / "whole", args.out.resolve() / "broken"
     for folder in (whole, broken):
         shutil.rmtree(folder, ignore_errors=True)
@@ -54,7 +59,12 @@ def main() -> int:
         print(f"without interruption: {epochs} epochs, {seconds:.0f} s", flush=True)
         shutil.copy(whole / "digits.pt", broken)
         begin = time.monotonic()
-        with Job(SCRIPT, [*arguments, "--out", str(broken)], broken) as job:
+        arguments += ["--out", str(broken), "--step-seconds", "0.02"]
+        if args.ray:
+            job = RayJob(HERE / "train_elastic_ray.py", arguments, broken)
+        else:
+            job = TorchrunJob(SCRIPT, arguments, broken)
+        with job:
             for event in events:
                 attempt = job.run(event)
                 print(f"step {attempt.step:4d}: {KINDS[event.kind]}", flush=True)
@@ -67,7 +77,7 @@ def main() -> int:
     attempts = read_attempts(broken)
     (reference,) = read_attempts(whole).values()
     verdict = judge(attempts, reference, IMAGES)
-    print(", ".join(f"{counts[kind]} {text}" for kind, text in KINDS.items()))
+    print(", ".join(f"{text}: {counts[kind]}" for kind, text in KINDS.items()))
     figures = {"kills": sum(counts[kind] for kind in KILLS), "starts": len(attempts)}
     figures |= {"seconds": round(interrupted), "seconds_without": round(seconds)}
     figures |= dataclasses.asdict(verdict)

@@ -82,8 +82,30 @@ def build_model() -> nn.Module:
     )
 
 
+class Momentum:
+    """SGD with momentum, written out: an optimizer of torch.optim imports the compiler first, which
+    would make a restart half as long again."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = list(model.parameters())
+        self.velocities = [torch.zeros_like(parameter) for parameter in self.parameters]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter, velocity in zip(self.parameters, self.velocities, strict=True):
+            velocity.mul_(0.9).add_(parameter.grad)
+            parameter.sub_(velocity, alpha=0.02)
+            parameter.grad = None
+
+    def state_dict(self) -> dict:
+        return {"velocities": self.velocities}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.velocities = state["velocities"]
+
+
 def save_atomically(state: object, path: Path) -> None:
-    """Write beside, then rename: whoever is killed in between leaves no damaged file at ``path``."""
+    """Write beside, then rename: a process that is killed meanwhile leaves no damaged file."""
     partial = path.with_suffix(f".{os.getpid()}.partial")
     with partial.open("wb") as file:
         torch.save(state, file)
@@ -100,20 +122,20 @@ class Saver:
         self.pool, self.writing = ThreadPoolExecutor(1), Future()
         self.writing.set_result(None)
 
-    def save(self, step: int, state: dict) -> None:
+    def save(self, at: int, state: dict) -> None:
         begin = time.perf_counter()
         self.writing.result()  # raises what the previous one raised
-        self.writing = self.pool.submit(self.write, step, copy.deepcopy(state))
+        self.writing = self.pool.submit(self.write, at, copy.deepcopy(state))
         self.seconds += time.perf_counter() - begin
 
-    def write(self, step: int, state: dict) -> None:
-        save_atomically(state, self.out / f"step-{step:06d}.pt")
+    def write(self, at: int, state: dict) -> None:
+        save_atomically(state, self.out / f"step-{at:06d}.pt")
         for file in sorted(self.out.glob("step-*.pt"))[:-3]:
             file.unlink(missing_ok=True)
 
 
 def agree_on_start(out: Path) -> tuple[int, Path | None]:
-    """Return the number of this attempt and the checkpoint it resumes from, as rank 0 finds them."""
+    """Return the number of this attempt and its checkpoint, as rank 0 finds them."""
     found: list = [None, None]
     if dist.get_rank() == 0:
         for partial in out.glob("step-*.partial"):  # of killed processes
@@ -125,60 +147,55 @@ def agree_on_start(out: Path) -> tuple[int, Path | None]:
     return found[0], found[1]
 
 
-def train(out: Path, *, seed: int, epochs: int, save_every: int, workers: int = 0) -> None:
+def train(out: Path, *, seed: int, epochs: int, save_every: int, step_seconds: float) -> None:
     """Train from the newest checkpoint in ``out`` to the end, on the ranks of the process group."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     mine = range(rank, PARTS, world_size)  # the parts of a step that this rank computes
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)  # on a GPU call fastseed.deterministic() too
 
     fastseed.init(seed)
     fastseed.reseed(INITIALISATION)
     with fastseed.fork_rng("model", distinct_over=()):  # the same on every rank
         model = build_model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = Momentum(model)
     digits = fastseed.data.per_sample(Digits(out))
-    loader = fastseed.data.ResumableLoader(
-        digits, BATCH // world_size, shuffle=True, num_workers=workers
-    )
+    loader = fastseed.data.ResumableLoader(digits, BATCH // world_size, shuffle=True)
+    steps = fastseed.data.steps(loader, epochs, task=TRAINING)
 
     attempt, checkpoint = agree_on_start(out)
-    step, parent = 0, 0
+    at, parent = 0, 0
     if checkpoint:
         state = torch.load(checkpoint, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        loader.load_state_dict(state["loader"])
-        step, parent = state["step"], state["attempt"]
+        for name, part in (("model", model), ("optimizer", optimizer), ("steps", steps)):
+            part.load_state_dict(state[name])
+        at, parent = state["at"], state["attempt"]
     saver = Saver(out)
     log = (out / f"attempt-{attempt:04d}" / f"rank-{rank}.jsonl").open("w", buffering=1)
 
     def write(**fields: object) -> None:
         print(json.dumps(fields), file=log)
 
-    write(world_size=world_size, pid=os.getpid(), start=step, parent=parent)
-    for epoch in range(step // len(loader), epochs):
-        fastseed.reseed(TRAINING, epoch, step)
-        for batch in loader:
-            for number, part in enumerate(mine):
-                # Ranks take turns in the order: these rows are the same, however many ranks.
-                indices, images, labels = (x[number :: len(mine)].contiguous() for x in batch)
-                with fastseed.fork_rng("forward", index=part, distinct_over=()):
-                    loss = nn.functional.cross_entropy(model(images), labels) / PARTS
-                loss.backward()
-                digest = fastseed.debug.digest(images).hex
-                write(step=step, epoch=epoch, part=part, samples=indices.tolist(),
-                      images=digest, loss=loss.item())  # fmt: skip
-            for parameter in model.parameters():
-                dist.all_reduce(parameter.grad)
-            optimizer.step()
-            optimizer.zero_grad()
-            step += 1
-            if rank == 0 and (step % save_every == 0 or step == epochs * len(loader)):
-                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),
-                         "loader": loader.state_dict(), "step": step, "attempt": attempt}  # fmt: skip
-                saver.save(step, state)
-            fastseed.reseed(TRAINING, epoch, step)
+    write(world_size=world_size, pid=os.getpid(), start=at, parent=parent)
+    for epoch, step, batch in steps:
+        begin = time.monotonic()
+        at = epoch * len(loader) + step + 1
+        for number, part in enumerate(mine):
+            # Ranks take turns in the order: these are the same rows, however many ranks there are.
+            indices, images, labels = (x[number :: len(mine)].contiguous() for x in batch)
+            with fastseed.fork_rng("forward", index=part, distinct_over=()):
+                loss = nn.functional.cross_entropy(model(images), labels) / PARTS
+            loss.backward()
+            digest = fastseed.debug.digest(images).hex
+            write(step=at, epoch=epoch, part=part, samples=indices.tolist(), images=digest,
+                  loss=loss.item())  # fmt: skip
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+        if rank == 0 and (at % save_every == 0 or at == epochs * len(loader)):
+            parts = {"model": model, "optimizer": optimizer, "steps": steps}
+            state = {name: part.state_dict() for name, part in parts.items()}
+            saver.save(at, {**state, "at": at, "attempt": attempt})
+        time.sleep(max(0.0, begin + step_seconds - time.monotonic()))
     saver.writing.result()
     write(parameters=fastseed.debug.digest(model).hex, seconds_saving=saver.seconds)
     dist.barrier()  # torchrun does not restart a rank once another one has ended
@@ -190,12 +207,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1234)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--save-every", type=int, default=5, metavar="STEPS")
-    parser.add_argument("--workers", type=int, default=0, help="loader processes of each rank")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--step-seconds", type=float, default=0.0, help="least time of a step")
+    arguments = vars(parser.parse_args())
+    arguments["out"].mkdir(parents=True, exist_ok=True)
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    train(args.out, seed=args.seed, epochs=args.epochs, save_every=args.save_every,
-          workers=args.workers)  # fmt: skip
+    train(**arguments)
     dist.destroy_process_group()
 
 

@@ -1,11 +1,12 @@
-"""Kill the workers and machines of a job under torchrun, by a schedule that a seed decides.
+"""Kill the workers and machines of a job, by a schedule that a seed decides.
 
-A machine is an agent of torchrun with its workers. The store through which machines find each other
-is kept by this process, as a cluster's scheduler would keep it, so that any of them may fail.
+Under torchrun a machine is an agent with its worker. The store through which machines find each
+other is kept by this process, as a cluster's scheduler would keep it, so that any of them may fail.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -43,13 +44,14 @@ class Event:
     steps: int  # that the attempt has trained before
 
 
-def schedule(seed: int, kills: int) -> list[Event]:
+def schedule(seed: int, kills: int, *, workers_only: bool = False) -> list[Event]:
     """Return the events up to the last of ``kills`` kills: a function of the seed."""
+    others = 0 if workers_only else 1
     rng = random.Random(seed)
     present, events = set(range(MACHINES)), []
     while sum(event.kind in KILLS for event in events) < kills:
         if len(present) == MACHINES:
-            kind = rng.choices(["worker", "machine", "replace", "leave"], [6, 1, 1, 1])[0]
+            kind = rng.choices(["worker", "machine", "replace", "leave"], [6, *[others] * 3])[0]
         else:
             kind = rng.choice(["worker", "join"])
         machine = rng.choice(sorted(set(range(MACHINES)) - present if kind == "join" else present))
@@ -64,23 +66,17 @@ def schedule(seed: int, kills: int) -> list[Event]:
 class Job:
     """A training job on machines that can be stopped and started."""
 
-    def __init__(self, script: Path, arguments: list[str], out: Path) -> None:
-        self.out, self.seen = out, 0
-        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        rendezvous = "is_host=0,last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
-        options = {
-            "nnodes": f"1:{MACHINES}", "nproc-per-node": 1, "max-restarts": 1000,
-            "monitor-interval": 0.1, "local-addr": "127.0.0.1", "rdzv-backend": "c10d",
-            "rdzv-endpoint": f"127.0.0.1:{self.store.port}", "rdzv-id": out.name,
-            "rdzv-conf": rendezvous,
-        }  # fmt: skip
-        launcher = [f"--{name}={value}" for name, value in options.items()]
-        argv = [sys.executable, "-m", "torch.distributed.run", *launcher, str(script), *arguments]
-        self.command = Command(argv, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+    def __init__(self, command: Command, out: Path, machines: int) -> None:
+        self.command, self.out = command, out
+        self.first, self.seen = range(machines), 0
         self.machines: dict[int, tuple[subprocess.Popen, str]] = {}
 
+    def world_size(self) -> int:
+        """Return the number of ranks that the job should have now."""
+        return len(self.machines) if len(self.first) > 1 else MACHINES
+
     def __enter__(self) -> Job:
-        for machine in range(MACHINES):
+        for machine in self.first:
             self.join(machine)
         return self
 
@@ -125,7 +121,7 @@ class Job:
         if newest is None or int(newest.name[8:]) <= self.seen:
             return None
         attempt = read_attempt(newest)
-        if attempt is None or attempt.world_size != len(self.machines):
+        if attempt is None or attempt.world_size != self.world_size():
             return None
         if attempt.step - attempt.start < steps:
             return None
@@ -149,8 +145,34 @@ class Job:
         return found
 
 
+class TorchrunJob(Job):
+    """One worker on each machine."""
+
+    def __init__(self, script: Path, arguments: list[str], out: Path) -> None:
+        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        options = {
+            "nnodes": f"1:{MACHINES}",
+            "nproc-per-node": 1,
+            "max-restarts": 1000,
+            "monitor-interval": 0.1,
+            "local-addr": "127.0.0.1",
+            "rdzv-backend": "c10d",
+            "rdzv-endpoint": f"127.0.0.1:{self.store.port}",
+            "rdzv-id": out.name,
+            "rdzv-conf": "is_host=0,last_call_timeout=2,keep_alive_interval=1",
+        }
+        launcher = [f"--{name}={value}" for name, value in options.items()]
+        argv = [sys.executable, "-m", "torch.distributed.run", *launcher, str(script), *arguments]
+        super().__init__(Command(argv, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}), out, MACHINES)
+
+
+class RayJob(Job):
+    """Two workers on one machine, which does not fail."""
+
+    def __init__(self, script: Path, arguments: list[str], out: Path) -> None:
+        super().__init__(Command([sys.executable, str(script), *arguments]), out, 1)
+
+
 def end(process: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):  # one that lost its peer ends by itself
         os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # it has ended by itself, as one that lost its peer

@@ -12,14 +12,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-Part = dict  # of a step: step, epoch, part, samples, images (digest), loss
+Part = dict  # of a step, counted from 1: step, epoch, part, samples, images (digest), loss
 
 
 @dataclass(frozen=True)
 class Attempt:
     world_size: int
     pids: list[int]  # by rank
-    start: int  # the step at which it began
+    start: int  # the number of steps that its checkpoint had behind it
     parent: int  # the attempt that wrote its checkpoint; 0: there was none
     parts: dict[tuple[int, int], Part]  # by step and number of the part
     parameters: list[str]  # digests at the end, of the ranks that came to it
@@ -79,7 +79,7 @@ def survivors(attempts: dict[int, Attempt]) -> list[Part]:
     number, end, found = max(attempts), 1 << 62, []
     while number:
         attempt = attempts[number]
-        found += [p for p in attempt.parts.values() if attempt.start <= p["step"] < end]
+        found += [p for p in attempt.parts.values() if attempt.start < p["step"] <= end]
         number, end = attempt.parent, attempt.start
     return sorted(found, key=lambda part: (part["step"], part["part"]))
 
@@ -95,9 +95,8 @@ def judge(attempts: dict[int, Attempt], reference: Attempt, images: int) -> Verd
     trained = [(key, part) for attempt in attempts.values() for key, part in attempt.parts.items()]
     last = attempts[max(attempts)]
     return Verdict(
-        steps=1 + max(step for step, _ in reference.parts),
-        repeated_steps=len(trained) // (1 + max(part for _, part in reference.parts))
-        - 1 - max(step for step, _ in reference.parts),
+        steps=reference.step,
+        repeated_steps=sum(part == 0 for (_, part), _ in trained) - reference.step,
         lost=len(expected - counts.keys()),
         repeated=sum(counts.values()) - len(counts),
         reordered=sum(a != b for a, b in zip(order, kept_order, strict=False))
@@ -106,7 +105,7 @@ def judge(attempts: dict[int, Attempt], reference: Attempt, images: int) -> Verd
         different_losses=differing("loss", trained, reference),
         equal_parameters=len(last.parameters) == last.world_size
         and set(last.parameters) == set(reference.parameters),
-    )  # fmt: skip
+    )
 
 
 def differing(field: str, trained: list, reference: Attempt) -> int:
