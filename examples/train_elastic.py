@@ -122,14 +122,14 @@ class Saver:
         self.pool, self.writing = ThreadPoolExecutor(1), Future()
         self.writing.set_result(None)
 
-    def save(self, at: int, state: dict) -> None:
+    def save(self, done: int, state: dict) -> None:
         begin = time.perf_counter()
         self.writing.result()  # raises what the previous one raised
-        self.writing = self.pool.submit(self.write, at, copy.deepcopy(state))
+        self.writing = self.pool.submit(self.write, done, copy.deepcopy(state))
         self.seconds += time.perf_counter() - begin
 
-    def write(self, at: int, state: dict) -> None:
-        save_atomically(state, self.out / f"step-{at:06d}.pt")
+    def write(self, done: int, state: dict) -> None:
+        save_atomically(state, self.out / f"step-{done:06d}.pt")
         for file in sorted(self.out.glob("step-*.pt"))[:-3]:
             file.unlink(missing_ok=True)
 
@@ -161,44 +161,49 @@ def train(out: Path, *, seed: int, epochs: int, save_every: int, step_seconds: f
     digits = fastseed.data.per_sample(Digits(out))
     loader = fastseed.data.ResumableLoader(digits, BATCH // world_size, shuffle=True)
     steps = fastseed.data.steps(loader, epochs, task=TRAINING)
+    parts_of_state = {"model": model, "optimizer": optimizer, "steps": steps}
 
     attempt, checkpoint = agree_on_start(out)
-    at, parent = 0, 0
+    done, parent = 0, 0
     if checkpoint:
         state = torch.load(checkpoint, weights_only=True)
-        for name, part in (("model", model), ("optimizer", optimizer), ("steps", steps)):
+        for name, part in parts_of_state.items():
             part.load_state_dict(state[name])
-        at, parent = state["at"], state["attempt"]
+        done, parent = state["done"], state["attempt"]
     saver = Saver(out)
-    log = (out / f"attempt-{attempt:04d}" / f"rank-{rank}.jsonl").open("w", buffering=1)
 
-    def write(**fields: object) -> None:
-        print(json.dumps(fields), file=log)
+    def log(**fields: object) -> None:
+        with (out / f"attempt-{attempt:04d}" / f"rank-{rank}.jsonl").open("a") as file:
+            print(json.dumps(fields), file=file)
 
-    write(world_size=world_size, pid=os.getpid(), start=at, parent=parent)
+    log(world_size=world_size, pid=os.getpid(), start=done, parent=parent)
     for epoch, step, batch in steps:
         begin = time.monotonic()
-        at = epoch * len(loader) + step + 1
+        done = epoch * len(loader) + step + 1
         for number, part in enumerate(mine):
             # Ranks take turns in the order: these are the same rows, however many ranks there are.
-            indices, images, labels = (x[number :: len(mine)].contiguous() for x in batch)
-            with fastseed.fork_rng("forward", index=part, distinct_over=()):
-                loss = nn.functional.cross_entropy(model(images), labels) / PARTS
-            loss.backward()
-            digest = fastseed.debug.digest(images).hex
-            write(step=at, epoch=epoch, part=part, samples=indices.tolist(), images=digest,
-                  loss=loss.item())  # fmt: skip
+            rows = [values[number :: len(mine)].contiguous() for values in batch]
+            log(step=done, epoch=epoch, part=part, **backward(model, rows, part))
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optimizer.step()
-        if rank == 0 and (at % save_every == 0 or at == epochs * len(loader)):
-            parts = {"model": model, "optimizer": optimizer, "steps": steps}
-            state = {name: part.state_dict() for name, part in parts.items()}
-            saver.save(at, {**state, "at": at, "attempt": attempt})
+        if rank == 0 and (done % save_every == 0 or done == epochs * len(loader)):
+            state = {name: part.state_dict() for name, part in parts_of_state.items()}
+            saver.save(done, {**state, "done": done, "attempt": attempt})
         time.sleep(max(0.0, begin + step_seconds - time.monotonic()))
     saver.writing.result()
-    write(parameters=fastseed.debug.digest(model).hex, seconds_saving=saver.seconds)
+    log(parameters=fastseed.debug.digest(model).hex, seconds_saving=saver.seconds)
     dist.barrier()  # torchrun does not restart a rank once another one has ended
+
+
+def backward(model: nn.Module, rows: list[torch.Tensor], part: int) -> dict:
+    """Add the gradients of one part of a step, and return what is to be logged of it."""
+    indices, images, labels = rows
+    with fastseed.fork_rng("forward", index=part, distinct_over=()):
+        loss = nn.functional.cross_entropy(model(images), labels) / PARTS
+    loss.backward()
+    digest = fastseed.debug.digest(images).hex
+    return {"samples": indices.tolist(), "images": digest, "loss": loss.item()}
 
 
 def main() -> None:

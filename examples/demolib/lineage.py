@@ -79,7 +79,7 @@ def survivors(attempts: dict[int, Attempt]) -> list[Part]:
     number, end, found = max(attempts), 1 << 62, []
     while number:
         attempt = attempts[number]
-        found += [p for p in attempt.parts.values() if attempt.start < p["step"] <= end]
+        found += [part for part in attempt.parts.values() if part["step"] <= end]
         number, end = attempt.parent, attempt.start
     return sorted(found, key=lambda part: (part["step"], part["part"]))
 

@@ -7,13 +7,19 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 from helpers.support import clean_environment
+
+import fastseed
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
+import train_elastic  # noqa: E402
 from demolib.chaos import KILLS, KINDS, schedule  # noqa: E402
 from demolib.lineage import Attempt, Verdict, judge, read_attempts, survivors  # noqa: E402
 
@@ -99,6 +105,69 @@ def test_the_schedule_is_a_function_of_its_seed():
     assert sum(counts[kind] for kind in KILLS) == 20 and counts.keys() == KINDS.keys()
 
 
+class Killed(BaseException):
+    """Ends a training, as SIGKILL does."""
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Return a function that trains an epoch on one rank: ``train(folder, steps, without)``."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    monkeypatch.setattr(train_elastic, "IMAGES", 256)  # eight steps
+    generator = torch.Generator().manual_seed(1)
+    digits = torch.rand(256, 1, 8, 8, generator=generator), torch.arange(256) % 10
+    step = train_elastic.Momentum.step
+
+    def run(folder: str, steps: int | None = None) -> None:
+        out = tmp_path / folder
+        out.mkdir(exist_ok=True)
+        torch.save(digits, out / "digits.pt")
+        left = iter(range(steps)) if steps else iter(int, 1)
+
+        def step_or_die(optimizer: object) -> None:
+            if next(left, None) is None:
+                raise Killed
+            step(optimizer)
+
+        monkeypatch.setattr(train_elastic.Momentum, "step", step_or_die)
+        with ThreadPoolExecutor(1) as pool:  # at its end the checkpoints are written
+            monkeypatch.setattr(train_elastic, "ThreadPoolExecutor", lambda threads: pool)
+            train_elastic.train(out, seed=1, epochs=2, save_every=3, step_seconds=0.0)
+
+    yield run
+    dist.destroy_process_group()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("owner", "faults"),
+    [
+        (None, set()),
+        (train_elastic.Momentum, {"different_losses", "equal_parameters"}),
+        (fastseed.data.Steps, {"repeated", "reordered", "different_losses", "equal_parameters"}),
+    ],
+    ids=["resumed", "velocities are lost", "the position is lost"],
+)
+def test_a_killed_training_resumes(train, tmp_path, monkeypatch, owner, faults):
+    train("whole")
+    for steps in (5, 1, 6):  # killed in steps 6, 5 and 10: resumed from steps 3, 3 and 9
+        with pytest.raises(Killed):
+            train("broken", steps)
+    if owner:
+        monkeypatch.setattr(owner, "load_state_dict", lambda self, state: None)
+    train("broken")
+    (reference,) = read_attempts(tmp_path / "whole").values()
+    attempts = read_attempts(tmp_path / "broken")
+    assert [attempt.start for attempt in attempts.values()] == [0, 3, 3, 9]
+    verdict = judge(attempts, reference, 256)
+    assert verdict.holds() == (not faults)
+    found = dataclasses.asdict(verdict)
+    assert all(found[name] for name in faults - {"equal_parameters"})
+    assert found["equal_parameters"] == ("equal_parameters" not in faults)
+    if not faults:
+        assert verdict.repeated_steps == 3 + 2 + 1  # and the steps that were not finished
+
+
 def run_chaos(out: Path, *arguments: str) -> dict:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "chaos_elastic.py", "--out", out, *arguments],
@@ -124,7 +193,7 @@ def test_twenty_kills_lose_and_repeat_no_sample(tmp_path):
 @pytest.mark.timeout(1800)
 def test_ray_train_replaces_a_killed_worker(tmp_path):
     pytest.importorskip("ray.train", reason="needs the extra fastseed[ray]")
-    found = run_chaos(tmp_path, "--ray", "--kills", "2", "--epochs", "4")
-    assert found["kills"] == 2 and found["starts"] >= 3
+    found = run_chaos(tmp_path, "--ray", "--kills", "1", "--epochs", "4")
+    assert found["kills"] == 1 and found["starts"] >= 2
     assert found["lost"] == found["repeated"] == found["reordered"] == 0
     assert found["different_losses"] == 0 and found["equal_parameters"]
