@@ -1,5 +1,6 @@
 // Digests of tensors, behind the stable ABI. One call takes all tensors of a model: row i of the
-// plan describes the rows of bytes to read from tensor i (see fastseed/debug/tensor_digest.py).
+// plan describes the rows of bytes to read from tensor i (see fastseed/debug/tensor_digest.py), or
+// has a key and kWhole for all of a contiguous tensor.
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace fastseed {
 namespace {
 
 constexpr int64_t kColumns = 7;  // of a plan: the key, and the six fields of DigestRows
+constexpr int64_t kWhole = -1;   // in the column of row_bytes
 constexpr int64_t kMostBytes = int64_t{1} << 60;
 constexpr int64_t kGrain = 1 << 14;  // groups: 256 KiB, some ten microseconds
 
@@ -36,6 +38,32 @@ bool within(const DigestRows& rows, const Tensor& memory) {
   return left >= 0 && rows.stride >= 0 && (rows.rows == 1 || rows.stride <= left / (rows.rows - 1));
 }
 
+// All of a contiguous tensor: a row is its last dimension.
+DigestRows rows_of(const Tensor& tensor) {
+  check_memory(tensor, "digest", "memory");
+  const auto* bytes = static_cast<const uint8_t*>(tensor.data_ptr());
+  const auto element = static_cast<int64_t>(tensor.element_size());
+  const int64_t row = element * (tensor.dim() > 0 ? tensor.size(tensor.dim() - 1) : 1);
+  return {bytes, row, row > 0 ? bytes_of(tensor) / row : 0, row, 0,
+          static_cast<uint64_t>(row_groups(row))};
+}
+
+// The rows that a row of the plan describes, which must lie within the memory of its tensor.
+DigestRows rows_of(const Tensor& tensor, const int64_t* row) {
+  const auto* bytes = static_cast<const uint8_t*>(tensor.data_ptr());
+  const DigestRows rows{bytes,
+                        row[2],
+                        row[3],
+                        row[4],
+                        static_cast<uint64_t>(row[5]),
+                        static_cast<uint64_t>(row[6])};
+  STD_TORCH_CHECK(static_cast<uintptr_t>(row[1]) == reinterpret_cast<uintptr_t>(bytes) &&
+                      rows.row_bytes >= 0 && rows.row_bytes < kMostBytes && rows.rows >= 0 &&
+                      within(rows, tensor),
+                  "fastseed.digest: plan must name rows within the memory of their tensors");
+  return rows;
+}
+
 std::vector<Entry> read_plan(const std::vector<Tensor>& memory, const Tensor& plan) {
   STD_TORCH_CHECK(plan.scalar_type() == Dtype::Long && plan.dim() == 2 &&
                       plan.size(1) == kColumns &&
@@ -48,17 +76,7 @@ std::vector<Entry> read_plan(const std::vector<Tensor>& memory, const Tensor& pl
   entries.reserve(memory.size() + 1);
   int64_t groups = 0;
   for (const Tensor& tensor : memory) {
-    const auto* bytes = static_cast<const uint8_t*>(tensor.data_ptr());
-    const DigestRows rows{bytes,
-                          row[2],
-                          row[3],
-                          row[4],
-                          static_cast<uint64_t>(row[5]),
-                          static_cast<uint64_t>(row[6])};
-    STD_TORCH_CHECK(static_cast<uintptr_t>(row[1]) == reinterpret_cast<uintptr_t>(bytes) &&
-                        rows.row_bytes >= 0 && rows.row_bytes < kMostBytes && rows.rows >= 0 &&
-                        within(rows, tensor),
-                    "fastseed.digest: plan must name rows within the memory of their tensors");
+    const DigestRows rows = row[2] == kWhole ? rows_of(tensor) : rows_of(tensor, row);
     STD_TORCH_CHECK(
         rows.rows == 0 || row_groups(rows.row_bytes) <= (kMostBytes - groups) / rows.rows,
         "fastseed.digest: plan must have fewer than 2**60 groups");

@@ -113,6 +113,8 @@ _PARAMETERS = {
     "uniform": ", float span, float shift, float cap",
     "normal": ", float mean, float std",
     "exponential": ", float scale",
+    "trunc_normal": ", float mean, float std, float middle, float span, float below, float above"
+    ", float low, float high",
     "bernoulli": ", int threshold",
     "randint": ", int low, int range",
 }

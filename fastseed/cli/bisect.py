@@ -43,7 +43,10 @@ def run(args: argparse.Namespace) -> int:
         output.say(
             f"the first difference is at step {found.step}{before}, rank {found.rank}: "
             f"{found.first.group} {found.first.name}"
+            + (f" {found.elements}" if found.elements else "")
         )
+        if found.call is not None:
+            output.say(f"the first call that differs: {found.call}")
         output.say(f"{found.differing} of the {found.compared} common steps differ")
         rows = [
             (d.group, d.name, *("absent" if side is None else str(side) for side in (d.a, d.b)))
@@ -72,7 +75,21 @@ def _document(found: Any) -> dict[str, Any]:
             {"group": d.group, "name": d.name, "a": side(d.a), "b": side(d.b)}
             for d in found.differences
         ],
+        "call": _call(found.call),
         "compared_steps": found.compared,
         "differing_steps": found.differing,
         "notes": list(found.notes),
+    }
+
+
+def _call(call: Any) -> dict[str, Any] | None:
+    if call is None:
+        return None
+    return {
+        "module": call.tensor.module,
+        "call": call.tensor.call,
+        "direction": call.direction,
+        "tensor": call.tensor.path,
+        "cause": call.cause,
+        "elements": None if call.elements is None else call.elements._asdict(),
     }

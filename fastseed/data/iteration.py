@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +31,7 @@ class Iteration:
         self.index_sampler, self.scope = index_sampler, scope
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
         self._states: dict[str, torch.Tensor] | None = None  # of a sampler of another library
+        self.is_exhausted = False  # all indices were handed out
 
     def generator(self) -> torch.Generator:
         """Return the generator that torch may draw from for workers."""
@@ -64,17 +64,20 @@ class Iteration:
         # What divides an order into replicas needs one that is the same on all ranks.
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
         rank = streams.SHARED if is_shared else self._rank
-        borrowing: Any = contextlib.nullcontext
-        if not all(type(s).__module__.startswith(_KNOWN_MODULES) for s in samplers):
-            borrowing = functools.partial(self._borrowed_globals, rank)
-        with borrowing(), _lent_generators(samplers, lambda: self._generator(0, rank, 0)):
+        is_known = all(type(s).__module__.startswith(_KNOWN_MODULES) for s in samplers)
+        borrowing = contextlib.nullcontext() if is_known else self._borrowed_globals(rank)
+        with borrowing, _lent_generators(samplers, lambda: self._generator(0, rank, 0)):
             iterator = iter(self.open())
             batch = next(iterator, _END)
         while batch is not _END:
             self.note(batch)
             yield batch
-            with borrowing():
+            if is_known:
                 batch = next(iterator, _END)
+            else:
+                with self._borrowed_globals(rank):
+                    batch = next(iterator, _END)
+        self.is_exhausted = True
 
     @contextlib.contextmanager
     def _borrowed_globals(self, rank: int) -> Iterator[None]:

@@ -7,6 +7,7 @@ and n, not on the number of ranks or workers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +16,8 @@ import torch
 from .._backend import derive_ops, draw_ops, tensors
 from .occurrences import Repeat
 
-_FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 14  # indices made at a time: soon, then in bulk
+# Indices made at a time: soon, then in bulk, but without waking other threads.
+_FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,15 @@ class Permutation:
 
     def share(self, first: int, rank: int, world_size: int, size: int) -> Iterator[int]:
         """Yield a rank's ``size`` indices: positions first + rank, and every world_size-th."""
-        start = first + rank
-        inside = max(0, min(size, -(-(self.n - start) // world_size)))
+        return itertools.chain.from_iterable(self._chunks(first + rank, world_size, size))
+
+    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
+        inside = max(0, min(size, -(-(self.n - start) // stride)))
         done, chunk = 0, _FIRST_CHUNK
         while done < inside:
             chunk = min(chunk, inside - done)
-            yield from self.part(start + done * world_size, chunk, world_size).tolist()
+            yield self.part(start + done * stride, chunk, stride).tolist()
             done, chunk = done + chunk, min(4 * chunk, _LARGEST_CHUNK)
         for k in range(inside, size):  # from the front of the order again
-            occurrence, i = divmod(start + k * world_size, self.n)
-            yield Repeat(self.index(i), occurrence)
+            occurrence, i = divmod(start + k * stride, self.n)
+            yield [Repeat(self.index(i), occurrence)]

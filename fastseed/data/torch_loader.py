@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from .iteration_scope import SharedScope, fetching_in, thread_scope
 from .scoped_dataset import ScopedDataset
 from .seekable import Seekable, Share
 from .worker_seeding import WorkerInit
+
+logger = logging.getLogger("fastseed")
 
 _PARAMETERS = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
 _OF_SAMPLERS = ("batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
@@ -33,8 +36,9 @@ def index_sampler_of(loader: DataLoader[Any]) -> Any:
 class Requests:
     """The index sampler of torch's DataLoader: yields the indices of the current iteration."""
 
-    def __init__(self, iteration: Iteration, scope: SharedScope | None) -> None:
-        self.iteration, self.scope = iteration, scope
+    def __init__(self, iteration: Iteration, loader: DataLoader[Any]) -> None:
+        self.iteration, self.is_iterable = iteration, is_iterable(loader)
+        self.scope = SharedScope() if loader.num_workers else None
         self.has_failed = False  # a worker may have died, for which torch would wait
 
     def announce(self) -> None:
@@ -57,6 +61,7 @@ class LoaderIterator:
 
     def __init__(self, batches: Any, iteration: Iteration, requests: Requests) -> None:
         self._batches, self._iteration, self._requests = batches, iteration, requests
+        self._is_over = requests.scope is None  # no worker is needed any more
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -74,13 +79,23 @@ class LoaderIterator:
             )
         token = thread_scope.set(iteration.scope)
         try:
+            if not self._is_over:  # torch may wait for ever for what a killed worker began to send
+                raise_if_killed(self._batches)
             batch = next(self._batches)
-        except StopIteration:
+        except StopIteration as end:
+            self._is_over = True
+            if not (iteration.is_exhausted or requests.is_iterable):
+                raise RuntimeError(
+                    "fastseed.data.loader: collate_fn must not raise StopIteration, which torch "
+                    "takes for the end of the epoch"
+                ) from end
             iteration.finish()
             raise
-        except BaseException:
+        except BaseException as error:
             requests.has_failed = True
             iteration.deliver(self._batches, has_arrived=False)
+            if isinstance(error, Exception):
+                raise_if_killed(self._batches)
             raise
         finally:
             thread_scope.reset(token)
@@ -88,20 +103,40 @@ class LoaderIterator:
         return batch
 
 
+def raise_if_killed(batches: Any) -> None:
+    """Raise RuntimeError if a worker of torch's iterator ended otherwise than by itself."""
+    killed = killed_workers(batches)
+    if killed:
+        raise RuntimeError(
+            f"fastseed.data.loader: {', '.join(killed)}, and the batches that it was reading are "
+            "lost; iterate again, which starts new workers: a ResumableLoader that loads its own "
+            "state_dict() continues with the first batch that was not delivered"
+        )
+
+
+def killed_workers(batches: Any) -> list[str]:
+    """Return a text for each worker of torch's iterator that was killed or failed."""
+    found = []
+    for number, process in enumerate(getattr(batches, "_workers", ())):
+        if code := process.exitcode:  # None while it runs, 0 if it ended by itself
+            how = f"was killed by signal: {-code}" if code < 0 else f"exited unexpectedly: {code}"
+            found.append(f"worker {number} (pid {process.pid}) {how}")
+    return found
+
+
 class TorchLoader:
     """torch's DataLoader over one iteration, or over one after another if workers persist."""
 
     def __init__(self, loader: DataLoader[Any], iteration: Iteration, seeder: Seeder) -> None:
-        self._requests = Requests(iteration, SharedScope() if loader.num_workers else None)
+        self._requests = Requests(iteration, loader)
         self._requests.announce()
         self._generator, dataset = loader.generator, loader.dataset
-        self._is_iterable = is_iterable(loader)
         share = None
         if isinstance(dataset, Seekable):
             ranks = seeder.data_rank, seeder.data_world_size
             share = Share(loader.batch_size or 1, *ranks, loader.drop_last)
         settings = settings_of(loader)
-        if not self._is_iterable:
+        if not self._requests.is_iterable:
             settings = {k: v for k, v in settings.items() if k not in _OF_SAMPLERS}
             if loader.batch_sampler is None:
                 settings |= {"sampler": self._requests, "batch_size": None}
@@ -115,12 +150,15 @@ class TorchLoader:
     @property
     def is_usable(self) -> bool:
         """Return True if persistent workers can serve another iteration."""
-        return self._torch.persistent_workers and not self._requests.has_failed
+        killed = killed_workers(self._torch._iterator)
+        if killed:
+            logger.warning("fastseed.data.loader: %s; new workers are started", ", ".join(killed))
+        return self._torch.persistent_workers and not (killed or self._requests.has_failed)
 
     def start(self, iteration: Iteration) -> LoaderIterator:
         """Return an iterator over the batches of ``iteration``."""
         self._requests.iteration = iteration
-        if self._is_iterable:
+        if self._requests.is_iterable:
             self._requests.announce()
         own = self._generator
         self._torch.generator = iteration.generator() if own is None else own

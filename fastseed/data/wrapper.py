@@ -43,13 +43,12 @@ def _blank(kind: type[DatasetWrapper]) -> DatasetWrapper:
 
 def read_samples(read: Callable[[Any], Any], indices: Iterable[Any]) -> list[Any]:
     """Return ``read(index)`` of each index; RuntimeError where it raises StopIteration."""
-    index, samples = None, []
-    try:
-        for index in indices:
-            samples.append(read(index))
-    except StopIteration:
+    indices = indices if isinstance(indices, (list, tuple)) else list(indices)
+    samples = list(map(read, indices))  # which takes StopIteration for the end
+    if len(samples) < len(indices):
+        index = indices[len(samples)]
         raise RuntimeError(
             f"fastseed.data: the dataset must not raise StopIteration, got it for index {index!r}; "
             "torch would take it for the end of the epoch: raise IndexError or another error"
-        ) from None
+        )
     return samples

@@ -3,7 +3,7 @@
 from .bisection import bisect
 from .checkup import doctor
 from .rng_audit import audit
-from .tree_digest import Digest, assert_ranks_agree, compare, digest
+from .tree_digest import Digest, assert_ranks_agree, compare, debug_hash, digest
 from .watch import Watch
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "audit",
     "bisect",
     "compare",
+    "debug_hash",
     "digest",
     "doctor",
 ]

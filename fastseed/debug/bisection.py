@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from . import kept_tensors
+from .kept_tensors import ElementDifference
+from .module_calls import ROOT, CallTensor
 from .tree_digest import Leaf
-from .watch_file import FOLDER, GROUPS, Recording, Values
+from .watch_file import CALLS, FOLDER, GROUPS, Recording, Values
 
 _SETTING = re.compile(r"(\d+\.)?group \d+\.(?!params\.)")
 
@@ -19,13 +22,39 @@ class RecordedDifference(NamedTuple):
     """A difference between two runs at one step; a side that does not exist is None."""
 
     group: str
-    """``generator``, ``buffer``, ``gradient``, ``optimizer`` or ``parameter``."""
+    """``generator``, ``forward``, ``backward``, ``buffer``, ``gradient``, ``optimizer`` or
+    ``parameter``."""
     name: str
     a: Leaf | None
     b: Leaf | None
 
     def __str__(self) -> str:
         return f"{self.group} {self.name}: {self.a or 'absent'} | {self.b or 'absent'}"
+
+
+class FirstCall(NamedTuple):
+    """The first difference among the calls of modules at the first step that differs."""
+
+    step: int
+    direction: str
+    """``forward`` or ``backward``."""
+    tensor: CallTensor
+    """The tensor that differs; of ``backward`` the gradient of this tensor."""
+    cause: str
+    """``inputs equal``, for example: what is known of the tensors that the call was given."""
+    elements: ElementDifference | None
+    """By how much it differs, if both runs kept it (``Watch(keep=...)``)."""
+
+    def __str__(self) -> str:
+        module, call, path = self.tensor
+        times = f", call {call} (from 0)" if call else ""
+        value = f"gradient of {path}" if self.direction == "backward" else path
+        cause = self.cause and f"{self.cause}, "
+        text = f"step {self.step}, {module}, {self.direction}{times}: {cause}{value} differs"
+        if self.elements is not None:
+            return f"{text} {self.elements}"
+        kept = {self.step: "" if module == ROOT else module}
+        return f"{text}; to count elements, run this step of both again with keep={kept}"
 
 
 @dataclass(frozen=True)
@@ -37,8 +66,11 @@ class Bisection:
         start: whether that step is the state before the first recorded step.
         rank: the first rank that differs at that step.
         differences: all differences at that step on that rank, in the order in which a training
-            step makes them: generators, buffers, gradients from the last layer on, the optimizer,
-            parameters.
+            step makes them: generators, calls of modules forward and backward, buffers, gradients
+            from the last layer on, the optimizer, parameters.
+        elements: by how much the first difference differs, if both runs kept it
+            (``Watch(keep=...)``).
+        call: the first difference among the calls of modules; None without ``modules=True``.
         compared: the number of common steps.
         differing: the number of common steps with a difference on any rank.
         notes: other differences: steps, ranks, intervals that only one run has, incomplete files.
@@ -48,6 +80,8 @@ class Bisection:
     start: bool
     rank: int | None
     differences: tuple[RecordedDifference, ...]
+    elements: ElementDifference | None
+    call: FirstCall | None
     compared: int
     differing: int
     notes: tuple[str, ...]
@@ -67,7 +101,9 @@ class Bisection:
             return f"all {self.compared} common steps are equal"
         where = f"step {self.step}" + (" (before the first recorded one)" if self.start else "")
         more = len(self.differences) - 1
-        return f"the first difference is at {where}, rank {self.rank}: {self.first}" + (
+        by = f" {self.elements}" if self.elements else ""
+        call = f"; {self.call}" if self.call else ""
+        return f"the first difference is at {where}, rank {self.rank}: {self.first}{by}{call}" + (
             f"; and {more} more at this step" if more else ""
         )
 
@@ -130,7 +166,12 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         )
     notes += [f"generator {name} differs at some steps, unused there" for name in sorted(unused)]
     counts = len(compared), len(differing), tuple(notes)
-    return Bisection(*found, *counts) if found else Bisection(None, False, None, (), *counts)
+    if found is None:
+        return Bisection(None, False, None, (), None, None, *counts)
+    step, _, rank, differences = found
+    runs = one[rank], other[rank]
+    elements = _elements(*runs, step, differences[0])
+    return Bisection(*found, elements, _first_call(*runs, step, differences), *counts)
 
 
 # ---------------------------------------------------------------- files
@@ -224,3 +265,46 @@ def _differences(a: Values, b: Values, groups: set[str]) -> list[RecordedDiffere
         if group in groups and left.get((group, name)) != right.get((group, name))
     ]
     return sorted(found, key=lambda difference: GROUPS.index(difference.group))
+
+
+# ---------------------------------------------------------------- the first call of a module
+
+
+def _first_call(
+    a: Recording, b: Recording, step: int, differences: Iterable[RecordedDifference]
+) -> FirstCall | None:
+    """Return the first call of a module that differs, with what it was given."""
+    found = next((d for d in differences if d.group in CALLS), None)
+    if found is None:
+        return None
+    tensor = CallTensor.parse(found.name)
+    differing = {d.name for d in differences if d.group == found.group}
+    begins = f"{tensor.module} #{tensor.call} " + (
+        "input" if found.group == "forward" else "output"
+    )
+    names = {name for group, name in a.values(step).by_name() if group == found.group}
+    given = {name for name in names if name.startswith(begins)}
+    if found.a is None or found.b is None:
+        cause = f"only {'b' if found.a is None else 'a'} has it"
+    elif found.name.startswith(begins):
+        cause = "nothing before it differs"
+    elif given and not given & differing:
+        kind = "inputs" if found.group == "forward" else "gradients of outputs"
+        cause = f"{kind} equal"
+    else:
+        cause = ""
+    elements = _elements(a, b, step, found)
+    return FirstCall(step, found.group, tensor, cause, elements)
+
+
+def _elements(
+    a: Recording, b: Recording, step: int, found: RecordedDifference
+) -> ElementDifference | None:
+    """Return by how much two tensors differ, if both were kept and have one shape and dtype."""
+    if found.a is None or found.b is None or found.a[1:] != found.b[1:]:
+        return None
+    left, right = (
+        kept_tensors.load(r.path.parent, r.header["rank"], step, found.group, found.name)
+        for r in (a, b)
+    )
+    return None if left is None or right is None else kept_tensors.measure(left, right)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -18,45 +18,53 @@ from .tensor_digest import MODULUS, Part
 _LIMBS = 4  # of 32 bits each, in signed 64-bit words: 2**31 ranks can be added
 
 
-def sums_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Return the sums modulo 2**128 of whole tensors; a collective if there are DTensors."""
-    tensors = {name: _settled(name, tensor) for name, tensor in tensors.items()}
-    parts = tensor_digest.parts_of(tensors)
-    for (mesh, dims), names in _by_mesh(tensors):
+def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
+    """Return what this rank has of the digests of tensors; ``join`` completes them.
+
+    A collective only if a ``DTensor`` is ``Partial``.
+    """
+    sharded = {name: _settled(name, t) for name, t in tensors.items() if shards.is_dtensor(t)}
+    parts = tensor_digest.parts_of({**tensors, **sharded} if sharded else tensors)
+    for name, tensor in sharded.items():
+        parts[name].mesh, placements = tensor.device_mesh, enumerate(tensor.placements)
+        parts[name].dims = tuple(dim for dim, p in placements if not p.is_replicate())
+    return parts
+
+
+def join(parts: Mapping[str, Part]) -> None:
+    """Add up the parts of all ranks of their meshes: a collective if there are DTensors."""
+    by_mesh: dict[tuple[Any, tuple[int, ...]], list[str]] = {}
+    for name, part in parts.items():
+        if part.mesh is not None:
+            by_mesh.setdefault((part.mesh, part.dims), []).append(name)
+    for (mesh, dims), names in by_mesh.items():
         for dim in dims:
-            _check_names(mesh, dim, tensors, names)
+            _check_names(mesh, dim, parts, names)
             _reduce(mesh, dim, [parts[name] for name in names])
     for name, part in parts.items():
         if part.fragments:
             raise RuntimeError(f"fastseed.debug.digest: a mesh holds only a part of {name!r}")
-    return {name: part.total for name, part in parts.items()}
 
 
-def _settled(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without partial sums: a ``Partial`` DTensor is summed up."""
-    if not shards.is_dtensor(tensor):
-        return tensor
-    found: Any = tensor
+def _settled(name: str, found: Any) -> Any:
+    """Return a ``DTensor`` without partial sums: those of a ``Partial`` one are added up."""
     if found.device_mesh.get_coordinate() is None:
         raise RuntimeError(
             f"fastseed.debug.digest: the DTensor at {name!r} must be of a mesh that this rank is "
             f"in, got {found.device_mesh}"
         )
     if not any(p.is_partial() for p in found.placements):
-        return tensor
+        return found
     from torch.distributed.tensor import Replicate
 
     whole = [Replicate() if p.is_partial() else p for p in found.placements]
     with torch.no_grad():
-        settled: torch.Tensor = found.redistribute(placements=whole)
-    return settled
+        return found.redistribute(placements=whole)
 
 
-def _check_names(
-    mesh: Any, dim: int, tensors: Mapping[str, torch.Tensor], names: list[str]
-) -> None:
+def _check_names(mesh: Any, dim: int, parts: Mapping[str, Part], names: list[str]) -> None:
     """Raise on all ranks of a mesh dimension if they would add up different tensors."""
-    text = repr([(name, tuple(tensors[name].shape), str(tensors[name].dtype)) for name in names])
+    text = repr([(name, parts[name].shape, parts[name].dtype) for name in names])
     mine = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
     both = torch.tensor([mine, -mine], device=mesh.device_type)
     dist.all_reduce(both, op=dist.ReduceOp.MAX, group=mesh.get_group(dim))
@@ -65,20 +73,6 @@ def _check_names(
             "fastseed.debug.digest: all ranks of a mesh must hold the same DTensors, but another "
             f"rank differs from the {len(names)} here, {names[0]!r} to {names[-1]!r}"
         )
-
-
-def _by_mesh(
-    tensors: Mapping[str, torch.Tensor],
-) -> Iterator[tuple[tuple[Any, tuple[int, ...]], list[str]]]:
-    """Yield the names of DTensors by (mesh, the mesh dimensions that shard them)."""
-    found: dict[tuple[Any, tuple[int, ...]], list[str]] = {}
-    for name, tensor in tensors.items():
-        if shards.is_dtensor(tensor):
-            placements = enumerate(tensor.placements)  # type: ignore[attr-defined]
-            dims = tuple(i for i, placement in placements if not placement.is_replicate())
-            mesh = tensor.device_mesh  # type: ignore[attr-defined]
-            found.setdefault((mesh, dims), []).append(name)
-    yield from found.items()
 
 
 def _reduce(mesh: Any, dim: int, parts: list[Part]) -> None:

@@ -31,6 +31,8 @@ TILE = 1024
 """Groups that a block of threads processes at a time (csrc/cuda/digest.cu)."""
 
 _FUNCTION = "debug.digest"
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_WHOLE = -1  # bytes of a row in a plan: all of the tensor
 _META = torch.device("meta")
 
 
@@ -66,13 +68,29 @@ class Fragment(NamedTuple):
     """All 16."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Part:
     """The sum of the part of a tensor that a process holds, and the fragments at its edges."""
 
-    key: int
+    dtype: str
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
     total: int = 0
     fragments: list[Fragment] = field(default_factory=list)
+    mesh: Any = None
+    """Of a ``DTensor``."""
+    dims: tuple[int, ...] = ()
+    """The dimensions of the mesh over which parts are added up."""
+
+    @property
+    def key(self) -> int:
+        """The key of the tensor's groups."""
+        return header_of(self.dtype, self.shape)[0]
+
+    @property
+    def value(self) -> int:
+        """The digest, once all parts are added up."""
+        return (header_of(self.dtype, self.shape)[1] + self.total) % MODULUS
 
 
 @functools.lru_cache(maxsize=4096)
@@ -91,19 +109,26 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
-    parts: dict[str, Part] = {}
+    whole = {name: tensor for name, tensor in tensors.items() if _is_whole(tensor)}
+    parts = {name: _part(tensor) for name, tensor in whole.items()}
+    try:
+        _sum_whole(list(parts.values()), list(whole.values()))
+    except RuntimeError:  # one has no memory of its own: _rows resolves or refuses it
+        parts = {}
     owners: list[Part] = []
     rows: list[Rows] = []
-    for name, tensor in tensors.items():
-        found, fragments = _rows(name, tensor)
-        key, _ = header_of(dtype_name(tensor.dtype), tuple(tensor.shape))
-        part = Part(key, fragments=fragments)
+    for name in [name for name in tensors if name not in parts]:
+        found, fragments = _rows(name, tensors[name])
+        parts[name] = _part(tensors[name], fragments)
         rows += found
-        owners += [part] * len(found)
-        parts[name] = part
+        owners += [parts[name]] * len(found)
     for part, total in zip(owners, sum_rows([part.key for part in owners], rows), strict=True):
         part.total = (part.total + total) % MODULUS
     return parts
+
+
+def _part(tensor: torch.Tensor, fragments: Sequence[Fragment] = ()) -> Part:
+    return Part(dtype_name(tensor.dtype), tuple(tensor.shape), 0, list(fragments))
 
 
 def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
@@ -146,6 +171,18 @@ def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
         count = local.numel() * size // length
         return [Rows(local, length, count, length, 0, -(-length // GROUP))], []
     return cut(local, runs or [[(0, size)] for size in tensor.shape], tensor.shape)
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one piece of CPU memory that the operator can read by itself."""
+    if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
+        return False
+    if tensor.is_neg() or tensor.is_conj() or tensor.is_quantized or tensor.is_nested:
+        return False
+    try:
+        return native.kernels is not None and tensor.is_contiguous() and tensor.data_ptr() != 0
+    except RuntimeError:  # a tensor of torch.func
+        return False
 
 
 def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -300,6 +337,20 @@ def _plan(keys: list[int], rows: list[Rows], columns: int) -> npt.NDArray[np.uin
             np.uint64,
         )
     return plan
+
+
+def _sum_whole(parts: list[Part], tensors: list[torch.Tensor]) -> None:
+    """Set the sums of contiguous tensors on the CPU, whose layout the operator reads itself."""
+    if not parts:
+        return
+    plan = np.zeros((len(parts), 7), np.uint64)
+    plan[:, 0] = [part.key for part in parts]
+    signed = plan.view(np.int64)
+    signed[:, 2] = _WHOLE
+    sums = torch.zeros((len(parts), 2), dtype=torch.uint64)
+    native.kernels.digest(sums, tensors, torch.from_numpy(signed))
+    for part, total in zip(parts, _as_integers(sums), strict=True):
+        part.total = total
 
 
 def _on_cpu(keys: list[int], rows: list[Rows]) -> list[int]:

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .._utils.validation import type_error
+from .._utils.validation import check_instance, type_error
+from ..random import shards
 from . import rank_digest, tensor_digest
-from .tensor_digest import MODULUS
 
 _FUNCTION = "debug.digest"
 _SCALARS = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device)
@@ -122,6 +122,41 @@ def digest(obj: Any) -> Digest:
     return Digest(_whole(table), table)
 
 
+def debug_hash(tensor: torch.Tensor) -> int:
+    """Return the digest of a tensor as an int, for torch's ``DebugMode``.
+
+    ``DebugMode`` compares two runs operation by operation, by a hash of each output. Its own hashes
+    do not depend on the order of the elements, and its default hash not on their signs.
+
+    Args:
+        tensor: any tensor that ``digest`` takes. Only the local tensor of a ``DTensor`` counts:
+            nothing is communicated.
+
+    Returns:
+        An integer of [0, 2**128).
+
+    Raises:
+        TypeError: it is not a tensor, or one without data.
+
+    Examples:
+        >>> import torch, fastseed
+        >>> from torch.utils._debug_mode import DebugMode
+        >>> logs = []
+        >>> for x in (torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])):
+        ...     with (
+        ...         DebugMode() as mode,
+        ...         DebugMode.log_tensor_hashes(hash_fn=fastseed.debug.debug_hash),
+        ...     ):
+        ...         y = x * 3
+        ...     logs.append(mode.logs)
+        >>> len(DebugMode.check_hash_mismatches(*logs))
+        1
+    """
+    check_instance("debug.debug_hash", "tensor", tensor, torch.Tensor, "a tensor")
+    local: Any = tensor.to_local() if shards.is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
+    return digest(local.detach()).value
+
+
 def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
     """Return the digest of each leaf: a collective if there are DTensors among them."""
     named: dict[str, Any] = {}
@@ -132,9 +167,10 @@ def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
             )
         named[name] = leaf
     tensors = {name: leaf for name, leaf in named.items() if isinstance(leaf, torch.Tensor)}
-    sums = rank_digest.sums_of(tensors)
+    parts = rank_digest.parts_of(tensors)
+    rank_digest.join(parts)
     return {
-        name: _tensor(leaf, sums[name]) if name in sums else _scalar(leaf)
+        name: leaf_of(parts[name]) if name in parts else _scalar(leaf)
         for name, leaf in named.items()
     }
 
@@ -202,7 +238,9 @@ def leaves_of(
     name: str, obj: Any, above: frozenset[int] = frozenset()
 ) -> Iterator[tuple[str, Any]]:
     """Yield every leaf of a tree of this name with its own name."""
-    if isinstance(obj, torch.nn.Module):
+    if type(obj) is torch.nn.Parameter:  # first, because most leaves of a model are
+        yield name, obj
+    elif isinstance(obj, torch.nn.Module):
         yield from _named(name, obj.named_parameters(remove_duplicate=False), above)
         yield from _named(name, obj.named_buffers(remove_duplicate=False), above)
     elif isinstance(obj, torch.Tensor) and obj.layout in _SPARSE:
@@ -251,10 +289,9 @@ def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def _tensor(tensor: torch.Tensor, total: int) -> Leaf:
-    dtype, shape = tensor_digest.dtype_name(tensor.dtype), tuple(tensor.shape)
-    _, header = tensor_digest.header_of(dtype, shape)
-    return Leaf((header + total) % MODULUS, dtype, shape)
+def leaf_of(part: tensor_digest.Part) -> Leaf:
+    """Return the digest of a tensor whose parts are added up."""
+    return Leaf(part.value, part.dtype, part.shape)
 
 
 def _scalar(leaf: Any) -> Leaf:

@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .._utils import environ
-from .._utils.validation import check_bool, check_instance, check_int, type_error
+from .._utils.validation import check_bool, check_instance, check_int, type_error, value_error
 from ..distributed import discovery
+from . import kept_tensors
 from .generator_states import states_of_defaults
+from .module_calls import ModuleCalls, whole_copy, without_wrappers
 from .tree_digest import leaves_of, table_of
-from .watch_file import FOLDER, GROUPS, Entry, Writer
+from .watch_file import CALLS, FOLDER, GROUPS, STATE, Entry, Writer
 
 _FUNCTION = "debug.Watch"
 _MAX_STEP = 2**62 - 1
@@ -25,6 +27,9 @@ _MAX_STEP = 2**62 - 1
 
 class Watch:
     """Record digests of generators, model, gradients and optimizer state into a small file.
+
+    With ``modules=True`` it also records every call of a module: its inputs and outputs, and in the
+    backward pass their gradients, in order. ``bisect`` then names the first operation that differs.
 
     The state at creation is recorded as the state before the first step, so create it when the
     model has its weights and is wrapped (DDP, FSDP2). Each step takes 16 bytes a tensor; each rank
@@ -41,8 +46,19 @@ class Watch:
         step: the number of the next step, [0, 2**62); not 0 for a resumed run.
         append: whether to continue an existing file. A step that is recorded again replaces the
             earlier record.
-        generators: whether the default generators are recorded: Python's, NumPy's, torch's on the
-            CPU and on every accelerator that torch has initialised.
+        groups: what is recorded after each step. ``generator``: the default generators of Python,
+            NumPy and torch, on the CPU and on every accelerator that torch has initialised.
+            ``buffer``, ``gradient``, ``optimizer``, ``parameter``.
+        modules: whether the calls of all modules are recorded; or the names of the modules whose
+            calls are, ``"layers.0"`` for example. Calls between two records belong to the second.
+            For a compiled model create the ``Watch`` before its first call; its graph is cut at
+            the boundary of each recorded module.
+        batch_mesh: the ``DeviceMesh`` over whose ranks the batch is split evenly, along the first
+            dimension, so that a call has the digest of the whole batch. A ``DTensor`` is always
+            digested as a whole.
+        keep: tensors to keep, by step: ``{17: "layers.3.mlp"}`` writes all tensors that are
+            recorded at step 17 and belong to this module (or have this name) into a file beside
+            the recording, for ``bisect`` to count elements; ``""`` is the whole model.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or the file to continue is not a recording.
@@ -68,7 +84,10 @@ class Watch:
         every: int = 1,
         step: int = 0,
         append: bool = False,
-        generators: bool = True,
+        groups: Collection[str] = STATE,
+        modules: bool | Collection[str] = False,
+        batch_mesh: Any = None,
+        keep: Mapping[int, str] | None = None,
     ) -> None:
         kind = torch.nn.Module
         self._model = check_instance(_FUNCTION, "model", model, kind, "a torch.nn.Module")
@@ -77,25 +96,35 @@ class Watch:
         self._step = check_int(_FUNCTION, "step", step, 0, _MAX_STEP)
         append = check_bool(_FUNCTION, "append", append)
         self._hook: Any = None
-        self._generators = check_bool(_FUNCTION, "generators", generators)
-        folder = _folder(path)
-        folder.mkdir(parents=True, exist_ok=True)
+        self._groups = _groups(groups) - (set() if self._optimizers else {"optimizer"})
+        self._keep = kept_tensors.check_keep(_FUNCTION, keep, _MAX_STEP)
+        names = _modules(_unwrapped(model), modules)
+        self._folder = _folder(path)
+        self._folder.mkdir(parents=True, exist_ok=True)
         job = discovery.discover_rank()
-        start = self._table(start=True)
-        without = set() if self._generators else {"generator"}
-        without |= set() if self._optimizers else {"optimizer"}
+        self._rank = job.rank
+        start, _ = self._state(start=True)
         header = {
             "rank": job.rank,
             "world_size": job.world_size,
             "every": self._every,
-            "groups": [group for group in GROUPS if group not in without],
+            "groups": [g for g in GROUPS if g in self._groups or (modules and g in CALLS)],
             "torch": str(torch.__version__),
         }
-        file = folder / f"rank-{job.rank}.watch"
+        file = self._folder / f"rank-{job.rank}.watch"
         is_new = not (append and file.exists())
         self._writer: Writer | None = Writer(file, header, append=append)
         if is_new:
             self._writer.step(self._step - 1, start, True)
+        self._calls: ModuleCalls | None = None
+        if modules:
+            self._calls = ModuleCalls(
+                _unwrapped(model),
+                names,
+                batch_mesh,
+                is_wanted=lambda: self._step % self._every == 0,
+                is_kept=lambda name: kept_tensors.is_kept(self._keep, self._step, name),
+            )
 
     @property
     def step(self) -> int:
@@ -125,7 +154,16 @@ class Watch:
             self._step = check_int(f"{_FUNCTION}.record", "step", step, 0, _MAX_STEP)
         now = self._step
         if now % self._every == 0:
-            self._writer.step(now, self._table(start=False), False)
+            table, kept = self._state(start=False)
+            if self._calls is not None:
+                called, tensors = self._calls.take()
+                calls = {
+                    Entry(*key, leaf.dtype, leaf.shape): leaf.value for key, leaf in called.items()
+                }
+                table, kept = calls | table, tensors | kept
+            if kept:
+                kept_tensors.save(self._folder, self._rank, now, kept)
+            self._writer.step(now, table, False)
         self._step = now + 1
         return now % self._every == 0
 
@@ -150,6 +188,9 @@ class Watch:
 
     def close(self) -> None:
         """Stop recording; a second call does nothing."""
+        if self._calls is not None:
+            self._calls.remove()
+            self._calls = None
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -163,29 +204,38 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _table(self, *, start: bool) -> dict[Entry, int]:
-        """Return the digests of the current state."""
+    def _state(self, *, start: bool) -> tuple[dict[Entry, int], dict[tuple[str, str], Any]]:
+        """Return the digests of the current state, and the tensors to keep."""
         model = _unwrapped(self._model)
-        parameters = list(model.named_parameters())
+        parameters = [(without_wrappers(name), p) for name, p in model.named_parameters()]
         leaves: list[Named] = []
-        if self._generators:
+        if "generator" in self._groups:
             leaves += [("generator", name, state) for name, state in states_of_defaults()]
-        leaves += [("buffer", name, buffer) for name, buffer in model.named_buffers()]
-        if not start:  # from the last to the first, as a backward pass computes them
+        if "buffer" in self._groups:
+            buffers = model.named_buffers()
+            leaves += [("buffer", without_wrappers(name), buffer) for name, buffer in buffers]
+        if "gradient" in self._groups and not start:  # from the last layer on, as in backward
             gradients = [("gradient", name, p.grad) for name, p in reversed(parameters)]
             leaves += [leaf for leaf in gradients if leaf[2] is not None]
-        leaves += _states({id(p): name for name, p in parameters}, self._optimizers)
-        leaves += [("parameter", name, p) for name, p in parameters]
+        if "optimizer" in self._groups:
+            leaves += _states({id(p): name for name, p in parameters}, self._optimizers)
+        if "parameter" in self._groups:
+            leaves += [("parameter", name, p) for name, p in parameters]
         flat = [
             (group, inner, leaf)
             for group, name, value in leaves
             for inner, leaf in leaves_of(name, value)
         ]
         table = table_of((f"{group} {name}", leaf) for group, name, leaf in flat)
+        kept = {
+            (group, name): whole_copy(leaf)
+            for group, name, leaf in (flat if self._step in self._keep and not start else ())
+            if isinstance(leaf, torch.Tensor) and kept_tensors.is_kept(self._keep, self._step, name)
+        }
         return {
             Entry(group, name, found.dtype, found.shape): found.value
             for (group, name, _), found in zip(flat, table.values(), strict=True)
-        }
+        }, kept
 
 
 Named = tuple[str, str, Any]  # group, name, value
@@ -210,6 +260,24 @@ def _optimizers(optimizer: Any) -> list[Any]:
         if not hasattr(one, "state_dict"):
             raise type_error(_FUNCTION, "optimizer", "an optimizer, a list of them or None", one)
     return found
+
+
+def _groups(groups: Any) -> set[str]:
+    found = {groups} if isinstance(groups, str) else set(groups)
+    if not found <= set(STATE):
+        raise value_error(_FUNCTION, "groups", f"among {', '.join(STATE)}", sorted(found))
+    return found
+
+
+def _modules(model: torch.nn.Module, modules: Any) -> Collection[str] | None:
+    """Return the names of the modules whose calls are recorded; None for all."""
+    if isinstance(modules, bool):
+        return None
+    names = {without_wrappers(name) for name, _ in model.named_modules()}
+    chosen = {modules} if isinstance(modules, str) else set(modules)
+    if not chosen <= names:
+        raise value_error(_FUNCTION, "modules", "names of modules", sorted(chosen - names))
+    return chosen
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:

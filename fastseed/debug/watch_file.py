@@ -24,7 +24,11 @@ FOLDER = "watch"
 """The folder of recordings in the folder of a run."""
 FIELDS = ("rank", "world_size", "every", "groups", "torch")
 """The entries of the header."""
-GROUPS = ("generator", "buffer", "gradient", "optimizer", "parameter")
+STATE = ("generator", "buffer", "gradient", "optimizer", "parameter")
+"""What is recorded after a step."""
+CALLS = ("forward", "backward")
+"""What is recorded of each call of a module."""
+GROUPS = (STATE[0], *CALLS, *STATE[1:])
 """In the order in which a training step uses and changes them."""
 
 _HEAD = struct.Struct("<4sIII")  # kind, bytes of the payload, its CRC-32, CRC-32 of these three

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
+import fcntl
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,12 @@ VECTORS = HERE.parent / "vectors" / "vectors.txt"
 STRICT = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
 EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")  # as setup.py has them
 OPTIMIZE = ("-O3", *EXACT)
-SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *EXACT)
+SANITIZE = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *EXACT)
 
 
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=250, env={**os.environ, **environment}
+        command, capture_output=True, text=True, timeout=500, env={**os.environ, **environment}
     )
 
 
@@ -42,21 +43,33 @@ def compile_with(flags: tuple[str, ...], *rest: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@functools.cache
-def kernels(flags: tuple[str, ...]) -> list[Path]:
-    """The objects of ``csrc/cpu``, compiled once for all programs of these flags."""
-    folder = Path(tempfile.mkdtemp(prefix="fastseed-kernels-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    objects = [folder / f"{source.stem}.o" for source in KERNELS]
-    for source, to in zip(KERNELS, objects, strict=True):
-        compile_with(flags, "-c", source, "-o", to)
-    return objects
+def objects(temporary: Path, sources: Iterable[Path], flags: tuple[str, ...]) -> list[Path]:
+    """The objects of some sources, compiled once for all programs of all workers of this run.
+
+    ``temporary`` is a folder of a test. What another worker compiles is waited for at the end only.
+    """
+    workers = "PYTEST_XDIST_WORKER" in os.environ
+    root = temporary.parent.parent if workers else temporary.parent
+    folder = root / f"objects-{zlib.crc32(repr(flags).encode()):08x}"
+    folder.mkdir(exist_ok=True)
+    targets = {source: folder / f"{source.name}.o" for source in sources}
+    for mode in (fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_EX):
+        for source, to in targets.items():
+            with to.with_suffix(".lock").open("w") as lock, suppress(BlockingIOError):
+                fcntl.flock(lock, mode)
+                if not to.exists():
+                    language = ("-x", "c++") if source.suffix == ".cu" else ()
+                    partial = to.with_suffix(".partial")
+                    compile_with(flags, *language, "-c", source, "-o", partial)
+                    partial.rename(to)
+    return list(targets.values())
 
 
 def build(folder: Path, flags: tuple[str, ...], *main: Path) -> Path:
     """A program with the kernels."""
     program = folder / main[0].stem
-    compile_with(flags, *main, *kernels(flags), "-pthread", "-o", program)
+    made = objects(folder, (*main, *KERNELS), flags)
+    compile_with(flags, *made, "-pthread", "-o", program)
     return program
 
 

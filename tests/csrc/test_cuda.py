@@ -6,34 +6,20 @@ by nvcc, are the test of the kernels on a GPU (``benchmarks/gpu.sh``).
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import test_core
+from test_core import CPU, EXACT, HERE, SANITIZE, compile_with, objects
 
-HERE = Path(__file__).resolve().parent
-TESTS, KERNELS = HERE.parent, HERE.parents[1] / "csrc" / "cuda"
-DATA = TESTS / "vectors"
-STRICT = (
-    "-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-ffp-contract=off",
-    f"-I{HERE / 'cuda_shim'}",
-)  # fmt: skip
-SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+CUDA = sorted((CPU.parent / "cuda").glob("*.cu"))
+DATA = HERE.parent / "vectors"
+SHIM = ("-Wno-unknown-pragmas", f"-I{HERE / 'cuda_shim'}")
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # leaks need ptrace
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
-
-
-def compiler() -> str:
-    found = shutil.which(os.environ.get("CXX", "g++").split()[0]) or shutil.which("clang++")
-    if found is None:
-        pytest.skip("there is no C++ compiler")
-    return found
+    return test_core.run(*command, ASAN_OPTIONS="detect_leaks=0")  # leaks need ptrace
 
 
 def must(done: subprocess.CompletedProcess[str]) -> str:
@@ -41,21 +27,16 @@ def must(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout
 
 
+def build(folder: Path, flags: tuple[str, ...], *sources: Path) -> Path:
+    """A program of kernels as a host runs them."""
+    program = folder / sources[0].stem
+    compile_with(flags, *objects(folder, sources, (*SHIM, *flags)), "-o", program)
+    return program
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
-    """The test of the kernels, as a host runs them; two sources are compiled at a time."""
-    folder = tmp_path_factory.mktemp("cuda")
-    cxx = compiler()
-
-    def compile_one(source: Path) -> Path:
-        target = folder / f"{source.name}.o"
-        must(run(cxx, *STRICT, *SANITIZE, "-x", "c++", "-c", source, "-o", target))
-        return target
-
-    with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compile_one, [HERE / "test_cuda.cu", *KERNELS.glob("*.cu")]))
-    must(run(cxx, *SANITIZE, *objects, "-o", folder / "test_cuda"))
-    return folder / "test_cuda"
+    return build(tmp_path_factory.mktemp("cuda"), SANITIZE, HERE / "test_cuda.cu", *CUDA)
 
 
 def rows(name: str, *kinds: str) -> list[str]:
@@ -91,6 +72,5 @@ def test_kernels_fail_on_a_wrong_answer(program, tmp_path, file, kind):
 
 
 def test_short_functions_have_the_bits_of_the_core(tmp_path):
-    source, target = HERE / "cuda_real_checks.cpp", tmp_path / "checks"
-    must(run(compiler(), *STRICT, "-O2", source, "-o", target))
-    assert int(must(run(target)).split()[0]) > 100_000_000
+    program = build(tmp_path, ("-O2", *EXACT), HERE / "cuda_real_checks.cpp")
+    assert int(must(run(program)).split()[0]) > 100_000_000

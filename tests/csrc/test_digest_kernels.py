@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import test_cuda
-from test_core import CPU, HERE, OPTIMIZE, SANITIZE, build, run
+from test_core import CPU, HERE, OPTIMIZE, SANITIZE, build, compile_with, run
 
 MAIN = HERE / "test_digest.cpp"
 CUDA = (HERE / "test_cuda_digest.cu", CPU.parent / "cuda" / "digest.cu")
@@ -44,15 +44,8 @@ def test_digest_is_clean_under_sanitizers(tmp_path):
         assert assert_passes(run(program, FASTSEED_SIMD=path, ASAN_OPTIONS="detect_leaks=0"), 2000)
 
 
-@pytest.mark.parametrize("flags", [SANITIZE], ids=["sanitizers"])
-def test_cuda_digest_has_the_sums_of_the_core_and_is_clean(tmp_path, flags):
-    program = tmp_path / "test_cuda_digest"
-    test_cuda.must(
-        test_cuda.run(
-            test_cuda.compiler(), *test_cuda.STRICT, *flags, "-x", "c++", *CUDA, "-o", program
-        )
-    )
-    assert_passes(test_cuda.run(program), 1000)
+def test_cuda_digest_has_the_sums_of_the_core_and_is_clean(tmp_path):
+    assert_passes(test_cuda.run(test_cuda.build(tmp_path, SANITIZE, *CUDA)), 1000)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +62,8 @@ def test_a_wrong_kernel_is_noticed(tmp_path, change, to):
     assert change in text
     text = text.replace(change, to).replace('#include "', f'#include "{CUDA[1].parent}/')
     (tmp_path / "wrong.cu").write_text(text, "utf-8")
+    flags = ("-O0", "-fsanitize=undefined,address", "-fno-sanitize-recover=all", "-Wno-error")
     program = tmp_path / "wrong"
     sources = (CUDA[0], tmp_path / "wrong.cu")
-    flags = ("-O0", "-fsanitize=undefined,address", "-fno-sanitize-recover=all", "-Wno-error")
-    command = (test_cuda.compiler(), *test_cuda.STRICT, *flags, "-x", "c++", *sources)
-    test_cuda.must(test_cuda.run(*command, "-o", program))
+    compile_with((*flags, *test_cuda.SHIM), "-x", "c++", *sources, "-o", program)
     assert test_cuda.run(program).returncode != 0

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 import test_cuda
-from test_core import CPU, HERE, OPTIMIZE, SANITIZE, compile_with, kernels, run
+from test_core import CPU, HERE, KERNELS, OPTIMIZE, SANITIZE, compile_with, objects, run
 
 FILE = HERE.parent / "vectors" / "sampling.txt"
 SOURCES = (HERE / "sampling" / "test_sampling.cu", CPU.parent / "cuda" / "sampling.cu")
-SHIM = tuple(flag for flag in test_cuda.STRICT if flag.startswith(("-I", "-Wno")))
 
 
 def rows() -> list[str]:
@@ -22,12 +21,10 @@ def rows() -> list[str]:
 
 def build(folder: Path, flags: tuple[str, ...]) -> Path:
     """The program, with the kernels of the CPU and the shim in place of CUDA's header."""
-    objects = []
-    for source in SOURCES:
-        objects.append(folder / f"{source.stem}.o")
-        compile_with((*flags, *SHIM), "-x", "c++", "-c", source, "-o", objects[-1])
-    compile_with(flags, *objects, *kernels(flags), "-pthread", "-o", folder / "test_sampling")
-    return folder / "test_sampling"
+    program = folder / "test_sampling"
+    made = objects(folder, SOURCES, (*test_cuda.SHIM, *flags)) + objects(folder, KERNELS, flags)
+    compile_with(flags, *made, "-pthread", "-o", program)
+    return program
 
 
 def assert_passes(done: subprocess.CompletedProcess[str]) -> None:

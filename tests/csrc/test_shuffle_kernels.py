@@ -27,16 +27,6 @@ def assert_passes(done: subprocess.CompletedProcess[str], least: int) -> None:
     assert done.stderr == ""
 
 
-def build_cuda(folder, *flags: str):
-    """The program of the CUDA kernel with the shim in place of CUDA's header."""
-    program = folder / "test_cuda_shuffle"
-    done = test_cuda.run(
-        test_cuda.compiler(), *test_cuda.STRICT, *flags, "-x", "c++", *CUDA, "-o", program
-    )
-    assert done.returncode == 0, done.stderr
-    return program
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     return build(tmp_path_factory.mktemp("shuffle"), OPTIMIZE, MAIN)
@@ -53,7 +43,7 @@ def test_shuffle_is_clean_under_sanitizers(tmp_path):
 
 
 def test_cuda_shuffle_gives_known_answers_and_is_clean(tmp_path):
-    assert_passes(test_cuda.run(build_cuda(tmp_path, *SANITIZE), SHUFFLE), 5_000)
+    assert_passes(test_cuda.run(test_cuda.build(tmp_path, SANITIZE, *CUDA), SHUFFLE), 5_000)
 
 
 def damaged() -> list[str]:
@@ -67,7 +57,7 @@ def damaged() -> list[str]:
 
 
 def test_shuffle_fails_on_a_wrong_answer(program, tmp_path):
-    cuda = build_cuda(tmp_path, "-O1")
+    cuda = test_cuda.build(tmp_path, ("-O1",), *CUDA)
     for text in damaged():
         file = tmp_path / "shuffle.txt"
         file.write_text(text + "\n", "utf-8")

@@ -279,6 +279,23 @@ def test_stop_iteration_inside_per_sample_is_an_error():
         list(DataLoader(samples, batch_size=5))
 
 
+def stop_at_six(batch):
+    """A collate function that raises StopIteration."""
+    return next(iter([])) if 6 in batch else batch
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [loader, ResumableLoader])
+def test_stop_iteration_of_a_collate_function_is_an_error(kind, workers):
+    start()
+    batches = kind(Plain(10), batch_size=2, num_workers=workers, collate_fn=stop_at_six)
+    seen = []
+    with pytest.raises(RuntimeError, match="collate_fn must not raise StopIteration"):
+        seen += batches
+    batches.collate_fn = same
+    assert flat(batches) == list(range(10))
+
+
 # ---------------------------------------------------------------- workers
 
 

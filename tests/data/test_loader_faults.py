@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -46,11 +49,64 @@ def test_after_the_death_of_a_worker_the_next_iteration_has_new_ones(kind, persi
         timeout=30,
         collate_fn=same,
     )
-    with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
+    with pytest.raises(RuntimeError, match=r"worker \d \(pid \d+\) was killed by signal: 9, and"):
         flat(batches)
     for epoch in (1, 2):
         fastseed.reseed(1, epoch)
         assert flat(batches) == list(range(40))
+
+
+class Large(Plain):
+    """Samples of 1 MB that are no tensors: a worker waits while it sends one."""
+
+    def __getitem__(self, i):
+        return bytes(1 << 20)
+
+
+@pytest.mark.parametrize("kind", [Loader, ResumableLoader])
+def test_a_worker_that_is_killed_while_it_sends_is_named(kind):
+    """In another thread, where torch has no signal handler: it would wait for ever for the rest."""
+    start()
+    batches = kind(Large(40), num_workers=2, persistent_workers=True, collate_fn=same)
+    messages = []
+
+    def run():
+        iterator = iter(batches)
+        next(iterator)
+        kill_first(batches)
+        for _ in range(2):
+            with pytest.raises(RuntimeError) as error:
+                list(iterator)
+            messages.append(str(error.value))
+        fastseed.reseed(1, 1)
+        messages.append(len(flat(batches)))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert messages[0].startswith("fastseed.data.loader: worker 0 (pid ")
+    assert messages[1:] == [messages[0], 40]
+
+
+def kill_first(batches):
+    """Kill a worker of a loader when it has something to send."""
+    worker = batches._torch._torch._iterator._workers[0]
+    time.sleep(0.2)
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join()
+
+
+def test_a_worker_that_is_killed_between_epochs_is_replaced(caplog):
+    start()
+    batches = loader(Plain(8), num_workers=2, persistent_workers=True, collate_fn=same)
+    assert flat(batches) == list(range(8))
+    with contextlib.suppress(RuntimeError):  # torch's signal handler
+        kill_first(batches)
+        time.sleep(0.05)
+    for epoch in (1, 2):
+        fastseed.reseed(1, epoch)
+        assert flat(batches) == list(range(8))
+    assert [record.message for record in caplog.records if "new workers" in record.message] != []
 
 
 class Endless(IterableDataset):

@@ -54,7 +54,13 @@ def recorded(tmp_path):
 def test_the_format_is_the_documented_one(tmp_path):
     """Byte by byte, as in docs/digest.md."""
     model = nn.Linear(2, 1)
-    with Watch(model, path=tmp_path, step=7, every=7, generators=False) as watch:
+    with Watch(
+        model,
+        path=tmp_path,
+        step=7,
+        every=7,
+        groups=("buffer", "gradient", "optimizer", "parameter"),
+    ) as watch:
         watch.record()
     data = (tmp_path / "rank-0.watch").read_bytes()
     assert data[:16] == b"fastseed watch 1"

@@ -118,7 +118,7 @@ def test_nothing_is_drawn_and_nothing_is_changed(tmp_path):
 
 
 def test_generators_are_optional(tmp_path):
-    Watch(MODEL, path=tmp_path / "a", generators=False).close()
+    Watch(MODEL, path=tmp_path / "a", groups=["buffer", "gradient", "parameter"]).close()
     torch.rand(())
     Watch(MODEL, path=tmp_path / "b").close()
     assert rows(tmp_path / "a")[0] == {}

@@ -189,4 +189,5 @@ if RANK == 2:
     os.kill(rank_0, signal.SIGCONT)
     time.sleep(1.0)
     found["rank 0 ended"] = verify(timeout=1.0)
+    found["init without rank 0"] = initialise(42)
 finish()

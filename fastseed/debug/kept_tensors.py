@@ -1,0 +1,114 @@
+"""Tensors of one step that ``fastseed.debug.Watch`` keeps, and by how much two of them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .._utils.validation import check_instance, check_int, value_error
+
+Keep = Mapping[int, str]
+
+
+class ElementDifference(NamedTuple):
+    """The elements in which two tensors of one shape and dtype differ."""
+
+    differing: int
+    numel: int
+    """The number of elements of each tensor."""
+    first: tuple[int, ...]
+    """The index of the first element that differs."""
+    ulps: int | None
+    """The largest distance in units in the last place: how many steps of the next representable
+    number lie between two elements, where -0 and 0 are one step apart. NaNs do not count; None if
+    only they differ, or for integers."""
+    nans: int
+    """The number of differing elements that are NaN in at least one tensor."""
+
+    def __str__(self) -> str:
+        text = f"in {self.differing:,} of {self.numel:,} elements"
+        if self.ulps is not None:
+            text += f" by {'at most ' * (self.differing > 1)}{self.ulps:,} ulp"
+        return text + (f", {self.nans:,} with NaN" if self.nans else "")
+
+
+def check_keep(function: str, keep: object, last: int) -> Keep:
+    """Return ``keep`` if it is a mapping from steps to prefixes of names."""
+    if keep is None:
+        return {}
+    found = check_instance(function, "keep", keep, Mapping, "a mapping from steps to names or None")
+    for step, name in found.items():
+        check_int(function, "a step of keep", step, 0, last)
+        check_instance(function, f"keep[{step}]", name, str, "the name of a module or tensor")
+    return dict(found)
+
+
+def is_kept(keep: Keep, step: int, name: str) -> bool:
+    """Return whether a tensor of this name, or of a module inside it, is kept at a step."""
+    prefix = keep.get(step)
+    return prefix is not None and (
+        prefix in ("", name) or name.startswith((f"{prefix}.", f"{prefix} #"))
+    )
+
+
+def save(
+    folder: Path, rank: int, step: int, tensors: Mapping[tuple[str, str], torch.Tensor]
+) -> None:
+    """Write the tensors of a step by group and name."""
+    nested: dict[str, dict[str, torch.Tensor]] = {}
+    for (group, name), tensor in tensors.items():
+        nested.setdefault(group, {})[name] = tensor
+    torch.save(nested, _path(folder, rank, step))
+
+
+def load(folder: Path, rank: int, step: int, group: str, name: str) -> torch.Tensor | None:
+    """Return a tensor that was kept; None if it was not."""
+    path = _path(folder, rank, step)
+    if not path.exists():
+        return None
+    nested = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    found: torch.Tensor | None = nested.get(group, {}).get(name)
+    return found
+
+
+def _path(folder: Path, rank: int, step: int) -> Path:
+    return folder / f"rank-{rank}-step-{step}.pt"
+
+
+def measure(a: torch.Tensor, b: torch.Tensor) -> ElementDifference:
+    """Return the difference of two tensors of one shape and dtype whose bits differ."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        rule = f"{a.dtype} of shape {tuple(a.shape)}"
+        raise value_error("debug.bisect", "b", rule, f"{b.dtype} of shape {tuple(b.shape)}")
+    shape, floating = a.shape, a.is_floating_point() or a.is_complex()
+    if a.is_complex():
+        a, b = (torch.view_as_real(x.resolve_conj()) for x in (a, b))
+    nan = (a.isnan() | b.isnan()).numpy() if floating else np.zeros(a.shape, bool)
+    left, right = _ordered(a), _ordered(b)
+    distance = np.maximum(left, right) - np.minimum(left, right)
+    differs = distance != 0
+    where = differs if a.shape == shape else differs.any(-1)  # the two halves of a complex number
+    counted = distance[differs & ~nan]
+    return ElementDifference(
+        differing=int(where.sum()),
+        numel=where.size,
+        first=tuple(int(i) for i in np.argwhere(where)[0]) if where.any() else (),
+        ulps=int(counted.max()) if floating and counted.size else None,
+        nans=int((differs & nan).sum()),
+    )
+
+
+def _ordered(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """Return each element's position among all values of its dtype, as unsigned integers."""
+    bits = 8 * tensor.element_size()
+    kind = {8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[bits]
+    words = tensor.contiguous().view(kind).numpy().view(f"u{bits // 8}")
+    if not tensor.is_floating_point():
+        return words
+    sign = words.dtype.type(1 << (bits - 1))
+    return np.where(words & sign, ~words, words | sign)

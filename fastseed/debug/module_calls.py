@@ -1,0 +1,220 @@
+"""Digests of the inputs, outputs and gradients of every call of a module, taken by hooks.
+
+Hooks take this rank's part of a digest at once; parts are added up over ranks when a step ends, so
+that no collective runs between a model's own (except for a ``Partial`` DTensor).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from ..random import shards
+from . import rank_digest
+from .tensor_digest import Part
+from .tree_digest import Leaf, leaf_of, leaves_of
+
+ROOT = "(root)"
+"""The name of the model itself."""
+_WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module"})
+_NAME = re.compile(r"(.*) #(\d+) ((?:input|output).*)", re.DOTALL)
+
+Key = tuple[str, str]  # "forward" or "backward", and the name of a tensor
+
+
+class CallTensor(NamedTuple):
+    """A tensor of a module's call; its text is the name in a recording."""
+
+    module: str
+    call: int
+    """Calls of a module are counted from 0 in each step."""
+    path: str
+    """``input`` or ``output``, followed by its position: ``input.1``, ``output.logits``."""
+
+    def __str__(self) -> str:
+        return f"{self.module} #{self.call} {self.path}"
+
+    @classmethod
+    def parse(cls, name: str) -> CallTensor:
+        """Return the parts of a name in a recording."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise ValueError(f"the name of a module's call must be known, got {name!r}")
+        return cls(found[1], int(found[2]), found[3])
+
+
+def without_wrappers(name: str) -> str:
+    """Return a qualified name without what torch.compile and checkpoint wrappers add to it."""
+    if "._" not in name and not name.startswith("_"):
+        return name
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+class ModuleCalls:
+    """Hooks on the modules of a model, and what they have recorded since the last ``take``.
+
+    Gradients are recorded by hooks on tensors: full backward hooks of modules would turn outputs
+    into views, which in-place operations refuse.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        names: Collection[str] | None,
+        batch_mesh: Any,
+        is_wanted: Callable[[], bool],
+        is_kept: Callable[[str], bool],
+    ) -> None:
+        self._batch_mesh = batch_mesh
+        self._is_wanted = is_wanted
+        self._is_kept = is_kept
+        # Inside a wrapper is the module of the same name, which comes later and is the one to hook.
+        found = {without_wrappers(name): module for name, module in model.named_modules()}
+        self.names = {m: n or ROOT for n, m in found.items() if names is None or n in names}
+        # Dynamo may not trace hooks: it cuts the graph at them, which is at each module's boundary.
+        outside: Any = torch.compiler.disable
+        before, after = outside(self._before), outside(self._after)
+        self._on_gradient = outside(self._gradient)
+        self._handles = []
+        for module in self.names:
+            # Outside the hooks of tensor parallelism, whose DTensors have the digest of the whole.
+            self._handles += [
+                module.register_forward_pre_hook(before, with_kwargs=True),
+                module.register_forward_hook(after, prepend=True),
+            ]
+        self._clear()
+
+    def remove(self) -> None:
+        """Remove all hooks."""
+        for handle in self._handles:
+            handle.remove()
+
+    def take(self) -> tuple[dict[Key, Leaf], dict[Key, torch.Tensor]]:
+        """Return digests, in order, and kept tensors; begin anew. A collective for DTensors."""
+        parts, kept = self._parts, self._kept
+        self._clear()
+        # Sorted, because the order of a backward pass may differ between ranks.
+        rank_digest.join({" ".join(key): parts[key] for key in sorted(parts)})
+        return {key: leaf_of(part) for key, part in parts.items()}, kept
+
+    def _clear(self) -> None:
+        self._parts: dict[Key, Part] = {}
+        self._kept: dict[Key, torch.Tensor] = {}
+        self._calls: Counter[tuple[str, bool]] = Counter()
+        self._hooked: set[str] = set()
+        self._open: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
+
+    # ---------------------------------------------------------------- hooks
+
+    def _before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
+        if not self._is_wanted():
+            return None
+        counted = self.names[module], _is_recomputed()
+        self._open[counted].append(self._calls[counted])
+        self._calls[counted] += 1
+        if len(args) == 1 and not kwargs:
+            return (self._forward(counted, "input", args[0], separate=True),), kwargs
+        named = {**dict(enumerate(args)), **kwargs}
+        found = self._forward(counted, "input", named, separate=True)
+        return tuple(found[i] for i in range(len(args))), {name: found[name] for name in kwargs}
+
+    def _after(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        counted = self.names[module], _is_recomputed()
+        if self._open[counted]:  # else the call began while nothing was recorded
+            self._forward(counted, "output", output, separate=False)
+            self._open[counted].pop()
+
+    def _forward(self, counted: tuple[str, bool], path: str, values: Any, *, separate: bool) -> Any:
+        """Record the tensors of a call, and their gradients later; return the values to pass on.
+
+        Inputs are replaced by aliases, whose gradients are those of this call alone: other uses of
+        the tensor, as in a residual connection, do not count.
+
+        What activation checkpointing recomputes is not recorded again. Its reentrant variant
+        computes gradients of the recomputed tensors alone, so that these have hooks too.
+        """
+        (name, recomputed), call = counted, self._open[counted][-1]
+        tensors: dict[str, torch.Tensor] = {}
+        aliases: dict[int, torch.Tensor] = {}  # modules may compare their arguments with `is`
+
+        def visit(path: str, tensor: torch.Tensor) -> torch.Tensor:
+            key = str(CallTensor(name, call, path))
+            tensors[key] = tensor
+            if not tensor.requires_grad or not torch.is_grad_enabled() or key in self._hooked:
+                return tensor
+            self._hooked.add(key)
+            if separate and tensor.layout is torch.strided:
+                if id(tensor) not in aliases:
+                    aliases[id(tensor)] = torch.ops.aten.alias(tensor)
+                tensor = aliases[id(tensor)]
+            hook = functools.partial(self._on_gradient, key)
+            tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+            return tensor
+
+        values = _map_tensors(path, values, visit)
+        if not recomputed:
+            self._record("forward", tensors)
+        return values
+
+    def _gradient(self, name: str, gradient: torch.Tensor | None) -> None:
+        if gradient is not None and self._is_wanted():
+            self._record("backward", {name: gradient})
+
+    @torch.no_grad()
+    def _record(self, group: str, tensors: Mapping[str, torch.Tensor]) -> None:
+        leaves = {
+            inner: self._whole(leaf.detach())
+            for name, tensor in tensors.items()
+            for inner, leaf in leaves_of(name, tensor)  # several of a sparse tensor
+            if isinstance(leaf, torch.Tensor)
+        }
+        for name, part in rank_digest.parts_of(leaves).items():
+            key, again = (group, name), 1
+            while key in self._parts:  # backward ran twice
+                key, again = (group, f"{name} again {again}"), again + 1
+            self._parts[key] = part
+            if self._is_kept(name):
+                self._kept[key] = whole_copy(leaves[name])
+
+    def _whole(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor as a part of the whole batch, if the batch is spread over ranks."""
+        if self._batch_mesh is None or tensor.dim() == 0 or shards.is_dtensor(tensor):
+            return tensor
+        from torch.distributed.tensor import DTensor, Shard
+
+        dims = [Shard(0)] * self._batch_mesh.ndim
+        return DTensor.from_local(tensor, self._batch_mesh, dims, run_check=False)
+
+
+def whole_copy(tensor: Any) -> torch.Tensor:
+    """Return a copy on the CPU: of the whole for a ``DTensor``, which is a collective."""
+    found = tensor.full_tensor() if shards.is_dtensor(tensor) else tensor
+    copy: torch.Tensor = found.detach().to("cpu", copy=True)
+    return copy
+
+
+def _is_recomputed() -> bool:
+    """Return whether a forward call is part of a backward pass."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _map_tensors(path: str, value: Any, visit: Callable[[str, torch.Tensor], Any]) -> Any:
+    """Return a tree with its tensors replaced by those that ``visit(path, tensor)`` returns.
+
+    The tensors of mappings other than dicts are visited and stay; other objects are left out.
+    """
+    if isinstance(value, torch.Tensor):
+        return visit(path, value)
+    if isinstance(value, Mapping):
+        found = {key: _map_tensors(f"{path}.{key}", v, visit) for key, v in value.items()}
+        return found if type(value) is dict else value
+    if isinstance(value, (list, tuple)):
+        items = [_map_tensors(f"{path}.{i}", v, visit) for i, v in enumerate(value)]
+        if type(value) in (list, tuple):
+            return type(value)(items)
+    return value

@@ -1,0 +1,254 @@
+"""The calls of modules: the first one that differs is found, whatever wraps the model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from helpers.exact_model import Net, batch, flip_output
+from helpers.processes import run_job
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from fastseed import cli
+from fastseed.debug import Watch, bisect
+from fastseed.debug.module_calls import CallTensor
+from fastseed.debug.watch_file import Recording
+
+STEPS = 3
+
+
+def train(path, *, plant=None, wrap=lambda model: model, model=None, **options):
+    """A run of three steps; ``plant`` gets the model at step 1."""
+    model = Net() if model is None else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=2**-10)
+    wrapped = wrap(model)
+    with Watch(wrapped, optimizer, path=path, **{"modules": True, **options}) as watch:
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            handle = plant(model) if plant and step == 1 else None
+            wrapped(batch(step)).sum().backward()
+            if handle is not None:
+                handle.remove()
+            optimizer.step()
+            watch.record()
+    return path
+
+
+def entries(path, group):
+    table = Recording(path / "rank-0.watch").tables[-1]
+    return [entry.name for entry in table if entry.group == group]
+
+
+@pytest.fixture(scope="module")
+def a(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("a"), keep={1: ""})
+
+
+def test_calls_are_recorded_in_order(a):
+    assert entries(a, "forward")[:6] == [
+        "(root) #0 input",
+        "embed #0 input",
+        "embed #0 output",
+        "layers.0 #0 input",
+        "layers.0.up #0 input",
+        "layers.0.up #0 output",
+    ]
+    assert sorted(entries(a, "backward")[:2]) == ["(root) #0 output", "head #0 output"]
+    assert entries(a, "backward")[-1] == "embed #0 output"  # its input needs no gradient
+    assert CallTensor.parse("a b #12 output.x #3") == ("a b", 12, "output.x #3")
+
+
+def test_the_call_and_the_elements_are_found(a, tmp_path):
+    def plant(model):
+        return flip_output(model.layers[1].up, element=20)
+
+    found = bisect(a, train(tmp_path / "b", plant=plant, keep={1: "layers.1"}))
+    assert (found.step, found.first.group, found.first.name) == (
+        (1, "forward", "layers.1.up #0 output")
+    )
+    assert str(found.call) == (
+        "step 1, layers.1.up, forward: inputs equal, output differs in 1 of 96 elements by 1 ulp"
+    )
+    assert found.call.elements.first == (1, 4)
+    assert str(found.call) in str(found)
+    without = bisect(a, train(tmp_path / "c", plant=plant)).call
+    assert without.elements is None and str(without).endswith(
+        "output differs; to count elements, run this step of both again with "
+        "keep={1: 'layers.1.up'}"
+    )
+
+
+def test_a_gradient_is_found_in_the_call_that_made_it(a, tmp_path):
+    def plant(model):
+        def hook(module, given, taken):
+            return (given[0] * (1 + 2**-23),)
+
+        return model.layers[0].down.register_full_backward_hook(hook)
+
+    found = bisect(a, train(tmp_path, plant=plant))
+    assert str(found.call).startswith(
+        "step 1, layers.0.down, backward: gradients of outputs equal, gradient of input differs; "
+    )
+    assert {d.name.split(" #")[0] for d in found.differences if d.group == "backward"} == {
+        "layers.0.down",
+        "layers.0.up",
+        "layers.0",
+        "embed",
+    }
+
+
+def test_a_difference_between_modules_is_an_input(a, tmp_path):
+    def around(layer, x):
+        return layer(x + 1)
+
+    found = bisect(a, train(tmp_path, model=Net(around)))
+    assert str(found.call).startswith(
+        "step 0, layers.0, forward: nothing before it differs, input differs; "
+    )
+
+
+def test_calls_are_counted(tmp_path):
+    class Twice(nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.inner, self.times = nn.Linear(4, 4, bias=False), times
+            nn.init.eye_(self.inner.weight)
+
+        def forward(self, x, *, scale):
+            for _ in range(self.times):
+                x = self.inner(x)
+            return {"y": [x * scale, None, 3]}
+
+    for times in (2, 3):
+        model = Twice(times)
+        with Watch(model, path=tmp_path / str(times), groups=(), modules=True, every=2) as watch:
+            for _ in range(3):
+                out = model(batch(), scale=torch.ones(4))["y"][0].sum()
+                out.backward(retain_graph=True)
+                out.backward()
+                watch.record()
+    names = entries(tmp_path / "2", "forward")
+    assert [n for n in names if n.startswith("(root)")] == [
+        "(root) #0 input.0",
+        "(root) #0 input.scale",
+        "(root) #0 output.y.0",
+    ]
+    assert "inner #1 output" in names and "inner #2 output" not in names
+    assert "inner #1 output again 1" in entries(tmp_path / "2", "backward")
+    found = bisect(tmp_path / "2", tmp_path / "3")
+    assert "only b has it, " in str(bisect(tmp_path / "2", tmp_path / "3"))
+    assert found.call.tensor[:2] == ("inner", 2) and "forward, call 2 (from 0)" in str(found.call)
+
+
+def test_in_place_modules_and_chosen_ones(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 1))
+    with Watch(model, path=tmp_path / "all", modules=True) as watch:
+        model(batch()).sum().backward()
+        watch.record()
+    names = entries(tmp_path / "all", "forward")
+    assert "1 #0 input" in names
+    with Watch(model, path=tmp_path / "some", modules=["2"]) as watch:
+        model(batch()).sum().backward()
+        watch.record()
+    model(batch())  # no hook is left
+    assert entries(tmp_path / "some", "forward") == ["2 #0 input", "2 #0 output"]
+    assert entries(tmp_path / "some", "backward") == ["2 #0 output", "2 #0 input"]
+    assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
+
+
+# ---------------------------------------------------------------- what wraps a model
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_recomputed_calls_are_not_counted(a, tmp_path, reentrant):
+    def around(layer, x):
+        return checkpoint(layer, x, use_reentrant=reentrant)
+
+    b = train(tmp_path, model=Net(around))
+    found = bisect(a, b)
+    assert found.equal and entries(a, "forward") == entries(b, "forward")
+    assert set(entries(a, "backward")) == set(entries(b, "backward"))
+
+
+@pytest.mark.slow  # importing Dynamo
+def test_compiled_models_have_the_same_calls(a, tmp_path):
+    def compile_all(model):
+        return torch.compile(model, backend="aot_eager")
+
+    def compile_layers(model):
+        for i, layer in enumerate(model.layers):
+            model.layers[i] = compile_all(layer)
+        return model
+
+    assert bisect(a, train(tmp_path / "all", wrap=compile_all)).equal
+    assert bisect(a, train(tmp_path / "layers", wrap=compile_layers)).equal
+    found = bisect(
+        a, train(tmp_path / "b", wrap=compile_all, plant=lambda m: flip_output(m.layers[1].up))
+    )
+    torch._dynamo.reset()
+    assert found.equal or found.call.tensor.module == "layers.1.up"
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """The folder in which two ranks recorded."""
+    folder = tmp_path_factory.mktemp("ranks")
+    run_job("module_calls_ranks.py", 2, folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["fsdp2", "fsdp2-batch", "fsdp2-checkpoint", "tp", "ddp-batch"])
+def test_one_rank_and_two_have_equal_digests(ranks, case):
+    found = bisect(ranks / "alone", ranks / case)
+    assert found.equal, str(found)
+    tables = [set(Recording(ranks / c / "rank-1.watch").tables[-1]) for c in ("alone", case)]
+    assert tables[0] == tables[1] and len(tables[0]) > 30
+
+
+@pytest.mark.slow
+def test_an_element_of_another_rank_is_found(ranks):
+    found = bisect(ranks / "alone", ranks / "ddp-batch-planted")
+    assert str(found.call) == (
+        "step 0, layers.1.up, forward: inputs equal, output differs in 1 of 96 elements by 1 ulp"
+    )
+    assert found.call.elements.first == (3, 5)  # row 0 of rank 1
+
+
+# ---------------------------------------------------------------- arguments, the command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"groups": ["weights"]}, "groups must be among generator, buffer, .*, got"),
+        ({"modules": ["layers.7"]}, "modules must be names of modules, got"),
+        ({"keep": {-1: ""}}, r"a step of keep must be in \[0, "),
+        ({"keep": {1: 2}}, r"keep\[1\] must be the name of a module or tensor, got 2"),
+        ({"keep": 3}, "keep must be a mapping from steps to names or None"),
+    ],
+)
+def test_wrong_arguments(tmp_path, arguments, says):
+    with pytest.raises((TypeError, ValueError), match=f"fastseed.debug.Watch: {says}"):
+        Watch(Net(), path=tmp_path / "run", **arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_prints_the_call(a, tmp_path, capsys):
+    b = train(tmp_path, plant=lambda m: flip_output(m.layers[1].up, element=20), keep={1: ""})
+    assert cli.main(["bisect", str(a), str(b)]) == 1
+    assert (
+        "first call that differs: step 1, layers.1.up, forward: inputs equal, output differs in "
+        "1 of 96 elements by 1 ulp\n"
+    ) in capsys.readouterr().out
+    assert cli.main(["bisect", str(a), str(b), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["call"] == {
+        "module": "layers.1.up",
+        "call": 0,
+        "direction": "forward",
+        "tensor": "output",
+        "cause": "inputs equal",
+        "elements": {"differing": 1, "numel": 96, "first": [1, 4], "ulps": 1, "nans": 0},
+    }
