@@ -191,7 +191,9 @@ def test_a_worker_of_ray_train_does_not_use_inherited_variables(monkeypatch, gro
     context = types.SimpleNamespace(
         get_world_rank=lambda: 3, get_world_size=lambda: 4, get_local_rank=lambda: 1
     )
-    monkeypatch.setitem(sys.modules, "ray.train", types.SimpleNamespace(get_context=lambda: context))
+    monkeypatch.setitem(
+        sys.modules, "ray.train", types.SimpleNamespace(get_context=lambda: context)
+    )
     assert fastseed.distributed.discover_rank() == (3, 4, "ray.train", 1)
     group(2, 5)
     assert found() == (2, 5)
