@@ -45,8 +45,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     events = schedule(args.chaos_seed, args.kills, workers_only=args.ray)
     counts = Counter(event.kind for event in events)
-    # While a machine starts, the other one trains on, for four epochs or so.
-    epochs = args.epochs or 5 + args.kills // 4 + 5 * (counts["join"] + counts["replace"])
+    # While a machine starts, the other one trains on, for three epochs or so.
+    epochs = args.epochs or 4 + args.kills // 5 + 4 * (counts["join"] + counts["replace"])
     whole, broken = args.out.resolve() / "whole", args.out.resolve() / "broken"
     for folder in (whole, broken):
         shutil.rmtree(folder, ignore_errors=True)
@@ -77,7 +77,7 @@ def main() -> int:
     attempts = read_attempts(broken)
     (reference,) = read_attempts(whole).values()
     verdict = judge(attempts, reference, IMAGES)
-    print(", ".join(f"{text}: {counts[kind]}" for kind, text in KINDS.items()))
+    print(", ".join(f"{text}: {counts[kind]}" for kind, text in KINDS.items() if counts[kind]))
     figures = {"kills": sum(counts[kind] for kind in KILLS), "starts": len(attempts)}
     figures |= {"seconds": round(interrupted), "seconds_without": round(seconds)}
     figures |= dataclasses.asdict(verdict)
