@@ -242,7 +242,7 @@ def main() -> int:
     parser.add_argument("--layout", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     parser.add_argument("--random", nargs="+", choices=TITLES, default=list(TITLES))
     parser.add_argument("--seed", type=int, default=1234, help="master seed")
-    parser.add_argument("--steps", type=int, default=100, help="at most one epoch")
+    parser.add_argument("--steps", type=int, default=40, help="at most one epoch")
     parser.add_argument("--backend", default="inductor", help="of torch.compile")
     parser.add_argument("--out", type=Path, default=Path("demo-output/layouts"))
     args = parser.parse_args()

@@ -73,16 +73,16 @@ def draw(comparisons: list[Comparison], path: Path) -> None:
     figure = Figure(figsize=(9, 4), dpi=120, layout="constrained")  # no pyplot: needs no display
     losses, differences = figure.subplots(1, 2)
     colours = dict(zip(TITLES, ("#2171b5", "#238b45", "#d94801"), strict=True))
-    for comparison in comparisons:
-        colour, label = colours[comparison.source], TITLES[comparison.source]
-        for name, log in comparison.logs.items():
-            losses.plot(log["losses"], color=colour, linewidth=0.8, label=label)
-            points = [d or float("nan") for d in comparison.differences(name)]
-            differences.plot(points, color=colour, linewidth=0.8)
-            label = None
+    for comparison in reversed(comparisons):  # fastseed, whose layouts coincide, on top
+        style = {"color": colours[comparison.source], "linewidth": 0.8}
+        for name in comparison.logs:
+            losses.plot(comparison.logs[name]["losses"], **style)
+            differences.plot([d or float("nan") for d in comparison.differences(name)], **style)
+        losses.lines[-1].set_label(TITLES[comparison.source])
     losses.set(xlabel="step", ylabel="loss", title=f"{len(comparisons[0].logs)} layouts")
     losses.legend(fontsize=8)
-    differences.set(xlabel="step", yscale="log", title="difference to the loss of one process")
+    title = "difference to the loss of one process, if not 0"
+    differences.set(xlabel="step", yscale="log", title=title)
     for axes in (losses, differences):
         axes.grid(color="#e8e8e8", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
