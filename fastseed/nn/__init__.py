@@ -7,12 +7,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    pass
+    from . import init as init
+    from .construction import construct
+    from .initialization import initialize
 
-__all__: list[str] = []
+__all__ = [
+    "construct",
+    "initialize",
+]
 
-_HOME: dict[str, str] = {}  # name: the module that defines it
-_MODULES: tuple[str, ...] = ()  # public modules, such as fastseed.nn.init
+_HOME = {  # name: the module that defines it
+    "construct": "construction",
+    "initialize": "initialization",
+}
+_MODULES = ("init",)  # public modules
 
 
 def __getattr__(name: str) -> Any:
