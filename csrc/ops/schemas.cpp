@@ -39,6 +39,12 @@ STABLE_TORCH_LIBRARY(fastseed, m) {
   m.def(
       "sampling_histogram(Tensor(a0!) out, Tensor numbers, Tensor floor, Tensor prefix, "
       "Tensor? greatest, Tensor temperature, int digit, int first) -> ()");
+  m.def(
+      "dropout(Tensor input, Tensor keys, int[] sizes, int[] strides, int offset, int threshold) "
+      "-> Tensor");
+  m.def(
+      "layer_key(Tensor(a0!) out, Tensor scope, Tensor first_row, int name_lo, int name_hi, "
+      "int label, int row_elements) -> ()");
   m.def("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()");
   m.def("digest_tiles(Tensor(a0!) sums, Tensor plan, int tiles) -> ()");  // CUDA alone
   m.def(

@@ -174,7 +174,7 @@ def test_a_compiled_function_has_the_eager_bits():
 
 def test_build_info_says_whether_there_is_cuda(monkeypatch):
     monkeypatch.setattr(draw_ops, "has_cuda", False)
-    assert fastseed.build_info()["cuda"] == "not built"
+    assert fastseed.build_info()["cuda"].startswith("not built")
     monkeypatch.setattr(draw_ops, "has_cuda", True)
     assert fastseed.build_info()["cuda"] == "built"
 
