@@ -48,10 +48,9 @@ class CallTensor(NamedTuple):
         return cls(found[1], int(found[2]), found[3])
 
 
+@functools.lru_cache(maxsize=2**16)
 def without_wrappers(name: str) -> str:
     """Return a qualified name without what torch.compile and checkpoint wrappers add to it."""
-    if "._" not in name and not name.startswith("_"):
-        return name
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
@@ -95,7 +94,7 @@ class ModuleCalls:
             handle.remove()
 
     def take(self) -> tuple[dict[Key, Leaf], dict[Key, torch.Tensor]]:
-        """Return digests, in order, and kept tensors; begin anew. A collective for DTensors."""
+        """Return and forget the digests, in order, and the kept tensors: a collective."""
         parts, kept = self._parts, self._kept
         self._clear()
         # Sorted, because the order of a backward pass may differ between ranks.
@@ -135,7 +134,7 @@ class ModuleCalls:
         Inputs are replaced by aliases, whose gradients are those of this call alone: other uses of
         the tensor, as in a residual connection, do not count.
 
-        What activation checkpointing recomputes is not recorded again. Its reentrant variant
+        Calls that activation checkpointing recomputes are not recorded again. Its reentrant variant
         computes gradients of the recomputed tensors alone, so that these have hooks too.
         """
         (name, recomputed), call = counted, self._open[counted][-1]

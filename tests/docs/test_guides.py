@@ -16,6 +16,7 @@ GUIDES = {
     "resume.md": 4,
     "doctor.md": 1,
     "digest.md": 2,
+    "first-difference.md": 2,
 }
 
 
