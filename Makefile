@@ -19,7 +19,8 @@ TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extens
 JOBS ?= 2
 PYTEST_ARGS ?= -n $(JOBS) --dist loadfile
 TEST_ARGS ?=
-WHEEL_TESTS := tests/derivation/test_vectors.py tests/random/test_draw_vectors.py
+WHEEL_TESTS := tests/package/test_wheel.py tests/derivation/test_vectors.py tests/random/test_draw_vectors.py \
+  'tests/docs/test_guides.py::test_programs_of_the_guides_run[quick-start.md]'
 BENCH_ARGS ?=
 
 .PHONY: help setup demo test test-slow lint docs wheel test-wheel bench sanitize cuda-check clean
@@ -92,15 +93,16 @@ wheel: $(VENV)/.torch
 	  -w dist build/wheel/*.whl
 	@ls -l dist/*.whl
 
-# The newest wheel of dist/ in an environment of its own: known answers, one smoke test of each subject.
+# The newest wheel of dist/ in an environment of its own: known answers, one smoke test of each subject,
+# the quick start and doctor.
 # TORCH and PYTHON choose what it is installed beside.
 test-wheel:
 	rm -rf build/test-wheel
 	$(PYTHON) -m venv build/test-wheel
 	build/test-wheel/bin/python -m pip install --quiet $(TORCH) pytest pytest-timeout hypothesis \
 	  $$(ls -t dist/*.whl | head -1)
-	build/test-wheel/bin/pytest -q tests/package/test_wheel.py $(WHEEL_TESTS)
-	build/test-wheel/bin/fastseed doctor
+	build/test-wheel/bin/pytest -q $(WHEEL_TESTS)
+	cd build && test-wheel/bin/python -m fastseed doctor
 
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)

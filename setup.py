@@ -28,16 +28,35 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 DEBUG = os.environ.get("DEBUG") == "1"
 FORCE_CUDA = os.environ.get("FORCE_CUDA") == "1"
 PORTABLE = os.environ.get("FASTSEED_PORTABLE") == "1"
-NO_CUDA = PORTABLE or os.environ.get("FASTSEED_NO_CUDA") == "1"
+NO_CUDA = os.environ.get("FASTSEED_NO_CUDA") == "1"
 # Reals are computed by single operations: no fused multiply-add, on host or device. The others
 # change no value: nothing here uses errno or floating-point traps, and loops become vector code.
 EXACT = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 TARGET_TORCH = "0x020a000000000000"  # the oldest torch that `_kernels` runs on: 2.10
+not_built: list[str] = []  # why a part is missing, if one is
+
+
+class BuildPy(build_py):
+    """Copy the Python files and, because pip hides what a build prints, why a part is missing."""
+
+    def run(self) -> None:
+        """Write the reason where build_info() reads it."""
+        super().run()
+        if not self.editable_mode:
+            file = Path(self.build_lib, "fastseed", "_backend", "not_built.txt")
+            file.write_text("".join(not_built))
+
+
+def leave_out(part: str, reason: str) -> None:
+    """Print that a part is not built, and remember why."""
+    print(f"setup.py: building without {part}: {reason}", file=sys.stderr)
+    not_built.append(reason)
 
 
 def sources(*patterns: str) -> list[str]:
@@ -106,7 +125,8 @@ def cuda_sources() -> list[str]:
 
     found = sources("csrc/cuda/*.cu", "csrc/ops/cuda.cpp")
     missing = (
-        "FASTSEED_NO_CUDA=1 or FASTSEED_PORTABLE=1" if NO_CUDA
+        "this wheel is for every torch" if PORTABLE
+        else "FASTSEED_NO_CUDA=1" if NO_CUDA
         else "there are no CUDA sources in this version" if not found
         else "this torch is built without CUDA" if torch.version.cuda is None
         else unusable_nvcc(CUDA_HOME, torch.version.cuda) or unlinkable(CUDA_HOME)
@@ -116,7 +136,7 @@ def cuda_sources() -> list[str]:
             f"setup.py: FORCE_CUDA must be unset where CUDA cannot be built: {missing}"
         )
     if missing:
-        print(f"setup.py: building without the CUDA part: {missing}", file=sys.stderr)
+        leave_out("the CUDA part", missing)
         return []
     name_architectures(Path(CUDA_HOME, "bin", "nvcc"))
     return found
@@ -129,7 +149,7 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     if compiler() is None:
         if FORCE_CUDA:
             raise SystemExit("setup.py: FORCE_CUDA needs a C++ compiler, found none")
-        print("setup.py: no C++ compiler: building without native code", file=sys.stderr)
+        leave_out("native code", "there is no C++ compiler")
         return [], {}
     from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
 
@@ -160,4 +180,4 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
 ext_modules, cmdclass = extensions()
 # The tag of a wheel that has no CPython symbol in it: its `_kernels` is a plain shared library.
 options = {"bdist_wheel": {"py_limited_api": "cp310"}} if PORTABLE and ext_modules else {}
-setup(ext_modules=ext_modules, cmdclass=cmdclass, options=options)
+setup(ext_modules=ext_modules, cmdclass={"build_py": BuildPy, **cmdclass}, options=options)

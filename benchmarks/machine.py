@@ -24,13 +24,16 @@ def _output(*command: str) -> str | None:
 
 
 def cpu_model() -> str:
-    """The CPU's name as the system gives it."""
+    """The CPU's name as the system gives it; x86 with the numbers that tell generations apart."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    pairs = (line.split(":", 1) for line in lines if ":" in line)
+    first = {key.strip(): value.strip() for key, value in reversed(list(pairs))}
+    name = first.get("model name", platform.processor() or platform.machine())
+    family, model = first.get("cpu family"), first.get("model")
+    return f"{name} (family {family}, model {model})" if family and model else name
 
 
 def cores() -> int:

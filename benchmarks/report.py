@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ def machine_line(machine: dict[str, Any]) -> str:
     return f"{', '.join(parts)}; {machine['date']}."
 
 
+def key(row: dict[str, Any]) -> tuple[str, str]:
+    """Case and baseline, which name a row."""
+    return row["name"], row["against"]
+
+
 def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
     """A row of the markdown table."""
     case, target = f"`{row['name']}`", at_least(row["target"])
@@ -63,16 +69,29 @@ def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def summary(result: dict[str, Any]) -> dict[str, Any]:
     """Return a result with the rows of :data:`SUMMARY` only."""
-    rows = [row for row in result["cases"] if (row["name"], row["against"]) in SUMMARY]
+    rows = [row for row in result["cases"] if key(row) in SUMMARY]
     return {**result, "cases": rows}
 
 
-def markdown(result: dict[str, Any], chart: str | None = None) -> str:
-    """Return the machine, the table and a link to the chart."""
-    head = ("case", "fastseed", "against", "its time", "ratio", "target", "met")
-    align = (":--", "--:", ":--", "--:", "--:", "--:", ":--")
-    rows = [head, align, *map(row_cells, result["cases"])]
-    lines = [machine_line(result["machine"]), ""]
+def ratio_there(row: dict[str, Any], other: dict[str, Any]) -> str:
+    """The ratio of the same case in the result of another machine."""
+    same = (one for one in other["cases"] if (one["name"], one["against"]) == key(row))
+    found = next((one for one in same if one["status"] == "ok"), None)
+    return times(found["ratio"]) if found else ""
+
+
+def markdown(
+    result: dict[str, Any], chart: str | None = None, others: Sequence[dict[str, Any]] = ()
+) -> str:
+    """Return the machine, the table with a column of ratios for each other one, and the chart."""
+    machines = [one["machine"] for one in others]
+    there = [f"{machine['cpu']} ({machine['simd']})" for machine in machines]
+    head = ("case", "fastseed", "against", "its time", "ratio", "target", "met", *there)
+    align = (":--", "--:", ":--", "--:", "--:", "--:", ":--", *("--:" for _ in others))
+    rows = [head, align]
+    for row in result["cases"]:
+        rows.append((*row_cells(row), *(ratio_there(row, other) for other in others)))
+    lines = ["  \n".join(map(machine_line, (result["machine"], *machines))), ""]
     lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
     if chart is not None:
         lines += ["", f"![How many times faster, case by case]({chart})"]
@@ -155,11 +174,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Return 0, or 1 if a file has no markers or nothing was timed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("file", type=Path, metavar="FILE.json")
+    parser.add_argument(
+        "others", type=Path, nargs="*", metavar="OTHER.json",
+        help="results of other CPUs: a column of ratios each",
+    )  # fmt: skip
     parser.add_argument("--readme", type=Path, help="write the summary between its markers")
     parser.add_argument("--page", type=Path, help="write all rows between its markers")
     parser.add_argument("--chart", type=Path, metavar="FILE.png", help="draw the ratios")
     options = parser.parse_args(arguments)
-    result = json.loads(options.file.read_text())
+    result, *others = (json.loads(path.read_text()) for path in (options.file, *options.others))
     link = None
     try:
         if options.chart is not None:
@@ -169,9 +192,9 @@ def main(arguments: list[str] | None = None) -> int:
         if options.readme is not None:
             rewrite(options.readme, markdown(summary(result)))
         if options.page is not None:
-            rewrite(options.page, markdown(result, link))
+            rewrite(options.page, markdown(result, link, others))
         if options.readme is None and options.page is None:
-            print(markdown(result, link))
+            print(markdown(result, link, others))
     except ValueError as error:
         print(f"benchmarks.report: {error}", file=sys.stderr)
         return 1

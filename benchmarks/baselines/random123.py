@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..case import Side, Unavailable
+from . import compiled
 
 LABEL = "Random123"
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC")
 SOURCE = Path(__file__).with_name("random123.cpp")
 HEADER = Path("/usr/include/Random123/philox.h")
 
 
 def compile_library(folder: Path) -> Path:
     """Compile random123.cpp into ``folder``; Unavailable where that is not possible."""
-    library = folder / "random123.so"
-    compiler = os.environ.get("CXX", "g++").split()
-    command = [*compiler, *FLAGS, str(SOURCE), "-o", str(library)]
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
-    except OSError as error:
-        raise Unavailable("there is no C++ compiler to compile Random123 with") from error
-    except subprocess.CalledProcessError as error:
-        if not HEADER.exists():
+        return compiled.compile_library(SOURCE, folder)
+    except Unavailable as error:
+        if isinstance(error.__cause__, subprocess.CalledProcessError) and not HEADER.exists():
             raise Unavailable("Random123 is not installed (Debian: librandom123-dev)") from error
-        raise Unavailable(f"Random123 does not compile: {error.stderr[:200]}") from error
-    return library
+        raise
 
 
 @functools.lru_cache(maxsize=1)

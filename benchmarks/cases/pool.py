@@ -13,6 +13,7 @@ import fastseed
 from fastseed._backend.reference import philox
 
 from .. import machine
+from ..baselines import without_generators
 from ..case import Case, Contest, Side, Unavailable, expect
 
 MASTER, NAME, COUNT = 42, "bench", 10_000
@@ -80,6 +81,20 @@ def reseed(n: int, threads: int) -> Contest:
     return Contest(side, (_loop(generators),), _check_reseed)
 
 
+def reseed_without_generators(n: int) -> Contest:
+    """A call of ``set_state`` for each member."""
+    made = reseed(n, 1)
+    slower = without_generators.side(made.fastseed)
+    with without_generators.hidden():
+        slower.names["pool"] = fastseed.GeneratorPool(_generators(n), NAME)
+
+    def check(contest: Contest) -> None:
+        _check_reseed(contest)
+        _check_reseed(Contest(slower, (), _check_reseed))
+
+    return Contest(made.fastseed, (slower,), check)
+
+
 def manual_seed(n: int, threads: int, convert: Callable[[list[int]], object]) -> Contest:
     """The loop itself, in one call; ``convert`` makes what the seeds are passed as."""
     _need(threads)
@@ -100,6 +115,8 @@ def cases() -> list[Case]:
     for device, threads, target in (("cpu", 1, 5), ("cpu-2t", 2, 9)):
         build = functools.partial(reseed, COUNT, threads)
         rows.append(Case(f"pool.reseed/{device}/1e4", baseline, target, build))
+    build = functools.partial(reseed_without_generators, COUNT)
+    rows.append(Case("pool.reseed/cpu/1e4", without_generators.LABEL, None, build))
     for device, threads, target in (("cpu", 1, 3.7), ("cpu-2t", 2, 6.5)):
         build = functools.partial(manual_seed, COUNT, threads, _as_tensor)
         rows.append(Case(f"pool.manual_seed/{device}/1e4", baseline, target, build))

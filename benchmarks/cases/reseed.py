@@ -13,7 +13,7 @@ import torch
 import fastseed
 from fastseed._backend.reference import philox
 
-from ..baselines import fwr13y
+from ..baselines import fwr13y, without_generators
 from ..case import Case, Contest, Side, expect
 
 MASTER = 42
@@ -81,6 +81,20 @@ def against_by_hand() -> Contest:
     return Contest(_ours(), (Side("by hand", BY_HAND, names),), _check_reseed)
 
 
+def against_itself_without_generators() -> Contest:
+    """The cost of using the public functions of torch and NumPy only."""
+    names = {"reseed": fastseed.Seeder(MASTER, 1, 0).reseed, "epochs": itertools.count()}
+    slower = without_generators.side(Side("fastseed.reseed", "reseed(1, next(epochs))", names))
+
+    def check(contest: Contest) -> None:
+        _check_reseed(contest)
+        epoch = next(names["epochs"])
+        slower.run(epochs=iter([epoch]))
+        _expect_state_of(epoch)
+
+    return Contest(_ours(), (slower,), check)
+
+
 def init_against_fwr13y() -> Contest:
     """fwr13y's ``init`` stores three numbers; fastseed's finds where the job is."""
     old = fwr13y.seeder()
@@ -105,5 +119,6 @@ def cases() -> list[Case]:
         Case(name, f"fwr13y, {SHALLOW} frames deep", 20, shallow),
         Case(name, f"fwr13y, {DEEP} frames deep", None, deep),
         Case(name, "three seed calls by hand", None, against_by_hand),
+        Case(name, without_generators.LABEL, None, against_itself_without_generators),
         Case("init/cpu/1", "fwr13y", None, init_against_fwr13y),
     ]

@@ -16,7 +16,7 @@ from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
 
 from .. import machine
-from ..baselines import fwr13y, numpy_bits, random123
+from ..baselines import fwr13y, multiplies, numpy_bits, random123
 from ..case import Case, Contest, Side, Unavailable, expect
 
 MASTER, NAME, EPOCH = 42, "bench", 7
@@ -127,6 +127,17 @@ def against_random123(n: int, simd: str | None = None) -> Contest:
     return Contest(_ours(n, out), (baseline,), check, context=functools.partial(_simd, simd))
 
 
+def against_multiplies(n: int) -> Contest:
+    """The ratio is the share of the CPU's multiplies that is reached: it cannot pass 1."""
+    baseline = multiplies.side(n, derive_ops.simd())
+
+    def check(contest: Contest) -> None:
+        _expect_seeds(contest.fastseed)
+        multiplies.check(baseline)
+
+    return Contest(_ours(n, _buffer(n)), (baseline,), check)
+
+
 def two_threads(n: int) -> Contest:
     """Two threads against one."""
     if machine.cores() < 2:
@@ -166,6 +177,12 @@ def cases() -> list[Case]:
     return [
         Case("derive_seed/cpu/1", "fwr13y SeedGen", None, one_seed),
         *_bulk(one, "1e6"),
+        Case(
+            "derive_seeds/cpu/1e6",
+            "the multiplies alone",
+            None,
+            functools.partial(against_multiplies, one),
+        ),
         *_bulk(many, "1e7"),
         *paths,
         _fresh(1, "1"),

@@ -9,6 +9,7 @@
 #include "derive.h"
 #include "float16.h"
 #include "fp_math.h"
+#include "normal_quantile.h"
 #include "philox.h"
 
 namespace fastseed {
@@ -128,6 +129,56 @@ struct Normal {
       out[i] = Rounded<T>::of(add(mul(mul(radius, angle.cos), std), mean));
       out[i + 1] = Rounded<T>::of(add(mul(mul(radius, angle.sin), std), mean));
     }
+  }
+};
+
+// mean + std z of the part of the normal distribution between two z, then held in [low, high]. That
+// part holds `span` of it, and there is `below` to its left and `above` to its right; `middle` is
+// where its middle lies, from the middle of the distribution.
+template <class T>
+struct TruncNormal {
+  using Value = T;
+  using Real = typename Compute<T>::Type;
+  static constexpr int kWords = sizeof(Real) / 4;
+  Real mean, std, middle, span, below, above, low, high;
+
+  FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
+    // Spelled out: compilers that leave this loop a loop make no vector code of the one around it.
+    out[0] = value(d, 0);
+    out[1] = value(d, 1);
+    if constexpr (kWords == 1) {
+      out[2] = value(d, 2);
+      out[3] = value(d, 3);
+    }
+  }
+
+ private:
+  FS_HD T value(const Drawn& d, int i) const {
+    const Real x = add(mul(standard(word(d, i, Real())), std), mean);
+    const Real raised = x < low ? low : x;
+    return Rounded<T>::of(raised < high ? raised : high);
+  }
+  FS_HD Real standard(uint32_t w) const {
+    const uint32_t odd = w | 1u;  // as a signed number of 2^-32, the place from the middle
+    const bool lower = odd >> 31 != 0;
+    const uint32_t edge = lower ? odd ^ 0x80000000u : 0x80000000u - odd;  // from the nearer end
+    return quantile(mul(static_cast<float>(static_cast<int32_t>(odd)), 0x1p-32f),
+                    mul(static_cast<float>(static_cast<int32_t>(edge)), 0x1p-32f), lower);
+  }
+  FS_HD Real standard(uint64_t a) const {
+    constexpr uint64_t kTop = uint64_t{1} << 63;
+    const uint64_t odd = a | 1u;
+    const bool lower = odd >> 63 != 0;
+    const uint64_t edge = lower ? odd ^ kTop : kTop - odd;
+    return quantile(mul(to_double(static_cast<int64_t>(odd)), 0x1p-64),
+                    mul(to_double(static_cast<int64_t>(edge)), 0x1p-64), lower);
+  }
+
+  FS_HD Real quantile(Real place, Real edge, bool lower) const {
+    const Real q = add(mul(place, span), middle);
+    const bool left = q < Real(0);  // measured from the left end, else from the right one
+    const Real inside = left == lower ? edge : add(Real(1), -edge);
+    return normal_quantile(q, add(mul(inside, span), left ? below : above));
   }
 };
 

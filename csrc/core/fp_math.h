@@ -21,6 +21,9 @@ FS_HD float mul(float a, float b) {
 FS_HD float add(float a, float b) {
   return __fadd_rn(a, b);
 }
+FS_HD float divide(float a, float b) {
+  return __fdiv_rn(a, b);
+}
 FS_HD float square_root(float a) {
   return __fsqrt_rn(a);
 }
@@ -55,7 +58,8 @@ template <class T>
 FS_HD T add(T a, T b) {
   return a + b;
 }
-FS_HD double divide(double a, double b) {
+template <class T>
+FS_HD T divide(T a, T b) {
   return a / b;
 }
 template <class T>
@@ -90,17 +94,10 @@ FS_HD T polynomial(const T (&c)[kCount], T x) {
   return value;
 }
 
-// -ln u of u = (w | 1) / 2^32: in [2^-32, 22.2), never 0.
-FS_HD float negative_log(uint32_t w) {
+// -ln of 2^-k (1 + r), 1 + r from sqrt(1/2) to sqrt(2).
+FS_HD float negative_log(float r, float k) {
   constexpr float kLog[] = {0x1.555554p-2f, -0x1.000226p-2f, 0x1.99a00ap-3f, -0x1.547246p-3f,
                             0x1.22da06p-3f, -0x1.0d851ap-3f, 0x1.055be8p-3f, -0x1.38b75cp-4f};
-  const uint32_t x = w | 1u;
-  const int shift = leading_zeros(x);
-  const uint32_t mantissa = x << shift;
-  const bool big = mantissa >= 0xB504F334u;  // sqrt(2) 2^31: u = 2^-k (1 + r), |r| < 0.415
-  const int32_t signed_r = static_cast<int32_t>(big ? mantissa : mantissa ^ 0x80000000u);
-  const float r = mul(static_cast<float>(signed_r), big ? 0x1p-32f : 0x1p-31f);
-  const float k = static_cast<float>(big ? shift : shift + 1);
   const float square = mul(r, r);
   float y = mul(mul(polynomial(kLog, r), r), square);
   y = add(y, mul(k, 0x1.bd0106p-13f));
@@ -108,19 +105,30 @@ FS_HD float negative_log(uint32_t w) {
   return add(mul(k, 0x1.63p-1f), -add(r, y));
 }
 
-// -ln u of u = (a | 1) / 2^64.
-FS_HD double negative_log(uint64_t a) {
+// -ln u of u = (w | 1) / 2^32: in [2^-32, 22.2), never 0.
+FS_HD float negative_log(uint32_t w) {
+  const uint32_t x = w | 1u;
+  const int shift = leading_zeros(x);
+  const uint32_t mantissa = x << shift;
+  const bool big = mantissa >= 0xB504F334u;  // sqrt(2) 2^31: u = 2^-k (1 + r), |r| < 0.415
+  const int32_t signed_r = static_cast<int32_t>(big ? mantissa : mantissa ^ 0x80000000u);
+  const float r = mul(static_cast<float>(signed_r), big ? 0x1p-32f : 0x1p-31f);
+  return negative_log(r, static_cast<float>(big ? shift : shift + 1));
+}
+
+// -ln t of a normal number t above 0.
+FS_HD float negative_log(float t) {
+  constexpr uint32_t kRootHalf = 0x3f3504f4u;  // the bits of the least number above sqrt(1/2)
+  const uint32_t x = float_bits(t) + (0x3f800000u - kRootHalf);
+  const float scaled = bits_float((x & 0x007fffffu) + kRootHalf);
+  return negative_log(add(scaled, -1.0f),
+                      static_cast<float>(127 - static_cast<int32_t>(x >> 23)));
+}
+
+FS_HD double negative_log(double r, double k) {
   constexpr double kLog[] = {0x1.5555555555592p-1, 0x1.999999997fdb7p-2, 0x1.24924941f126bp-2,
                              0x1.c71c52095c72bp-3, 0x1.74663ee86a1b3p-3, 0x1.39a1babb1677bp-3,
                              0x1.2f05634234922p-3};
-  const uint64_t x = a | 1u;
-  const auto shift = leading_zeros(x);
-  const uint64_t mantissa = x << shift;
-  const bool big = mantissa >= 0xB504F333F9DE6485u;
-  const int64_t signed_r =
-      static_cast<int64_t>(big ? mantissa : mantissa ^ uint64_t{0x8000000000000000u});
-  const double r = mul(to_double(signed_r), big ? 0x1p-64 : 0x1p-63);
-  const double k = to_double(big ? shift : shift + 1);
   const double half = mul(0.5, mul(r, r));
   const double s = divide(r, add(2.0, r));  // ln(1 + r) = 2 artanh(s)
   const double z = mul(s, s);
@@ -128,6 +136,25 @@ FS_HD double negative_log(uint64_t a) {
   y = add(y, mul(k, -0x1.9ef35793c7673p-41));
   y = add(y, -half);
   return add(mul(k, 0x1.62e42fefa2000p-1), -add(r, y));
+}
+
+// -ln u of u = (a | 1) / 2^64.
+FS_HD double negative_log(uint64_t a) {
+  const uint64_t x = a | 1u;
+  const auto shift = leading_zeros(x);
+  const uint64_t mantissa = x << shift;
+  const bool big = mantissa >= 0xB504F333F9DE6485u;
+  const int64_t signed_r =
+      static_cast<int64_t>(big ? mantissa : mantissa ^ uint64_t{0x8000000000000000u});
+  const double r = mul(to_double(signed_r), big ? 0x1p-64 : 0x1p-63);
+  return negative_log(r, to_double(big ? shift : shift + 1));
+}
+
+FS_HD double negative_log(double t) {
+  constexpr uint64_t kRootHalf = 0x3fe6a09e667f3bcdu;
+  const uint64_t x = double_bits(t) + (0x3ff0000000000000u - kRootHalf);
+  const double scaled = bits_double((x & 0x000fffffffffffffu) + kRootHalf);
+  return negative_log(add(scaled, -1.0), to_double(1023 - static_cast<int64_t>(x >> 52)));
 }
 
 template <class T>

@@ -8,6 +8,7 @@
 #include "derive.h"
 #include "digest.h"
 #include "draws.h"
+#include "dropout.h"
 #include "sampling.h"
 #include "shuffle.h"
 
@@ -68,6 +69,7 @@ struct CpuPath {
   DigestGroups digest;
   DrawLoops draws;
   SamplingLoops sampling;
+  DropoutLoops dropout;
 };
 
 // The one in use.

@@ -37,6 +37,6 @@ void launch_draw_cuda(const D& distribution, const Streams& streams, const Layou
 #define FS_EACH_DISTRIBUTION(apply)                                                               \
   apply(Bits<uint32_t>) apply(Bits<uint64_t>) FS_EACH_REAL(apply, Uniform)                        \
       FS_EACH_REAL(apply, Normal) FS_EACH_REAL(apply, Exponential) FS_EACH_REAL(apply, Bernoulli) \
-          apply(Bernoulli<uint8_t>) FS_EACH_INTEGER(apply)
+          apply(Bernoulli<uint8_t>) FS_EACH_INTEGER(apply) FS_EACH_REAL(apply, TruncNormal)
 
 }  // namespace fastseed

@@ -4,6 +4,7 @@
 #include "digest_lanes.h"
 #include "dispatch.h"
 #include "draw_loops.h"
+#include "dropout_loops.h"
 #include "sampling_loops.h"
 #include "shuffle_lanes.h"
 
@@ -42,8 +43,8 @@ FS_TARGET void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_
 
 }  // namespace
 
-const CpuPath FS_PATH = {kName,   supported,     Lanes32::kLanes, low_halves,
-                         blocks,  keys_of_seeds, seed_grid,       init,
-                         shuffle, digest,        kDrawLoops,      kSamplingLoops};
+const CpuPath FS_PATH = {
+    kName, supported, Lanes32::kLanes, low_halves, blocks,         keys_of_seeds, seed_grid,
+    init,  shuffle,   digest,          kDrawLoops, kSamplingLoops, kDropoutLoops};
 
 }  // namespace fastseed

@@ -48,6 +48,10 @@ template <class T>
 struct Residency<Exponential<T>> {
   static constexpr int kMinBlocks = sizeof(T) == 8 ? 5 : 6;
 };
+template <class T>
+struct Residency<TruncNormal<T>> {
+  static constexpr int kMinBlocks = sizeof(T) == 8 ? 3 : 4;  // 64 registers are enough
+};
 template <class T, class Word>
 struct Residency<RandInt<T, Word>> {
   static constexpr int kMinBlocks = sizeof(T) == 1 ? 3 : 4;  // retries inside four Philox blocks

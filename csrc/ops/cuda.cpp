@@ -9,6 +9,7 @@
 #include "../cpu/digest.h"
 #include "../cuda/derive.h"
 #include "draw_ops.h"
+#include "dropout_ops.h"
 #include "key_ops.h"
 #include "sampling_args.h"
 #include "shuffle_args.h"
@@ -79,6 +80,19 @@ struct Cuda {
     launch_reseed_from_cuda(seeds, indices, name, keys.size(0), words_of(keys), longs_of(positions),
                             device.stream());
   }
+
+  template <class T>
+  static void drop(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout,
+                   const T* in, T* out, const Tensor& tensor) {
+    const OnDevice device(tensor);
+    launch_dropout_cuda(rule, keys, layout, in, out, device.stream());
+  }
+
+  static void layer_key(uint64_t* out, const uint64_t* scope, const int64_t* first_row,
+                        const LayerCall& call, const Tensor& tensor) {
+    const OnDevice device(tensor);
+    launch_layer_key_cuda(scope, first_row, call, out, device.stream());
+  }
 };
 
 void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start, int64_t stride) {
@@ -140,6 +154,7 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   using namespace fastseed;
   FS_REGISTER_DRAWS(m, Cuda);
   FS_REGISTER_KEYS(m, Cuda);
+  FS_REGISTER_DROPOUT(m, Cuda);
   m.impl("sampling_race", TORCH_BOX(&fastseed::sampling_race));
   m.impl("sampling_histogram", TORCH_BOX(&fastseed::sampling_histogram));
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));

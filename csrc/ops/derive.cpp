@@ -1,14 +1,11 @@
 // The operators that derive keys on the CPU, and what chooses the loops.
 #include <torch/csrc/stable/library.h>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <utility>
 
 #include "../cpu/derive.h"
+#include "huge_pages.h"
 #include "interface.h"
 #include "key_ops.h"
 #include "parallel.h"
@@ -18,10 +15,6 @@ namespace {
 
 // Below this a second thread costs more than it brings (about 20 microseconds of work).
 constexpr int64_t kGrain = 1 << 15;
-
-// Fresh memory is mapped page by page as it is first written, and for a large output that costs
-// more than the derivation. With 2 MiB pages the kernel is asked 512 times less often.
-constexpr int64_t kHugePage = int64_t{2} << 20;
 
 void zero(const Tensor& positions) {
   int64_t* data = longs_of(positions);
@@ -97,21 +90,9 @@ void derive_seed_grid(const Tensor& out, const Tensor& indices, const Tensor& wo
   });
 }
 
-// Best-effort madvise on memory that is not written yet: where the kernel refuses, nothing
-// changes, so its answer is not looked at.
 void advise_huge_pages(const Tensor& out) {
-#if defined(__linux__)
   check_memory(out, "advise_huge_pages", "out");
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(out.data_ptr());
-  const uintptr_t end = begin + static_cast<uintptr_t>(bytes_of(out));
-  const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t last = end / kHugePage * kHugePage;
-  if (last > first) {
-    (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-  }
-#else
-  (void)out;
-#endif
+  ask_for_huge_pages(out.data_ptr(), bytes_of(out));
 }
 
 std::string join_simd_paths() {

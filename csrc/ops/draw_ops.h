@@ -42,6 +42,16 @@ struct DrawOps {
     for_real<Exponential>(out, "draw_exponential", draw, scale);
   }
 
+  static void trunc_normal(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+                           std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+                           double mean, double std, double middle, double span, double below,
+                           double above, double low, double high) {
+    const auto draw =
+        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_trunc_normal");
+    for_real<TruncNormal>(out, "draw_trunc_normal", draw, mean, std, middle, span, below, above,
+                          low, high);
+  }
+
   static void bernoulli(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
                         std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
                         int64_t threshold) {
@@ -63,6 +73,7 @@ struct DrawOps {
   m.impl("draw_uniform", TORCH_BOX(&DrawOps<Device>::uniform));         \
   m.impl("draw_normal", TORCH_BOX(&DrawOps<Device>::normal));           \
   m.impl("draw_exponential", TORCH_BOX(&DrawOps<Device>::exponential)); \
+  m.impl("draw_trunc_normal", TORCH_BOX(&DrawOps<Device>::trunc_normal));   \
   m.impl("draw_bernoulli", TORCH_BOX(&DrawOps<Device>::bernoulli));     \
   m.impl("draw_randint", TORCH_BOX(&DrawOps<Device>::randint))
 

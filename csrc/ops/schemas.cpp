@@ -17,6 +17,10 @@ STABLE_TORCH_LIBRARY(fastseed, m) {
   m.def(FS_DRAW("uniform", ", float span, float shift, float cap"));
   m.def(FS_DRAW("normal", ", float mean, float std"));
   m.def(FS_DRAW("exponential", ", float scale"));
+  m.def(
+      FS_DRAW("trunc_normal",
+              ", float mean, float std, float middle, float span, float below, float above, "
+              "float low, float high"));
   m.def(FS_DRAW("bernoulli", ", int threshold"));
   m.def(FS_DRAW("randint", ", int low, int range"));
   m.def("derive_keys(Tensor(a0!) out, " FS_KEYED);
@@ -35,6 +39,12 @@ STABLE_TORCH_LIBRARY(fastseed, m) {
   m.def(
       "sampling_histogram(Tensor(a0!) out, Tensor numbers, Tensor floor, Tensor prefix, "
       "Tensor? greatest, Tensor temperature, int digit, int first) -> ()");
+  m.def(
+      "dropout(Tensor input, Tensor keys, int[] sizes, int[] strides, int offset, int threshold) "
+      "-> Tensor");
+  m.def(
+      "layer_key(Tensor(a0!) out, Tensor scope, Tensor first_row, int name_lo, int name_hi, "
+      "int label, int row_elements) -> ()");
   m.def("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()");
   m.def("digest_tiles(Tensor(a0!) sums, Tensor plan, int tiles) -> ()");  // CUDA alone
   m.def(

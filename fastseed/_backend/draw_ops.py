@@ -71,7 +71,7 @@ def _operator(*written: str) -> Callable[[Callable[..., None]], Callable[..., No
 Values = Callable[[npt.NDArray[Any], npt.NDArray[Any], int, int], npt.NDArray[Any]]
 
 
-def _runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, Iterator[int]]:
+def runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, Iterator[int]]:
     """(length, first value of each) of the runs of consecutive values, row by row."""
     dims: list[list[int]] = []
     for size, stride in zip(sizes, strides, strict=True):
@@ -99,7 +99,7 @@ def _fill(
     if not sizes:
         sizes, strides = [rows.size(1)], [1]
     at = np.zeros(n, np.int64) if positions is None else positions.numpy()
-    length, starts = _runs(sizes, strides)
+    length, starts = runs(sizes, strides)
     for run, start in enumerate(starts):
         found = values(keys.numpy(), at.view(np.uint64), offset + start, length)
         rows[:, run * length : (run + 1) * length] = torch.from_numpy(found)
@@ -113,6 +113,8 @@ _PARAMETERS = {
     "uniform": ", float span, float shift, float cap",
     "normal": ", float mean, float std",
     "exponential": ", float scale",
+    "trunc_normal": ", float mean, float std, float middle, float span, float below, float above"
+    ", float low, float high",
     "bernoulli": ", int threshold",
     "randint": ", int low, int range",
 }
@@ -146,14 +148,14 @@ for _name in _PARAMETERS:
 # ---------------------------------------------------------------- keys
 
 
-def _pair(low: int, high: int) -> tuple[int, int]:
+def pair(low: int, high: int) -> tuple[int, int]:
     """Return two integers of a schema as the unsigned ones with the same bits."""
     return low & _LOW64, high & _LOW64
 
 
 def _name_key(scope: Tensor, name_lo: int, name_hi: int) -> philox.NameKey:
     key, tweak = scope.tolist()
-    return philox.name_key((key, tweak), _pair(name_lo, name_hi))
+    return philox.name_key((key, tweak), pair(name_lo, name_hi))
 
 
 def _derive(out: Tensor, name: philox.NameKey, rank_word: int, worker: int, start: int) -> None:
@@ -170,7 +172,7 @@ def _derive_seeds(
 @_operator("out")
 def derive_keys(out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int) -> None:
     """Write the keys of consecutive indices, (n, 2)."""
-    _derive(out, _pair(key, tweak), rank_word, worker, start)
+    _derive(out, pair(key, tweak), rank_word, worker, start)
 
 
 @_operator("out")
@@ -186,7 +188,7 @@ def derive_seeds(
     out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
 ) -> None:
     """Write the low halves of the same keys, (n,)."""
-    _derive_seeds(out, _pair(key, tweak), rank_word, worker, start)
+    _derive_seeds(out, pair(key, tweak), rank_word, worker, start)
 
 
 @_operator("out")
@@ -202,7 +204,7 @@ def reseed_streams(
     keys: Tensor, positions: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
 ) -> None:
     """Give each stream its key under a name's key, and position 0."""
-    _derive(keys, _pair(key, tweak), rank_word, worker, start)
+    _derive(keys, pair(key, tweak), rank_word, worker, start)
     positions.zero_()
 
 
@@ -226,7 +228,7 @@ def reseed_streams_from(
     at = [0] * len(keys) if indices is None else indices.tolist()
     for row, (seed, i) in enumerate(zip(seeds.tolist(), at, strict=True)):
         scope = philox.scope_key(seed, 0, 0, 0)
-        name = philox.name_key(scope, _pair(name_lo, name_hi))
+        name = philox.name_key(scope, pair(name_lo, name_hi))
         _derive(keys[row : row + 1], name, rank_word, 0, i)
     positions.zero_()
 

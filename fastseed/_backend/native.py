@@ -18,11 +18,12 @@ import torch
 
 from .._utils import environ
 
-INTERFACE = 13
+INTERFACE = 14
 """FS_INTERFACE of csrc/ops/interface.h, which the three parts of the package have to share."""
 
 CHOICES = ("auto", "native", "reference")
 _FOLDER = Path(__file__).parents[1]
+_NOT_BUILT = Path(__file__).with_name("not_built.txt")  # written by the build, if by pip
 _STALE = "it is not of this version of fastseed; build it again"
 
 kernels: Any = None
@@ -35,10 +36,16 @@ generators_missing: str | None = None
 """Why ``generators`` is None."""
 
 
+def why_not_built() -> str:
+    """Return a colon and the build's reason for leaving a part out, if there is one."""
+    reason = _NOT_BUILT.read_text() if _NOT_BUILT.exists() else ""
+    return f": {reason}" if reason else ""
+
+
 def _load_kernels() -> Any:
     found = sorted(_FOLDER.glob("_kernels*.so"))
     if not found:
-        raise ImportError("the package was built without native code")
+        raise ImportError(f"the package was built without native code{why_not_built()}")
     # Loading registers the operators for good, so another version must not be loaded at all.
     if not _has_interface_mark(found[0]):
         raise ImportError(f"{found[0].name}: {_STALE}")
@@ -92,13 +99,11 @@ def _choose() -> None:
             raise ImportError(
                 f"fastseed: FASTSEED_BACKEND=native, but the native code cannot be used: {error}"
             ) from error
-        if any(_FOLDER.glob("_generators*.so" if missing is None else "_kernels*.so")):
-            part = "part of its" if missing is None else "its"
-            warnings.warn(
-                f"fastseed: {part} native code is here but not used: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        part = "_generators" if missing is None else "_kernels"
+        if any(_FOLDER.glob(f"{part}*.so")) or (missing is not None and why_not_built()):
+            which = "part of its" if missing is None else "its"
+            message = f"fastseed: {which} native code is not used: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 _choose()

@@ -81,7 +81,7 @@ def _build() -> Iterator[Row]:
     detail = f"{info['simd']}, torch {info['torch']}" if native else str(info["native"])
     yield Row("build", f"backend {info['backend']}", FINE if native else NOTE, detail)
     if torch.version.cuda is not None and info["cuda"] != "built":
-        yield Row("build", "CUDA part", NOTE, "not built: keys are derived on the CPU")
+        yield Row("build", "CUDA part", NOTE, f"{info['cuda']}; keys are derived on the CPU")
 
 
 def _job(current: Seeder) -> Iterator[Row]:

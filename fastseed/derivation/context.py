@@ -5,10 +5,14 @@ Everything that uses the seeder of the process gets it here, also from folders b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 seeder: Any = None
 """The process-wide Seeder; None before ``fastseed.init``."""
+
+
+_observers: list[Callable[[], None]] = []
 
 
 class Origin(NamedTuple):
@@ -23,6 +27,17 @@ def set_current(new: Any) -> None:
     """Make ``new`` the process-wide seeder."""
     global seeder
     seeder = new
+
+
+def observe_scope(observer: Callable[[], None]) -> None:
+    """Call ``observer()`` after each time that the process-wide seeder moved to a scope."""
+    _observers.append(observer)
+
+
+def scope_changed(changed: Any) -> None:
+    """Call the observers, if ``changed`` is the process-wide seeder."""
+    for observer in _observers if changed is seeder else ():
+        observer()
 
 
 def current(function: str) -> Any:

@@ -7,12 +7,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    pass
+    from . import functional as functional
+    from .convert import convert, revert, shard_inputs
+    from .dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
+    from .layer_scope import data_rows, label, rows
 
-__all__: list[str] = []
+__all__ = [
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
+    "convert",
+    "data_rows",
+    "label",
+    "revert",
+    "rows",
+    "shard_inputs",
+]
 
-_HOME: dict[str, str] = {}  # name: the module that defines it
-_MODULES: tuple[str, ...] = ()  # public modules, such as fastseed.nn.init
+_HOME = {  # name: the module that defines it
+    **dict.fromkeys(("convert", "revert", "shard_inputs"), "convert"),
+    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), "dropout"),
+    **dict.fromkeys(("data_rows", "label", "rows"), "layer_scope"),
+}
+_MODULES: tuple[str, ...] = ("functional",)  # public modules, such as fastseed.nn.init
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,21 @@
 """Random numbers as functions of keys: no generator, no state but a position.
 
-``rand``, ``randn``, ``randint``, ``bernoulli``, ``exponential`` and ``bits`` return new tensors;
-the forms with an underscore fill existing ones. A ``StreamBank`` holds many streams on one
-device; ``Shard`` says which part of a larger tensor a tensor is.
+``rand``, ``randn``, ``trunc_normal``, ``randint``, ``bernoulli``, ``exponential`` and ``bits``
+return new tensors; the forms with an underscore fill existing ones. A ``StreamBank`` holds many
+streams on one device; ``Shard`` says which part of a larger tensor a tensor is.
 """
 
 from .bank import StreamBank
-from .functional import bernoulli, bits, exponential, rand, randint, randn
-from .inplace import bernoulli_, bits_, exponential_, normal_, randint_, uniform_
+from .functional import bernoulli, bits, exponential, rand, randint, randn, trunc_normal
+from .inplace import (
+    bernoulli_,
+    bits_,
+    exponential_,
+    normal_,
+    randint_,
+    trunc_normal_,
+    uniform_,
+)
 from .shards import Shard
 
 __all__ = [
@@ -24,5 +32,7 @@ __all__ = [
     "randint",
     "randint_",
     "randn",
+    "trunc_normal",
+    "trunc_normal_",
     "uniform_",
 ]

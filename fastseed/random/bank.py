@@ -278,6 +278,29 @@ class StreamBank:
         """
         return self._draw("exponential", _unpacked(shape), dtype, rows, out, rate)
 
+    def trunc_normal(
+        self,
+        *shape: Any,
+        mean: float = 0.0,
+        std: float = 1.0,
+        a: float = -2.0,
+        b: float = 2.0,
+        dtype: torch.dtype | None = None,
+        rows: torch.Tensor | None = None,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return random numbers of the normal distribution within [a, b], and advance.
+
+        Args:
+            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
+            mean, std, a: the mean, the standard deviation and the lower bound, finite in ``dtype``.
+            b: the upper bound, as in ``fastseed.random.trunc_normal``.
+            dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
+            rows: indices or a mask of streams. Default: all.
+            out: the tensor to write to, (rows, *shape) of any strides.
+        """
+        return self._draw("trunc_normal", _unpacked(shape), dtype, rows, out, mean, std, a, b)
+
     def bernoulli(
         self,
         p: float,

@@ -6,6 +6,7 @@ that ``torch.compile`` can trace it into a constant.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -23,6 +24,7 @@ _BITS = _OPS.draw_bits.default
 _UNIFORM = _OPS.draw_uniform.default
 _NORMAL = _OPS.draw_normal.default
 _EXPONENTIAL = _OPS.draw_exponential.default
+_TRUNC_NORMAL = _OPS.draw_trunc_normal.default
 _BERNOULLI = _OPS.draw_bernoulli.default
 _RANDINT = _OPS.draw_randint.default
 
@@ -123,6 +125,61 @@ def exponential(function: str, dtype: torch.dtype | None, rate: Any) -> Distribu
     return Distribution(_EXPONENTIAL, dtype, _words(dtype), (scale,))
 
 
+LEAST_SPAN = 2.0**-64
+"""The least part of the normal distribution that an interval may hold: 9.1 std from the mean."""
+_FURTHEST = 16.0  # the normal distribution beyond it is less than a part in 2^120 of that
+_AREA_BITS = 640
+
+
+@functools.lru_cache(maxsize=256)
+def _area(x: float) -> int:
+    """Return the integral of exp(-t^2 / 2) from 0 to ``x``, by its power series, times 2^640."""
+    if x < 0:
+        return -_area(-x)
+    top, bottom = min(x, _FURTHEST).as_integer_ratio()
+    term = total = (top << _AREA_BITS) // bottom
+    square = term * term >> _AREA_BITS
+    k = 0
+    while abs(term) > 1:
+        k += 1
+        term = -(term * square >> _AREA_BITS) // (2 * k)
+        total += term // (2 * k + 1)
+    return total
+
+
+def _areas(a: float, b: float) -> tuple[float, float, float, float]:
+    """Return middle, span, below and above of the standard normal between ``a`` and ``b``."""
+    left, right, end = _area(a), _area(b), _area(_FURTHEST)
+    return (
+        (left + right) / (4 * end),
+        (right - left) / (2 * end),
+        (end + left) / (2 * end),
+        (end - right) / (2 * end),
+    )
+
+
+_areas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # traced as its result
+
+
+def trunc_normal(
+    function: str, dtype: torch.dtype | None, mean: Any, std: Any, a: Any, b: Any
+) -> Distribution:
+    """Normal within [a, b], of which it has to hold 2^-64, and at least one number of ``dtype``."""
+    dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
+    mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
+    if rounded(std, dtype) <= 0:
+        raise value_error(function, "std", f"above 0 in {dtype}", std)
+    a, b = _finite(function, "a", a, dtype), _finite(function, "b", b, dtype)
+    low, high = -_largest(-a, dtype), _largest(b, dtype)
+    if not a < b or low > high:
+        raise value_error(function, "b", f"above a ({a}), with a number of {dtype} between", b)
+    areas = _areas((a - mean) / std, (b - mean) / std)
+    if areas[1] < LEAST_SPAN:
+        rule = "an interval that holds at least 2**-64 of the normal distribution"
+        raise value_error(function, "[a, b]", rule, [a, b])
+    return Distribution(_TRUNC_NORMAL, dtype, _words(dtype), (mean, std, *areas, low, high))
+
+
 def bernoulli(function: str, dtype: torch.dtype | None, p: Any) -> Distribution:
     """1 with probability p in [0, 1]; ``torch.bool`` (the default), ``torch.uint8`` or a real."""
     dtype = _check_dtype(function, dtype, torch.bool, (torch.bool, torch.uint8, *REALS))
@@ -154,6 +211,7 @@ BY_NAME: dict[str, Callable[..., Distribution]] = {
     "randn": normal,
     "normal": normal,
     "exponential": exponential,
+    "trunc_normal": trunc_normal,
     "bernoulli": bernoulli,
     "randint": randint,
     "bits": bits,
@@ -209,6 +267,12 @@ def below(x: float, dtype: torch.dtype) -> float:
     # Below a power of two numbers lie twice as close.
     unit = max(exponent - digits - (mantissa == 0.5), lowest) if x else lowest
     return x - math.ldexp(1.0, unit)
+
+
+def _largest(x: float, dtype: torch.dtype) -> float:
+    """Return the largest number of ``dtype`` that is not above ``x``."""
+    nearest = rounded(x, dtype)
+    return nearest if nearest <= x else below(nearest, dtype)
 
 
 def _words(dtype: torch.dtype) -> int:

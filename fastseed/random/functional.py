@@ -138,6 +138,45 @@ def exponential(
     return _draw("exponential", keys, shape, dtype, positions, out, rate)
 
 
+def trunc_normal(
+    keys: Keys,
+    shape: Shape,
+    *,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    dtype: torch.dtype | None = None,
+    positions: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return random numbers of the normal distribution within [a, b].
+
+    Args:
+        keys: a key, or a tensor of keys.
+        shape: the shape for each key: a tuple of sizes, or one size.
+        mean: the mean of the whole normal distribution, finite in ``dtype``.
+        std: its standard deviation, above 0 and finite in ``dtype``.
+        a: the lower bound, finite in ``dtype``.
+        b: the upper bound, above ``a`` and finite in ``dtype``; between them lie at least 2**-64 of
+            the normal distribution and one number of ``dtype``.
+        dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
+        positions: words of each stream to skip, (...) torch.int64. Default: 0.
+        out: the tensor to write to, (..., *shape), with no memory in common with the others.
+
+    Returns:
+        ``out``, or a new contiguous tensor: (..., *shape).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
+
+    Examples:
+        >>> fastseed.random.trunc_normal(42, (4,), std=0.02, a=-0.04, b=0.04)
+        tensor([-0.0225,  0.0324,  0.0035,  0.0187])
+    """
+    return _draw("trunc_normal", keys, shape, dtype, positions, out, mean, std, a, b)
+
+
 def bernoulli(
     keys: Keys,
     p: float,

@@ -124,6 +124,44 @@ def exponential_(
     return _fill("exponential_", tensor, key, position, shard, rate)
 
 
+def trunc_normal_(
+    tensor: torch.Tensor,
+    key: Keys,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    *,
+    position: int = 0,
+    shard: Shard | None = None,
+) -> torch.Tensor:
+    """Fill a tensor with random numbers of the normal distribution within [a, b].
+
+    Args:
+        tensor: the tensor or ``DTensor``; float16, bfloat16, float32 or float64.
+        key: a 128-bit integer, or (2,) torch.uint64.
+        mean: the mean of the whole normal distribution, finite in the tensor's dtype.
+        std: its standard deviation, above 0 and finite in that dtype.
+        a: the lower bound, finite in that dtype.
+        b: the upper bound, above ``a`` and finite in that dtype; between them lie at least 2**-64
+            of the normal distribution and one number of that dtype.
+        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
+        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
+
+    Returns:
+        ``tensor``.
+
+    Raises:
+        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.random.trunc_normal_(torch.empty(4), 42, std=0.02, a=-0.04, b=0.04)
+        tensor([-0.0225,  0.0324,  0.0035,  0.0187])
+    """
+    return _fill("trunc_normal_", tensor, key, position, shard, mean, std, a, b)
+
+
 def bernoulli_(
     tensor: torch.Tensor,
     key: Keys,

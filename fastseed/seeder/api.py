@@ -320,7 +320,7 @@ def build_info() -> dict[str, Any]:
         A dict with ``version``, ``derivation``, ``backend`` (``"native"`` or ``"reference"``),
         ``native`` (the operators) and ``generators`` (what sets generators faster, built for one
         torch and Python): ``"loaded"``, or why it is not used; ``simd``, ``simd_paths``, ``cuda``
-        (``"built"`` or ``"not built"``) and ``torch``.
+        (``"built"``, or ``"not built"`` and the reason where it is known) and ``torch``.
 
     Examples:
         >>> import fastseed
@@ -335,6 +335,6 @@ def build_info() -> dict[str, Any]:
         "generators": _loaded(native.generators_missing),
         "simd": derive_ops.simd(),
         "simd_paths": list(derive_ops.simd_paths()),
-        "cuda": "built" if draw_ops.has_cuda else "not built",
+        "cuda": "built" if draw_ops.has_cuda else f"not built{native.why_not_built()}",
         "torch": torch.__version__,
     }

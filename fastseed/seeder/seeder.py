@@ -13,7 +13,7 @@ from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
 from .._utils.errors import reseed_error
-from ..derivation import streams
+from ..derivation import context, streams
 from ..derivation.streams import Coordinates
 from ..distributed import discovery
 from ..distributed import mesh as meshes
@@ -226,6 +226,7 @@ class Seeder:
         if failures:
             raise reseed_error(failures)
         self.scope = at
+        context.scope_changed(self)
 
     def follow_fork(self, fork: os_fork.Fork) -> None:
         """Take the streams of a child of ``os.fork``, at the coordinates of its parent."""

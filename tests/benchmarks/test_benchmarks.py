@@ -173,12 +173,19 @@ WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
     "numpy": (reseed.against_by_hand, "reseed", then(np.random.random_sample)),
     "numpy-gauss": (reseed.against_by_hand, "reseed", then(np.random.standard_normal)),
     "torch": (reseed.against_by_hand, "reseed", then(lambda: torch.rand(1))),
+    "no-generators": (reseed.against_itself_without_generators, "reseed", then(random.random)),
     "seed": (seeds.one_seed, "seed", one_bit_off),
     "numpy-sfc64": (lambda: seeds.against_numpy("SFC64", 999), "derive_seeds", one_bit_off),
     "fresh": (lambda: seeds.fresh_against_numpy("SFC64", 1), "derive_seeds", one_bit_off),
     "random123": (lambda: seeds.against_random123(999), "derive_seeds", one_bit_off),
+    "multiplies": (lambda: seeds.against_multiplies(999), "derive_seeds", one_bit_off),
     "threads": (lambda: seeds.two_threads(10**5), "derive_seeds", one_bit_off),
     "pool.reseed": (lambda: pool.reseed(40, 1), "pool", PoolThatForgetsTheLast),
+    "pool-no-generators": (
+        lambda: pool.reseed_without_generators(40),
+        "pool",
+        PoolThatForgetsTheLast,
+    ),
     "pool.manual_seed": (lambda: pool.manual_seed(40, 1, list), "pool", PoolThatForgetsTheLast),
 }
 
@@ -256,6 +263,16 @@ def test_report_rewrites_only_between_its_markers(tmp_path: Path) -> None:
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert report.main(arguments) == 0
     assert page.read_text("utf-8") == text
+
+
+def test_report_has_a_column_for_another_cpu() -> None:
+    other = made_up_result()
+    other["machine"] |= {"cpu": "a slower CPU", "simd": "portable"}
+    other["cases"] = [{**other["cases"][0], "ratio": 0.25}]
+    lines = report.markdown(made_up_result(), others=[other]).splitlines()
+    assert lines[1].startswith("a slower CPU, 2 cores (portable)")
+    assert lines[3].endswith("| met | a slower CPU (portable) |")
+    assert lines[5].endswith("| yes | 0.25x |") and lines[6].endswith("| **no** |  |")
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,8 @@ void check_reals(T one) {
   check_shapes(Normal<T>{Real(0.3), Real(1.7)});
   check_shapes(Normal<T>{Real(0), Real(1)});
   check_shapes(Exponential<T>{Real(0.4)});
+  check_shapes(TruncNormal<T>{Real(0.5), Real(2), Real(0.25), Real(0.5), Real(0.5), Real(1e-7),
+                              Real(-3), Real(4)});
   check_shapes(Bernoulli<T>{uint64_t{1} << 31, T{}, one});
 }
 

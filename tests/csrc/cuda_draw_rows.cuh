@@ -76,6 +76,12 @@ void check_reals_row(const std::string& name, const Place64& at, DrawRow& row, T
     check_values(Normal<T>{mean, std}, at, row);
   } else if (name == "exponential") {
     check_values(Exponential<T>{row.real<Real>()}, at, row);
+  } else if (name == "trunc_normal") {
+    Real p[8];
+    for (Real& parameter : p) {
+      parameter = row.real<Real>();
+    }
+    check_values(TruncNormal<T>{p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]}, at, row);
   } else {
     check(name == "bernoulli", "the name of a distribution");
     check_values(Bernoulli<T>{row.unsigned_decimal(), T{}, one}, at, row);

@@ -133,6 +133,8 @@ void check_path(const std::string& path) {
   check_reals<Normal>(path, 0.0, 1.0);
   check_reals<Normal>(path, 3.5, 1e-3);
   check_reals<Exponential>(path, 0.7);
+  check_reals<TruncNormal>(path, 0.5, 2.0, 0.0, 0.9375, 0.03125, 0.03125, -3.0, 4.0);
+  check_reals<TruncNormal>(path, 0.0, 1.0, 0.5, 1e-7, 1.0, 1e-9, 5.0, 6.0);
   check_bernoulli<uint8_t>(path, 0, 1);
   check_bernoulli<float>(path, 0, 1);
   check_bernoulli<double>(path, 0, 1);

@@ -15,6 +15,7 @@ DRAWS = {
     "unit": (fastseed.random.rand, REALS, {}),
     "randn": (fastseed.random.randn, REALS, {"mean": 0.5, "std": 3.0}),
     "exponential": (fastseed.random.exponential, REALS, {"rate": 1.5}),
+    "trunc_normal": (fastseed.random.trunc_normal, REALS, {"a": -1.0, "b": 4.0}),
     "bernoulli": (
         lambda keys, shape, **how: fastseed.random.bernoulli(keys, 0.3, shape, **how),
         (torch.bool, torch.uint8, *REALS),
@@ -79,7 +80,9 @@ def test_draws_write_to_any_address_and_no_other(dtype, shift):
     assert (memory[:shift] == 7).all() and (memory[shift + 2000 :] == 7).all()
 
 
-@pytest.mark.parametrize("fill", ["normal_", "uniform_", "exponential_", "bernoulli_"])
+@pytest.mark.parametrize(
+    "fill", ["normal_", "uniform_", "exponential_", "trunc_normal_", "bernoulli_"]
+)
 @pytest.mark.parametrize("dtype", REALS)
 def test_parts_have_the_bits_of_the_whole(fill, dtype):
     whole = torch.empty(10, 7, 33, dtype=dtype)

@@ -11,6 +11,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 GUIDES = {
     "quick-start.md": 2,
     "index.md": 1,
+    "../README.md": 3,
+    "api/random.md": 2,
     "rollouts.md": 3,
     "data-loading.md": 4,
     "resume.md": 4,

@@ -100,7 +100,7 @@ WIDTHS = {
 # Parameters of each distribution. r: pattern of a real of the type of the computation, d: decimal.
 PARAMETERS = {
     "bits": "", "uniform": "rrr", "normal": "rr", "exponential": "r", "bernoulli": "d",
-    "randint": "dd",
+    "randint": "dd", "trunc_normal": "rrrrrrrr",
 }  # fmt: skip
 FUNCTIONS = ("negative_log", "cos", "sin")
 

@@ -117,10 +117,13 @@ class Twin:
 
     def __init__(self, folder):
         self.package, self.script = folder / "fastseed", folder / "import_effects.py"
-        self.package.mkdir()
-        for entry in Path(fastseed.__file__).parent.iterdir():
-            if entry.suffix != ".so":
-                (self.package / entry.name).symlink_to(entry)
+        source = Path(fastseed.__file__).parent
+        for made in (self.package, self.package / "_backend"):
+            made.mkdir()
+        for entry in (*source.iterdir(), *source.glob("_backend/*")):
+            link = self.package / entry.relative_to(source)
+            if entry.suffix != ".so" and entry.name != "_backend":
+                link.symlink_to(entry)
         shutil.copy(SCRIPTS / "import_effects.py", self.script)  # its folder is searched first
 
     def add_native_code(self, damaged):
@@ -149,6 +152,12 @@ def test_without_native_code_the_reference_is_used_and_says_why(twin):
     said = twin.failing()
     assert said.startswith("ImportError: fastseed: FASTSEED_BACKEND=native, but the native code")
     assert "built without native code" in said
+    (twin.package / "_backend" / "not_built.txt").write_text("there is no C++ compiler")
+    found = twin.imported("auto")
+    reason = "the package was built without native code: there is no C++ compiler"
+    assert found["build_info"]["native"] == f"not used: {reason}"
+    assert found["build_info"]["cuda"] == "not built: there is no C++ compiler"
+    assert found["warnings"] == [f"fastseed: its native code is not used: {reason}"]
 
 
 @needs_native
@@ -158,7 +167,7 @@ def test_damaged_operators_are_not_used(twin):
     info, (warning,) = found["build_info"], found["warnings"]
     assert info["backend"] == "reference" and "_kernels" in info["native"]
     assert info["generators"] == info["native"]
-    assert warning.startswith("fastseed: its native code is here but not used: ")
+    assert warning.startswith("fastseed: its native code is not used: ")
     assert "_kernels" in twin.failing()
 
 
@@ -180,7 +189,7 @@ def test_operators_are_used_without_the_module_of_generators(twin):
         info, (warning,) = found["build_info"], found["warnings"]
         assert (info["backend"], info["native"]) == ("native", "loaded")
         assert info["generators"].startswith("not used: ") and "_generators" in info["generators"]
-        assert warning.startswith("fastseed: part of its native code is here but not used: ")
+        assert warning.startswith("fastseed: part of its native code is not used: ")
 
 
 def test_log_line_names_the_backend(caplog):

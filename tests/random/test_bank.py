@@ -15,6 +15,7 @@ DRAWS = {
     "rand": lambda bank, *shape, **k: bank.rand(*shape, low=-1, **k),
     "randn": lambda bank, *shape, **k: bank.randn(*shape, std=3, **k),
     "exponential": lambda bank, *shape, **k: bank.exponential(*shape, rate=2, **k),
+    "trunc_normal": lambda bank, *shape, **k: bank.trunc_normal(*shape, b=1, **k),
     "bernoulli": lambda bank, *shape, **k: bank.bernoulli(0.3, shape, **k),
     "randint": lambda bank, *shape, **k: bank.randint(-3, 9, shape, **k),
     "bits": lambda bank, *shape, **k: bank.bits(*shape, **k),
@@ -24,6 +25,7 @@ PURE = {
     "rand": lambda keys, shape, **k: fastseed.random.rand(keys, shape, low=-1, **k),
     "randn": lambda keys, shape, **k: fastseed.random.randn(keys, shape, std=3, **k),
     "exponential": lambda keys, shape, **k: fastseed.random.exponential(keys, shape, rate=2, **k),
+    "trunc_normal": lambda keys, shape, **k: fastseed.random.trunc_normal(keys, shape, b=1, **k),
     "bernoulli": lambda keys, shape, **k: fastseed.random.bernoulli(keys, 0.3, shape, **k),
     "randint": lambda keys, shape, **k: fastseed.random.randint(keys, -3, 9, shape, **k),
     "bits": lambda keys, shape, **k: fastseed.random.bits(keys, shape, **k),
@@ -31,7 +33,7 @@ PURE = {
 DTYPES = [
     *(
         (name, d)
-        for name in ("rand", "randn", "exponential")
+        for name in ("rand", "randn", "exponential", "trunc_normal")
         for d in (torch.float32, torch.float64)
     ),
     ("rand", torch.bfloat16),

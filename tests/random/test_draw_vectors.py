@@ -26,6 +26,7 @@ DTYPES = {
     "exponential": REALS,
     "bernoulli": ("bool", "uint8", *REALS),
     "randint": ("uint8", "int32", "int64"),
+    "trunc_normal": REALS,
 }
 
 

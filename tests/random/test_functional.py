@@ -26,6 +26,10 @@ CALLS = {
     **{("rand", d): {"dtype": d} for d in REALS},
     **{("randn", d): {"mean": 1.0, "std": 2.0, "dtype": d} for d in REALS},
     **{("exponential", d): {"rate": 2.0, "dtype": d} for d in REALS},
+    **{
+        ("trunc_normal", d): {"mean": 1.0, "std": 2.0, "a": -3.0, "b": 2.0, "dtype": d}
+        for d in REALS
+    },
     **{("bernoulli", d): {"p": 0.75, "dtype": d} for d in (torch.bool, torch.uint8, *REALS)},
     **{("randint", d): {"low": a, "high": a + n, "dtype": d} for d, (a, n) in RANGES.items()},
     **{("bits", d): {"dtype": d} for d in (torch.uint32, torch.uint64)},
@@ -54,6 +58,9 @@ def expected(name, dtype, keys, count, start=0, positions=None):
         found = reference.normal(*where, kind, 1.0, 2.0)
     elif name == "exponential":
         found = reference.exponential(*where, kind, 0.5)
+    elif name == "trunc_normal":
+        found = reference.trunc_normal(*where, kind, *distributions.trunc_normal(
+            name, dtype, 1.0, 2.0, -3.0, 2.0).parameters)  # fmt: skip
     elif name == "bernoulli":
         found = reference.bernoulli(*where, 3 << 30)
     elif name == "randint":
@@ -361,6 +368,17 @@ def test_rand_refuses(change, error, says):
         ("randn", {"mean": math.inf}, ValueError, "mean must be finite in torch.float32, got inf"),
         ("randn", {"std": math.nan}, ValueError, "std must be finite in torch.float32, got nan"),
         ("randn", {"dtype": torch.bool}, ValueError, "dtype must be one of torch.float16"),
+        ("trunc_normal", {"std": 0}, ValueError, "std must be above 0 in torch.float32, got 0.0"),
+        ("trunc_normal", {"a": math.inf}, ValueError, "a must be finite in torch.float32, got inf"),
+        ("trunc_normal", {"a": 2}, ValueError, r"b must be above a \(2.0\), with a number of"),
+        (
+            "trunc_normal",
+            {"a": 1.01, "b": 1.015, "dtype": torch.bfloat16},
+            ValueError,
+            r"b must be above a \(1.01\), with a number of torch.bfloat16 between, got 1.015",
+        ),
+        ("trunc_normal", {"a": 9.2, "b": 10}, ValueError, r"\[a, b\] must be an interval that"),
+        ("trunc_normal", {"b": "2"}, TypeError, "b must be a number, got '2' of type str"),
         ("exponential", {"rate": 0}, ValueError, "rate must be above 0, .*, got 0.0"),
         ("exponential", {"rate": -2}, ValueError, "rate must be above 0, .*, got -2.0"),
         ("exponential", {"rate": math.nan}, ValueError, "rate must be above 0, .*, got nan"),

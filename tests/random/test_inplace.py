@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import fastseed
 from fastseed._backend.reference import draws as reference
-from fastseed.random import inplace
+from fastseed.random import distributions, inplace
 from fastseed.random.shards import Shard
 
 KEY = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
@@ -42,6 +42,9 @@ def whole(name: str, dtype: torch.dtype, numel: int, key: int = KEY, position: i
         found = reference.normal(*where, KINDS[dtype], 1.0, 2.0)
     elif name == "exponential_":
         found = reference.exponential(*where, KINDS[dtype], 0.5)
+    elif name == "trunc_normal_":
+        what = distributions.trunc_normal(name, dtype, 1.0, 2.0, -3.0, 2.0)
+        found = reference.trunc_normal(*where, KINDS[dtype], *what.parameters)
     elif name == "bernoulli_":
         found = reference.bernoulli(*where, 3 << 30)
     else:
@@ -54,12 +57,17 @@ ARGUMENTS = {
     "uniform_": lambda d: (),
     "normal_": lambda d: (1.0, 2.0),
     "exponential_": lambda d: (2.0,),
+    "trunc_normal_": lambda d: (1.0, 2.0, -3.0, 2.0),
     "bernoulli_": lambda d: (0.75,),
     "randint_": lambda d: (RANGES[d][0], sum(RANGES[d])),
 }
 CASES = [
     *(("bits_", d) for d in (torch.uint32, torch.uint64)),
-    *((name, d) for name in ("uniform_", "normal_", "exponential_") for d in REALS),
+    *(
+        (name, d)
+        for name in ("uniform_", "normal_", "exponential_", "trunc_normal_")
+        for d in REALS
+    ),
     *(("bernoulli_", d) for d in (torch.bool, torch.uint8, *REALS)),
     *(("randint_", d) for d in RANGES),
 ]

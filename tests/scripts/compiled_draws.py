@@ -25,6 +25,7 @@ def pure(keys, low, high, n, positions):
             for d in REALS
         ),
         *(fastseed.random.exponential(keys[0], [2, n], rate=high, dtype=d) for d in REALS),
+        *(fastseed.random.trunc_normal(keys, n, a=low - 3, b=high, dtype=d) for d in REALS),
         *(fastseed.random.bernoulli(keys, low / 10, n, dtype=d) for d in (torch.bool, torch.uint8)),
         fastseed.random.randint(keys, -n, n + 1, (2, n)),
         fastseed.random.randint(keys, -(2**63), 2**62 + n, n),

@@ -31,6 +31,7 @@ draws = {
     **{f"rand {d}": ("rand", {"low": -0.3, "high": 0.7, "dtype": d}) for d in REALS},
     **{f"randn {d}": ("randn", {"mean": 1, "std": 0.02, "dtype": d}) for d in REALS},
     **{f"exponential {d}": ("exponential", {"rate": 3, "dtype": d}) for d in REALS},
+    **{f"trunc_normal {d}": ("trunc_normal", {"b": 1.5, "dtype": d}) for d in REALS},
     **{f"bernoulli {d}": ("bernoulli", {"p": 0.3, "dtype": d}) for d in (torch.bool, *REALS)},
     "randint": ("randint", {"low": -5, "high": 3 * 10**9}),
     "randint wide": ("randint", {"low": -(2**63), "high": 2**62}),

@@ -166,6 +166,8 @@ FUNCTIONS = {
     "random.randint": (r.randint, keys, number, number, small, {"out": maybe_positions}),
     "random.bernoulli": (r.bernoulli, keys, number, small, {"out": maybe_tensor}),
     "random.exponential": (r.exponential, one_key, small, {"rate": anything}),
+    "random.trunc_normal": (r.trunc_normal, one_key, small, {"a": anything, "b": anything}),
+    "random.trunc_normal_": (r.trunc_normal_, tensor, one_key, {"std": anything}),
     "random.rand parameters": (r.rand, keys, small, {"low": anything, "high": anything}),
     "random.uniform_": (r.uniform_, tensor, one_key, {}),
     "random.normal_": (r.normal_, like((3, 2), F32), one_key, {"mean": number}),

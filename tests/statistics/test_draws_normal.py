@@ -158,3 +158,41 @@ def test_draws_exponential_controls():
         np.repeat(e[:, 0::2], 2, axis=1),
     ):
         assert worst(exponential_scores(damaged)) > 2 * HIGHEST
+
+
+TRUNCATED = [
+    (0.0, 1.0, -2.0, 2.0),
+    (0.0, 1.0, -100.0, 100.0),
+    (0.0, 1.0, 4.0, 9.0),
+    (0.5, 2.0, 0.0, 0.3),
+]
+
+
+def truncated_scores(
+    x: np.ndarray, mean: float, std: float, a: float, b: float
+) -> dict[str, float]:
+    alpha, beta = (a - mean) / std, (b - mean) / std
+    far, near = special.ndtr(-beta), special.ndtr(-alpha)  # measured from the right
+    u = ((special.ndtr((mean - x) / std) - far) / (near - far)).clip(0, 1 - 2**-53)
+    whole = (u * 64).astype(np.int64)
+    found = {"values": bins((u * 4096).astype(np.int64), 4096)}
+    found["pairs"] = bins(whole[:, 0::2] * 64 + whole[:, 1::2], 4096)
+    found["streams"] = bins(whole[0::2] * 64 + whole[1::2], 4096)
+    for lag in (1, 2, 3, 4):
+        found[f"lag {lag}"] = correlation(u[:, :-lag] - 0.5, u[:, lag:] - 0.5, 1 / 12)
+    return found | {"kolmogorov": kolmogorov(u)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bounds", TRUNCATED)
+def test_draws_truncated_normal_is_random(bounds, dtype):
+    mean, std, a, b = bounds
+    made = fastseed.random.trunc_normal(
+        keys(STREAMS), (LENGTH,), mean=mean, std=std, a=a, b=b, dtype=dtype
+    ).numpy()
+    assert made.min() >= a and made.max() <= b
+    found = truncated_scores(made.astype(np.float64), *bounds)
+    assert 0.35 < found.pop("kolmogorov") < 2.6
+    assert worst(found) < HIGHEST, found
+    shifted = truncated_scores(made.astype(np.float64), mean + 0.02 * std, std, a, b)
+    assert worst(shifted) > HIGHEST or b - a > 50 or b - a < 1  # the control

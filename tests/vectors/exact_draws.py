@@ -103,12 +103,16 @@ def number(x: float | Fraction, dtype: str) -> Real:
     return Real(FORMATS[dtype].round(Fraction(x)), FORMATS[dtype])
 
 
-def polynomial(text: str, x: Real) -> Real:
-    """Horner's rule, from the highest power down; ``text`` has the lowest first."""
-    *lower, total = (Real(Fraction(float.fromhex(c)), x.format) for c in text.split())
+def horner(coefficients: list[Real], x: Real) -> Real:
+    """From the highest power down; the lowest stands first."""
+    *lower, total = coefficients
     for c in reversed(lower):
         total = total * x + c
     return total
+
+
+def polynomial(text: str, x: Real) -> Real:
+    return horner([Real(Fraction(float.fromhex(c)), x.format) for c in text.split()], x)
 
 
 # --- the functions of docs/draws.md -----------------------------------------------------------
@@ -141,7 +145,13 @@ def negative_log(word: int, dtype: str) -> Real:
         k, difference, scale = s, m - (1 << width), power(-width)
     else:
         k, difference, scale = s + 1, m - (1 << (width - 1)), power(1 - width)
-    r = Real(number(difference, dtype).exact * scale, FORMATS[dtype])
+    return log_from(Real(number(difference, dtype).exact * scale, FORMATS[dtype]), k)
+
+
+def log_from(r: Real, k: int) -> Real:
+    """-ln of 2^-k (1 + r)."""
+    width = r.format.width
+    dtype = f"float{width}"
     high, low = (number(float.fromhex(c), dtype) for c in (LN2_32 if width == 32 else LN2_64))
     k_real, half = number(k, dtype), number(0.5, dtype)
     if width == 32:
@@ -172,6 +182,75 @@ def cos_sin(word: int, dtype: str) -> tuple[Real, Real]:
     s = polynomial(sine, z) * t + t
     c = polynomial(cosine, z) * z + number(1, dtype)
     return [(c, s), (-s, c), (-c, -s), (s, -c)][quadrant % 4]
+
+
+# AS 241 (Wichura, 1988), decimal as printed: numerators and denominators in the middle, in the
+# tails, far out.
+QUANTILE32 = (
+    (
+        """3.3871327179e0 5.0434271938e1 1.5929113202e2 5.9109374720e1""",
+        """1.4234372777e0 2.7568153900e0 1.3067284816e0 1.7023821103e-1""",
+        """6.6579051150e0 3.0812263860e0 4.2868294337e-1 1.7337203997e-2""",
+    ),
+    (
+        """1.0 1.7895169469e1 7.8757757664e1 6.7187563600e1""",
+        """1.0 7.3700164250e-1 1.2021132975e-1 0.0""",
+        """1.0 2.4197894225e-1 1.2258202635e-2 0.0""",
+    ),
+)
+QUANTILE64 = (
+    (
+        """3.3871328727963666080e0 1.3314166789178437745e2 1.9715909503065514427e3
+        1.3731693765509461125e4 4.5921953931549871457e4 6.7265770927008700853e4
+        3.3430575583588128105e4 2.5090809287301226727e3""",
+        """1.42343711074968357734e0 4.63033784615654529590e0 5.76949722146069140550e0
+        3.64784832476320460504e0 1.27045825245236838258e0 2.41780725177450611770e-1
+        2.27238449892691845833e-2 7.74545014278341407640e-4""",
+        """6.65790464350110377720e0 5.46378491116411436990e0 1.78482653991729133580e0
+        2.96560571828504891230e-1 2.65321895265761230930e-2 1.24266094738807843860e-3
+        2.71155556874348757815e-5 2.01033439929228813265e-7""",
+    ),
+    (
+        """1.0 4.2313330701600911252e1 6.8718700749205790830e2 5.3941960214247511077e3
+        2.1213794301586595867e4 3.9307895800092710610e4 2.8729085735721942674e4
+        5.2264952788528545610e3""",
+        """1.0 2.05319162663775882187e0 1.67638483018380384940e0 6.89767334985100004550e-1
+        1.48103976427480074590e-1 1.51986665636164571966e-2 5.47593808499534494600e-4
+        1.05075007164441684324e-9""",
+        """1.0 5.99832206555887937690e-1 1.36929880922735805310e-1 1.48753612908506148525e-2
+        7.86869131145613259100e-4 1.84631831751005468180e-5 1.42151175831644588870e-7
+        2.04426310338993978564e-15""",
+    ),
+)
+
+
+def log_of(t: Real) -> Real:
+    """-ln t of a normal number above 0."""
+    digits = t.format.precision
+    k, scaled = 0, t.exact
+    root = Fraction(math.isqrt(power(2 * digits - 1).numerator) + 1) * power(-digits)
+    while scaled >= 2 * root:
+        k, scaled = k - 1, scaled / 2
+    while scaled < root:
+        k, scaled = k + 1, scaled * 2
+    return log_from(Real(scaled - 1, t.format), k)
+
+
+def quantile(q: Real, t: Real) -> Real:
+    kind = "float32" if q.format.precision == 24 else "float64"
+    middle = abs(q.exact) <= number(Fraction("0.425"), kind).exact
+    if middle:
+        region, x = 0, number(Fraction("0.180625"), kind) - q * q
+    else:
+        r = log_of(t).sqrt()
+        region = 2 if r.exact > 5 else 1
+        x = r - number(5 if region == 2 else Fraction("1.6"), kind)
+    upper, lower = (
+        horner([number(Fraction(c), kind) for c in table[region].split()], x)
+        for table in (QUANTILE32 if kind == "float32" else QUANTILE64)
+    )
+    z = upper / lower
+    return q * z if middle else -z if q.exact < 0 else z
 
 
 # --- streams and draws ------------------------------------------------------------------------
@@ -235,6 +314,21 @@ def exponential(at: Draw, dtype: str, j: int, scale: Real) -> Fraction:
     return (negative_log(word, computing(dtype)) * scale).exact
 
 
+def trunc_normal(at: Draw, dtype: str, j: int, *parameters: Real) -> Fraction:
+    mean, std, middle, span, below, above, low, high = parameters
+    kind, words = computing(dtype), 2 if dtype == "float64" else 1
+    bits = 32 * words
+    v = at.value(j, words) | 1
+    i = v - (1 << bits) if v >> (bits - 1) else v
+    place = number(i * power(-bits), kind)
+    edge = number(((1 << (bits - 1)) - abs(i)) * power(-bits), kind)
+    q = place * span + middle
+    left = q.exact < 0
+    inside = edge if left == (i < 0) else number(1, kind) - edge
+    z = quantile(q, inside * span + (below if left else above))
+    return min(max((z * std + mean).exact, low.exact), high.exact)
+
+
 def bernoulli(at: Draw, dtype: str, j: int, threshold: int) -> Fraction:
     return Fraction(at.value(j, 1) < threshold)
 
@@ -252,4 +346,6 @@ def bits(at: Draw, dtype: str, j: int) -> Fraction:
     return Fraction(at.value(j, INTEGERS[dtype] // 32))
 
 
-FUNCTIONS = {f.__name__: f for f in (bits, uniform, normal, exponential, bernoulli, randint)}
+FUNCTIONS = {
+    f.__name__: f for f in (bits, uniform, normal, exponential, trunc_normal, bernoulli, randint)
+}

@@ -13,6 +13,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -45,6 +46,7 @@ HEADER = """\
 #   first, count: values first .. first + count - 1 of the draw that begins at position
 #   parameters, in the type of the computation:
 #     bits none, uniform span shift cap, normal mean std, exponential scale
+#     trunc_normal mean std middle span below above low high
 #   and as decimals: bernoulli threshold, randint low range
 """
 
@@ -91,8 +93,50 @@ def interval(low: float, high: float, dtype: str) -> tuple:
     return number(high - low, kind), number(low, kind), cap
 
 
+def area(x: float) -> Fraction:
+    """The part of the normal distribution between 0 and x, to 100 digits."""
+    with localcontext() as context:
+        context.prec = 120
+        arctan = lambda n: sum(  # noqa: E731
+            Decimal((-1) ** k) / ((2 * k + 1) * Decimal(n) ** (2 * k + 1)) for k in range(90)
+        )
+        pi = 4 * (4 * arctan(5) - arctan(239))  # Machin
+        y = Decimal(x)
+        term = total = y
+        k = 0
+        while abs(term) > abs(total) * Decimal("1e-115"):
+            k += 1
+            term = term * y * y / (2 * k + 1)
+            total += term
+        return Fraction(total * (-y * y / 2).exp() / (2 * pi).sqrt())
+
+
+def truncated(mean: float, std: float, a: float, b: float, dtype: str) -> tuple:
+    kind, half = computing(dtype), Fraction(1, 2)
+    left, right = (area((x - mean) / std) for x in (a, b))
+    ends = [FORMATS[dtype].round(Fraction(x)) for x in (-a, b)]
+    high = [x if x <= y else below(float(x), dtype) for x, y in zip(ends, (-a, b), strict=True)]
+    areas = ((left + right) / 2, right - left, half + left, half - right)
+    as_doubles = [FORMATS["float64"].round(x) for x in areas]
+    return tuple(number(x, kind) for x in (mean, std, *as_doubles, -high[0], high[1]))
+
+
 INTERVALS = ((0.0, 1.0), (-1.0, 1.0), (-0.75, 3.0), (1000.0, 1001.0), (-(2.0**-9), 0.0))
 # Among them: beyond float16, where it has few bits left, and float32 likewise.
+TRUNCATED = (
+    (0.0, 1.0, -2.0, 2.0),
+    (0.0, 0.02, -2.0, 2.0),
+    (0.0, 1.0, 5.0, 6.0),
+    (0.0, 1.0, -9.0, -8.0),
+    (0.0, 1.0, 0.0, 1e-3),
+    (1.5, 0.3, 1.0, 10.0),
+    (-0.3, 0.7, -0.1, 0.25),
+    (0.0, 1e-7, -2e-7, 1.5e-7),
+    (100.0, 7.3, 96.3, 101.1),
+    (0.0, 1.0, -1.0, 8.0),
+    (3.0, 2.0, -12.0, -10.9),
+    (0.0, 3e4, -6e4, 6e4),
+)
 NORMALS = (
     (0.0, 1.0),
     (0.0, 0.02),
@@ -141,6 +185,8 @@ PLACES = (
 def all_parameters(distribution: str, dtype: str) -> list[tuple]:
     if distribution == "uniform":
         return [interval(low, high, dtype) for low, high in INTERVALS]
+    if distribution == "trunc_normal":
+        return [truncated(*chosen, dtype) for chosen in TRUNCATED]
     kind = computing(dtype)
     if distribution == "normal":
         return [(number(mean, kind), number(std, kind)) for mean, std in NORMALS]
@@ -161,9 +207,12 @@ DTYPES = {
 }
 
 
-def draw_rows() -> Iterator[str]:
+LATER = {"trunc_normal": tuple(FORMATS)}
+
+
+def draw_rows(kinds: dict[str, tuple[str, ...]]) -> Iterator[str]:
     """Every distribution and dtype; every place with some parameter, every parameter somewhere."""
-    for distribution, dtypes in DTYPES.items():
+    for distribution, dtypes in kinds.items():
         for dtype in dtypes:
             parameters = all_parameters(distribution, dtype)
             rounds = max(len(PLACES), len(parameters))
@@ -204,8 +253,9 @@ def all_rows() -> list[str]:
         ("float32", "float64"), ("negative_log", "cos", "sin")
     ):
         rows += [real_row(function, dtype, w) for w in real_words(FORMATS[dtype].width)]
-    rows += draw_rows()
+    rows += draw_rows(DTYPES)
     rows += retry_rows()
+    rows += draw_rows(LATER)
     return list(dict.fromkeys(rows))
 
 

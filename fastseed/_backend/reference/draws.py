@@ -63,6 +63,8 @@ COS64 = _f64(
 # ln 2 in two parts; products of the first with an exponent are exact.
 LN2_32 = _f32("0x1.63p-1", "-0x1.bd0106p-13")
 LN2_64 = _f64("0x1.62e42fefa2000p-1", "0x1.9ef35793c7673p-41")
+# the least number that is not below sqrt(1/2)
+(ROOT_HALF32,), (ROOT_HALF64,) = _f32("0x1.6a09e8p-1"), _f64("0x1.6a09e667f3bcdp-1")
 _SQRT2_32, _SQRT2_64 = np.uint32(0xB504F334), np.uint64(0xB504F333F9DE6485)
 
 
@@ -86,6 +88,46 @@ def _shift_to_top(x: npt.NDArray[Any], bits: int) -> tuple[npt.NDArray[Any], npt
     return x, shift
 
 
+# AS 241 (Wichura, 1988), PPND7 and PPND16: the inverse of the normal distribution function as a
+# quotient of polynomials in the middle, in the tails, and far out.
+QUANTILE32 = (
+    (
+        (3.3871327179e0, 5.0434271938e1, 1.5929113202e2, 5.9109374720e1),
+        (1.4234372777e0, 2.7568153900e0, 1.3067284816e0, 1.7023821103e-1),
+        (6.6579051150e0, 3.0812263860e0, 4.2868294337e-1, 1.7337203997e-2),
+    ),
+    (
+        (1.0, 1.7895169469e1, 7.8757757664e1, 6.7187563600e1),
+        (1.0, 7.3700164250e-1, 1.2021132975e-1, 0.0),
+        (1.0, 2.4197894225e-1, 1.2258202635e-2, 0.0),
+    ),
+)
+QUANTILE64 = (
+    (
+        (3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
+         1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+         3.3430575583588128105e4, 2.5090809287301226727e3),
+        (1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+         3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+         2.27238449892691845833e-2, 7.74545014278341407640e-4),
+        (6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+         2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+         2.71155556874348757815e-5, 2.01033439929228813265e-7),
+    ),
+    (
+        (1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+         2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
+         5.2264952788528545610e3),
+        (1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+         1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+         1.05075007164441684324e-9),
+        (1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
+         7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
+         2.04426310338993978564e-15),
+    ),
+)  # fmt: skip
+
+
 def exponential_float32(w: U32) -> Reals:
     """-ln u of u = (w | 1) / 2^32, in float32."""
     mantissa, shift = _shift_to_top(w | np.uint32(1), 32)
@@ -94,7 +136,11 @@ def exponential_float32(w: U32) -> Reals:
     signed = np.where(big, mantissa, mantissa ^ np.uint32(1 << 31)).view(np.int32)
     scale = np.where(big, np.float32(2.0**-32), np.float32(2.0**-31))
     r = signed.astype(np.float32) * scale
-    k = np.where(big, shift, shift + np.uint32(1)).astype(np.float32)
+    return _log_float32(r, np.where(big, shift, shift + np.uint32(1)).astype(np.float32))
+
+
+def _log_float32(r: Reals, k: Reals) -> Reals:
+    """-ln of 2^-k (1 + r)."""
     square = r * r
     y = _horner(LOG32, r) * r * square
     y = y - k * LN2_32[1]
@@ -109,7 +155,10 @@ def exponential_float64(a: U64) -> Reals:
     signed = np.where(big, mantissa, mantissa ^ np.uint64(1 << 63)).view(np.int64)
     scale = np.where(big, np.float64(2.0**-64), np.float64(2.0**-63))
     r = signed.astype(np.float64) * scale
-    k = np.where(big, shift, shift + np.uint64(1)).astype(np.float64)
+    return _log_float64(r, np.where(big, shift, shift + np.uint64(1)).astype(np.float64))
+
+
+def _log_float64(r: Reals, k: Reals) -> Reals:
     half = np.float64(0.5) * (r * r)
     s = r / (np.float64(2.0) + r)
     z = s * s
@@ -117,6 +166,30 @@ def exponential_float64(a: U64) -> Reals:
     y = y - k * LN2_64[1]
     y = y - half
     return k * LN2_64[0] - (r + y)
+
+
+def negative_log(t: Reals) -> Reals:
+    """-ln t of normal numbers above 0."""
+    scaled, exponent = np.frexp(t)  # in [1/2, 1)
+    low = scaled < (ROOT_HALF32 if t.dtype == np.float32 else ROOT_HALF64)
+    r = np.where(low, scaled * 2, scaled) - t.dtype.type(1)
+    k = (low - exponent).astype(t.dtype)
+    return _log_float32(r, k) if t.dtype == np.float32 else _log_float64(r, k)
+
+
+def normal_quantile(q: Reals, t: Reals) -> Reals:
+    """z with 1/2 + q of the normal distribution below it, t the lesser of that and the rest."""
+    real = t.dtype.type
+    r = np.sqrt(negative_log(t))
+    middle = np.abs(q) <= real(0.425)
+    region = np.where(middle, 0, np.where(r > real(5), 2, 1))
+    x = np.choose(region, (real(0.180625) - q * q, r - real(1.6), r - real(5)))
+    upper, lower = (
+        _horner(tuple(np.array(c, t.dtype)[region] for c in zip(*table, strict=True)), x)
+        for table in (QUANTILE32 if t.dtype == np.float32 else QUANTILE64)
+    )
+    quotient = upper / lower
+    return np.where(middle, q * quotient, np.where(q < 0, -quotient, quotient))
 
 
 def cos_sin_float32(w: U32) -> tuple[Reals, Reals]:
@@ -257,6 +330,34 @@ def exponential(
         keys, positions, start, count, words,
         lambda raw: _rounded(standard(raw) * real(scale), kind),
     )  # fmt: skip
+
+
+def trunc_normal(
+    keys: U64, positions: U64, start: int, count: int, kind: str,
+    mean: float, std: float, middle: float, span: float, below: float, above: float,
+    low: float, high: float,
+) -> Reals:  # fmt: skip
+    """z * std + mean of the ``span`` of the distribution between two z, held in [low, high]."""
+    real, words = _real(kind)
+    bits = 32 * words
+
+    def convert(raw: npt.NDArray[Any]) -> Reals:
+        one, top = raw.dtype.type(1), raw.dtype.type(1 << (bits - 1))
+        odd = raw | one
+        lower = odd >= top
+        signed = np.int32 if words == 1 else np.int64
+        place, edge = (
+            x.view(signed).astype(real) * real(2.0**-bits)
+            for x in (odd, np.where(lower, odd ^ top, top - odd))
+        )
+        q = place * real(span) + real(middle)
+        left = q < 0
+        inside = np.where(left == lower, edge, real(1) - edge)
+        t = inside * real(span) + np.where(left, real(below), real(above))
+        x = normal_quantile(q, t) * real(std) + real(mean)
+        return _rounded(np.minimum(np.maximum(x, real(low)), real(high)), kind)
+
+    return _values(keys, positions, start, count, words, convert)
 
 
 def bernoulli(

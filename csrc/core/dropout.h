@@ -1,0 +1,79 @@
+// Dropout as a function of a key and the index of an element: docs/dropout.md is the
+// specification; frozen like the draws.
+#pragma once
+#include <cstdint>
+
+#include "draw.h"
+
+namespace fastseed {
+
+constexpr int kDropoutEach = 8;  // elements of one block, 16 bits each
+constexpr int64_t kDropoutLevels = 1 << 16;
+
+// Number i of a block, whose words are read as 16-bit numbers, the lower half first.
+FS_HD uint32_t dropout_number(const Block& block, int i) {
+  return block.w[i / 2] >> (i % 2 * 16) & 0xffffu;
+}
+
+FS_HD double to_real(double x) {
+  return x;
+}
+template <class T>
+FS_HD float to_real(T x) {
+  return to_float(x);
+}
+
+// Elements whose number is below `threshold` become 0, the others are scaled; NaNs keep their bits.
+template <class T>
+struct Dropout {
+  using Value = T;
+  using Real = typename Compute<T>::Type;
+  uint32_t threshold;  // of 2^16
+  Real scale;
+
+  explicit Dropout(int64_t levels)
+      : threshold(static_cast<uint32_t>(levels)),
+        scale(levels == kDropoutLevels
+                  ? Real{0}
+                  : static_cast<Real>(65536.0 / static_cast<double>(kDropoutLevels - levels))) {}
+
+  FS_HD T operator()(T x, uint32_t number) const {
+    const Real real = to_real(x);
+    const T kept = real != real ? x : Rounded<T>::of(mul(real, scale));
+    return number < threshold ? T{} : kept;
+  }
+};
+
+// A key, and the index in the logical tensor of the first element of the row it is for.
+struct DropoutKey {
+  Key key;
+  uint64_t first;
+};
+
+// `count` rows of `width` words: lo and hi of a key, and with a width of 3 its first index.
+struct DropoutKeys {
+  const uint64_t* words;
+  int64_t width;
+  int64_t count;
+
+  template <class Load>
+  FS_HD DropoutKey row(int64_t i, const Load& load) const {
+    const uint64_t* at = words + i * width;
+    return DropoutKey{Key{load(at), load(at + 1)}, width == 3 ? load(at + 2) : 0};
+  }
+};
+
+// A layer and the elements that it is called for: `label` is 0 without a label.
+struct LayerCall {
+  Name name;
+  uint64_t label;
+  uint64_t row_elements;
+};
+
+// The key of a layer at a scope, shared by all ranks, and the index of the first element.
+FS_HD DropoutKey layer_key(const Scope& scope, const LayerCall& call, uint64_t first_row) {
+  const Stream stream{name_key(scope, call.name), with_domain(kSharedRank, Domain::kStream), 0};
+  return DropoutKey{stream_key(stream, call.label), first_row * call.row_elements};
+}
+
+}  // namespace fastseed

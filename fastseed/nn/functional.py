@@ -1,0 +1,225 @@
+"""Dropout as a function of a key: pure, on the device of the input, with derivatives.
+
+Whether element j of the *logical* tensor stays is a function of (key, p, j), which
+``docs/dropout.md`` specifies, on whatever rank the element is. No generator is used or changed, and
+no mask is kept for the backward pass, which computes it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .._backend import dropout_ops, tensors
+from .._utils import validation
+from ..random import functional as random_functional
+from ..random import shards
+from ..random.distributions import REALS
+from ..random.functional import Keys
+from ..random.shards import Piece, Shard
+
+_DROPOUT = torch.ops.fastseed.dropout.default
+_FUNCTION = "nn.functional.dropout"
+_ATTENTION = "nn.functional.scaled_dot_product_attention"
+
+
+def dropout(
+    input: torch.Tensor,
+    p: float,
+    key: Keys,
+    *,
+    training: bool = True,
+    offset: int = 0,
+    shard: Shard | None = None,
+) -> torch.Tensor:
+    """Zero each element with probability ``p`` and scale the others by 1 / (1 - p).
+
+    Args:
+        input: float16, bfloat16, float32 or float64, of any strides; a ``DTensor`` with placements
+            Replicate and Shard.
+        p: the probability of a zero, in [0, 1]; rounded to a multiple of 2**-16, also in the
+            scale, but to neither 0 nor 1.
+        key: a 128-bit integer, or (2,) torch.uint64 on the device of ``input``.
+        training: False returns ``input`` itself.
+        offset: the index of the first element in the logical tensor, [0, 2**53].
+        shard: which part of a larger tensor ``input`` is; None for a ``DTensor``, which says so.
+
+    Returns:
+        A new contiguous tensor, or a ``DTensor`` with the placements of ``input``; ``input`` itself
+        where ``p`` is 0 or ``training`` is False.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.nn.functional.dropout(torch.ones(6), 0.5, 42)
+        tensor([2., 2., 0., 2., 0., 0.])
+        >>> fastseed.nn.functional.dropout(torch.ones(3), 0.5, 42, offset=3)
+        tensor([2., 0., 0.])
+    """
+    threshold = check_input(_FUNCTION, input, p)
+    validation.check_bool(_FUNCTION, "training", training)
+    offset = validation.check_int(_FUNCTION, "offset", offset, 0, shards.MAX_NUMEL)
+    if shard is not None and shards.is_dtensor(input):
+        rule = "None for a DTensor, which records its part"
+        raise validation.value_error(_FUNCTION, "shard", rule, shard)
+    if not training or threshold == 0:
+        return input
+    device = input.device
+    keys = random_functional.check_keys(_FUNCTION, "key", key, device)
+    if keys.dim() != 1:
+        raise validation.value_error(_FUNCTION, "key", "of shape (2,)", tuple(keys.shape))
+    keys = keys.to(device).contiguous().view(1, 2)
+    if shards.is_dtensor(input):
+        return drop_dtensor(_FUNCTION, input, keys, threshold, offset)
+    pieces = shards.WHOLE
+    if shard is not None:
+        pieces = shards.of_shard(_FUNCTION, input.shape, shard)
+    return drop(input, keys, pieces, threshold, offset)
+
+
+def check_input(function: str, input: Any, p: Any) -> int:
+    """Return the threshold for a probability, after checking it and the input."""
+    validation.check_instance(function, "input", input, torch.Tensor, "a torch.Tensor")
+    p = validation.check_float(function, "p", p, 0.0, 1.0)
+    if input.dtype not in REALS:
+        names = ", ".join(map(str, REALS))
+        raise TypeError(f"fastseed.{function}: input must be one of {names}, got {input.dtype}")
+    if not shards.is_dtensor(input):
+        tensors.check_dense(function, "input", input)
+        random_functional.check_device(function, "input", input.device)
+    return threshold_of(p)
+
+
+def threshold_of(p: float) -> int:
+    """Return how many of 2**16 numbers drop an element: none and all only for p of 0 and 1."""
+    if p in (0, 1):
+        return int(p) * dropout_ops.LEVELS
+    return min(max(round(p * dropout_ops.LEVELS), 1), dropout_ops.LEVELS - 1)
+
+
+def drop(
+    input: torch.Tensor,
+    keys: torch.Tensor,
+    pieces: list[Piece],
+    threshold: int,
+    offset: int = 0,
+) -> torch.Tensor:
+    """Return the operator's result for the boxes of ``pieces``. Arguments are trusted."""
+    if len(pieces) == 1:
+        _, sizes, strides, first = pieces[0]
+        out: torch.Tensor = _DROPOUT(
+            input.contiguous(), keys, sizes, strides, offset + first, threshold
+        )
+        return out
+    out = torch.zeros_like(input, memory_format=torch.contiguous_format)
+    for box, sizes, strides, first in pieces:
+        part = input[box].contiguous()
+        out[box] = _DROPOUT(part, keys, sizes, strides, offset + first, threshold)
+    return out
+
+
+def drop_dtensor(
+    function: str,
+    input: Any,
+    keys: torch.Tensor,
+    threshold: int,
+    offset: int = 0,
+    pieces_of: Callable[..., list[Piece]] = shards.pieces,
+) -> torch.Tensor:
+    """Return the result for a ``DTensor``, with the same mesh and placements."""
+    shards.check_numel(function, input.shape)
+    local, indices = shards.runs_of_dtensor(function, input)
+    if local.numel():
+        local = drop(local, keys, pieces_of(input.shape, indices), threshold, offset)
+    found: torch.Tensor = type(input).from_local(
+        local, input.device_mesh, input.placements, run_check=False,
+        shape=input.shape, stride=_contiguous_strides(input.shape),
+    )  # fmt: skip
+    return found
+
+
+def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
+    return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def repeated_heads(tensor: torch.Tensor, query: torch.Tensor, enable_gqa: bool) -> torch.Tensor:
+    """Return keys or values with as many heads as the queries have."""
+    if not enable_gqa or tensor.size(-3) == query.size(-3):
+        return tensor
+    return tensor.repeat_interleave(query.size(-3) // tensor.size(-3), -3)
+
+
+def attention_weights(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Return softmax(query key^T * scale + mask), as torch documents it for its function."""
+    key = repeated_heads(key, query, enable_gqa)
+    scores = query @ key.transpose(-2, -1) * (query.size(-1) ** -0.5 if scale is None else scale)
+    if is_causal:
+        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~causal, -math.inf)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -math.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    weights = scores.softmax(-1)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:  # a row without anything is 0
+        weights = weights.masked_fill(~attn_mask.any(-1, keepdim=True), 0.0)
+    return weights
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    dropout_key: Keys,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    shard: Shard | None = None,
+) -> torch.Tensor:
+    """Return attention whose weights are dropped by a key: the weights are computed in full.
+
+    Args:
+        query: (..., heads, L, E).
+        key: (..., heads, S, E).
+        value: (..., heads, S, V).
+        attn_mask: None, torch.bool (True: takes part) or added to the scores; broadcast to
+            (..., heads, L, S).
+        dropout_p: the probability with which a weight becomes zero, [0, 1].
+        is_causal: mask what lies above the diagonal.
+        dropout_key: a 128-bit integer, or (2,) torch.uint64 on the device of ``query``.
+        scale: the factor of the scores. None: 1 / sqrt(E).
+        enable_gqa: repeat the heads of ``key`` and ``value`` to those of ``query``.
+        shard: which part of the whole weights, (..., heads, L, S), these are.
+
+    Returns:
+        (..., heads, L, V).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+
+    Examples:
+        >>> import torch
+        >>> x = torch.ones(1, 1, 2, 4)
+        >>> fastseed.nn.functional.scaled_dot_product_attention(
+        ...     x, x, x, dropout_p=0.5, dropout_key=42
+        ... )[0, 0, :, 0]
+        tensor([2., 1.])
+    """
+    weights = attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
+    weights = dropout(weights, dropout_p, dropout_key, shard=shard)
+    return weights @ repeated_heads(value, query, enable_gqa)

@@ -1,0 +1,260 @@
+"""Models of others: which dropout is replaced, under which names, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import fastseed
+from fastseed.nn import convert, revert, rows
+
+
+def restart(step=0):
+    """Go to a scope, also a second time, without the warning."""
+    fastseed.derivation.context.current("test").restore(1, 0, step)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    fastseed.init(42, rank=0, world_size=1)
+    restart()
+
+
+class Attention(nn.Module):
+    def forward(self, x):
+        heads = x.view(*x.shape[:2], 2, 4).transpose(1, 2)
+        p = 0.2 if self.training else 0.0
+        found = F.scaled_dot_product_attention(heads, heads, heads, dropout_p=p, is_causal=True)
+        return F.dropout(found.transpose(1, 2).flatten(2), 0.1, self.training)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = Attention()
+        self.up, self.drop = nn.Linear(8, 8), nn.Dropout(0.3)
+        self.again = self.drop
+
+    def forward(self, x):
+        x = x + self.attention(x)
+        return self.again(self.up(self.drop(x)))
+
+
+def model(layers=2):
+    torch.manual_seed(0)
+    return nn.Sequential(*(Block() for _ in range(layers))).train()
+
+
+X = torch.linspace(-1, 1, 4 * 6 * 8).view(4, 6, 8)
+
+
+def names(found):
+    return {m.layer.name for m in found.modules() if isinstance(m, fastseed.nn.Dropout)}
+
+
+def test_layers_have_the_names_of_their_places():
+    found = convert(model())
+    assert names(found) == {"0.drop", "0.again", "1.drop", "1.again"}
+    assert names(convert(model(1), prefix="stage.3")) == {"stage.3.0.drop", "stage.3.0.again"}
+    assert names(convert(nn.Dropout(0.5), prefix="a")) == {"a"}
+    assert isinstance(found[0], Block) and type(found[0]).__name__ == "Block"
+    own = fastseed.nn.Dropout(0.5, name="mine")
+    assert names(convert(nn.Sequential(own, fastseed.nn.Dropout(0.5)))) == {"mine", "1"}
+    assert names(convert(convert(model()))) == names(found)
+
+
+def test_every_dropout_follows_the_key_alone():
+    found = convert(model())
+    first = found(X)
+    restart()
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    assert torch.equal(found(X), first)
+    assert torch.equal(torch.get_rng_state(), state), "torch's generator is not used"
+    restart(step=1)
+    assert not torch.equal(found(X), first)
+    assert torch.equal(found.eval()(X), model().eval()(X))
+
+
+def test_micro_batches_have_the_masks_of_the_whole():
+    found = convert(model())
+    whole = found(X)
+    restart()
+    parts = []
+    for row in range(4):
+        with rows(row, 4):
+            parts.append(found(X[row : row + 1]))
+    torch.testing.assert_close(torch.cat(parts), whole)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_blocks_have_equal_gradients(reentrant):
+    found = convert(model())
+    x = X.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(found(x).square().sum(), x)
+    restart()
+    h = x
+    for block in found:
+        h = checkpoint(block, h, use_reentrant=reentrant, preserve_rng_state=False)
+    h.square().sum().backward()
+    assert torch.equal(x.grad, expected)
+
+
+def test_compiled_model_equals_the_model():
+    found = convert(model())
+    compiled = torch.compile(found, fullgraph=True, backend="aot_eager")
+    assert names(convert(compiled)) == names(found)
+    for step in range(3):
+        restart(step)
+        expected = found(X)
+        restart(step)
+        assert torch.equal(compiled(X), expected)
+
+
+def test_converted_models_are_copied_and_pickled():
+    found = convert(model())
+    expected = found(X)
+    for other in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
+        restart()
+        assert torch.equal(other(X), expected)
+        assert list(other.state_dict()) == list(model().state_dict())
+
+
+def test_revert_gives_the_model_back():
+    found = revert(convert(model()))
+    for pair in zip(
+        found.named_modules(remove_duplicate=False),
+        model().named_modules(remove_duplicate=False),
+        strict=True,
+    ):
+        (name, m), (other_name, other) = pair
+        assert name == other_name and type(m) is type(other) and set(vars(m)) == set(vars(other))
+    torch.manual_seed(3)
+    first = found(X)
+    torch.manual_seed(3)
+    assert torch.equal(found(X), first), "torch's generator is used again"
+
+
+class Calls(nn.Module):
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
+
+    def forward(self, x):
+        return self.call(x)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda x: F.alpha_dropout(x, 0.5, True), "alpha_dropout"),
+        (lambda x: F.feature_alpha_dropout(x, 0.5, training=True), "feature_alpha_dropout"),
+        (lambda x: torch.native_dropout(x, 0.5, True), "native_dropout"),
+        (lambda x: torch.dropout_(x.clone(), 0.5, True), "dropout_"),
+        (lambda x: nn.MultiheadAttention(8, 2, 0.1)(x, x, x)[0], "multi_head_attention_forward"),
+    ],
+)
+def test_calls_without_a_key_are_refused(call, name):
+    found = convert(nn.Sequential(Calls(call)))
+    with pytest.raises(RuntimeError, match=f"{name} in the forward of '0' would draw from torch's"):
+        found(X)
+
+
+def test_calls_that_draw_nothing_are_left_alone():
+    calls = (
+        lambda x: F.alpha_dropout(x, 0.5),
+        lambda x: F.dropout(x, 0.0) + torch.dropout(x, 0.5, False),
+        lambda x: nn.MultiheadAttention(8, 2)(x, x, x)[0],
+        lambda x: F.scaled_dot_product_attention(x, x, x, None, 0.0),
+    )
+    for call in calls:
+        convert(Calls(call))(X)
+
+
+def test_channels_and_forms_of_calls():
+    found = convert(Calls(lambda x: F.dropout1d(x, p=0.5)))(torch.ones(4, 6, 8))
+    assert set(found.sum(-1).unique().tolist()) == {0.0, 16.0}
+    restart()
+    kept = convert(Calls(lambda x: torch.dropout(x, 0.5, train=True)))(torch.ones(4, 6))
+    restart()
+    again = convert(Calls(lambda x: F.dropout(input=x, inplace=True)))(torch.ones(4, 6))
+    assert torch.equal(kept, again)
+    with pytest.raises(RuntimeError, match="'/dropout' is used a second time"):
+        convert(Calls(lambda x: F.dropout(F.dropout(x))))(torch.ones(4))
+
+
+def test_attention_is_that_of_torch_without_dropout():
+    q, k, v = (torch.randn(2, heads, 5, 4) for heads in (4, 2, 2))
+    mask = torch.rand(5, 5) < 0.6
+    for options in (
+        {},
+        {"is_causal": True, "scale": 0.3},
+        {"attn_mask": mask},
+        {"attn_mask": torch.randn(5, 5)},
+    ):
+        expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)
+        found = fastseed.nn.functional.scaled_dot_product_attention(
+            q, k, v, enable_gqa=True, dropout_key=1, **options
+        )
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.TransformerEncoderLayer(8, 2),
+        nn.LSTM(4, 4, 2, dropout=0.1),
+        nn.AlphaDropout(0.1),
+        nn.RReLU(),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_modules_without_a_keyed_form_are_refused(module):
+    whole = nn.Sequential(nn.Dropout(0.1), module)
+    with pytest.raises(ValueError, match=r"convert: model must be without dropout .*got '1"):
+        convert(whole)
+    assert type(whole[0]) is nn.Dropout
+
+
+def test_convert_checks_its_arguments():
+    with pytest.raises(TypeError, match="model must be a torch"):
+        convert("a")
+    with pytest.raises(TypeError, match="prefix must be a string"):
+        convert(nn.Dropout(), prefix=3)
+    with pytest.raises(ValueError, match="module must be one with dropout"):
+        fastseed.nn.shard_inputs(nn.Linear(1, 1), None, [])
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_models_of_transformers(implementation):
+    transformers = pytest.importorskip("transformers")
+    size = {"vocab_size": 50, "attn_implementation": implementation}
+    gpt2 = transformers.GPT2Config(
+        n_layer=1, n_head=2, n_embd=8, n_positions=8, bos_token_id=0, eos_token_id=0, **size
+    )
+    bert = transformers.BertConfig(
+        num_hidden_layers=1, hidden_size=8, num_attention_heads=2, intermediate_size=8, **size
+    )
+    ids = torch.arange(12).view(2, 6)
+    for build in (lambda: transformers.GPT2Model(gpt2), lambda: transformers.BertModel(bert)):
+        found = convert(build()).train()
+        state = torch.get_rng_state()
+        first = found(ids)[0]
+        assert torch.equal(torch.get_rng_state(), state)
+        restart()
+        assert torch.equal(found(ids)[0], first)
+        restart()
+        found.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        found.zero_grad()
+        found(ids)[0].sum().backward()
+        restart(step=1)
+        assert not torch.equal(found(ids)[0], first)
+        restart(step=0)
+        before = build()
+        assert [type(m) for m in revert(found).modules()] == [type(m) for m in before.modules()]
