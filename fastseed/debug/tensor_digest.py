@@ -30,7 +30,7 @@ TILE = 1024
 """Groups that a block of threads processes at a time (csrc/cuda/digest.cu)."""
 
 _FUNCTION = "debug.digest"
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WHOLE = -1  # bytes of a row in a plan: all of the tensor
 _META = torch.device("meta")
 
@@ -185,7 +185,7 @@ def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
 
 def _is_whole(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is one piece of CPU memory that the operator can read by itself."""
-    if type(tensor) not in _PLAIN or not tensor.is_cpu or native.kernels is None:
+    if type(tensor) not in PLAIN or not tensor.is_cpu or native.kernels is None:
         return False
     try:
         return tensor.is_contiguous() and tensor.data_ptr() != 0
