@@ -23,6 +23,7 @@ COMMANDS = {
     "verify": "verify that a training command repeats and resumes, to the last bit",
     "lint": "find what keeps scripts from being reproducible, without running them",
     "bisect": "find the first difference of two recorded runs",
+    "checkpoint": "show and compare the random number states in checkpoints of any framework",
     "env": "record the environment of a run, and compare two",
     "doctor": "report what a script seeds and what it does not",
 }

@@ -17,7 +17,7 @@ from .adapter import LOW64, MT_WORDS, check_words, pack, unpack
 
 # Generator.get_state() of a CPU generator. `normal` is what torch.randn of float64 caches,
 # `float_normal` that of float32; torch no longer uses the two numbers before `normal`.
-_CPU = np.dtype(
+CPU_STATE = np.dtype(
     [
         ("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next", "u8"),
         ("words", "u8", (MT_WORDS,)),
@@ -50,13 +50,13 @@ class TorchGenerator:
         elif self._is_mt19937(self.size()):
             words = derive_ops.mt19937_state(key).astype(np.uint64).tobytes()
             head = struct.pack("=QiiQ", key & LOW64, 1, 1, 0) + words
-            self._generator.set_state(pack(head.ljust(_CPU.itemsize, b"\0")))
+            self._generator.set_state(pack(head.ljust(CPU_STATE.itemsize, b"\0")))
         else:
             self._generator.manual_seed(key & LOW64)
 
     def _is_mt19937(self, size: int) -> bool:
         """Return whether it is torch's own CPU generator; other libraries have others."""
-        return self._generator.device.type == "cpu" and size == _CPU.itemsize
+        return self._generator.device.type == "cpu" and size == CPU_STATE.itemsize
 
     def size(self) -> int:
         """Return the number of bytes of ``state``."""
@@ -114,7 +114,7 @@ def parse_states(generators: Sequence[torch.Generator], states: Any) -> list[tor
 
 
 def _check_cpu_state(data: bytes) -> None:
-    (held,) = np.frombuffer(data, _CPU)
+    (held,) = np.frombuffer(data, CPU_STATE)
     left, following = int(held["left"]), int(held["next"])
     # `left` is 1 before the first random number of all, and then the number of words not used.
     expected = 1 if following == 0 else MT_WORDS + 1 - following

@@ -20,6 +20,7 @@ from fastseed.data.resumable_loader import ResumableLoader
 from fastseed.data.sampler import ShuffleSampler
 from fastseed.integrations import Tasks, inside
 from fastseed.integrations.accelerate import AcceleratedJob
+from fastseed.tools import rng_states
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N, BATCH, EPOCHS = 12, 3, 3
@@ -153,6 +154,8 @@ def test_two_ranks(tmp_path):
         assert rank["first"] == rank["again"]
         assert "rng_types of the Accelerator must be None or ['generator']" in rank["error"]
     assert ranks[0]["first"][1] != ranks[1]["first"][1]
+    held = {one[:2] for one in rng_states.inspect(tmp_path).states}
+    assert {"rank 0", "rank 1"} == {owner for owner, _ in held} and len(held) == 12
     for both in zip(*(rank["orders"] for rank in ranks), strict=True):
         one, other, same = ([*chain(*parts)] for parts in zip(*both, strict=True))
         assert sorted(one) == sorted(other) == list(range(12))  # together, every sample once

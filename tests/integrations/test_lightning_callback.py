@@ -22,6 +22,7 @@ from fastseed.integrations import Tasks
 
 lightning = importlib.import_module("pytorch_lightning")
 from fastseed.integrations.lightning import FastseedCallback  # noqa: E402
+from fastseed.tools import rng_states  # noqa: E402
 
 ModelCheckpoint = importlib.import_module("pytorch_lightning.callbacks").ModelCheckpoint
 
@@ -131,7 +132,7 @@ def test_a_run_repeats_and_validation_leaves_it_alone(ours):
     assert len(set(draws)) == len(draws)  # no phase or epoch repeats another's
 
 
-def test_without_the_callback_validation_changes_training():
+def test_without_the_callback_validation_changes_training(tmp_path):
     """The use that it is made for."""
 
     def run(validate):
@@ -139,9 +140,12 @@ def test_without_the_callback_validation_changes_training():
         model, (train, held_out) = Model(), loaders(False)
         made = trainer(ours=lightning.Callback())
         made.fit(model, train, held_out if validate else None)
+        made.save_checkpoint(tmp_path / "plain.ckpt")
         return digest(model)
 
     assert run(True) != run(False)
+    (finding,) = rng_states.inspect(tmp_path / "plain.ckpt").findings
+    assert "it holds no state of a generator" in finding
 
 
 KINDS = {
@@ -303,5 +307,7 @@ def test_two_ranks_and_then_one(tmp_path):
     assert len({*draws[0], *draws[1]}) == 16
     held = torch.load(tmp_path / "step=6.ckpt", weights_only=True)["callbacks"]["fastseed"]["job"]
     assert {"rng.0.torch.cpu", "rng.1.torch.cpu"} < set(held)
+    states = rng_states.inspect(tmp_path / "step=6.ckpt").states
+    assert {("rank 0", "python"), ("rank 1", "torch.cpu")} < {one[:2] for one in states}
     ((alone,),) = run_ranks("lightning_ranks.py", 1, "pytorch_lightning", tmp_path, "load")
     assert sorted(alone["seen"]) == sorted(seen[0][18:] + seen[1][18:])

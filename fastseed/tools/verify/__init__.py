@@ -84,6 +84,7 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
     environment = _environment(directory, notes)
     if verdict == DIFFERENT:
         suspects += diagnosis.read_environment(environment)
+        suspects += diagnosis.compare_checkpoints(runs)
     return Report(
         verdict=verdict,
         summary=summary,

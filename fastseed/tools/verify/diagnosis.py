@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .comparison import Recorded
-from .result import Check, Finding
+from .options import CHECKPOINT
+from .result import Check, Finding, Run
 
 _NAMES = 4  # in a list
 _ORDER = (
@@ -152,6 +154,26 @@ def _generators(first: Recorded) -> str:
     shown = ", ".join(names[:_NAMES]) + (" and others" if len(names) > _NAMES else "")
     noun, verb = ("generator", "is") if len(names) == 1 else ("generators", "are")
     return f"{noun} {shown} {verb}" if names else ""
+
+
+def compare_checkpoints(runs: Sequence[Run]) -> list[Finding]:
+    """Return how many words further the generators are in the last checkpoint of a resumed run.
+
+    It is compared with that of the uninterrupted run. Checkpoints without states give nothing.
+    """
+    from .. import rng_states
+
+    paths = {run.name: os.path.join(run.folder, CHECKPOINT) for run in runs}
+    for resumed in (name for name in paths if name.startswith("resumed")):
+        whole, start = (resumed.replace("resumed", one) for one in ("uninterrupted", "truncated"))
+        with contextlib.suppress(ValueError, OSError):
+            different = rng_states.compare(paths[whole], paths[resumed])
+            if different and rng_states.compare(paths[start], paths[resumed]):  # it was written
+                shown = [f"{o.owner} {o.stream} {o.text}".strip() for o in different[:_NAMES]]
+                message = f"the last checkpoint of {resumed} against that of {whole}: "
+                fix = "restore the states of generators after everything else, before the next step"
+                return [Finding("resume", True, message + "; ".join(shown), resumed, fix)]
+    return []
 
 
 # ---------------------------------------------------------------- environment and script

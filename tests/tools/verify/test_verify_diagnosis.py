@@ -73,3 +73,41 @@ def test_an_environment_that_changed_between_sessions(tmp_path, monkeypatch):
     assert ("critical", "variables/MKL_CBWR") in [row[:2] for row in report.environment]
     found = [one.message for one in report.findings if one.kind == "environment"]
     assert any("variables/MKL_CBWR was None in the first session" in one for one in found)
+
+
+RESUMING = """
+import sys, torch
+epochs, checkpoint, *resume = sys.argv[1:]
+torch.manual_seed(7)
+start = 0
+if resume:
+    held = torch.load(resume[0])
+    start = held["epoch"]
+    torch.set_rng_state(held["rng"])
+batches = iter(torch.utils.data.DataLoader(range(8)))
+for epoch in range(start, int(epochs)):
+    print('{"step": %d, "loss": %r}' % (epoch, float(torch.rand(()))))
+torch.save({"epoch": int(epochs), "rng": torch.get_rng_state()}, checkpoint)
+"""
+
+
+@pytest.mark.slow
+def test_generators_of_a_resumed_run_in_words_drawn(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(RESUMING)
+    command = [sys.executable, str(script), "{epochs}", "{checkpoint}", "[", "{resume}", "]"]
+    options = verify.Options(
+        command=command, directory=tmp_path / "runs", epochs=4, runs=1, baseline=False
+    )
+    report = verify.verify(options)
+    (found,) = (one for one in report.findings if "last checkpoint" in one.message)
+    assert found.message == (
+        "the last checkpoint of resumed-0 against that of uninterrupted-0: "
+        "torch.cpu 2 words further, as one `iter(DataLoader)` draws"
+    )
+    script.write_text(RESUMING.replace("DataLoader(range(8))", "DataLoader(range(8), generator=G)"
+    ).replace("start = 0", "start, G = 0, torch.Generator()"))  # fmt: skip
+    options = verify.Options(
+        command=command, directory=tmp_path / "fixed", epochs=4, runs=1, baseline=False
+    )
+    assert verify.verify(options).findings == ()

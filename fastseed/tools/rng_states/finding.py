@@ -1,0 +1,197 @@
+"""Find the states of generators in a tree of plain data, by their form, and name their streams."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..._utils import strict_json
+from ...generators.adapter import unpack_mt19937
+from ...generators.torch_rng import CPU_STATE
+from . import archives
+from .archives import Tree
+from .folders import Part
+from .generator_state import BIT_GENERATORS, GeneratorState, make_cuda, make_mt19937, make_state
+from .inert_pickle import Thing, Unreadable
+
+_MOST_VISITS = 500_000
+_MOST_DEPTH = 24
+_ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
+_RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.IGNORECASE)
+# The keys of a dict that Megatron puts into a list, by data-parallel rank.
+_MEGATRON = re.compile("(random|np|torch|cuda)_rng_state|rng_tracker_states")
+_OURS = re.compile(r"rng\.(\d+)\.(.+)$")  # the exact state of a rank in a state of fastseed
+
+_Path = tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """A state in a checkpoint."""
+
+    owner: str
+    """Its rank: ``"rank 3"``, ``"mp_rank_00"``, ``"shard 0.1 of 1.2"``; "" if it has none."""
+    stream: str
+    """Its generator: ``"python"``, ``"numpy"``, ``"torch.cpu"``, ``"torch.cuda:0"``, …"""
+    source: str
+    """The file, and the keys in it."""
+    writer: int | None
+    """The rank that wrote it, where the format says so."""
+    state: GeneratorState
+
+
+def states_in(part: Part) -> Iterator[Found]:
+    """Yield the states in a part of a checkpoint."""
+    for path, owner, stream, state in _walk((part.key,) if part.key else (), part.tree):
+        keys = ".".join(filter(None, path))
+        source = f"{part.source}: {keys}" if keys else part.source
+        held_by = owner or part.owner
+        at = next((i for i, key in enumerate(path) if _MEGATRON.fullmatch(key)), 0)
+        if at and path[at - 1].isdigit() and path[at - 1] != "0":
+            held_by = f"{held_by}, data-parallel rank {path[at - 1]}"
+        yield Found(held_by, stream, source, part.writer, state)
+
+
+def world_size_in(part: Part) -> int | None:
+    """Return the number of ranks that the arguments of a Megatron job say; None for others."""
+    arguments = part.tree.root.get("args") if isinstance(part.tree.root, dict) else None
+    held = arguments.state if isinstance(arguments, Thing) else None
+    size = held.get("world_size") if isinstance(held, dict) else None
+    return size if type(size) is int and 0 < size < 2**24 else None
+
+
+def _walk(path: _Path, tree: Tree) -> Iterator[tuple[_Path, str, str, GeneratorState]]:
+    """Yield path, owner, stream and state of each state, after at most so many visits."""
+    stack = [(path, tree.root)]
+    for _ in range(_MOST_VISITS):
+        if not stack:
+            return
+        path, node = stack.pop()
+        states = list(_recognize(tree, path, node))
+        yield from ((path, *found) for found in states)
+        if states or len(path) >= _MOST_DEPTH:
+            continue
+        below: Iterable[tuple[_Path, Any]] = ()
+        if isinstance(node, dict):
+            below = (((*path, _key(key)), value) for key, value in node.items())
+        elif isinstance(node, (list, tuple)):
+            below = (((*path, str(i)), value) for i, value in enumerate(node))
+        elif isinstance(node, Thing):
+            below = (((*path, ""), value) for value in (node.args, node.state, node.items))
+        stack += [one for one in below if _may_hold(one[1])][::-1]
+    raise Unreadable(f"it holds more than {_MOST_VISITS} objects")
+
+
+def _may_hold(value: Any) -> bool:
+    kinds = (dict, list, tuple)
+    return isinstance(value, (Thing, torch.Tensor)) or (isinstance(value, kinds) and len(value) > 0)
+
+
+def _key(key: Any) -> str:
+    return key[:100] if isinstance(key, str) else "…"
+
+
+# ---------------------------------------------------------------- forms
+
+
+def _recognize(tree: Tree, path: _Path, node: Any) -> Iterator[tuple[str, str, GeneratorState]]:
+    """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
+    for stream, read in (("python", _python), ("numpy", _numpy)):
+        state = None if isinstance(node, (Thing, torch.Tensor)) else read(node)
+        if state is not None:
+            known = stream == "python" or state.algorithm == "MT19937"
+            yield "", stream if known else f"numpy.{state.algorithm}", state
+            return
+    data = archives.tensor_bytes(tree, node)
+    if data is None:
+        return
+    ours = _OURS.search(path[-1]) if path else None
+    if data.startswith(b"fastseed"):
+        for key, tensor in archives.decode_fastseed(data).items():
+            yield from _recognize(tree, (key,), tensor)
+    elif ours:
+        for stream, state in _ours(ours[2], data):
+            yield f"rank {ours[1]}", stream, state
+    elif len(data) == CPU_STATE.itemsize and (cpu := _torch_cpu(data)) is not None:
+        yield "", "torch.cpu", cpu
+    elif len(data) == 16 and any(map(_RANDOM.search, path)):
+        seed, offset = struct.unpack("<Qq", data)
+        yield "", _accelerator(path), make_cuda(seed, offset)
+
+
+def _python(node: Any) -> Any:
+    """Return the state of ``random.getstate()``."""
+    match node:
+        case [2 | 3, [*words], gauss] if len(words) == 625 and all(type(w) is int for w in words):
+            cached = [gauss] if isinstance(gauss, float) else []
+            return _try(make_mt19937, words[:-1], words[-1], cached)
+    return None
+
+
+def _numpy(node: Any) -> Any:
+    """Return the state of a ``numpy.random.RandomState`` or of a bit generator."""
+    match node:
+        case ["MT19937", words, int(position), *after]:
+            words = words if isinstance(words, (list, tuple)) else archives.array_of(words)
+            cached = after[1:2] if after[:1] == [1] else []
+            return None if words is None else _try(make_mt19937, words, position, cached)
+        case {"bit_generator": str(kind), "state": dict()} if kind in BIT_GENERATORS:
+            held = {k: _plain(v) for k, v in node.items() if k not in ("has_gauss", "gauss")}
+            cached = [node["gauss"]] if node.get("has_gauss") == 1 else []
+            return _try(make_state, held, cached)
+    return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(held) for key, held in value.items()}
+    found = archives.array_of(value) if isinstance(value, Thing) else value
+    return np.array(found, dtype=np.uint64) if isinstance(found, list) else found
+
+
+def _torch_cpu(data: bytes) -> Any:
+    """Return the state of ``torch.get_rng_state()``."""
+    held = np.frombuffer(data, CPU_STATE)[0]
+    cached = [float(held["normal"])] if held["has_normal"] else []
+    cached += [float(held["float_normal"])] if held["has_float_normal"] else []
+    used = 625 - int(held["left"])  # 624 after seeding: the next word is of a new block
+    return _try(make_mt19937, held["words"], used, cached, int(held["seed"]))
+
+
+def _ours(stream: str, data: bytes) -> Iterator[tuple[str, GeneratorState]]:
+    """Yield the streams in an exact state of fastseed; of an accelerator, one for each device."""
+    held = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    if len(data) == CPU_STATE.itemsize and (cpu := _torch_cpu(data)) is not None:
+        yield stream, cpu
+    elif _ACCELERATORS.search(stream) and len(data) % 16 == 0:
+        for i, (seed, offset) in enumerate(struct.iter_unpack("<Qq", data)):
+            yield f"{stream}:{i}", make_cuda(seed, offset)
+    elif data[:1] == b"{":  # of a NumPy generator; the others are bytes
+        state = _numpy(_try(strict_json.parse, data))
+        yield from [] if state is None else [(stream, state)]
+    elif (found := _try(unpack_mt19937, held)) is not None:
+        words, position, gauss = found
+        cached = [] if gauss is None else [gauss]
+        yield stream, make_mt19937(np.frombuffer(words, "<u4"), position, cached)
+
+
+def _accelerator(path: _Path) -> str:
+    """Return the stream of a 16-byte state: ``torch.cuda:0``, ``torch.cuda.model-parallel-rng``."""
+    *before, last = [part for part in path if part]
+    device = _ACCELERATORS.search(".".join(path))
+    name = f"torch.{device[0] if device else 'cuda'}"
+    if re.fullmatch(r"\d+", last):
+        return f"{name}:{last}"
+    return name if _ACCELERATORS.search(last) or not before else f"{name}.{last}"
+
+
+def _try(make: Any, *arguments: Any) -> Any:
+    """Return what ``make`` returns; None if NumPy or fastseed refuses the values."""
+    try:
+        return make(*arguments)
+    except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
+        return None

@@ -1,0 +1,147 @@
+"""Find the files of a checkpoint that may hold states of generators, and whose they are.
+
+Layouts: one file for each rank (Accelerate's ``random_states_0.pkl``, the Trainer's
+``rng_state_0.pth`` and the like), one file for all (Lightning's ``.ckpt``, fastseed's), a file for
+each model-parallel rank (Megatron's ``mp_rank_00``), and folders of torch.distributed.checkpoint
+(``.metadata`` and ``.distcp``), which current Megatron writes too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from .archives import Tree, open_regular, read_tree
+from .inert_pickle import Thing, Unreadable
+
+_MOST_FILES = 10_000
+_MOST_DEPTH = 3
+_MOST_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
+_SUFFIXES = (".pkl", ".pth", ".pt", ".ckpt", ".bin", ".fastseed")
+_RANK_OF_FILE = re.compile(r"(?:random_states|rng_state|rng|rank|rng_rank)[_-]?(\d+)(?=\D|$)")
+_RANK_OF_KEY = re.compile(r"(?:^|[._/])(?:rank|rng|rng_state)s?[_.]?(\d+)(?=[._/]|$)")
+_SHARD = re.compile(r"^(.*)/shard_([\d.]+)_([\d.]+)$")  # of an object of Megatron's
+_WRITER = re.compile(r"^__(\d+)_\d+\.distcp$")
+
+
+class Part(NamedTuple):
+    """A tree of a checkpoint."""
+
+    tree: Tree
+    source: str
+    """The file, and the entry in it."""
+    owner: str
+    """The rank of its states: ``"rank 3"``, ``"shard 0.1 of 1.2"``, … or "" for all ranks."""
+    writer: int | None
+    """The rank that wrote it, where the format says so."""
+    key: str
+    """The name of the entry in torch.distributed.checkpoint."""
+
+
+class Problem(NamedTuple):
+    """A file or an entry that was not read."""
+
+    source: str
+    why: str
+
+
+def parts_of(path: str) -> Iterator[Part | Problem]:
+    """Yield the trees of a checkpoint, a file or a folder; FileNotFoundError without one."""
+    if not os.path.isdir(path):
+        os.stat(path)
+        yield from _file(os.path.realpath(path), os.path.basename(path))
+        return
+    for count, name in enumerate(_files(path)):
+        if count == _MOST_FILES:
+            yield Problem(path, f"it has more than {_MOST_FILES} files")
+            return
+        if os.path.basename(name) == ".metadata":
+            yield from _distributed(path, os.path.dirname(name))
+        elif name.endswith(_SUFFIXES):
+            yield from _file(os.path.join(path, name), name)
+
+
+def _files(path: str) -> Iterator[str]:
+    """Yield the files below ``path``, sorted; symbolic links to folders are not followed."""
+    for folder, folders, names in os.walk(path):
+        below = os.path.relpath(folder, path)
+        depth = 0 if below == "." else below.count(os.sep) + 1
+        folders[:] = sorted(folders) if depth < _MOST_DEPTH else []
+        yield from (os.path.normpath(os.path.join(below, name)) for name in sorted(names))
+
+
+def _file(path: str, name: str) -> Iterator[Part | Problem]:
+    found = _RANK_OF_FILE.search(os.path.basename(name))
+    parallel = re.match(r"mp_rank_\d+(?:_\d+)*", os.path.basename(os.path.dirname(name)))
+    owner = f"rank {int(found[1])}" if found else parallel[0] if parallel else ""
+    try:
+        with open_regular(path) as file:
+            yield Part(read_tree(file), name, owner, None, "")
+    except (Unreadable, OSError) as error:
+        yield Problem(name, str(error))
+
+
+# ---------------------------------------------------------------- torch.distributed.checkpoint
+
+
+def _distributed(path: str, below: str) -> Iterator[Part | Problem]:
+    """Yield the entries of a folder of torch.distributed.checkpoint that are small enough."""
+    name = os.path.join(below, ".metadata")
+    try:
+        with open_regular(os.path.join(path, name)) as file:
+            root = read_tree(file).root
+        stored = _field(root, "storage_data")
+        sizes = _field(root, "state_dict_metadata")
+        if not (isinstance(stored, dict) and isinstance(sizes, dict)):
+            raise Unreadable("it is not the metadata of torch.distributed.checkpoint")
+    except (Unreadable, OSError) as error:
+        yield Problem(name, str(error))
+        return
+    for index, info in stored.items():
+        key, file_name = _field(index, "fqn"), _field(info, "relative_path")
+        start, length = _field(info, "offset"), _field(info, "length")
+        if isinstance(key, str) and _may_hold_a_state(sizes.get(key)):
+            try:
+                yield _entry(os.path.join(path, below), below, key, file_name, start, length)
+            except (Unreadable, OSError) as error:
+                yield Problem(f"{name}: {key}", str(error))
+
+
+def _entry(folder: str, below: str, key: str, name: Any, start: Any, length: Any) -> Part:
+    if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
+        raise Unreadable(f"its file is not in the folder: {name!r}"[:120])
+    if not (type(start) is type(length) is int and 0 <= start < 2**62 and length >= 0):
+        raise Unreadable("its position is not a number")
+    if length > _MOST_PART:
+        raise Unreadable(f"it has {length} bytes, more than {_MOST_PART}")
+    with open_regular(os.path.join(folder, name)) as file:
+        file.seek(start)
+        tree = read_tree(io.BytesIO(file.read(length)))
+    writer = _WRITER.match(name)
+    shard, rank = _SHARD.match(key), _RANK_OF_KEY.search(key)
+    owner = f"rank {int(rank[1])}" if rank else ""
+    if shard:
+        owner = f"shard {shard[2]} of {shard[3]}"
+    number = None if writer is None else int(writer[1])
+    return Part(tree, os.path.join(below, name), owner, number, shard[1] if shard else key)
+
+
+def _may_hold_a_state(held: Any) -> bool:
+    """Return whether an entry is an object, or a 1-D uint8 tensor."""
+    size = _field(held, "size")
+    if size is None:
+        return True
+    properties = _field(held, "properties")
+    dtype = properties.state[0] if isinstance(properties, Thing) and properties.state else None
+    if not (isinstance(size, Thing) and isinstance(dtype, Thing) and dtype.name == "torch uint8"):
+        return False
+    return isinstance(size.args, tuple) and len(size.args) == 1 and len(size.args[0]) == 1
+
+
+def _field(thing: Any, name: str) -> Any:
+    """Return the attribute of a pickled object."""
+    state = thing.state if isinstance(thing, Thing) else None
+    return state.get(name) if isinstance(state, dict) else None

@@ -1,0 +1,153 @@
+"""Read all states of a checkpoint, and find what is wrong: shared, missing and unreadable ones."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from .finding import Found, states_in, world_size_in
+from .folders import Problem, parts_of
+from .generator_state import GeneratorState, words_between
+from .inert_pickle import Unreadable
+
+_NAMES = 6  # in a list
+_NEAR = 100_000  # words within which two ranks are said to be on one stream
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The states of generators in a checkpoint. It is true if there is no finding.
+
+    Attributes:
+        path: the checkpoint.
+        states: every state that was found, by owner and stream.
+        findings: what is wrong: ranks that draw the same numbers, streams that some ranks lack,
+            fewer states than ranks, files that could not be read.
+        notes: what is worth knowing: names that ``torch.load(weights_only=True)`` refuses.
+    """
+
+    path: str
+    states: tuple[Found, ...]
+    findings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return not self.findings
+
+    def same_as(self, one: Found) -> list[str]:
+        """Return the other ranks that have this state."""
+        held = self.by_stream()[one.stream].items()
+        return [owner for owner, o in held if o.state == one.state and owner != one.owner]
+
+    def by_stream(self) -> dict[str, dict[str, Found]]:
+        """Return the states of each stream by owner."""
+        table: dict[str, dict[str, Found]] = defaultdict(dict)
+        for one in self.states:
+            table[one.stream][one.owner] = one
+        return dict(table)
+
+
+def read(function: str, argument: str, path: str) -> Inspection:
+    """Return what ``path`` holds; ValueError if nothing in it can be read."""
+    states: list[Found] = []
+    problems: list[str] = []
+    refused: dict[str, list[str]] = defaultdict(list)
+    size, count = 0, 0
+    writers: set[int] = set()
+    for part in parts_of(path):
+        if isinstance(part, Problem):
+            problems.append(f"{part.source} is not read: {part.why}")
+            continue
+        try:
+            found = list(states_in(part))
+        except Unreadable as error:
+            problems.append(f"{part.source} is not read: {error}")
+            continue
+        states += found
+        size = max(size, world_size_in(part) or 0)
+        count += 1
+        writers |= set() if part.writer is None else {part.writer}
+        if found and part.tree.refused:
+            refused[", ".join(part.tree.refused)].append(part.source)
+    if not count:
+        why = "; ".join(problems[:_NAMES]) or "it has no file of a checkpoint"
+        raise ValueError(
+            f"fastseed.{function}: {argument} must be a checkpoint that can be read, got {path!r} "
+            f"({why})"
+        )
+    whole = Inspection(path, tuple(sorted(_distinct(states), key=_order)), (), ())
+    findings = [*_findings(whole, max(size, len(writers))), *problems]
+    notes = [
+        f"torch.load(weights_only=True) refuses {names} in {_listed(sources)}"
+        for names, sources in refused.items()
+    ]
+    return Inspection(path, whole.states, tuple(findings), tuple(notes))
+
+
+def _distinct(states: Iterable[Found]) -> Iterator[Found]:
+    """Give states of one owner and stream names of their own, by their keys."""
+    held = list(states)
+    count = Counter((one.owner, one.stream) for one in held)
+    for one in held:
+        if count[one.owner, one.stream] == 1:
+            yield one
+        else:
+            keys = one.source.partition(": ")[2] or one.source
+            yield one._replace(stream=f"{one.stream} in {keys}")
+
+
+def _order(one: Found) -> tuple[object, ...]:
+    """Sort by owner, numbers by value, and stream."""
+    words = [(0, int(w), "") if w.isdigit() else (1, 0, w) for w in one.owner.split()]
+    return words, one.stream
+
+
+# ---------------------------------------------------------------- findings
+
+
+def _findings(whole: Inspection, size: int) -> Iterator[str]:
+    if not whole.states:
+        yield "it holds no state of a generator: a job that resumes from it draws other numbers"
+        return
+    owners = list(dict.fromkeys(one.owner for one in whole.states))
+    streams: dict[str, list[str]] = defaultdict(list)  # with the same finding
+    for stream, held in whole.by_stream().items():
+        for text in _shared(held):
+            streams[text].append(stream)
+        missing = [owner for owner in owners if owner not in held]
+        if missing and "" not in owners:
+            streams[f"{_listed(missing)} without a state, which {_listed(held)} has"].append(stream)
+    yield from (f"{_listed(names)}: {text}" for text, names in streams.items())
+    if len(owners) < size:
+        writers = {one.writer for one in whole.states if one.writer is not None and not one.owner}
+        of = f", written by {_listed(f'rank {w}' for w in sorted(writers))}" if writers else ""
+        yield (
+            f"it holds the states of 1 rank for {size} ranks{of}" if len(owners) == 1 else
+            f"it holds the states of {len(owners)} ranks for {size} ranks{of}"
+        ) + ": right only for streams that these ranks share"  # fmt: skip
+
+
+def _shared(held: dict[str, Found]) -> Iterator[str]:
+    """Yield the ranks that have one state, and those that are on one stream."""
+    groups: dict[GeneratorState, list[str]] = defaultdict(list)
+    for owner, one in held.items():
+        groups[one.state].append(owner)
+    for names in groups.values():
+        if len(names) > 1:
+            yield f"{_listed(names)} have one state and draw the same random numbers"
+    first, *others = groups
+    for state in others:
+        words = words_between(first, state, _NEAR)
+        if words is not None:
+            ahead, behind = (first, state) if words < 0 else (state, first)
+            yield (
+                f"{_listed(groups[ahead])} on the stream of {_listed(groups[behind])}, "
+                f"{abs(words)} words further"
+            )
+
+
+def _listed(names: Iterable[str]) -> str:
+    held = list(names)
+    more = f" and {len(held) - _NAMES} more" if len(held) > _NAMES else ""
+    return ", ".join(name or "all ranks" for name in held[:_NAMES]) + more
