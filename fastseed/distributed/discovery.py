@@ -1,7 +1,8 @@
 """Rank and world size of this process, and the master seed that all ranks use.
 
 Rank and world size come from, in this order: the arguments of ``init``, torch.distributed where it
-is initialised, the variables of a launcher, Horovod where it is initialised; else rank 0 of 1.
+is initialised, Ray Train in one of its workers, the variables of a launcher, Horovod where it is
+initialised; else rank 0 of 1.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def discover_rank() -> ProcessRank:
 
     Returns:
         ``ProcessRank(rank, world_size, source, local_rank)``: from torch.distributed where it is
-        initialised, the variables of a launcher (torchrun, SLURM, Open MPI, PMI), or Horovod where
-        it is initialised; else rank 0 of 1, source ``"default"``.
+        initialised, Ray Train in one of its workers, the variables of a launcher (torchrun, SLURM,
+        Open MPI, PMI), or Horovod where it is initialised; else rank 0 of 1, source ``"default"``.
 
     Raises:
         ValueError: a launcher's variable is not an integer, or the rank is not below the size.
@@ -76,6 +77,8 @@ def discover_rank() -> ProcessRank:
     """
     if dist.is_available() and dist.is_initialized():
         return ProcessRank(dist.get_rank(), dist.get_world_size(), "torch.distributed")
+    if (in_ray := _in_ray_worker()) is not None:  # it may have inherited a launcher's variables
+        return in_ray
     for rank, size, local in _LAUNCHERS:
         if rank in os.environ and size in os.environ:
             local_rank = _variable(local) if local in os.environ else None
@@ -85,6 +88,21 @@ def discover_rank() -> ProcessRank:
     if horovod is not None and horovod.is_initialized():
         return ProcessRank(horovod.rank(), horovod.size(), "horovod")
     return ProcessRank(0, 1, "default")
+
+
+def _in_ray_worker() -> ProcessRank | None:
+    """Return the rank in a worker of Ray Train; None in any other process."""
+    train: Any = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        rank, size, local_rank = (
+            getattr(context, f"get_{name}")() for name in ("world_rank", "world_size", "local_rank")
+        )
+    except (RuntimeError, DeprecationWarning):  # a driver; a function that Ray Tune runs
+        return None
+    return None if size is None else _check(ProcessRank(rank, size, "ray.train", local_rank))
 
 
 def _variable(name: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -84,7 +85,7 @@ class _Meeting:
         self.me = ranks.index(dist.get_rank())
         group = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
         c10d: Any = dist.distributed_c10d
-        self.store = c10d.PrefixStore(f"fastseed.{function}/{group}", store)
+        self.store = c10d.PrefixStore(f"fastseed.{function}/{_attempt()}{group}", store)
 
     def run(self, record: dict[str, Any], judge: Judge) -> dict[str, Any] | Exception:
         """Return the verdict, or the error of the store."""
@@ -147,6 +148,16 @@ class _Meeting:
         if call > 0:
             for key in (*range(len(self.ranks)), "verdict", "read"):
                 self.store.delete_key(f"{call}/{key}")
+
+
+def _attempt() -> str:
+    """Return a prefix for the keys of this start of the job in a store that outlives it.
+
+    torchrun's agent keeps such a store: restarted workers find the keys of killed ones there.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return ""
+    return f"restart {os.environ.get('TORCHELASTIC_RESTART_COUNT')}/"
 
 
 def name_ranks(ranks: list[int]) -> str:

@@ -47,7 +47,7 @@ def init(
             detected and replaced by the global rank, with a warning.
         rank: this process's global rank, used as given.
         world_size: the number of ranks, used as given. Rank and size that are not given come from
-            torch.distributed, the launcher's environment or Horovod; else they are 0 of 1.
+            torch.distributed, Ray Train, the launcher's environment or Horovod; else 0 of 1.
         mesh: the position of this rank in a mesh of all ranks: a ``DeviceMesh`` with names, or
             ``{"dp": (rank, size), "tp": (rank, size)}``, whose last dimension varies fastest.
         distinct_over: the dimensions of the mesh over which streams are distinct, by default all: a

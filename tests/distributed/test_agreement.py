@@ -68,6 +68,10 @@ def test_a_late_rank_is_named_after_the_timeout(ranks, case, absent):
         assert rank[f"after {case}"] == "agreed"
 
 
+def test_restarted_ranks_do_not_read_the_keys_of_killed_ones(ranks):
+    assert {rank["restarted"] for rank in ranks} == {"agreed"}
+
+
 @pytest.mark.parametrize(
     ("case", "odd", "own"),
     [

@@ -178,6 +178,27 @@ def test_horovod_when_it_is_initialised(monkeypatch):
     assert found() == (5, 6)
 
 
+def test_a_worker_of_ray_train_does_not_use_inherited_variables(monkeypatch, group):
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "8")
+
+    def refuse():
+        raise RuntimeError("`get_context` cannot be used outside of a Ray Train training function.")
+
+    driver = types.SimpleNamespace(get_context=refuse)
+    monkeypatch.setitem(sys.modules, "ray.train", driver)
+    assert found() == (0, 8)
+    context = types.SimpleNamespace(
+        get_world_rank=lambda: 3, get_world_size=lambda: 4, get_local_rank=lambda: 1
+    )
+    monkeypatch.setitem(
+        sys.modules, "ray.train", types.SimpleNamespace(get_context=lambda: context)
+    )
+    assert fastseed.distributed.discover_rank() == (3, 4, "ray.train", 1)
+    group(2, 5)
+    assert found() == (2, 5)
+
+
 @pytest.mark.parametrize(
     ("rank", "size", "says"),
     [

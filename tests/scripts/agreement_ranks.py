@@ -137,6 +137,17 @@ for case, late in (("late", ODD), ("first late", 0)):
     found[case] = verify(timeout=1.0 if late != RANK else 30)
     found[f"after {case}"] = verify()[0]
 
+# torchrun's agent keeps the store: a restarted job finds the keys of the killed one there.
+torchrun = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+os.environ |= torchrun
+if RANK != ODD:
+    verify(timeout=0.5)
+dist.barrier()
+os.environ["TORCHELASTIC_RESTART_COUNT"] = "1"
+found["restarted"] = verify(timeout=20.0)[0]
+for variable in torchrun:
+    del os.environ[variable]
+
 # Invalid arguments, or no init, on one rank.
 found["invalid timeout"] = verify(timeout=-1.0 if RANK == ODD else 30.0)
 found["invalid timeout of the first"] = verify(timeout="1" if RANK == 0 else 30.0)
