@@ -19,6 +19,7 @@ from . import inert_pickle
 from .inert_pickle import Thing, Unreadable
 
 MOST_TENSOR = 1 << 16  # bytes; the states of all generators are smaller
+_MOST_STORAGE = 16 << 20  # bytes of what such a tensor may be a part of
 MOST_FASTSEED = 256 << 20
 _LEGACY = 0x1950A86A20F9469CFC6C  # with which files of torch before 1.6 begin
 # What zipfile raises for damaged, encrypted and otherwise unusual files.
@@ -102,10 +103,10 @@ def _read_zip(file: BinaryIO) -> Tree:
 def _entry(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     """Return an entry; torch stores entries as they are, so that a compressed one is refused."""
     held = archive.getinfo(name)
-    if held.compress_type != zipfile.ZIP_STORED:
-        raise Unreadable(f"its entry {name!r} is compressed, which torch.save does not do")
+    if held.compress_type != zipfile.ZIP_STORED or held.compress_size != held.file_size:
+        raise Unreadable(f"its entry {name[:60]!r} is compressed, which torch.save does not do")
     if held.file_size > most:
-        raise Unreadable(f"its entry {name!r} has {held.file_size} bytes, more than {most}")
+        raise Unreadable(f"its entry {name[:60]!r} has {held.file_size} bytes, more than {most}")
     return archive.read(held)
 
 
@@ -146,14 +147,10 @@ def _saved_tensor(tree: Tree, thing: Thing) -> bytes | None:
         case _:
             return None
     try:
-        with tree.archive.open(f"{tree.prefix}data/{key}") as file:
-            if tree.archive.getinfo(file.name).compress_type != zipfile.ZIP_STORED:
-                return None
-            file.seek(start)
-            found = file.read(size)
+        found = _entry(tree.archive, f"{tree.prefix}data/{key}", _MOST_STORAGE)
     except _BROKEN:
         return None
-    return found if len(found) == size else None
+    return found[start : start + size] if len(found) >= start + size else None
 
 
 def array_of(thing: Any) -> Any:

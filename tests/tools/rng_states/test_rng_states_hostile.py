@@ -152,6 +152,23 @@ def test_compressed_entries_are_refused(tmp_path):
     assert "is compressed" in inspect(tmp_path / "a.pt")[1]
 
 
+@pytest.mark.parametrize("entry", ["archive/data.pkl", "archive/data/0"])
+@pytest.mark.parametrize("size", [2**31 - 2, 2**24, 200])
+def test_entries_of_claimed_sizes(entry, size, tmp_path):
+    torch.save({"cpu": torch.get_rng_state()}, tmp_path / "a.pt")
+    with zipfile.ZipFile(tmp_path / "a.pt") as archive:
+        whole = torch_file(archive.read("a/data.pkl"), **{"data/0": archive.read("a/data/0")})
+    at = whole.rindex(entry.encode()) - 46  # its record in the directory at the end
+    for changed in ((20, 24), (20,), (24,)):  # of the compressed and of the whole size
+        data = bytearray(whole)
+        for field in changed:
+            data[at + field : at + field + 4] = struct.pack("<I", size)
+        (tmp_path / "a.pt").write_bytes(data)
+        assert inspect(tmp_path / "a.pt")[0] == ()
+    (tmp_path / "a.pt").write_bytes(whole)
+    assert len(inspect(tmp_path / "a.pt")[0]) == 1
+
+
 def test_tensors_of_claimed_sizes(tmp_path):
     torch.save({"cpu": torch.get_rng_state()}, tmp_path / "a.pt")
     with zipfile.ZipFile(tmp_path / "a.pt") as archive:

@@ -84,6 +84,18 @@ def test_words_between_states_in_both_directions(make, tmp_path):
     assert far.words is None and "more than 51871 words apart" in far.text
 
 
+def test_torch_and_numpy_with_one_seed_are_in_one_state(tmp_path):
+    """Both seed MT19937 in the same way, so that the positions are checked against each other."""
+    numpy, of_torch = Legacy(), Torch()
+    for words in (0, 1, 623, 1, 700):
+        if words:
+            numpy.draw(words)
+            of_torch.draw(words)
+        first = rng_states.inspect(save(tmp_path / "a.pt", rng=numpy.state())).states[0].state
+        second = rng_states.inspect(save(tmp_path / "b.pt", rng=of_torch.state())).states[0].state
+        assert (first.text, first.seed, second.seed) == (second.text, None, 5)
+
+
 def test_ten_million_words_are_found_by_default(tmp_path):
     made = np.random.RandomState(5)
     a = save(tmp_path / "a.pt", numpy=made.get_state())
