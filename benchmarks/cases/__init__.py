@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from ..case import Case
-from . import checkpoint, digest, draws, pool, reseed, rollouts, sampler, samples, seeds, tokens
+from . import (
+    checkpoint,
+    digest,
+    draws,
+    dropout,
+    loaders,
+    pool,
+    reseed,
+    rollouts,
+    sampler,
+    samples,
+    seeds,
+    tokens,
+)
 
 
 def all_cases() -> list[Case]:
@@ -11,5 +24,5 @@ def all_cases() -> list[Case]:
     return [
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
-        *(*rollouts.cases(), *tokens.cases()),
+        *(*rollouts.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
     ]

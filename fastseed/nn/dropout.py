@@ -209,19 +209,21 @@ def drop_layer(
 
 def _drop(layer: LayerName, input: Any, threshold: int, batch_dim: int | None) -> Any:
     where = _Placed.of(input.shape, batch_dim)
-    if not torch.compiler.is_compiling():
-        where.check(layer)
     held = device_scope(input.device)
     keys = torch.empty(3, dtype=torch.uint64, device=input.device)
     at = (*layer.words, current.label_index, where.row_elements)
     _LAYER_KEY(keys, held.scope, held.first_row, *at)
     keys = keys.view(1, 3)
     if shards.is_dtensor(input):
-        return functional.drop_dtensor(_CLASS, input, keys, threshold, pieces_of=where.pieces)
-    pieces = shards.WHOLE
-    if where.moves_elements:
-        pieces = where.pieces(input.shape, [[(0, size)] for size in input.shape])
-    return functional.drop(input, keys, pieces, threshold)
+        found = functional.drop_dtensor(_CLASS, input, keys, threshold, pieces_of=where.pieces)
+    else:
+        pieces = shards.WHOLE
+        if where.moves_elements:
+            pieces = where.pieces(input.shape, [[(0, size)] for size in input.shape])
+        found = functional.drop(input, keys, pieces, threshold)
+    if not torch.compiler.is_compiling():  # last, so that a refused input is no use of its rows
+        where.check(layer)
+    return found
 
 
 def drop_channels(

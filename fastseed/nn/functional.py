@@ -17,7 +17,7 @@ from .._backend import dropout_ops, tensors
 from .._utils import validation
 from ..random import functional as random_functional
 from ..random import shards
-from ..random.distributions import REALS
+from ..random.distributions import REALS, number
 from ..random.functional import Keys
 from ..random.shards import Piece, Shard
 
@@ -85,7 +85,9 @@ def dropout(
 def check_input(function: str, input: Any, p: Any) -> int:
     """Return the threshold for a probability, after checking it and the input."""
     validation.check_instance(function, "input", input, torch.Tensor, "a torch.Tensor")
-    p = validation.check_float(function, "p", p, 0.0, 1.0)
+    p = number(function, "p", p)
+    if not 0 <= p <= 1:
+        raise validation.value_error(function, "p", "in [0, 1]", p)
     if input.dtype not in REALS:
         names = ", ".join(map(str, REALS))
         raise TypeError(f"fastseed.{function}: input must be one of {names}, got {input.dtype}")

@@ -197,6 +197,12 @@ FUNCTIONS = {
         fastseed.data.ShuffleSampler(9).indices, constant(0), constant(3),
         {"task": constant(0), "epoch": constant(0), "out": positions},
     ),
+    "nn.functional.dropout": (
+        fastseed.nn.functional.dropout, tensor, constant(0.5), one_key, {"offset": number},
+    ),
+    "nn.functional.dropout parameters": (
+        fastseed.nn.functional.dropout, like((3, 2), F32), anything, anything, {"shard": anything},
+    ),
     "GeneratorPool": (fastseed.GeneratorPool, anything, {}),
     "sampling.sample": (fastseed.sampling.sample, tensor, keys, positions, {"top_p": number}),
     "sampling.merge": (fastseed.sampling.merge, tensor, tensor, {}),
@@ -214,6 +220,7 @@ ARGUMENTS = {
 }  # fmt: skip
 SHAPED = {
     "out": like((3, 2), U64), "keys": keys, "positions": positions, "scope": scope,
+    "input": like((3, 4), F32), "first_row": like((1,), I64),
     "seeds": seeds, "indices": maybe_positions, "sums": keys, "plan": like((3, 7), I64),
 }  # fmt: skip
 
@@ -266,7 +273,7 @@ for i in range(CALLS):
     except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
         raised += 1
         internal = name == "StreamBank.load_states"
-        if name.startswith(("random.", "StreamBank")) and not internal:
+        if name.startswith(("random.", "StreamBank", "nn.")) and not internal:
             if str(error).startswith("fastseed."):
                 continue
             unclear.append(f"{name}({', '.join(names)}): {error!r}"[:300])

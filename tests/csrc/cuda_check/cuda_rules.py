@@ -18,6 +18,8 @@ REGISTERS = (
     (r"ShufflePositions", 40),
     (r"RaceParts<", 128),
     (r"CountDigits<|ClearBins", 48),
+    (r"LayerKey", 32),
+    (r"Drop<", 40),
     (r"(OneLine|ManyLines)<Uniform<", 32),
     (r"(OneLine|ManyLines)<Bernoulli<unsigned char>", 48),
     (r"(OneLine|ManyLines)<Bernoulli<", 32),
@@ -42,7 +44,7 @@ WORK = (
     (r"(OneLine|ManyLines)<", 2, 2),
 )
 # Kernels without a loop whose work is fixed: what a token costs depends on the others.
-NO_FAST_PATH = r"AnyLayout<|RaceParts<|CountDigits<|ClearBins"
+NO_FAST_PATH = r"AnyLayout<|RaceParts<|CountDigits<|ClearBins|Drop<|LayerKey"
 # Kernels that only read: 16-byte loads of an iteration of the main loop, and products for each.
 READING = {"DigestTiles": (4, 14)}  # seven rounds
 # Wide multiplies that are neither Philox's nor addresses. The shuffle: two for each block, which

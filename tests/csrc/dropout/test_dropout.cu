@@ -1,0 +1,219 @@
+// Dropout on the CPU and by the CUDA kernels, against the core and the known answers, without
+// torch.
+//
+//   test_dropout dropout.txt     prints "N rows, M checks passed on: paths", or what fails
+#include <cinttypes>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "../../../csrc/cpu/derive.h"
+#include "../../../csrc/cpu/dropout.h"
+#include "../cuda_checks.h"
+#include "../names.h"
+
+namespace {
+
+using namespace fastseed;
+
+template <class T>
+bool same(const T* a, const T* b, int64_t n) {
+  return std::memcmp(a, b, static_cast<size_t>(n) * sizeof(T)) == 0;
+}
+
+// Element by element.
+template <class T>
+std::vector<T> by_the_core(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout,
+                           const std::vector<T>& in) {
+  std::vector<T> out(in.size());
+  const auto load_word = [](const uint64_t* word) { return *word; };
+  for (size_t i = 0; i < in.size(); ++i) {
+    const int64_t at = static_cast<int64_t>(i);
+    const int64_t run = at / layout.length;
+    const DropoutKey row = keys.row(run / layout.runs, load_word);
+    const uint64_t j =
+        row.first + static_cast<uint64_t>(layout.start(run % layout.runs) + at % layout.length);
+    const Block block = draw_block(row.key, j / kDropoutEach);
+    out[i] = rule(in[i], dropout_number(block, static_cast<int>(j % kDropoutEach)));
+  }
+  return out;
+}
+
+template <class T>
+void check_all(const Dropout<T>& rule, const std::vector<uint64_t>& words, int64_t width,
+               const Layout& layout, const std::vector<T>& in) {
+  const int64_t n = static_cast<int64_t>(in.size());
+  const int64_t count = static_cast<int64_t>(words.size()) / width;
+  const DropoutKeys keys{words.data(), width, count};
+  const std::vector<T> expected = by_the_core(rule, keys, layout, in);
+  for (const std::string& path : simd_paths()) {
+    set_simd_path(path);
+    std::vector<T> out(in.size());
+    launch_dropout(rule, keys, layout, 0, n / 3, in.data(), out.data());
+    launch_dropout(rule, keys, layout, n / 3, n, in.data(), out.data());
+    check(same(out.data(), expected.data(), n), ("the elements on " + path).c_str());
+  }
+  DeviceArray<uint64_t> device_words(words);
+  const DropoutKeys there{device_words.data(), width, count};
+  for (const int shift : {0, 1, 3}) {  // addresses with and without whole vectors
+    set_multiprocessors(shift + 1);
+    DeviceArray<T> from(in, shift);
+    DeviceArray<T> to(n, shift);
+    launch_dropout_cuda(rule, there, layout, from.data(), to.data(), nullptr);
+    check(same(to.read(), expected.data(), n), "the elements by the kernel");
+  }
+}
+
+// A run of `n` elements, and a box of a larger tensor.
+template <class T>
+void check_layouts(const Dropout<T>& rule, Key key, uint64_t first, const std::vector<T>& in) {
+  const int64_t n = static_cast<int64_t>(in.size());
+  Layout line{n, 1, static_cast<int64_t>(first), 0, {}, {}};
+  check_all(rule, {key.lo, key.hi}, 2, line, in);
+  line.offset = 0;
+  check_all(rule, {key.lo, key.hi, first}, 3, line, in);
+  if (n % 4 == 0) {
+    line.length = n / 2;
+    check_all(rule, {key.lo, key.hi, first, key.hi, key.lo, first + 1}, 3, line, in);
+    const Layout box{n / 4, 2, 3, 1, {2}, {n / 4 + 5}};
+    check_all(rule, {key.lo, key.hi, first, ~key.lo, key.hi, 2}, 3, box, in);
+    const Layout scattered{1, n, 0, 2, {n / 4, 4}, {9, 2}};
+    check_all(rule, {key.lo, key.hi, first}, 3, scattered, in);
+  }
+}
+
+template <class T>
+T of_bits(uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof(value));  // little-endian
+  return value;
+}
+
+template <class T>
+std::vector<T> counted(int64_t n) {
+  std::vector<T> values;
+  for (int64_t i = 0; i < n; ++i) {
+    values.push_back(Rounded<T>::of(static_cast<typename Compute<T>::Type>(i + 1)));
+  }
+  return values;
+}
+
+uint64_t hex(const std::string& text) {
+  return std::stoull(text, nullptr, 16);
+}
+
+struct Fields {
+  std::istringstream in;
+  explicit Fields(const std::string& line) : in(line) {}
+  std::string next() {
+    std::string word;
+    if (!(in >> word)) {
+      fail("a row with too few columns");
+    }
+    return word;
+  }
+};
+
+void check_mask(Fields& f) {
+  const Key key{hex(f.next()), hex(f.next())};
+  const uint64_t first = std::stoull(f.next());
+  const int64_t threshold = std::stoll(f.next()), n = std::stoll(f.next());
+  const std::string stays = f.next();
+  const Layout line{n, 1, static_cast<int64_t>(first), 0, {}, {}};
+  const DropoutKeys keys{&key.lo, 2, 1};
+  const std::vector<float> in = counted<float>(n);
+  const std::vector<float> found = by_the_core(Dropout<float>(threshold), keys, line, in);
+  check(static_cast<int64_t>(stays.size()) == n, "as many bits as elements");
+  for (int64_t i = 0; i < n; ++i) {
+    check((found[static_cast<size_t>(i)] != 0) == (stays[static_cast<size_t>(i)] == '1'), "a mask");
+  }
+  check_layouts(Dropout<float>(threshold), key, first, in);
+  check_layouts(Dropout<double>(threshold), key, first, counted<double>(n));
+  check_layouts(Dropout<Half>(threshold), key, first, counted<Half>(n));
+  check_layouts(Dropout<BFloat16>(threshold), key, first, counted<BFloat16>(n));
+}
+
+template <class T>
+void check_value(Fields& f) {
+  const Dropout<T> rule(std::stoll(f.next()));
+  const T element = of_bits<T>(hex(f.next())), expected = of_bits<T>(hex(f.next()));
+  const T found = rule(element, 0xffff);
+  check(rule.threshold > 0xffff || same(&found, &expected, 1), "a value");
+  check_layouts(rule, Key{1, 2}, 0, std::vector<T>(24, element));
+}
+
+void check_layer(Fields& f) {
+  const uint64_t master = std::stoull(f.next());
+  const uint32_t task = static_cast<uint32_t>(std::stoul(f.next()));
+  const uint32_t epoch = static_cast<uint32_t>(std::stoul(f.next()));
+  const uint64_t step = std::stoull(f.next());
+  const std::string name = "dropout/" + f.next(), label = f.next();
+  const uint64_t row = std::stoull(f.next()), elements = std::stoull(f.next());
+  const uint64_t index = label == "-" ? 0 : name_of(label).lo >> 1;
+  const LayerCall call{name_of(name), index, elements};
+  const uint64_t expected[3] = {hex(f.next()), hex(f.next()), hex(f.next())};
+  const Scope scope = scope_key(master, task, epoch, step);
+  const DropoutKey found = layer_key(scope, call, row);
+  const uint64_t words[3] = {found.key.lo, found.key.hi, found.first};
+  check(same(words, expected, 3), "the key of a layer");
+  DeviceArray<uint64_t> device_scope(std::vector<uint64_t>{scope.key, scope.tweak});
+  DeviceArray<int64_t> first_row(std::vector<int64_t>{static_cast<int64_t>(row)});
+  DeviceArray<uint64_t> out(3);
+  launch_layer_key_cuda(device_scope.data(), first_row.data(), call, out.data(), nullptr);
+  check(same(out.read(), expected, 3), "the key of a layer by the kernel");
+}
+
+void check_row(Fields& f) {
+  const std::string kind = f.next();
+  if (kind == "mask") {
+    check_mask(f);
+  } else if (kind == "layer") {
+    check_layer(f);
+  } else if (kind == "p") {  // of Python alone
+    f.next();
+    f.next();
+  } else if (kind == "value") {
+    const std::string dtype = f.next();
+    if (dtype == "float32") {
+      check_value<float>(f);
+    } else if (dtype == "float64") {
+      check_value<double>(f);
+    } else if (dtype == "float16") {
+      check_value<Half>(f);
+    } else if (dtype == "bfloat16") {
+      check_value<BFloat16>(f);
+    } else {
+      fail("an unknown dtype");
+    }
+  } else {
+    fail("an unknown kind of row");
+  }
+  std::string more;
+  check(!(f.in >> more), "no more columns");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  where = "the command line";
+  if (argc != 2) {
+    fail("one argument is needed: dropout.txt");
+  }
+  std::ifstream file(argv[1]);
+  int rows = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') {
+      continue;
+    }
+    where = line;
+    Fields fields(line);
+    check_row(fields);
+    ++rows;
+  }
+  std::string paths;
+  for (const std::string& path : simd_paths()) {
+    paths += " " + path;
+  }
+  std::printf("%d rows, %" PRId64 " checks passed on:%s\n", rows, checks_passed, paths.c_str());
+  return 0;
+}
