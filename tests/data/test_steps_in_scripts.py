@@ -36,7 +36,7 @@ def learn(model, optimizer, data):
 
 
 def saved(**parts):
-    """What torch.save would write and torch.load read again."""
+    """Return the bytes of a checkpoint."""
     file = io.BytesIO()
     torch.save({name: part.state_dict() for name, part in parts.items()}, file)
     return file.getvalue()

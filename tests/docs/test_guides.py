@@ -18,6 +18,7 @@ GUIDES = {
     "resume.md": 4,
     "doctor.md": 1,
     "digest.md": 2,
+    "first-difference.md": 2,
 }
 
 
