@@ -13,7 +13,7 @@ end with bit-identical parameters on every rank, (e) trained on the very samples
 in the same order and with the same augmentation, and (d1) and (d2) came out otherwise.
 
 Before that ``train_transformer_any_layout.py`` trains a small transformer in one process and with
-tensor parallelism on two: weights and dropout masks of fastseed are the same, those of torch not.
+tensor parallelism on two: fastseed's weights and dropout masks are the same, torch's masks not.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def train(name: str, run: Plan, progress: Progress) -> Run:
 def compare_layouts(out: Path, seed: int, console: Console) -> None:
     """Train a transformer on two layouts; JobFailed if they do not compare as they should."""
     console.print("Training a transformer in one process, and with tensor parallelism on two")
-    arguments = ["--layout", "one", "tp", "--steps", "20", "--seed", str(seed), "--out", str(out)]
+    arguments = ["--layout", "one", "tp", "--random", "fastseed", "torch-dropout"]
+    arguments += ["--steps", "20", "--seed", str(seed), "--out", str(out)]
     command = [sys.executable, str(HERE / "train_transformer_any_layout.py"), *arguments]
     output = out.with_suffix(".log")
     run_job([Command(command)], output, timeout=300)
