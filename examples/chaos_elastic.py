@@ -55,7 +55,7 @@ def main() -> int:
 
     try:
         commands = with_torchrun(SCRIPT, [*arguments, "--out", str(whole)], MACHINES)
-        seconds = run_job(commands, whole / "output.log", timeout=600)
+        seconds = run_job(commands, whole / "output.log", timeout=1200)
         print(f"without interruption: {epochs} epochs, {seconds:.0f} s", flush=True)
         shutil.copy(whole / "digits.pt", broken)
         begin = time.monotonic()

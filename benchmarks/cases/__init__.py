@@ -8,6 +8,7 @@ from . import (
     digest,
     draws,
     dropout,
+    loaders,
     pool,
     reseed,
     rollouts,
@@ -23,5 +24,5 @@ def all_cases() -> list[Case]:
     return [
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
-        *(*rollouts.cases(), *tokens.cases(), *dropout.cases()),
+        *(*rollouts.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
     ]

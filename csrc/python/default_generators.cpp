@@ -31,14 +31,11 @@ void expand_mt19937(uint64_t lo, uint64_t hi, uintptr_t address) {
 }
 
 // Returns the halves of the key of Python's generator, which only random.seed can set.
-std::pair<uint64_t, uint64_t> reseed_defaults_of_cpu(uint64_t master, uint32_t task, uint32_t epoch,
-                                                     uint64_t step, uint32_t rank,
-                                                     uintptr_t address) {
+std::pair<uint64_t, uint64_t> reseed_all(const Scope& scope, uint32_t rank_word, uint32_t worker,
+                                         uint64_t index, uintptr_t address) {
   static const at::Generator& torch_default = at::detail::getDefaultCPUGenerator();
-  const Scope scope = scope_key(master, task, epoch, step);
-  const uint32_t rank_word = with_domain(rank, Domain::kStream);
   const auto key = [&](const Name& name) {
-    return stream_key(Stream{name_key(scope, name), rank_word, 0}, 0);
+    return stream_key(Stream{name_key(scope, name), rank_word, worker}, index);
   };
   // Together: the CPU overlaps three chains of multiplications.
   const Key torch = key(kTorch), python = key(kPython), numpy = key(kNumpy);
@@ -47,11 +44,24 @@ std::pair<uint64_t, uint64_t> reseed_defaults_of_cpu(uint64_t master, uint32_t t
   return {python.lo, python.hi};
 }
 
+std::pair<uint64_t, uint64_t> reseed_defaults_of_cpu(uint64_t master, uint32_t task, uint32_t epoch,
+                                                     uint64_t step, uint32_t rank,
+                                                     uintptr_t address) {
+  const Scope scope = scope_key(master, task, epoch, step);
+  return reseed_all(scope, with_domain(rank, Domain::kStream), 0, 0, address);
+}
+
+std::pair<uint64_t, uint64_t> reseed_sample_of_cpu(uint64_t key, uint64_t tweak, uint64_t index,
+                                                   uint32_t occurrence, uintptr_t address) {
+  return reseed_all(Scope{key, tweak}, with_domain(0, Domain::kSample), occurrence, index, address);
+}
+
 }  // namespace
 
 void add_default_generators(py::module_& m) {
   m.def("expand_mt19937", &expand_mt19937);
   m.def("reseed_defaults_of_cpu", &reseed_defaults_of_cpu);
+  m.def("reseed_sample_of_cpu", &reseed_sample_of_cpu);
 }
 
 }  // namespace fastseed

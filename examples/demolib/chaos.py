@@ -26,7 +26,7 @@ from .lineage import Attempt, read_attempt
 
 T = TypeVar("T")
 MACHINES = 2
-PATIENCE = 300.0  # seconds for a restart; a tenth is usual
+PATIENCE = 300.0  # seconds for a restart, or a quarter of the training; a tenth is usual
 KINDS = {
     "worker": "worker killed",
     "machine": "machine lost",
@@ -130,13 +130,15 @@ class Job:
 
     def finish(self) -> None:
         """Wait for the end of the training."""
-        self.wait_for(lambda: not self.living(), "the end")
+        self.wait_for(lambda: not self.living(), "the end", 4 * PATIENCE)
 
     def living(self) -> list[int]:
         return [machine for machine, (agent, _) in self.machines.items() if agent.poll() is None]
 
-    def wait_for(self, condition: Callable[[], T | None], what: str) -> T:
-        deadline = time.monotonic() + PATIENCE
+    def wait_for(
+        self, condition: Callable[[], T | None], what: str, seconds: float = PATIENCE
+    ) -> T:
+        deadline = time.monotonic() + seconds
         while not (found := condition()):
             failed = [m for m, (agent, _) in self.machines.items() if agent.poll()]
             if failed or time.monotonic() > deadline:
@@ -159,7 +161,7 @@ class TorchrunJob(Job):
             "rdzv-backend": "c10d",
             "rdzv-endpoint": f"127.0.0.1:{self.store.port}",
             "rdzv-id": out.name,
-            "rdzv-conf": "is_host=0,last_call_timeout=2,keep_alive_interval=1",
+            "rdzv-conf": "is_host=0,last_call_timeout=2,keep_alive_interval=2",
         }
         launcher = [f"--{name}={value}" for name, value in options.items()]
         argv = [sys.executable, "-m", "torch.distributed.run", *launcher, str(script), *arguments]

@@ -30,7 +30,7 @@ from .reference.philox import (
 )
 
 __all__ = [
-    "DERIVATION_VERSION", "DOMAIN_SAMPLE", "DOMAIN_STREAM", "SHARED_RANK",
+    "DERIVATION_VERSION", "DOMAIN_SAMPLE", "DOMAIN_SHUFFLE", "DOMAIN_STREAM", "SHARED_RANK",
     "Name", "NameKey", "Scope", "name_words", "signed",
 ]  # fmt: skip
 

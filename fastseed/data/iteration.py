@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ class Iteration:
     def __init__(self, index_sampler: Any, seeder: Seeder, scope: IterationScope) -> None:
         self.index_sampler, self.scope = index_sampler, scope
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
-        self._states: dict[str, torch.Tensor] | None = None  # of a sampler of another library
+        self._resume: Callable[[], None] | None = None  # the streams of another library's sampler
         self.is_exhausted = False  # all indices were handed out
 
     def generator(self) -> torch.Generator:
@@ -86,17 +86,17 @@ class Iteration:
         So the order is the same in every run, and the main process continues afterwards as if
         nothing had been drawn.
         """
-        before = GENERATORS.states()
+        restore = GENERATORS.hold()
         try:
-            if self._states is None:
+            if self._resume is None:
                 key = derive_ops.scope_key(self._master_seed, self.scope.task, self.scope.epoch, 0)
                 GENERATORS.reseed(lambda name: streams.stream_in(key, f"{_NAME}.{name}", rank))
             else:
-                GENERATORS.load_states(self._states)
+                self._resume()
             yield
-            self._states = GENERATORS.states()
+            self._resume = GENERATORS.hold()
         finally:
-            GENERATORS.load_states(before)
+            restore()
 
 
 def samplers_in(sampler: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -18,6 +19,22 @@ from .occurrences import Repeat
 
 # Indices made at a time: soon, then in bulk, but without waking other threads.
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
+
+
+class Order(Protocol):
+    """Which sample is at which position; any part of it is computed at once."""
+
+    def index(self, i: int) -> int:
+        """Return the sample at position ``i``."""
+
+    def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
+        """Return the samples at positions start, start + stride, ...: ``count`` of them."""
+
+    def write_part(self, function: str, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
+        """Write the samples at positions start, start + 1, ... to ``out``, which is checked."""
+
+    def share(self, first: int, rank: int, world_size: int, size: int) -> Iterator[int]:
+        """Yield a rank's ``size`` indices: positions first + rank, and every world_size-th."""
 
 
 @dataclass(frozen=True)

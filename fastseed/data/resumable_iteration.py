@@ -56,7 +56,7 @@ def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> Order:
     ends_at_n = loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
     for sampler in samplers:
         if isinstance(sampler, ShuffleSampler):
-            name, n = sampler.name if sampler.shuffle else "in order", sampler.n
+            name, n = sampler.describe_order(), sampler.n
             ranks = job if sampler.world_size is None else sampler.world_size
         elif hasattr(sampler, "num_replicas"):
             name, n = type(sampler).__name__, _length(getattr(sampler, "dataset", dataset))

@@ -18,6 +18,7 @@ from .._utils.errors import reseed_error
 from ..derivation import context, streams
 from ..generators.adapter import LOW64
 from ..generators.torch_rng import TorchGenerator
+from ..seeder.registry import Registration
 from .discovery import found_in
 from .iteration_scope import IterationScope, SharedScope, keyed_seeder
 from .occurrences import MAX_INDEX, Repeat
@@ -44,31 +45,22 @@ class _SampleStreams:
 
     def __init__(self, seeder: WorkerSeeder, task: int, epoch: int) -> None:
         self.seeder, self.task, self.epoch = seeder, task, epoch
-        self._scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
-        self._name_keys: dict[str, derive_ops.NameKey] = {}
-        self._adapters = dict(GENERATORS.adapters)
+        self.scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
+        self._others: list[Registration] = []  # than the three global generators
         self.is_settled = False
 
-    def stream(self, name: str, sample: tuple[int, int]) -> streams.Stream:
-        """Return the stream ``name`` of a sample."""
-        name_key = self._name_keys.get(name)
-        if name_key is None:
-            name_key = derive_ops.name_key(self._scope, streams.name_words(name))
-            self._name_keys[name] = name_key
-        (key, tweak), (index, occurrence) = name_key, sample
-        return streams.Stream((key, tweak ^ index), 0, occurrence, derive_ops.DOMAIN_SAMPLE)
-
     def find_generators(self, dataset: Any) -> None:
-        """Collect the global generators, those registered and those that the dataset holds."""
+        """Collect the generators that are registered and those that the dataset holds."""
         entries = self.seeder.entries
-        own = (e for e in entries if not is_on_device(e))
-        found = {entry.name: entry.adapter for entry in (*own, *found_in(dataset, entries))}
-        self._adapters = {**GENERATORS.adapters, **found}
+        own = (entry for entry in entries if not is_on_device(entry))
+        self._others = [*own, *found_in(dataset, entries)]
 
-    def reseed(self, sample: tuple[int, int]) -> None:
+    def reseed(self, index: int, occurrence: int) -> None:
         """Give every generator its stream of this sample."""
-        for name, adapter in self._adapters.items():
-            stream = self.stream(name, sample)
+        GENERATORS.reseed_sample(self.scope, index, occurrence)
+        for entry in self._others:
+            name, adapter = entry.name, entry.adapter
+            stream = streams.sample_stream(self.scope, name, index, occurrence)
             if adapter.is_bulk:  # the key is the scope of the members' keys
                 key = stream.key()
                 stream = streams.stream_in((key & LOW64, key >> 64), name, 0)
@@ -77,11 +69,13 @@ class _SampleStreams:
             except Exception as error:
                 raise reseed_error({name: error}) from error
 
-    def save(self) -> Callable[[], None]:
-        """Return a function that puts back the exact states that the generators have now."""
-        held = [(adapter, adapter.state()) for adapter in self._adapters.values()]
+    def hold(self) -> Callable[[], None]:
+        """Return a function that restores the exact states that the generators have now."""
+        restore_defaults = GENERATORS.hold()
+        held = [(entry.adapter, entry.adapter.state()) for entry in self._others]
 
         def restore() -> None:
+            restore_defaults()
             for adapter, state in held:
                 if state is not None:
                     adapter.load_state(adapter.parse_state(state))
@@ -197,32 +191,36 @@ class PerSample(DatasetWrapper, Dataset[Any]):
 
     @eager
     def _fetch(self, indices: Any) -> list[Any]:
+        current, dataset, number_of = self._current_streams(), self.dataset, self._sample
         if self.generator is not None:
-            return read_samples(self._read_with_generator, indices)
+            make = _MAKE[self.generator]
+
+            def read_with_generator(index: Any) -> Any:
+                stream = streams.sample_stream(current.scope, _NAME, *number_of(index))
+                return dataset.__getitem__(index, make(stream.key()))
+
+            return read_samples(read_with_generator, indices)
+
+        def read(index: Any) -> Any:
+            current.reseed(*number_of(index))
+            sample = dataset[index]
+            if not current.is_settled:  # the dataset may have made generators just now
+                current.find_generators(dataset)
+                current.is_settled = True
+            return sample
+
         if get_worker_info() is not None:
-            return read_samples(self._read, indices)
-        restore = self._current_streams().save()
+            return read_samples(read, indices)
+        restore = current.hold()
         try:
-            return read_samples(self._read, indices)
+            return read_samples(read, indices)
         finally:
             restore()
 
-    def _read(self, index: Any) -> Any:
-        sample, current = self._sample(index), self._current_streams()
-        current.reseed(sample)
-        read = self.dataset[index]
-        if not current.is_settled:  # the dataset may have made generators just now
-            current.find_generators(self.dataset)
-            current.is_settled = True
-        return read
-
-    def _read_with_generator(self, index: Any) -> Any:
-        sample, current = self._sample(index), self._current_streams()
-        generator = _MAKE[str(self.generator)](current.stream(_NAME, sample).key())
-        return self.dataset.__getitem__(index, generator)
-
     def _sample(self, index: Any) -> tuple[int, int]:
         """Return the global index and the occurrence of the sample ``index``."""
+        if type(index) is int and 0 <= index <= MAX_INDEX:
+            return index, 0
         try:
             if isinstance(index, bool):
                 raise TypeError

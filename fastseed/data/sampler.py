@@ -11,10 +11,10 @@ from .._backend import derive_ops
 from .._utils import validation
 from ..derivation import context, streams
 from .iteration_scope import keyed_seeder
-from .permutation import Permutation
+from .permutation import Order, Permutation
 
 _CLASS = "data.ShuffleSampler"
-_MAX_N = 2**48
+MAX_N = 2**48
 
 
 class ShuffleSampler(Sampler[int]):
@@ -72,7 +72,7 @@ class ShuffleSampler(Sampler[int]):
         name: str = "shuffle",
     ) -> None:
         size, argument = (len(data), "len(data)") if isinstance(data, Sized) else (data, "data")
-        self.n = validation.check_int(_CLASS, argument, size, 1, _MAX_N)
+        self.n = validation.check_int(_CLASS, argument, size, 1, MAX_N)
         if rank is not None or world_size is not None:
             limit = streams.MAX_RANK + 1
             world_size = validation.check_int(_CLASS, "world_size", world_size, 1, limit)
@@ -89,6 +89,10 @@ class ShuffleSampler(Sampler[int]):
         share = "" if self.rank is None else f", rank={self.rank}, world_size={self.world_size}"
         flags = f", drop_last={self.drop_last}, shuffle={self.shuffle}"
         return f"ShuffleSampler({self.n}{share}{flags}, name={self.name!r})"
+
+    def describe_order(self) -> str:
+        """Return a text that is equal for equal orders; a loader's state contains it."""
+        return self.name if self.shuffle else "in order"
 
     # ------------------------------------------------------------------ the scope
 
@@ -147,7 +151,8 @@ class ShuffleSampler(Sampler[int]):
         found = streams.check_coordinates(function, task or 0, epoch, 0)
         return found.task, found.epoch
 
-    def _permutation(self, function: str, task: int | None, epoch: int | None) -> Permutation:
+    def _order(self, function: str, task: int | None, epoch: int | None) -> Order:
+        """Return the order that the next iteration has in this scope."""
         task, epoch = self._scope(function, task, epoch)
         if not self.shuffle:
             return Permutation(self.n, None)
@@ -177,10 +182,10 @@ class ShuffleSampler(Sampler[int]):
             RuntimeError: ``fastseed.init`` was not called, or neither ``reseed`` nor ``set_epoch``.
         """
         rank, world_size = self._rank_and_size()
-        permutation = self._permutation(_CLASS, None, None)
+        order = self._order(_CLASS, None, None)
         first, self._first = self._first, 0
         size = self._count(self.n - first, world_size)
-        return permutation.share(first, rank, world_size, size)
+        return order.share(first, rank, world_size, size)
 
     # ------------------------------------------------------------------ the order as a function
 
@@ -201,7 +206,7 @@ class ShuffleSampler(Sampler[int]):
         """
         function = f"{_CLASS}.index"
         i = validation.check_int(function, "i", i, 0, self.n - 1)
-        return self._permutation(function, task, epoch).index(i)
+        return self._order(function, task, epoch).index(i)
 
     def indices(
         self,
@@ -231,7 +236,7 @@ class ShuffleSampler(Sampler[int]):
         function = f"{_CLASS}.indices"
         stop = validation.check_int(function, "stop", self.n if stop is None else stop, 0, self.n)
         start = validation.check_int(function, "start", start, 0, stop)
-        permutation = self._permutation(function, task, epoch)
+        order = self._order(function, task, epoch)
         if out is None:
-            return permutation.part(start, stop - start)
-        return permutation.write_part(function, out, start, stop - start)
+            return order.part(start, stop - start)
+        return order.write_part(function, out, start, stop - start)

@@ -171,7 +171,11 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     step, _, rank, differences = found
     runs = one[rank], other[rank]
     elements = _elements(*runs, step, differences[0])
-    return Bisection(*found, elements, _first_call(*runs, step, differences), *counts)
+    call = _first_call(*runs, step, differences)
+    if call is None and not found[1] and all(set(CALLS) & set(r.header["groups"]) for r in runs):
+        notes.append(f"all calls of modules are equal at step {step}")
+    counts = len(compared), len(differing), tuple(notes)
+    return Bisection(*found, elements, call, *counts)
 
 
 # ---------------------------------------------------------------- files

@@ -16,7 +16,7 @@ import torch
 
 from ..random import shards
 from . import rank_digest
-from .tensor_digest import Part
+from .tensor_digest import PLAIN, Part
 from .tree_digest import Leaf, leaf_of, leaves_of
 
 ROOT = "(root)"
@@ -48,10 +48,9 @@ class CallTensor(NamedTuple):
         return cls(found[1], int(found[2]), found[3])
 
 
+@functools.lru_cache(maxsize=2**16)
 def without_wrappers(name: str) -> str:
     """Return a qualified name without what torch.compile and checkpoint wrappers add to it."""
-    if "._" not in name and not name.startswith("_"):
-        return name
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
@@ -95,7 +94,7 @@ class ModuleCalls:
             handle.remove()
 
     def take(self) -> tuple[dict[Key, Leaf], dict[Key, torch.Tensor]]:
-        """Return digests, in order, and kept tensors; begin anew. A collective for DTensors."""
+        """Return and forget the digests, in order, and the kept tensors: a collective."""
         parts, kept = self._parts, self._kept
         self._clear()
         # Sorted, because the order of a backward pass may differ between ranks.
@@ -112,7 +111,7 @@ class ModuleCalls:
     # ---------------------------------------------------------------- hooks
 
     def _before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
-        if not self._is_wanted():
+        if module not in self.names or not self._is_wanted():  # not: a copy of the model
             return None
         counted = self.names[module], _is_recomputed()
         self._open[counted].append(self._calls[counted])
@@ -124,7 +123,7 @@ class ModuleCalls:
         return tuple(found[i] for i in range(len(args))), {name: found[name] for name in kwargs}
 
     def _after(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        counted = self.names[module], _is_recomputed()
+        counted = self.names.get(module, ""), _is_recomputed()
         if self._open[counted]:  # else the call began while nothing was recorded
             self._forward(counted, "output", output, separate=False)
             self._open[counted].pop()
@@ -135,20 +134,21 @@ class ModuleCalls:
         Inputs are replaced by aliases, whose gradients are those of this call alone: other uses of
         the tensor, as in a residual connection, do not count.
 
-        What activation checkpointing recomputes is not recorded again. Its reentrant variant
+        Calls that activation checkpointing recomputes are not recorded again. Its reentrant variant
         computes gradients of the recomputed tensors alone, so that these have hooks too.
         """
         (name, recomputed), call = counted, self._open[counted][-1]
         tensors: dict[str, torch.Tensor] = {}
         aliases: dict[int, torch.Tensor] = {}  # modules may compare their arguments with `is`
 
-        def visit(path: str, tensor: torch.Tensor) -> torch.Tensor:
+        def visit(path: str, tensor: torch.Tensor, replaceable: bool) -> torch.Tensor:
             key = str(CallTensor(name, call, path))
             tensors[key] = tensor
             if not tensor.requires_grad or not torch.is_grad_enabled() or key in self._hooked:
                 return tensor
             self._hooked.add(key)
-            if separate and tensor.layout is torch.strided:
+            plain = type(tensor) in PLAIN or shards.is_dtensor(tensor)
+            if separate and replaceable and plain and tensor.layout is torch.strided:
                 if id(tensor) not in aliases:
                     aliases[id(tensor)] = torch.ops.aten.alias(tensor)
                 tensor = aliases[id(tensor)]
@@ -203,18 +203,21 @@ def _is_recomputed() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-def _map_tensors(path: str, value: Any, visit: Callable[[str, torch.Tensor], Any]) -> Any:
-    """Return a tree with its tensors replaced by those that ``visit(path, tensor)`` returns.
+def _map_tensors(
+    path: str, value: Any, visit: Callable[[str, torch.Tensor, bool], Any], replaceable: bool = True
+) -> Any:
+    """Return a tree with its tensors replaced by what ``visit(path, tensor, replaceable)`` returns.
 
-    The tensors of mappings other than dicts are visited and stay; other objects are left out.
+    The tensors of other mappings and sequences than dicts, lists and tuples are visited and stay.
     """
     if isinstance(value, torch.Tensor):
-        return visit(path, value)
-    if isinstance(value, Mapping):
-        found = {key: _map_tensors(f"{path}.{key}", v, visit) for key, v in value.items()}
-        return found if type(value) is dict else value
-    if isinstance(value, (list, tuple)):
-        items = [_map_tensors(f"{path}.{i}", v, visit) for i, v in enumerate(value)]
-        if type(value) in (list, tuple):
-            return type(value)(items)
-    return value
+        return visit(path, value, replaceable)
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    replaceable = replaceable and type(value) in (dict, list, tuple)
+    items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    found = {k: _map_tensors(f"{path}.{k}", v, visit, replaceable) for k, v in items}
+    if not replaceable:
+        return value
+    kind: Any = type(value)
+    return found if kind is dict else kind(found.values())

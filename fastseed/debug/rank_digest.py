@@ -34,16 +34,15 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 def join(parts: Mapping[str, Part]) -> None:
     """Add up the parts of all ranks of their meshes: a collective if there are DTensors."""
     by_mesh: dict[tuple[Any, tuple[int, ...]], list[str]] = {}
-    for name, part in parts.items():
-        if part.mesh is not None:
-            by_mesh.setdefault((part.mesh, part.dims), []).append(name)
+    for name in [name for name, part in parts.items() if part.mesh is not None]:
+        by_mesh.setdefault((parts[name].mesh, parts[name].dims), []).append(name)
     for (mesh, dims), names in by_mesh.items():
         for dim in dims:
             _check_names(mesh, dim, parts, names)
             _reduce(mesh, dim, [parts[name] for name in names])
-    for name, part in parts.items():
-        if part.fragments:
-            raise RuntimeError(f"fastseed.debug.digest: a mesh holds only a part of {name!r}")
+    incomplete = [name for name, part in parts.items() if part.fragments]
+    if incomplete:
+        raise RuntimeError(f"fastseed.debug.digest: a mesh holds only a part of {incomplete[0]!r}")
 
 
 def _settled(name: str, found: Any) -> Any:
@@ -64,7 +63,7 @@ def _settled(name: str, found: Any) -> Any:
 
 def _check_names(mesh: Any, dim: int, parts: Mapping[str, Part], names: list[str]) -> None:
     """Raise on all ranks of a mesh dimension if they would add up different tensors."""
-    text = repr([(name, parts[name].shape, parts[name].dtype) for name in names])
+    text = repr([(name, parts[name].header) for name in names])
     mine = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
     both = torch.tensor([mine, -mine], device=mesh.device_type)
     dist.all_reduce(both, op=dist.ReduceOp.MAX, group=mesh.get_group(dim))
@@ -90,7 +89,7 @@ def _reduce(mesh: Any, dim: int, parts: list[Part]) -> None:
     everyone: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyone, [part.fragments for part in parts], group=group)
     for part, theirs in zip(parts, zip(*everyone, strict=True), strict=True):
-        total, part.fragments = tensor_digest.join(part.key, chain.from_iterable(theirs))
+        total, part.fragments = tensor_digest.join(part.header.key, chain.from_iterable(theirs))
         part.total = (part.total + total) % MODULUS
 
 

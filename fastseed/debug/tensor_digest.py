@@ -11,7 +11,6 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ TILE = 1024
 """Groups that a block of threads processes at a time (csrc/cuda/digest.cu)."""
 
 _FUNCTION = "debug.digest"
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WHOLE = -1  # bytes of a row in a plan: all of the tensor
 _META = torch.device("meta")
 
@@ -68,29 +67,35 @@ class Fragment(NamedTuple):
     """All 16."""
 
 
-@dataclass(slots=True)
-class Part:
-    """The sum of the part of a tensor that a process holds, and the fragments at its edges."""
+class Header(NamedTuple):
+    """The values that a tensor's digest takes from its dtype and shape."""
 
     dtype: str
     shape: tuple[int, ...]
-    """Of the whole tensor."""
+    key: int
+    """The key of the groups."""
+    start: int
+    """The value to which the sum of the groups is added."""
+
+
+class Part:
+    """The sum of the part of a tensor that a process holds, and the fragments at its edges.
+
+    Attributes:
+        header: that of the whole tensor.
+        total: the sum of the groups.
+        fragments: at the edges of the part.
+        mesh: that of a ``DTensor``.
+        dims: the dimensions of the mesh over which parts are added up.
+    """
+
     total: int = 0
-    fragments: list[Fragment] = field(default_factory=list)
+    fragments: Sequence[Fragment] = ()
     mesh: Any = None
-    """Of a ``DTensor``."""
     dims: tuple[int, ...] = ()
-    """The dimensions of the mesh over which parts are added up."""
 
-    @property
-    def key(self) -> int:
-        """The key of the tensor's groups."""
-        return header_of(self.dtype, self.shape)[0]
-
-    @property
-    def value(self) -> int:
-        """The digest, once all parts are added up."""
-        return (header_of(self.dtype, self.shape)[1] + self.total) % MODULUS
+    def __init__(self, header: Header) -> None:
+        self.header = header
 
 
 @functools.lru_cache(maxsize=4096)
@@ -107,28 +112,33 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@functools.lru_cache(maxsize=4096)
+def _header(dtype: torch.dtype, shape: torch.Size) -> Header:
+    name, sizes = dtype_name(dtype), tuple(shape)
+    return Header(name, sizes, *header_of(name, sizes))
+
+
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
     whole = {name: tensor for name, tensor in tensors.items() if _is_whole(tensor)}
-    parts = {name: _part(tensor) for name, tensor in whole.items()}
+    parts = {name: Part(_header(t.dtype, t.shape)) for name, t in whole.items()}
     try:
         _sum_whole(list(parts.values()), list(whole.values()))
-    except RuntimeError:  # one has no memory of its own: _rows resolves or refuses it
+    except RuntimeError:  # one is quantized, nested or freed: _rows names it
         parts = {}
     owners: list[Part] = []
     rows: list[Rows] = []
     for name in [name for name in tensors if name not in parts]:
         found, fragments = _rows(name, tensors[name])
-        parts[name] = _part(tensors[name], fragments)
+        parts[name] = Part(_header(tensors[name].dtype, tensors[name].shape))
+        parts[name].fragments = fragments
         rows += found
         owners += [parts[name]] * len(found)
-    for part, total in zip(owners, sum_rows([part.key for part in owners], rows), strict=True):
+    for part, total in zip(
+        owners, sum_rows([part.header.key for part in owners], rows), strict=True
+    ):
         part.total = (part.total + total) % MODULUS
     return parts
-
-
-def _part(tensor: torch.Tensor, fragments: Sequence[Fragment] = ()) -> Part:
-    return Part(dtype_name(tensor.dtype), tuple(tensor.shape), 0, list(fragments))
 
 
 def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
@@ -175,13 +185,11 @@ def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
 
 def _is_whole(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is one piece of CPU memory that the operator can read by itself."""
-    if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
-        return False
-    if tensor.is_neg() or tensor.is_conj() or tensor.is_quantized or tensor.is_nested:
+    if type(tensor) not in PLAIN or not tensor.is_cpu or native.kernels is None:
         return False
     try:
-        return native.kernels is not None and tensor.is_contiguous() and tensor.data_ptr() != 0
-    except RuntimeError:  # a tensor of torch.func
+        return tensor.is_contiguous() and tensor.data_ptr() != 0
+    except RuntimeError:  # sparse, or of torch.func
         return False
 
 
@@ -344,7 +352,7 @@ def _sum_whole(parts: list[Part], tensors: list[torch.Tensor]) -> None:
     if not parts:
         return
     plan = np.zeros((len(parts), 7), np.uint64)
-    plan[:, 0] = [part.key for part in parts]
+    plan[:, 0] = [part.header.key for part in parts]
     signed = plan.view(np.int64)
     signed[:, 2] = _WHOLE
     sums = torch.zeros((len(parts), 2), dtype=torch.uint64)

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from .._utils.validation import check_instance, type_error
 from ..random import shards
 from . import rank_digest, tensor_digest
+from .tensor_digest import MODULUS
 
 _FUNCTION = "debug.digest"
 _SCALARS = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device)
@@ -238,9 +239,7 @@ def leaves_of(
     name: str, obj: Any, above: frozenset[int] = frozenset()
 ) -> Iterator[tuple[str, Any]]:
     """Yield every leaf of a tree of this name with its own name."""
-    if type(obj) is torch.nn.Parameter:  # first, because most leaves of a model are
-        yield name, obj
-    elif isinstance(obj, torch.nn.Module):
+    if isinstance(obj, torch.nn.Module):
         yield from _named(name, obj.named_parameters(remove_duplicate=False), above)
         yield from _named(name, obj.named_buffers(remove_duplicate=False), above)
     elif isinstance(obj, torch.Tensor) and obj.layout in _SPARSE:
@@ -291,7 +290,8 @@ def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
 
 def leaf_of(part: tensor_digest.Part) -> Leaf:
     """Return the digest of a tensor whose parts are added up."""
-    return Leaf(part.value, part.dtype, part.shape)
+    header = part.header
+    return Leaf((header.start + part.total) % MODULUS, header.dtype, header.shape)
 
 
 def _scalar(leaf: Any) -> Leaf:

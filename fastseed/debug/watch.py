@@ -221,11 +221,12 @@ class Watch:
             leaves += _states({id(p): name for name, p in parameters}, self._optimizers)
         if "parameter" in self._groups:
             leaves += [("parameter", name, p) for name, p in parameters]
-        flat = [
-            (group, inner, leaf)
-            for group, name, value in leaves
-            for inner, leaf in leaves_of(name, value)
-        ]
+        flat: list[Named] = []
+        for group, name, value in leaves:
+            if type(value) is torch.nn.Parameter:  # a leaf, as most values are
+                flat.append((group, name, value))
+            else:
+                flat += [(group, inner, leaf) for inner, leaf in leaves_of(name, value)]
         table = table_of((f"{group} {name}", leaf) for group, name, leaf in flat)
         kept = {
             (group, name): whole_copy(leaf)

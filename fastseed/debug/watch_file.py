@@ -25,9 +25,9 @@ FOLDER = "watch"
 FIELDS = ("rank", "world_size", "every", "groups", "torch")
 """The entries of the header."""
 STATE = ("generator", "buffer", "gradient", "optimizer", "parameter")
-"""What is recorded after a step."""
+"""The groups that are recorded after a step."""
 CALLS = ("forward", "backward")
-"""What is recorded of each call of a module."""
+"""The groups of the calls of modules."""
 GROUPS = (STATE[0], *CALLS, *STATE[1:])
 """In the order in which a training step uses and changes them."""
 

@@ -50,6 +50,7 @@ __all__ = [
     "check_rank",
     "check_scheme",
     "name_words",
+    "sample_stream",
     "stream",
     "stream_in",
 ]
@@ -103,3 +104,9 @@ def stream_in(scope: derive_ops.Scope, name: str, rank: int, worker: int = 0) ->
 def stream(master_seed: int, at: Coordinates, name: str, rank: int, worker: int = 0) -> Stream:
     """Return the stream ``name`` of ``rank`` at a point in time. Arguments are trusted."""
     return stream_in(derive_ops.scope_key(master_seed, *at), name, rank, worker)
+
+
+def sample_stream(scope: derive_ops.Scope, name: str, index: int, occurrence: int = 0) -> Stream:
+    """Return the stream ``name`` of an occurrence of a sample: that of domain 3 on rank 0."""
+    key, tweak = derive_ops.name_key(scope, name_words(name))
+    return Stream((key, tweak ^ index), 0, occurrence, derive_ops.DOMAIN_SAMPLE)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-import torch
+from collections.abc import Callable
 
 from .._backend import native
-from ..derivation.streams import Coordinates, Stream
+from .._backend.derive_ops import Scope
+from ..derivation.streams import Coordinates, Stream, sample_stream
 from .adapter import GeneratorAdapter
 from .numpy_rng import NumpyRandomState
 from .python_rng import PythonRandom
@@ -20,9 +19,13 @@ class DefaultGenerators:
     """Reseeds the three, with native code in one call."""
 
     def __init__(self) -> None:
-        self._python, self._numpy = PythonRandom(), NumpyRandomState()
+        self._python, self._numpy, self._torch = (
+            PythonRandom(),
+            NumpyRandomState(),
+            TorchGenerator(),
+        )
         self.adapters: dict[str, GeneratorAdapter] = dict(
-            zip(NAMES, (self._python, self._numpy, TorchGenerator()), strict=True)
+            zip(NAMES, (self._python, self._numpy, self._torch), strict=True)
         )
 
     def reseed_in_place(self, master_seed: int, at: Coordinates, rank: int) -> bool:
@@ -37,6 +40,19 @@ class DefaultGenerators:
         self._python.seed(lo | hi << 64)
         return True
 
+    def reseed_sample(self, scope: Scope, index: int, occurrence: int) -> None:
+        """Give all three the stream of a sample."""
+        numpy = self._numpy
+        address = numpy.find_address()
+        if address is None:
+            for name, adapter in self.adapters.items():
+                adapter.reseed(sample_stream(scope, name, index, occurrence))
+            return
+        with numpy.lock:
+            lo, hi = native.generators.reseed_sample_of_cpu(*scope, index, occurrence, address)
+            numpy.clear_gauss()
+        self._python.seed(lo | hi << 64)
+
     def reseed(self, stream_of: Callable[[str], Stream]) -> dict[str, Exception]:
         """Reseed one after another; return the exceptions of those that failed, by stream name."""
         failures: dict[str, Exception] = {}
@@ -47,13 +63,12 @@ class DefaultGenerators:
                 failures[name] = error
         return failures
 
-    def states(self) -> dict[str, torch.Tensor]:
-        """Return the exact states by stream name."""
-        states = {name: adapter.state() for name, adapter in self.adapters.items()}
-        return {name: state for name, state in states.items() if state is not None}
+    def hold(self) -> Callable[[], None]:
+        """Return a function that restores the exact states of this moment."""
+        restores = self._python.hold(), self._numpy.hold(), self._torch.hold()
 
-    def load_states(self, states: Mapping[str, torch.Tensor]) -> None:
-        """Restore what ``states`` returned."""
-        for name, state in states.items():
-            adapter = self.adapters[name]
-            adapter.load_state(adapter.parse_state(state))
+        def restore() -> None:
+            for one in restores:
+                one()
+
+        return restore

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -120,7 +122,8 @@ class NumpyRandomState(NumpyGenerator):
         source: Any = np.random.mtrand._rand if generator is None else generator
         self._normal = cast(Any, source.standard_normal)
         self._seen: Any = None  # the bit generator that `address` belongs to
-        self._memory: Any = None  # the words and the position at `address`
+        self._memory: Any = None  # the words at `address`
+        self._position: Any = None  # the position, behind them
         self.lock: Any = None
         self.address: int | None = None
 
@@ -151,9 +154,11 @@ class NumpyRandomState(NumpyGenerator):
         address = int(bit_generator.ctypes.state_address)
         with bit_generator.lock:
             public = bit_generator.state["state"]
-            held = np.ctypeslib.as_array((ctypes.c_uint32 * (MT_WORDS + 1)).from_address(address))
-            if np.array_equal(held, [*public["key"], public["pos"]]):  # the layout is as expected
-                self.address, self._memory = address, held
+            words = np.ctypeslib.as_array((ctypes.c_uint32 * MT_WORDS).from_address(address))
+            position = ctypes.c_uint32.from_address(address + words.nbytes)
+            expected = public["key"], public["pos"]  # to see that the layout is as expected
+            if np.array_equal(words, expected[0]) and position.value == expected[1]:
+                self.address, self._memory, self._position = address, words, position
 
     def reseed(self, stream: Stream) -> None:
         """Set the state that belongs to the key of ``stream``."""
@@ -169,18 +174,35 @@ class NumpyRandomState(NumpyGenerator):
                 _rebuild(self._seen, key)
             self._set({**self._get(), "has_gauss": 0, "gauss": 0.0})
 
-    def clear_gauss(self) -> None:
-        """Clear the cached Gaussian after the words were written at the address.
+    def clear_gauss(self) -> float | None:
+        """Clear the cached Gaussian after the words were written at the address, and return it.
 
         There is no public call for that alone. So one is drawn: either it was the cached one, or
         two were made and the second is drawn too. From position 0 this changes no word. The next
         random number uses a new block of words.
         """
-        self._memory[MT_WORDS] = 0
-        self._normal()
-        if self._memory[MT_WORDS] != 0:
+        position = self._position
+        position.value = 0
+        gauss: float | None = self._normal()
+        if position.value:
             self._normal()
-        self._memory[MT_WORDS] = MT_WORDS
+            gauss = None
+        position.value = MT_WORDS
+        return gauss
+
+    def hold(self) -> Callable[[], None]:
+        """Return a function that restores the exact state of this moment."""
+        if self.find_address() is None:
+            return functools.partial(self._set, self._get())
+        with self.lock:
+            words, position = self._memory.copy(), self._position.value
+            gauss = self.clear_gauss()  # get_state() takes ten times as long
+            self._memory[:] = words
+            self._position.value = position
+        held = _mt19937(words, position, gauss)
+        if gauss is not None:
+            self._set(held)
+        return functools.partial(self.load_state, held)
 
     def load_state(self, parsed: dict[str, Any]) -> None:
         """Restore a state that ``parse_state`` returned; ``set_state`` is slower."""
@@ -190,5 +212,5 @@ class NumpyRandomState(NumpyGenerator):
         with self.lock:
             self._memory[:8] = 0x60000000  # from which normals are made without reading further
             self.clear_gauss()
-            self._memory[:MT_WORDS] = parsed["state"]["key"]
-            self._memory[MT_WORDS] = parsed["state"]["pos"]
+            self._memory[:] = parsed["state"]["key"]
+            self._position.value = parsed["state"]["pos"]

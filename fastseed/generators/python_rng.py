@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,6 +36,10 @@ class PythonRandom:
     def seed(self, key: int) -> None:
         """Seed with all 128 bits of ``key``."""
         self._generator.seed(key)
+
+    def hold(self) -> Callable[[], None]:
+        """Return a function that restores the exact state of this moment."""
+        return functools.partial(self._generator.setstate, self._generator.getstate())
 
     def state(self) -> torch.Tensor:
         """Return ``getstate()`` as bytes."""

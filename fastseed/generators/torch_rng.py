@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,10 @@ class TorchGenerator:
             self._generator.set_state(pack(head.ljust(CPU_STATE.itemsize, b"\0")))
         else:
             self._generator.manual_seed(key & LOW64)
+
+    def hold(self) -> Callable[[], Any]:
+        """Return a function that restores the exact state of this moment."""
+        return functools.partial(self._generator.set_state, self._generator.get_state())
 
     def _is_mt19937(self, size: int) -> bool:
         """Return whether it is torch's own CPU generator; other libraries have others."""

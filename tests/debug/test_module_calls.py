@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections import OrderedDict
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fastseed import cli
 from fastseed.debug import Watch, bisect
+from fastseed.debug.kept_tensors import measure
 from fastseed.debug.module_calls import CallTensor
 from fastseed.debug.watch_file import Recording
 
@@ -140,6 +144,61 @@ def test_calls_are_counted(tmp_path):
     found = bisect(tmp_path / "2", tmp_path / "3")
     assert "only b has it, " in str(bisect(tmp_path / "2", tmp_path / "3"))
     assert found.call.tensor[:2] == ("inner", 2) and "forward, call 2 (from 0)" in str(found.call)
+
+
+def test_arguments_of_all_kinds(tmp_path):
+    class Pair(NamedTuple):
+        left: torch.Tensor
+        right: torch.Tensor
+
+    class Inner(nn.Module):
+        def forward(self, pair, same, listed, *, table, flag):
+            assert type(pair) is Pair and type(table) is OrderedDict and flag is None
+            assert same is listed[0]
+            return pair.left * same + pair.right * table["w"] + listed[1]["x"]
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, x):
+            x = [x * i for i in range(1, 6)]
+            given = {"table": OrderedDict(w=x[2]), "flag": None}
+            return self.inner(Pair(x[0], x[1]), x[3], [x[3], {"x": x[4]}], **given) + x[3]
+
+    model = Outer()
+    with Watch(model, path=tmp_path, groups=(), modules=True) as watch:
+        copy.deepcopy(model)(batch())  # has the hooks, and is another model
+        model(batch().requires_grad_()).sum().backward()
+        watch.record()
+    paths = ["0.0", "0.1", "1", "2.0", "2.1.x", "table.w"]
+    for group in ("forward", "backward"):
+        found = {name for name in entries(tmp_path, group) if "inner #0 input" in name}
+        assert found == {f"inner #0 input.{path}" for path in paths}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 2.0 + 2**-21], (1, 2, (1,), 2, 0)),
+        ([0.0, 1.0], [-0.0, 1.0], (1, 2, (0,), 1, 0)),
+        ([-(2.0**-149), 3.0], [2.0**-149, 3.0], (1, 2, (0,), 3, 0)),
+        ([float("nan"), 1.0, 5.0], [7.0, 1.0, 5.0], (1, 3, (0,), None, 1)),
+        ([1 + 2j, 3j], [1 + 2j, 3j + 2**-22], (1, 2, (1,), 105 << 23, 0)),
+        ([1, 2, 3], [1, 5, 4], (2, 3, (1,), None, 0)),
+        ([True, False], [True, True], (1, 2, (1,), None, 0)),
+    ],
+)
+def test_differences_of_elements(a, b, expected):
+    assert measure(torch.tensor(a), torch.tensor(b)) == expected
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        x = torch.ones(2, 2, dtype=dtype)
+        y = x.clone()
+        y.view(torch.int16 if dtype != torch.float64 else torch.int64)[1, 0] += 3
+        assert measure(x, y) == (1, 4, (1, 0), 3, 0) and "by 3 ulp" in str(measure(x, y))
+    with pytest.raises(ValueError, match=r"b must be torch.float32 of shape \(2,\), got"):
+        measure(torch.ones(2), torch.ones(3))
 
 
 def test_in_place_modules_and_chosen_ones(tmp_path):

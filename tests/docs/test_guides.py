@@ -14,10 +14,11 @@ GUIDES = {
     "../README.md": 3,
     "api/random.md": 2,
     "rollouts.md": 3,
-    "data-loading.md": 4,
+    "data-loading.md": 6,
     "resume.md": 4,
     "doctor.md": 1,
     "digest.md": 2,
+    "first-difference.md": 2,
 }
 
 

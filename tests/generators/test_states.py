@@ -39,17 +39,18 @@ def test_states_come_back_exactly():
     three = DefaultGenerators()
     for seed in range(40):
         use(seed)
-        states, at_that_point = three.states(), snapshot()
+        at_that_point = snapshot()
+        restore = three.hold()
         assert snapshot() == at_that_point, "reading the state has changed it"
         use(seed + 1000)
         scramble()
-        three.load_states(states)
+        restore()
         assert snapshot() == at_that_point, seed
 
 
 def test_states_are_those_of_the_libraries():
     scramble()
-    states = DefaultGenerators().states()
+    states = {name: one.state() for name, one in DefaultGenerators().adapters.items()}
     assert torch.equal(states["torch.cpu"], torch.get_rng_state())
     _, words, gauss = random.getstate()
     assert bytes(states["python"].tolist()) == struct.pack("<625IId", *words, 1, gauss)
@@ -179,10 +180,10 @@ def test_states_are_whole_while_other_threads_draw():
         thread.start()
     try:
         for _ in range(100):
-            states = three.states()
-            for name, state in states.items():
-                three.adapters[name].parse_state(state)
-            three.load_states(states)
+            restore = three.hold()
+            for adapter in three.adapters.values():
+                adapter.parse_state(adapter.state())
+            restore()
     finally:
         stop.set()
         for thread in threads:

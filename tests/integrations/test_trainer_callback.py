@@ -7,6 +7,7 @@ import logging
 import random
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,7 @@ from helpers.processes import run_ranks
 from torch.utils.data import Dataset
 
 import fastseed
-from fastseed.data.sample_rng import per_sample
+from fastseed.data import ResumableLoader, per_sample
 from fastseed.integrations import Tasks
 from fastseed.integrations.transformers import FastseedCallback
 from fastseed.tools import rng_states
@@ -58,7 +59,16 @@ class Model(torch.nn.Module):
         return hashlib.sha256(held).hexdigest()
 
 
-def train(folder, *, resume=None, callback=None, evaluated=None, **options):
+class TrainerWithLoader(transformers.Trainer):
+    """A Trainer that reads fastseed's loader, with workers only after resuming."""
+
+    def get_train_dataloader(self):
+        workers = 1 if self.args.run_name == "resumed" else 0
+        options = {"collate_fn": self.data_collator, "num_workers": workers}
+        return ResumableLoader(self.train_dataset, BATCH, shuffle=True, **options)
+
+
+def train(folder, *, resume=None, callback=None, evaluated=None, data=None, kind=None, **options):
     fastseed.init(42)
     fastseed.reseed(0)
     model = Model()
@@ -77,10 +87,10 @@ def train(folder, *, resume=None, callback=None, evaluated=None, **options):
         label_names=["index"],
         **options,
     )
-    trainer = transformers.Trainer(
+    trainer = (kind or transformers.Trainer)(
         model=model,
         args=arguments,
-        train_dataset=per_sample(Points()),
+        train_dataset=per_sample(Points()) if data is None else data,
         eval_dataset=evaluated if evaluated is not None else per_sample(Points()),
         callbacks=[callback or FastseedCallback()],
     )
@@ -151,6 +161,29 @@ def test_a_resumed_run_is_the_same_run(tmp_path, options):
         model = train(tmp_path / "rest", resume=str(path), **rest)
         assert model.trained == whole.trained[step:], path.name
         assert model.digest() == whole.digest(), path.name
+
+
+def hugging_face_points():
+    def augment(batch):
+        points = [torch.full((3,), float(i)) + torch.rand(3) for i in batch["index"]]
+        return {"index": torch.tensor(batch["index"]), "point": points}
+
+    return per_sample(datasets.Dataset.from_dict({"index": list(range(N))}).with_transform(augment))
+
+
+@pytest.mark.parametrize("made", [lambda: per_sample(Points()), hugging_face_points])
+def test_a_loader_of_fastseed_resumes_within_an_epoch(tmp_path, made):
+    options = {"kind": TrainerWithLoader, "data": made()}
+    whole = train(tmp_path, save_strategy="steps", save_steps=2, **options)
+    orders = [
+        [i for batch, _, _ in whole.trained[k : k + STEPS] for i in batch] for k in (0, STEPS)
+    ]
+    assert orders[0] != orders[1] and all(sorted(order) == list(range(N)) for order in orders)
+    for step in (2, 4, 6):
+        path = tmp_path / f"checkpoint-{step}"
+        model = train(tmp_path / "rest", resume=str(path), run_name="resumed", **options)
+        assert model.trained == whole.trained[step:], step
+        assert model.digest() == whole.digest(), step
 
 
 def test_workers_are_told_the_epoch(tmp_path):

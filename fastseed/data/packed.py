@@ -1,0 +1,117 @@
+"""Sequences of any length, packed into blocks of one length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+from .._utils import validation
+
+_CLASS = "data.PackedDataset"
+_MAX_LENGTH = 2**31 - 1
+
+
+class PackedDataset(Dataset[dict[str, torch.Tensor]]):
+    """Blocks of ``length`` tokens of all sequences of a dataset, one after another.
+
+    Block j has the tokens j * length to (j + 1) * length - 1 of the concatenation, so each token is
+    in one block, and a sequence may continue in the next block. It is a map-style dataset without
+    a state: with a ``ShuffleSampler`` or ``MixtureSampler`` the blocks have the same order on any
+    number of ranks, and ``ResumableLoader`` resumes at any of them. A block reads the sequences
+    that it contains; a sequence in two blocks is read for each.
+
+    Args:
+        dataset: map-style; each item is a sequence of integers: a list, an array or a tensor, 1-D.
+        length: the number of tokens of a block, [1, 2**31 - 1].
+        lengths: the number of tokens of each item, (len(dataset),); None: all items are read once.
+        pad: the token that fills up the last block; None: an incomplete last block is left out.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type or is out of range; also when a block
+            is read, if an item has another length than ``lengths`` says.
+
+    Examples:
+        >>> from fastseed.data import PackedDataset
+        >>> blocks = PackedDataset([[1, 2, 3], [4], [5, 6, 7, 8]], length=3)
+        >>> len(blocks), blocks[1]["input_ids"], blocks[1]["position_ids"]
+        (2, tensor([4, 5, 6]), tensor([0, 0, 1]))
+        >>> blocks[1]["sequence_ids"]
+        tensor([1, 2, 2])
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        length: int,
+        *,
+        lengths: Iterable[int] | None = None,
+        pad: int | None = None,
+    ) -> None:
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+            raise validation.type_error(_CLASS, "dataset", "a map-style dataset", dataset)
+        self.dataset = dataset
+        self.length = validation.check_int(_CLASS, "length", length, 1, _MAX_LENGTH)
+        limit = 2**63 - 1
+        self.pad = None if pad is None else validation.check_int(_CLASS, "pad", pad, -limit, limit)
+        found = map(len, map(dataset.__getitem__, range(len(dataset))))
+        sizes = np.array(list(found if lengths is None else lengths) or np.zeros(0, np.int64))
+        if sizes.shape != (len(dataset),) or sizes.dtype.kind not in "iu" or (sizes < 0).any():
+            rule = f"{len(dataset)} integers of at least 0"
+            raise validation.value_error(_CLASS, "lengths", rule, lengths)
+        self._ends = np.cumsum(sizes, dtype=np.int64)  # of the items, in tokens
+
+    def __repr__(self) -> str:
+        return f"PackedDataset({self.dataset!r}, length={self.length}, pad={self.pad})"
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        tokens = int(self._ends[-1]) if len(self._ends) else 0
+        return tokens // self.length if self.pad is None else -(-tokens // self.length)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        """Return a block.
+
+        Args:
+            index: [0, len(self)).
+
+        Returns:
+            Tensors of shape (length,) and dtype torch.int64: ``"input_ids"``, the tokens;
+            ``"position_ids"``, the number of each token in its part of a sequence, from 0;
+            ``"sequence_ids"``, the index of its sequence in the dataset. Padding has position 0
+            and sequence -1.
+
+        Raises:
+            IndexError: ``index`` is out of range.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"fastseed.{_CLASS}: index must be in [0, {len(self)}), got {index}")
+        shape = (self.length,)
+        block = {
+            "input_ids": torch.full(shape, self.pad or 0, dtype=torch.int64),
+            "position_ids": torch.zeros(shape, dtype=torch.int64),
+            "sequence_ids": torch.full(shape, -1, dtype=torch.int64),
+        }
+        start, done = int(index) * self.length, 0
+        item = int(np.searchsorted(self._ends, start, side="right"))
+        while done < self.length and item < len(self._ends):
+            first = int(self._ends[item - 1]) if item else 0
+            here = min(int(self._ends[item]) - start - done, self.length - done)
+            if here:
+                tokens = self._read(item, int(self._ends[item]) - first)
+                begin, part = start + done - first, slice(done, done + here)
+                block["input_ids"][part] = tokens[begin : begin + here]
+                block["position_ids"][part] = torch.arange(here)
+                block["sequence_ids"][part] = item
+            done, item = done + here, item + 1
+        return block
+
+    def _read(self, item: int, expected: int) -> torch.Tensor:
+        tokens = torch.as_tensor(self.dataset[item])
+        if tokens.shape != (expected,):
+            rule = f"of shape ({expected},), as lengths says"
+            raise validation.value_error(_CLASS, f"dataset[{item}]", rule, tokens)
+        return tokens

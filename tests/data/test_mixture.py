@@ -1,0 +1,204 @@
+"""Mixtures: the order against one computed position by position, weights, worlds, new sources."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+from helpers.loaders import Indexed, Plain, dealt, flat, same, start
+from torch.utils.data import ConcatDataset, DataLoader
+
+import fastseed
+from fastseed._backend.reference import philox, shuffle
+from fastseed.data import MixtureSampler, Repeat, ResumableLoader, per_sample
+from fastseed.data.mixture import BLOCK, shares_of
+
+SIZES = {"web": 700, "code": 90, "math": 1500}
+WEIGHTS = {"web": 0.5, "code": 0.2, "math": 0.3}
+
+
+def position_by_position(sizes, weights, n, *, epoch, name="mixture", task=1, master=42):
+    """The order as docs/data-loading.md specifies it, without its closed forms."""
+    scope = philox.scope_key(master, task, epoch, 0)
+    choice = philox.name_key(scope, philox.name_words(name))
+    first = philox.stream_key(choice, 2**24 - 1, 0, 0, 2) % 2**32
+    total = sum(weights.values())
+    bounds = np.cumsum([round(weight / total * 2**32) for weight in weights.values()])
+    bounds[-1] = 2**32
+    offsets = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
+    counts, found = collections.Counter(), []
+    for position in range(n):
+        block, i = divmod(position, 1024)
+        key = philox.stream_key(choice, 2**24 - 1, 0, block, 5)
+        point = (first + (block * 1024 + shuffle.index(key, 1024, i)) * 2654435769) % 2**32
+        source = list(sizes)[int(np.searchsorted(bounds, point, side="right"))]
+        times, i = divmod(counts[source], sizes[source])
+        own = philox.name_key(scope, philox.name_words(source))
+        key = philox.stream_key(own, 0, times, sizes[source], 5)
+        found.append((offsets[source] + shuffle.index(key, sizes[source], i), times))
+        counts[source] += 1
+    return found, counts
+
+
+def numbered(indices):
+    return [(int(i), getattr(i, "occurrence", 0)) for i in indices]
+
+
+def source_of(index):
+    ends = list(itertools.accumulate(SIZES.values()))
+    return list(SIZES)[int(np.searchsorted(ends, index, side="right"))]
+
+
+def own_orders(sampler, sizes):
+    """The samples of each source, numbered within it, in the order in which they come."""
+    ends = [0, *itertools.accumulate(sizes.values())]
+    found = {name: [] for name in sizes}
+    for index in sampler:
+        s = int(np.searchsorted(ends, index, side="right")) - 1
+        found[list(sizes)[s]].append((index - ends[s], getattr(index, "occurrence", 0)))
+    return found
+
+
+def test_the_order_is_the_specified_one():
+    start(7)
+    n = 2 * BLOCK + 300
+    expected, counts = position_by_position(SIZES, WEIGHTS, n, epoch=7)
+    sampler = MixtureSampler(SIZES, WEIGHTS, n=n)
+    assert numbered(sampler) == expected
+    assert sampler.counts(n) == counts and counts["code"] > SIZES["code"]
+    for position in (0, 1, 1023, 1024, 1025, 2100):
+        assert sampler.index(position) == expected[position][0]
+        before = collections.Counter(source_of(index) for index, _ in expected[:position])
+        assert sampler.counts(position) == {name: before[name] for name in SIZES}
+    assert sampler.indices(1000, 1100).tolist() == [index for index, _ in expected[1000:1100]]
+    assert sampler.indices(5, 5).tolist() == []
+
+
+def test_known_answers():
+    """Computed once from the specification; a change is another order."""
+    start(7)
+    sampler = MixtureSampler({"a": 6, "b": 4}, {"a": 2, "b": 1}, n=16)
+    assert numbered(sampler) == [
+        *((2, 0), (3, 0), (0, 0), (6, 0), (4, 0), (5, 0), (1, 0), (5, 1)),
+        *((2, 1), (4, 1), (1, 1), (8, 0), (3, 1), (0, 1), (4, 2), (9, 0)),
+    ]
+    assert sampler.counts(10**12) == {"a": 666666666748, "b": 333333333252}
+    assert shares_of([2, 1]) == [2863311531, 1431655765]
+    assert shares_of([0.1, 0.2, 0.7]) == [429496730, 858993459, 3006477107]
+
+
+def test_counts_follow_the_weights():
+    start()
+    sampler = MixtureSampler(SIZES, WEIGHTS, n=10)
+    for position in (2**20, 10**9, 2**47 + 3):
+        for name, count in sampler.counts(position).items():
+            assert abs(count - WEIGHTS[name] * position) < 20 + position / 2**31
+    n = 20 * BLOCK
+    assert sampler.counts(2**32)["web"] == 2**31
+    worst = max(
+        abs(sampler.counts(p)[name] - WEIGHTS[name] * p) for p in range(0, n, 511) for name in SIZES
+    )
+    assert worst < 40  # of random choices, about 200 at the end
+
+
+def test_another_source_leaves_the_orders_of_the_others_alone():
+    start(3)
+    before = own_orders(MixtureSampler(SIZES, WEIGHTS, n=3000), SIZES)
+    more = {**SIZES, "new": 50}
+    weights = {"web": 0.1, "code": 0.5, "math": 0.2, "new": 3.0}
+    after = own_orders(MixtureSampler(more, weights, n=8000), more)
+    for name in SIZES:
+        shorter = min(len(before[name]), len(after[name]))
+        assert shorter > 100 and before[name][:shorter] == after[name][:shorter]
+    first = [index for index, times in before["web"] if times == 0]
+    assert sorted(first) == list(range(700)), "each sample once before any comes again"
+    again = [index for index, times in before["code"] if times == 1]
+    assert sorted(again) == list(range(90)) != again
+
+
+def test_a_mixture_continues_with_other_sources():
+    start(3)
+    sampler = MixtureSampler(SIZES, WEIGHTS, n=1500)
+    done = own_orders(sampler, SIZES)
+    more, weights = {**SIZES, "new": 50}, {**WEIGHTS, "new": 1.0}
+    rest = MixtureSampler(more, weights, n=1500, skip=sampler.counts(1500))
+    whole = own_orders(MixtureSampler(SIZES, WEIGHTS, n=3000), SIZES)
+    for name, samples in own_orders(rest, more).items():
+        if name in SIZES:
+            both = done[name] + samples
+            shorter = min(len(both), len(whole[name]))
+            assert shorter > len(done[name]) and both[:shorter] == whole[name][:shorter]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_ranks_share_the_order_and_resume_with_other_ranks(drop_last):
+    data = per_sample(ConcatDataset([Indexed(size) for size in SIZES.values()]))
+
+    def ranks(world, batch, state=None, stop=None, n=2500):
+        shares, states = [], []
+        for rank in range(world):
+            start(5, rank=rank, world_size=world)
+            sampler = MixtureSampler(SIZES, WEIGHTS, n=n, drop_last=drop_last)
+            batches = ResumableLoader(data, batch, sampler=sampler, collate_fn=same)
+            if state is not None:
+                batches.load_state_dict(state)
+            shares.append(list(itertools.islice(batches, stop)))
+            states.append(batches.state_dict())
+        assert all(each == states[0] for each in states)
+        return shares, states[0]
+
+    whole = flat(ranks(1, 10, n=3000)[0][0])
+    before, state = ranks(4, 7, stop=40)
+    assert dealt(before) == whole[:1120] and state["position"] == 1120
+    after, _ = ranks(3, 16, state)
+    expected = 2500 - 1120 - (1380 % 3 if drop_last else -(-1380 % 3))
+    assert dealt(after) == whole[1120 : 1120 + expected]  # the tail continues, nothing repeats
+    assert len(set(whole)) == len(whole)
+    start(5)
+    other = MixtureSampler(SIZES, {**WEIGHTS, "web": 1.0}, n=2500, drop_last=drop_last)
+    with pytest.raises(ValueError, match=r"state\['order'\] must be .*web"):
+        ResumableLoader(data, 4, sampler=other).load_state_dict(state)
+
+
+def test_it_serves_a_plain_data_loader_and_sources_in_their_own_order():
+    start(1)
+    sources = {"b": Plain(4), "a": Plain(3)}
+    sampler = MixtureSampler(sources, {"a": 1, "b": 1}, shuffle=False)
+    assert len(sampler) == 7
+    batches = DataLoader(ConcatDataset(sources.values()), 3, sampler=sampler, collate_fn=same)
+    assert len(flat(batches)) == 7
+    longer = MixtureSampler(sources, {"a": 1, "b": 1}, n=40, shuffle=False)
+    orders = own_orders(longer, {"b": 4, "a": 3})
+    assert [index for index, _ in orders["b"]][:9] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
+    assert orders["a"][3] == (0, 1)
+    assert isinstance(next(iter(MixtureSampler({"a": 1}, {"a": 1}, skip={"a": 1}))), Repeat)
+
+
+def test_wrong_arguments():
+    def make(sources=SIZES, weights=WEIGHTS, **more):
+        return MixtureSampler(sources, weights, **more)
+
+    wrong = [
+        ({"sources": [1]}, TypeError, "sources must be a dict of datasets"),
+        ({"sources": {}}, ValueError, "sources must be between 1 and 65536 datasets"),
+        ({"sources": {**SIZES, "web": 0}}, ValueError, r"sources\['web'\] must be in \[1"),
+        ({"weights": {"web": 1}}, ValueError, "weights must be a number for each of 'web', 'code'"),
+        (
+            {"weights": {**WEIGHTS, "web": 0}},
+            ValueError,
+            r"weights\['web'\] must be positive, got 0",
+        ),
+        ({"weights": {**WEIGHTS, "web": "1"}}, TypeError, "must be a number"),
+        ({"weights": {**WEIGHTS, "web": float("inf")}}, ValueError, r"weights\['web'\] must be in"),
+        ({"skip": {"other": 1}}, ValueError, "skip must be a number for each of"),
+        ({"skip": {"web": -1}}, ValueError, r"skip\['web'\] must be in"),
+        ({"n": 0}, ValueError, "must be in"),
+    ]
+    for arguments, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            make(**arguments)
+    fastseed.init(42)
+    with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):
+        list(make())

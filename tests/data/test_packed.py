@@ -1,0 +1,96 @@
+"""Sequences in blocks: each token once, whatever the lengths, on any ranks."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from helpers.loaders import dealt, same, start
+from torch.utils.data import ConcatDataset
+
+from fastseed.data import MixtureSampler, PackedDataset, ResumableLoader
+
+
+def texts(count, seed=1):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, 30, count)
+    ends = np.cumsum(lengths)
+    return [list(range(end - n + 1, end + 1)) for n, end in zip(lengths, ends, strict=True)]
+
+
+def tokens(blocks):
+    return [token for block in blocks for token in block["input_ids"].tolist()]
+
+
+@pytest.mark.parametrize("length", [1, 7, 64, 5000])
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_every_token_is_in_one_block(length, kind):
+    data = texts(100)
+    total = sum(map(len, data))
+    data = [kind(text) if text else [] for text in data]
+    blocks = PackedDataset(data, length, lengths=[len(text) for text in data])
+    assert len(blocks) == total // length
+    assert tokens(blocks) == list(range(1, len(blocks) * length + 1))
+    padded = PackedDataset(data, length, pad=-7)
+    found = tokens(padded)
+    assert found[:total] == list(range(1, total + 1)) and set(found[total:]) <= {-7}
+    assert len(found) == len(padded) * length and len(found) - total < length
+    sequences = [s for block in padded for s in block["sequence_ids"].tolist()]
+    expected = [s for s, text in enumerate(data) for _ in range(len(text))]
+    assert sequences == expected + [-1] * (len(found) - total)
+
+
+def test_positions_begin_again_with_each_sequence_and_block():
+    block = PackedDataset([[1, 2, 3], [], [4], [5, 6, 7, 8]], 5)[0]
+    assert block["position_ids"].tolist() == [0, 1, 2, 0, 0]
+    assert block["sequence_ids"].tolist() == [0, 0, 0, 2, 3]
+    last = PackedDataset([[1, 2, 3], [], [4], [5, 6, 7, 8]], 5, pad=0)[1]
+    assert last["input_ids"].tolist() == [6, 7, 8, 0, 0]
+    assert last["position_ids"].tolist() == [0, 1, 2, 0, 0]
+    assert all(value.dtype == torch.int64 for value in last.values())
+
+
+def test_a_mixture_of_packed_sources_changes_ranks():
+    sources = {name: PackedDataset(texts(60, seed), 8) for seed, name in enumerate(("a", "b"))}
+    data = ConcatDataset(sources.values())
+
+    def ranks(world, batch, state=None, stop=None):
+        shares = []
+        for rank in range(world):
+            start(2, rank=rank, world_size=world)
+            sampler = MixtureSampler(sources, {"a": 1, "b": 2}, n=120)
+            batches = ResumableLoader(data, batch, sampler=sampler, collate_fn=same)
+            if state is not None:
+                batches.load_state_dict(state)
+            shares.append(
+                [[tokens([b]) for b in batch] for batch in itertools.islice(batches, stop)]
+            )
+            saved = batches.state_dict()
+        return dealt(shares), saved
+
+    whole, _ = ranks(1, 4)
+    before, state = ranks(4, 2, stop=9)
+    after, _ = ranks(3, 1, state)
+    assert before + after == whole and len(whole) == 120
+
+
+def test_wrong_arguments():
+    wrong = [
+        ((5, 3), {}, TypeError, "dataset must be a map-style dataset"),
+        (([[1]], 0), {}, ValueError, "length must be in"),
+        (([[1]], 3), {"lengths": [1, 2]}, ValueError, "lengths must be 1 integers of at least 0"),
+        (([[1]], 3), {"lengths": [-1]}, ValueError, "lengths must be 1 integers of at least 0"),
+        (([[1]], 3), {"lengths": [1.5]}, ValueError, "lengths must be 1 integers of at least 0"),
+        (([[1]], 3), {"pad": 0.5}, TypeError, "pad must be an integer"),
+    ]
+    for arguments, more, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            PackedDataset(*arguments, **more)
+    blocks = PackedDataset([[1, 2], [3]], 2, lengths=[1, 1])
+    with pytest.raises(ValueError, match=r"dataset\[0\] must be of shape \(1,\), as lengths says"):
+        blocks[0]
+    assert len(PackedDataset([], 3)) == 0
+    with pytest.raises(IndexError, match=r"index must be in \[0, 1\), got -1"):
+        blocks[-1]
