@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import functional as functional
+    from . import init as init
+    from .construction import construct
     from .convert import convert, revert, shard_inputs
     from .dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
+    from .initialization import initialize
     from .layer_scope import data_rows, label, rows
 
 __all__ = [
@@ -17,8 +20,10 @@ __all__ = [
     "Dropout1d",
     "Dropout2d",
     "Dropout3d",
+    "construct",
     "convert",
     "data_rows",
+    "initialize",
     "label",
     "revert",
     "rows",
@@ -26,11 +31,13 @@ __all__ = [
 ]
 
 _HOME = {  # name: the module that defines it
+    "construct": "construction",
+    "initialize": "initialization",
     **dict.fromkeys(("convert", "revert", "shard_inputs"), "convert"),
     **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), "dropout"),
     **dict.fromkeys(("data_rows", "label", "rows"), "layer_scope"),
 }
-_MODULES: tuple[str, ...] = ("functional",)  # public modules, such as fastseed.nn.init
+_MODULES = ("functional", "init")  # public modules
 
 
 def __getattr__(name: str) -> Any:

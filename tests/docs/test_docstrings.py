@@ -15,6 +15,7 @@ import fastseed
 SUBPACKAGES = (
     "random",
     "nn",
+    "nn.init",
     "sampling",
     "data",
     "distributed",

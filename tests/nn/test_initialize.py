@@ -1,0 +1,347 @@
+"""Initialisation by name: which key each tensor gets, what is mapped, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import defaultdict
+from typing import ClassVar
+
+import pytest
+import torch
+from helpers.support import snapshot
+from torch import nn
+
+import fastseed
+from fastseed.nn.parameter_names import qualified_name
+
+
+@pytest.fixture(autouse=True)
+def job():
+    fastseed.init(42)
+
+
+def key(name: str, count: int = 0, task: int = 0) -> int:
+    return fastseed.derive_key(f"init/{name}", task=task, rank=fastseed.SHARED, index=count)
+
+
+def reset(model: nn.Module, **where) -> nn.Module:
+    with fastseed.nn.initialize(model, **where):
+        for module in model.modules():
+            for name in ("reset_parameters", "_reset_parameters"):
+                getattr(module, name, lambda: None)()
+    return model
+
+
+# name: (what torch runs, what a key gives)
+FILLS = {
+    "normal_": (lambda t: t.normal_(1, 2), lambda t, k: fastseed.random.normal_(t, k, 1, 2)),
+    "uniform_": (lambda t: t.uniform_(-1, 2), lambda t, k: fastseed.random.uniform_(t, k, -1, 2)),
+    "exponential_": (
+        lambda t: t.exponential_(3), lambda t, k: fastseed.random.exponential_(t, k, 3)),
+    "bernoulli_": (
+        lambda t: t.bernoulli_(0.2), lambda t, k: fastseed.random.bernoulli_(t, k, 0.2)),
+    "init.normal_": (nn.init.normal_, fastseed.nn.init.normal_),
+    "init.uniform_": (nn.init.uniform_, fastseed.nn.init.uniform_),
+    "trunc_normal_": (
+        lambda t: nn.init.trunc_normal_(t, 0.1, 0.5, -1, 2),
+        lambda t, k: fastseed.random.trunc_normal_(t, k, 0.1, 0.5, -1, 2)),
+    "xavier_uniform_": (
+        lambda t: nn.init.xavier_uniform_(t, 2),
+        lambda t, k: fastseed.nn.init.xavier_uniform_(t, k, 2)),
+    "xavier_normal_": (nn.init.xavier_normal_, fastseed.nn.init.xavier_normal_),
+    "kaiming_uniform_": (
+        lambda t: nn.init.kaiming_uniform_(t, a=5**0.5),
+        lambda t, k: fastseed.nn.init.kaiming_uniform_(t, k, 5**0.5)),
+    "kaiming_normal_": (
+        lambda t: nn.init.kaiming_normal_(t, mode="fan_out", nonlinearity="relu"),
+        lambda t, k: fastseed.nn.init.kaiming_normal_(t, k, 0, "fan_out", "relu")),
+    "orthogonal_": (
+        lambda t: nn.init.orthogonal_(t, 2), lambda t, k: fastseed.nn.init.orthogonal_(t, k, 2)),
+    "sparse_": (
+        lambda t: nn.init.sparse_(t, 0.5, 3), lambda t, k: fastseed.nn.init.sparse_(t, k, 0.5, 3)),
+}  # fmt: skip
+HELD_ELSEWHERE = {"trunc": nn.init.trunc_normal_, "orthogonal": nn.init.orthogonal_}
+
+
+@pytest.mark.parametrize("name", FILLS)
+@pytest.mark.parametrize("how", ["parameter", "data", "bfloat16"])
+def test_initialisers_are_fills_from_the_key_of_the_name(name, how):
+    by_torch, by_key = FILLS[name]
+    model = nn.Sequential(nn.Linear(9, 6), nn.Linear(9, 6))
+    if how == "bfloat16":
+        model.to(torch.bfloat16)
+    before = snapshot()
+    with fastseed.nn.initialize(model, task=3), torch.no_grad():
+        weight = model[1].weight
+        by_torch(weight.data if how == "data" else weight)
+    assert snapshot() == before
+    wanted = torch.empty(6, 9, dtype=weight.dtype)
+    with torch.no_grad():
+        by_key(wanted, key("1.weight", task=3))
+    assert torch.equal(weight, wanted)
+
+
+def test_integers_and_permutations():
+    model = nn.Module()
+    for i in range(4):
+        model.register_buffer(f"b{i}", torch.zeros(50, dtype=torch.int64))
+    with fastseed.nn.initialize(model):
+        model.b0.random_(-3, 9)
+        model.b1.random_(9)
+        model.b2.random_()
+        torch.randperm(50, out=model.b3)
+    assert model.b0.tolist() == fastseed.random.randint(key("b0"), -3, 9, 50).tolist()
+    assert model.b1.tolist() == fastseed.random.randint(key("b1"), 0, 9, 50).tolist()
+    assert model.b2.min() >= 0 and model.b2.max() > 2**60
+    assert sorted(model.b3.tolist()) == list(range(50)) != model.b3.tolist()
+
+
+def test_each_fill_of_a_name_has_its_own_numbers():
+    model = nn.Linear(4, 4)
+    with fastseed.nn.initialize(model):
+        model.weight.data.normal_()
+        first = model.weight.clone()
+        model.bias.data.normal_()
+        model.weight.data.normal_()
+    for found, name, count in (
+        (first, "weight", 0), (model.weight, "weight", 1), (model.bias, "bias", 0)
+    ):  # fmt: skip
+        wanted = fastseed.random.randn(key(name, count), tuple(found.shape))
+        assert torch.equal(found, wanted)
+
+
+def test_a_model_initialised_twice_is_the_same():
+    build = lambda: nn.TransformerEncoderLayer(8, 2, 16)  # noqa: E731
+    one, other = reset(build()), reset(build())
+    assert fastseed.debug.digest(one) == fastseed.debug.digest(other)
+    assert fastseed.debug.digest(one) != fastseed.debug.digest(reset(build(), task=1))
+    torch.manual_seed(0)
+    build().self_attn._reset_parameters()
+    assert fastseed.debug.digest(one) != fastseed.debug.digest(build())
+
+
+def test_other_modules_change_nothing():
+    """A layer before and after, and one that is added in the block, as LoRA does."""
+    small, large = nn.ModuleDict({"a": nn.Linear(5, 5)}), nn.ModuleDict()
+    large["first"], large["a"], large["last"] = (nn.Linear(n, 5) for n in (3, 5, 8))
+    reset(small)
+    with fastseed.nn.initialize(large):
+        large["a"].register_parameter("lora", nn.Parameter(torch.empty(5, 2)))
+        nn.init.kaiming_uniform_(large["a"].lora)
+        for module in large.values():
+            module.reset_parameters()
+    assert torch.equal(small["a"].weight, large["a"].weight)
+    assert torch.equal(small["a"].bias, large["a"].bias)
+    wanted = fastseed.nn.init.kaiming_uniform_(torch.empty(5, 2), key("a.lora"))
+    assert torch.equal(large["a"].lora, wanted)
+
+
+def test_tied_parameters_have_the_first_name():
+    model = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 6, bias=False))
+    model[1].weight = model[0].weight
+    with fastseed.nn.initialize(model):
+        model[1].weight.data.normal_()
+    assert torch.equal(model[0].weight, fastseed.random.randn(key("0.weight"), (6, 4)))
+
+
+def test_meta_then_to_empty():
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
+    with fastseed.nn.initialize(model):
+        model[0].reset_parameters()  # has no effect, and no number is used up
+        model.to_empty(device="cpu")
+        for module in model:
+            module.reset_parameters()
+    alone = reset(nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)))
+    assert fastseed.debug.digest(model) == fastseed.debug.digest(alone)
+
+
+def test_stages_of_a_pipeline_by_prefix():
+    whole = reset(nn.Sequential(*(nn.Linear(4, 4) for _ in range(3))))
+    stage = reset(nn.Sequential(nn.Linear(4, 4)), prefix="")
+    later = nn.Linear(4, 4)
+    reset(later, prefix="2.")
+    assert torch.equal(stage[0].weight, whole[0].weight)
+    assert torch.equal(later.weight, whole[2].weight)
+
+
+def test_names_without_wrappers():
+    assert qualified_name("_orig_mod.a._checkpoint_wrapped_module.b.weight") == "a.b.weight"
+    inner = nn.Linear(4, 4)
+    wrapped = nn.Module()
+    wrapped._orig_mod = inner
+    assert torch.equal(reset(wrapped)._orig_mod.weight, reset(nn.Linear(4, 4)).weight)
+
+
+def test_parameters_in_one_storage_are_told_apart():
+    flat = torch.empty(20)
+    model = nn.Module()
+    model.a, model.b = nn.Parameter(flat[:8].view(2, 4)), nn.Parameter(flat[8:].view(3, 4))
+    with fastseed.nn.initialize(model):
+        model.b.data.normal_()
+        model.a.data.normal_()
+    assert torch.equal(model.a, fastseed.random.randn(key("a"), (2, 4)))
+    assert torch.equal(model.b, fastseed.random.randn(key("b"), (3, 4)))
+
+
+def test_scratch_tensors_of_initialisers_have_the_name_of_their_source():
+    """As in transformers' orthogonal_ of bfloat16, and in samplers that reject."""
+    model = nn.Linear(6, 6)
+    with fastseed.nn.initialize(model):
+        scratch = torch.empty_like(model.weight, dtype=torch.float64)
+        nn.init.orthogonal_(scratch)
+        model.weight.data.copy_(scratch)
+    wanted = fastseed.nn.init.orthogonal_(torch.empty(6, 6, dtype=torch.float64), key("weight"))
+    assert torch.equal(model.weight, wanted.float())
+
+
+@pytest.mark.parametrize(
+    ("draw", "says"),
+    [
+        (lambda m: m.weight.data.cauchy_(), r"got aten.cauchy_.default on weight; nothing was"),
+        (lambda m: m.weight.data.log_normal_(), r"got aten.log_normal_.default on weight"),
+        (lambda m: torch.randn(3), "got aten.randn.default on a tensor that is no parameter"),
+        (lambda m: torch.empty(3).normal_(), "got aten.normal_.default on a tensor that is no"),
+        (lambda m: torch.multinomial(torch.ones(3), 2), "got aten.multinomial.default on a tens"),
+        (lambda m: m.weight.data.bernoulli_(torch.full((2, 2), 0.5)), "got aten.bernoulli_.Tensor"),
+    ],
+)
+def test_what_cannot_be_mapped_is_an_error(draw, says):
+    model, before = nn.Linear(2, 2), snapshot()
+    was = model.weight.clone()
+    refused = pytest.raises(RuntimeError, match="fastseed.initialize: random operators .*" + says)
+    with refused, fastseed.nn.initialize(model):
+        draw(model)
+    assert snapshot() == before
+    assert torch.equal(model.weight, was)
+
+
+def test_arguments_that_a_fill_refuses_name_the_parameter():
+    model = nn.Linear(2, 2)
+    with fastseed.nn.initialize(model):
+        with pytest.raises(
+            ValueError, match=r"fastseed.trunc_normal_: .*init.trunc_normal_ on wei"
+        ):
+            nn.init.trunc_normal_(model.weight, std=1, a=20, b=21)
+        nn.init.uniform_(model.bias, 0, 0)
+    assert not model.bias.any()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [({"model": 3}, TypeError), ({"task": -1}, ValueError), ({"prefix": 1}, TypeError)],
+)
+def test_arguments(change, error):
+    ran = []
+    given = {"model": nn.Linear(1, 1), **change}
+    with pytest.raises(error, match=r"^fastseed"), fastseed.nn.initialize(**given):
+        ran.append(1)
+    assert not ran
+
+
+def test_functions_are_those_of_torch_afterwards_and_elsewhere():
+    """In another thread too, while a block runs; whatever name a library holds them under."""
+    model, found = nn.Linear(6, 6), []
+    codes = {name: f.__code__ for name, f in HELD_ELSEWHERE.items()}
+
+    def elsewhere():
+        torch.manual_seed(3)
+        found.append(HELD_ELSEWHERE["orthogonal"](torch.empty(5, 5)))
+
+    with fastseed.nn.initialize(model):
+        HELD_ELSEWHERE["trunc"](model.weight)
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert torch.equal(
+        model.weight, fastseed.random.trunc_normal_(torch.empty(6, 6), key("weight"))
+    )
+    torch.manual_seed(3)
+    assert torch.equal(found[0], nn.init.orthogonal_(torch.empty(5, 5)))
+    assert codes == {name: f.__code__ for name, f in HELD_ELSEWHERE.items()}
+
+
+def test_param_init_of_torchtitan():
+    """Its contract (0.3.0): ``init_states`` of a module calls ``param_init[name](parameter)``."""
+
+    class Module(nn.Module):
+        def init_states(self):
+            for child in self.children():
+                child.init_states()
+            for name, parameter in self.named_parameters(recurse=False):
+                self.param_init[name](parameter)
+
+    class Linear(nn.Linear, Module):
+        param_init: ClassVar[dict] = {
+            "weight": functools.partial(nn.init.trunc_normal_, std=0.02),
+            "bias": nn.init.zeros_,
+        }
+
+    def build(*before):
+        model = Module()
+        for name in (*before, "wq"):
+            model.register_module(name, Linear(4, 4))
+        return model
+
+    one, other = build(), build("wk")
+    for model in (one, other):
+        with fastseed.nn.initialize(model):
+            model.init_states()
+    assert torch.equal(one.wq.weight, other.wq.weight) and not one.wq.bias.any()
+
+    def fill(name, tensor, **parameters):
+        return fastseed.random.trunc_normal_(tensor, key(name), **parameters)
+
+    given = build()
+    init = {"weight": functools.partial(fill, "wq.weight", std=0.02), "bias": nn.init.zeros_}
+    given.wq.param_init = init
+    given.init_states()
+    assert torch.equal(one.wq.weight, given.wq.weight)
+
+
+def test_construct():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Linear(3, 4)
+            self.scaled = nn.Parameter(torch.randn(7) * 0.5)
+            self.table = nn.Embedding(5, 3, padding_idx=0)
+            self.head = nn.Linear(3, 5, bias=False)
+            self.head.weight = self.table.weight  # what the head drew is not used
+            self.register_buffer("order", torch.randperm(6))
+
+    before = snapshot()
+    model = fastseed.nn.construct(Model)
+    assert snapshot() == before
+    assert torch.equal(model.scaled, fastseed.random.randn(key("scaled"), 7) * 0.5)
+    assert torch.equal(model.a.weight, reset(nn.ModuleDict({"a": nn.Linear(3, 4)}))["a"].weight)
+    table = fastseed.random.randn(key("table.weight"), (5, 3))
+    assert torch.equal(model.table.weight[1:], table[1:]) and not model.table.weight[0].any()
+    assert sorted(model.order.tolist()) == list(range(6))
+
+
+def test_construct_refuses():
+    sizes = iter(range(1, 9))
+    with pytest.raises(RuntimeError, match=r"^fastseed.construct: factory must draw"):
+        fastseed.nn.construct(lambda: nn.Linear(next(sizes), 2))
+    with pytest.raises(RuntimeError, match=r"got aten.cauchy_.default; nothing"):
+        fastseed.nn.construct(lambda: nn.Parameter(torch.empty(2).cauchy_()))
+    with pytest.raises(TypeError, match=r"^fastseed.construct: factory must be call"):
+        fastseed.nn.construct(3)
+    with pytest.raises(TypeError, match=r"factory\(\) must be a torch.nn.Module"):
+        fastseed.nn.construct(lambda: 3)
+
+
+def test_orthogonal_and_sparse():
+    for shape in ((5, 3), (3, 5), (4, 2, 3)):
+        flat = fastseed.nn.init.orthogonal_(torch.empty(shape), 7, gain=2.0).reshape(shape[0], -1)
+        small = flat if flat.size(0) <= flat.size(1) else flat.T
+        assert torch.allclose(small @ small.T, 4 * torch.eye(len(small)), atol=1e-5)
+    found = defaultdict(int)
+    for i in range(300):
+        zero = fastseed.nn.init.sparse_(torch.empty(4, 2), i, 0.3) == 0
+        assert zero.sum(0).tolist() == [2, 2]
+        for row, column in zero.nonzero().tolist():
+            found[row, column] += 1
+    assert len(found) == 8 and all(100 < n < 200 for n in found.values())  # of 300, half are zero
