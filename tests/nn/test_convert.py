@@ -231,6 +231,7 @@ def test_convert_checks_its_arguments():
         fastseed.nn.shard_inputs(nn.Linear(1, 1), None, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_models_of_transformers(implementation):
     transformers = pytest.importorskip("transformers")

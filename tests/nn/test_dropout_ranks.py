@@ -6,7 +6,10 @@ import pytest
 from helpers.processes import run_ranks
 
 
-@pytest.mark.parametrize("world_size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "world_size",
+    [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)],
+)
 def test_every_layout_has_the_masks_of_one_process(world_size):
     for found in run_ranks("dropout_ranks.py", world_size, OMP_NUM_THREADS="1"):
         assert found.pop("partial").startswith(

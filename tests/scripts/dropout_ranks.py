@@ -4,6 +4,7 @@ Prints one line of JSON: for each case whether what the ranks have together is, 
 one process has alone, and whether torch's own dropout is.
 """
 
+import copy
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 
@@ -71,6 +73,33 @@ def of_local_heads(layer, mesh):
     return torch.cat(gathered(out), 1)
 
 
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.drop = nn.Linear(SHAPE[-1], SHAPE[-1]), nn.Dropout(0.3)
+
+    def forward(self, x):
+        return nn.functional.dropout(self.drop(self.linear(x)), 0.2, self.training)
+
+
+def sharded_model(convert_first):
+    """Zeros of a converted model under FSDP2, each rank with its rows; those of one process."""
+    torch.manual_seed(0)
+    whole = nn.Sequential(Block(), Block())
+    model = copy.deepcopy(whole)
+    steps = [fastseed.nn.convert, fully_shard]
+    for step in steps if convert_first else reversed(steps):
+        step(model)
+    x = torch.randn(SHAPE)
+    expected = alone(fastseed.nn.convert(whole), x)
+    fastseed.derivation.context.seeder.restore(1, 0, 3)
+    with fastseed.nn.data_rows(SHAPE[0] // WORLD):
+        part = model(x[RANK::WORLD].contiguous())
+    assert torch.allclose(part, expected[RANK::WORLD], atol=1e-6)
+    part.sum().backward()
+    return part == 0, expected[RANK::WORLD] == 0
+
+
 def attempt(case, run, expected):
     fastseed.derivation.context.seeder.restore(1, 0, 3)
     try:
@@ -117,6 +146,9 @@ def main():
     with fastseed.nn.rows(0, 7):
         uneven = layer(torch.ones(7, 5))
     attempt("uneven", lambda: of_dtensor(layer, line, [Shard(0)], (7, 5)), uneven)
+    for first in (True, False):
+        zeros, those_alone = sharded_model(first)
+        attempt(f"FSDP2, convert first: {first}", lambda z=zeros: z, those_alone)
     fastseed.init(42, mesh={"tp": (RANK, WORLD)})
     attempt("local heads", lambda: of_local_heads(layer, line), expected)
     found["partial"] = refusal(line, layer)

@@ -1,0 +1,63 @@
+"""The weights of a model by name, beside the model's own initialisation."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import nn
+
+import fastseed
+
+from ..case import Case, Contest, Side, expect
+
+
+class Gpt2(nn.Module):
+    """Parameters of the shapes of GPT-2 (124M), initialised as it initialises them."""
+
+    def __init__(self, layers: int = 12, width: int = 768, words: int = 50257) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.positions = nn.Embedding(1024, width)
+        shapes = ((width, 3 * width), (width, width), (width, 4 * width), (4 * width, width))
+        self.layers = nn.ModuleList(nn.Linear(*shape) for _ in range(layers) for shape in shapes)
+
+    def init_weights(self) -> None:
+        """Draw the weights."""
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+
+
+def keyed(model: Gpt2) -> None:
+    """Initialise by name."""
+    with fastseed.nn.initialize(model):
+        model.init_weights()
+
+
+def gpt2(layers: int, words: int) -> Contest:
+    """The model's own init_weights, in the context and outside of it."""
+    fastseed.init(42, 1, 0)
+    model = Gpt2(layers, words=words)
+
+    def check(contest: Contest) -> None:
+        weight = model.layers[1].weight
+        key = fastseed.derive_key("init/layers.1.weight", task=0, rank=fastseed.SHARED)
+        contest.fastseed.run()
+        wanted = fastseed.random.randn(key, tuple(weight.shape), std=0.02)
+        expect(torch.equal(weight, wanted), "the weight that its name gives")
+        contest.baselines[0].run()
+        expect(not torch.equal(weight, wanted), "other weights by torch")
+        expect(abs(float(weight.std()) / 0.02 - 1) < 0.01, "weights of the same distribution")
+
+    names = {"model": model, "keyed": keyed}
+    side = Side("nn.initialize", "keyed(model)", names)
+    return Contest(side, (Side("init_weights", "model.init_weights()", names),), check)
+
+
+def cases() -> list[Case]:
+    """The rows of this module."""
+    build = functools.partial(gpt2, 12, 50257)
+    return [Case("initialize/cpu/GPT-2 124M", "init_weights", 1.5, build)]
