@@ -114,6 +114,8 @@ class _ReplaceCalls(TorchFunctionMode):
             _refuse_if(_drops(*args, **kwargs), calls, func)
         elif func is _MULTI_HEAD:
             _refuse_if(_drops_heads(*args, **kwargs), calls, func)
+        elif func is torch.Tensor.unflatten:  # written in Python, where torch.compile stops
+            return args[0].unflatten(*args[1:], **kwargs)
         return func(*args, **kwargs)
 
 

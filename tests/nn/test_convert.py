@@ -28,7 +28,7 @@ def seeded():
 
 class Attention(nn.Module):
     def forward(self, x):
-        heads = x.view(*x.shape[:2], 2, 4).transpose(1, 2)
+        heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
         p = 0.2 if self.training else 0.0
         found = F.scaled_dot_product_attention(heads, heads, heads, dropout_p=p, is_causal=True)
         return F.dropout(found.transpose(1, 2).flatten(2), 0.1, self.training)
