@@ -124,7 +124,7 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     parts = {name: Part(_header(t.dtype, t.shape)) for name, t in whole.items()}
     try:
         _sum_whole(list(parts.values()), list(whole.values()))
-    except RuntimeError:  # one is quantized, nested or freed: _rows names it
+    except RuntimeError:  # one is quantized or freed: _rows names it
         parts = {}
     owners: list[Part] = []
     rows: list[Rows] = []
@@ -186,6 +186,8 @@ def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
 def _is_whole(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is one piece of CPU memory that the operator can read by itself."""
     if type(tensor) not in PLAIN or not tensor.is_cpu or native.kernels is None:
+        return False
+    if tensor.is_nested:
         return False
     try:
         return tensor.is_contiguous() and tensor.data_ptr() != 0

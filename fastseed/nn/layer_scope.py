@@ -65,7 +65,7 @@ def _write_scope() -> None:
     """Write the new scope to every device, for the next use of each layer."""
     current.used.clear()
     words = torch.tensor(_scope_words(), dtype=torch.uint64, device="cpu")
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
         device_scope(torch.device("cuda", torch.cuda.current_device()))
     device_scope(torch.device("cpu"))
     for held in current.devices.values():

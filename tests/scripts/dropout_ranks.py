@@ -30,7 +30,7 @@ logging.disable(logging.WARNING)
 
 
 def alone(layer, x=None):
-    """What one process has."""
+    """Return what one process has."""
     fastseed.derivation.context.seeder.restore(1, 0, 3)
     with fastseed.nn.rows(0, SHAPE[0]):
         return layer(torch.ones(SHAPE) if x is None else x)

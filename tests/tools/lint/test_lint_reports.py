@@ -192,6 +192,16 @@ def test_callbacks_take_care_of_loaders_and_epochs(tmp_path):
     assert len(where(tmp_path, "FS203")) == 6 and len(where(tmp_path, "FS301")) == 3
     write(tmp_path, a=f"{text}\nfrom fastseed.integrations import lightning\n")
     assert where(tmp_path, "FS203") == where(tmp_path, "FS301") == []
+    write(tmp_path, a=f"{text}\nimport fastseed\nfastseed.data.steps(batches, 3)\n")
+    assert len(where(tmp_path, "FS203")) == 6 and where(tmp_path, "FS301") == []
+
+
+def test_the_loop_of_steps_takes_care_of_its_loader(tmp_path):
+    text = "import fastseed, torch\nx = torch.utils.data.DataLoader(points, 4, shuffle=True)\n"
+    write(tmp_path, a=text)
+    assert where(tmp_path, "FS201") == ["a.py"]
+    write(tmp_path, a=f"{text}steps = fastseed.data.steps(x, 3)\n")
+    assert where(tmp_path, "FS201") == []
 
 
 def test_reports_are_the_same_in_any_order(tmp_path):

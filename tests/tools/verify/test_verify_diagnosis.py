@@ -17,7 +17,9 @@ SUSPECT = Finding("generator", True, "an unseeded generator is used", "train.py:
 
 
 def test_arithmetic_is_the_last_explanation():
-    differing = Bisection(8, False, 0, (SimpleNamespace(group="gradient", name="w"),), 9, 1, ())
+    differing = Bisection(
+        8, False, 0, (SimpleNamespace(group="gradient", name="w"),), None, None, 9, 1, ()
+    )
     first = Recorded("uninterrupted-0", "uninterrupted-1", differing, True)
 
     def kinds(*arguments):
@@ -36,7 +38,7 @@ def test_arithmetic_is_the_last_explanation():
     ],
 )
 def test_schedules_and_data_of_resumed_runs(group, name, message):
-    found = Bisection(8, False, 0, (SimpleNamespace(group=group, name=name),), 9, 1, ())
+    found = Bisection(8, False, 0, (SimpleNamespace(group=group, name=name),), None, None, 9, 1, ())
     first = Recorded("uninterrupted-0", "resumed-0", found, True)
     assert message in diagnosis.resumed_differs(first).message
 

@@ -18,7 +18,10 @@ _LOADERS = re.compile(
 
 _SHUFFLE = 2  # DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, …)
 _SAMPLER, _BATCH_SAMPLER, _WORKERS, _INIT, _GENERATOR = 3, 4, 5, 10, 12
-_PREPARES = ("fastseed.data.prepare", "fastseed.data.plain_loader.prepare")
+_PREPARES = (
+    *("fastseed.data.prepare", "fastseed.data.plain_loader.prepare"),
+    *("fastseed.data.steps", "fastseed.data.Steps"),
+)
 
 _SAMPLERS = {
     "torch.utils.data.random_split": 2,

@@ -18,6 +18,7 @@ _TRAINS = re.compile(
     r"^(?:do_|_)?train(?!ing$|ed$|er$|able$|_?set|_?data|_?load|_?dl$)", re.IGNORECASE
 )
 _OPTIMIZER = re.compile(r"opt|scaler|fabric|accelerator|engine", re.IGNORECASE)
+_LOOPS_OF_OURS = ("fastseed.data.steps", "fastseed.data.Steps")
 
 
 def set_epoch_missing(module: Module) -> Iterator[Violation]:
@@ -44,8 +45,9 @@ def _is_ours(module: Module, sampler: ast.Call) -> bool:
 
 def reseed_missing(module: Module) -> Iterator[Violation]:
     """FS301."""
-    if any(name.startswith("fastseed.integrations") for name in module.imports):
-        return  # the callbacks reseed
+    callbacks = any(name.startswith("fastseed.integrations") for name in module.imports)
+    if callbacks or any(module.origin(call) in _LOOPS_OF_OURS for call in module.calls):
+        return  # these reseed
     for loop in _epoch_loops(module):
         if not any(called(node) == "reseed" for node in module.reached([loop])):
             head = loop.test if isinstance(loop, ast.While) else loop.iter
