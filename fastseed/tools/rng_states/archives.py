@@ -19,6 +19,7 @@ from . import inert_pickle
 from .inert_pickle import Thing, Unreadable
 
 MOST_TENSOR = 1 << 16  # bytes; the states of all generators are smaller
+_MOST_DIRECTORY = 16 << 20  # bytes, of a zip file; of about 200,000 entries
 _MOST_STORAGE = 16 << 20  # bytes of what such a tensor may be a part of
 MOST_FASTSEED = 256 << 20
 _LEGACY = 0x1950A86A20F9469CFC6C  # with which files of torch before 1.6 begin
@@ -45,6 +46,8 @@ def open_regular(path: str) -> BinaryIO:
         handle = os.open(path, flags)
     except OSError as error:
         raise Unreadable(error.strerror or "it cannot be opened") from None
+    except ValueError:  # a null character
+        raise Unreadable("it cannot be opened") from None
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise Unreadable("it is not a regular file")
@@ -85,9 +88,27 @@ def _read_at_most(file: BinaryIO, most: int) -> bytes:
     return file.read(size)
 
 
+class _Bounded:
+    """A file for ``zipfile``, which reads a whole directory of the size that the file claims."""
+
+    def __init__(self, file: BinaryIO, most: int) -> None:
+        self.most = most
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """Read ``size`` bytes or up to the end of the file, but not more than ``most``."""
+        found = self._file.read(self.most + 1) if size < 0 else b""
+        if max(size, len(found)) > self.most:
+            raise Unreadable("its directory is too large")
+        return found if size < 0 else self._file.read(size)
+
+
 def _read_zip(file: BinaryIO) -> Tree:
     try:
-        archive = zipfile.ZipFile(file)
+        bounded = _Bounded(file, _MOST_DIRECTORY)
+        archive = zipfile.ZipFile(bounded)
+        bounded.most = inert_pickle.MOST_BYTES
         names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(names) != 1:
             raise Unreadable("it is a zip file, but not one of torch.save")
@@ -163,7 +184,7 @@ def array_of(thing: Any) -> Any:
         case _:
             return None
     match raw:  # protocol 2 has no bytes
-        case Thing(name="_codecs encode", args=(str(text), "latin1")):
+        case Thing(name="_codecs encode", args=(str(text), "latin1")) if len(text) <= MOST_TENSOR:
             raw = text.encode("latin1", "replace")
     match dtype:
         case Thing(args=("u4" | "u8" | "i4" | "i8" as code, *_), state=(_, "<" | ">" as order, *_)):

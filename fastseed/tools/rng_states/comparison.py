@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from .finding import Found
-from .generator_state import GeneratorState, words_between
+from .generator_state import CUDA, GeneratorState, words_between
 from .inspection import Inspection
 
 _LOADER = "as one `iter(DataLoader)` draws"
@@ -46,7 +47,7 @@ def compare_states(a: Inspection, b: Inspection, most: int) -> list[Difference]:
 def _difference(a: Inspection, before: Found, after: GeneratorState, most: int) -> Difference:
     words = words_between(before.state, after, most)
     if words == 0:
-        text = "equal but for a cached Gaussian: one normal was drawn more or less"
+        text = _equal_words(before.state, after)
     elif words is not None:
         hint = _HINTS.get(abs(words)) if before.stream.startswith("torch.cpu") else None
         text = _count(words) + (f", {hint}" if hint else "")
@@ -56,6 +57,21 @@ def _difference(a: Inspection, before: Found, after: GeneratorState, most: int) 
             text = f"another stream: its seed was {before.state.seed}, and is {after.seed}"
         text = text or f"another stream, or more than {most} words apart"
     return Difference(before.owner, before.stream, words, text)
+
+
+def _equal_words(a: GeneratorState, b: GeneratorState) -> str:
+    """Return how two states differ that give the same words."""
+    if a.cached != b.cached:
+        return "equal but for a cached Gaussian: one normal was drawn more or less"
+    if _half(a) != _half(b):
+        return "equal but for half a word: one number of 32 bits was drawn more or less"
+    return "equal in what it draws, stored in another form"
+
+
+def _half(state: GeneratorState) -> int | None:
+    """Return the half of a word that NumPy keeps for the next number of 32 bits."""
+    held = {} if state.algorithm == CUDA else json.loads(state.text)
+    return int(held["uinteger"]) if held.get("has_uint32") else None
 
 
 def _count(words: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,10 @@ from .inert_pickle import Thing, Unreadable
 
 _MOST_VISITS = 500_000
 _MOST_DEPTH = 24
+_MOST_ENTRIES = 20_000_000  # of lists and dicts, counted again at every visit
+_MOST_STATES = 10_000
+_MOST_KEYS = 16  # of a dict in the state of a bit generator, which has at most six
+_MT_WORDS = 624
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
 _RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.IGNORECASE)
 # The keys of a dict that Megatron puts into a list, by data-parallel rank.
@@ -51,7 +55,7 @@ def states_in(part: Part) -> Iterator[Found]:
         source = f"{part.source}: {keys}" if keys else part.source
         held_by = owner or part.owner
         at = next((i for i, key in enumerate(path) if _MEGATRON.fullmatch(key)), 0)
-        if at and path[at - 1].isdigit() and path[at - 1] != "0":
+        if at and path[at - 1].isdecimal() and path[at - 1] != "0":
             held_by = f"{held_by}, data-parallel rank {path[at - 1]}"
         yield Found(held_by, stream, source, part.writer, state)
 
@@ -66,24 +70,37 @@ def world_size_in(part: Part) -> int | None:
 
 def _walk(path: _Path, tree: Tree) -> Iterator[tuple[_Path, str, str, GeneratorState]]:
     """Yield path, owner, stream and state of each state, after at most so many visits."""
-    stack = [(path, tree.root)]
-    for _ in range(_MOST_VISITS):
-        if not stack:
-            return
-        path, node = stack.pop()
-        states = list(_recognize(tree, path, node))
-        yield from ((path, *found) for found in states)
-        if states or len(path) >= _MOST_DEPTH:
+    stack = [iter([(path, tree.root)])]  # one iterator for each level
+    visits = entries = states = 0
+    while stack:
+        visit = next(stack[-1], None)
+        if visit is None:
+            stack.pop()
             continue
-        below: Iterable[tuple[_Path, Any]] = ()
-        if isinstance(node, dict):
-            below = (((*path, _key(key)), value) for key, value in node.items())
-        elif isinstance(node, (list, tuple)):
-            below = (((*path, str(i)), value) for i, value in enumerate(node))
-        elif isinstance(node, Thing):
-            below = (((*path, ""), value) for value in (node.args, node.state, node.items))
-        stack += [one for one in below if _may_hold(one[1])][::-1]
-    raise Unreadable(f"it holds more than {_MOST_VISITS} objects")
+        path, node = visit
+        visits += 1
+        entries += len(node) if isinstance(node, (dict, list, tuple)) else 3
+        if visits > _MOST_VISITS or entries > _MOST_ENTRIES:
+            raise Unreadable(f"it holds more than {_MOST_VISITS} objects")
+        before = states
+        for found in _recognize(tree, path, node):
+            states += 1
+            if states > _MOST_STATES:
+                raise Unreadable(f"it holds more than {_MOST_STATES} states")
+            yield (path, *found)
+        if states == before and len(path) < _MOST_DEPTH:
+            stack.append(_below(path, node))
+
+
+def _below(path: _Path, node: Any) -> Iterator[tuple[_Path, Any]]:
+    """Yield what is in a node and may hold a state, with its path."""
+    if isinstance(node, dict):
+        yield from (((*path, _key(key)), held) for key, held in node.items() if _may_hold(held))
+    elif isinstance(node, (list, tuple)):
+        yield from (((*path, str(i)), held) for i, held in enumerate(node) if _may_hold(held))
+    elif isinstance(node, Thing):
+        parts = (node.args, node.state, node.items)
+        yield from (((*path, ""), held) for held in parts if _may_hold(held))
 
 
 def _may_hold(value: Any) -> bool:
@@ -98,8 +115,14 @@ def _key(key: Any) -> str:
 # ---------------------------------------------------------------- forms
 
 
-def _recognize(tree: Tree, path: _Path, node: Any) -> Iterator[tuple[str, str, GeneratorState]]:
-    """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
+def _recognize(
+    tree: Tree, path: _Path, node: Any, *, inner: bool = False
+) -> Iterator[tuple[str, str, GeneratorState]]:
+    """Yield owner, stream and state if a node is one; of several GPUs there may be several.
+
+    A state of fastseed in a tensor is decoded, but not one in the tensors of such a state
+    (``inner``).
+    """
     for stream, read in (("python", _python), ("numpy", _numpy)):
         state = None if isinstance(node, (Thing, torch.Tensor)) else read(node)
         if state is not None:
@@ -111,8 +134,8 @@ def _recognize(tree: Tree, path: _Path, node: Any) -> Iterator[tuple[str, str, G
         return
     ours = _OURS.search(path[-1]) if path else None
     if data.startswith(b"fastseed"):
-        for key, tensor in archives.decode_fastseed(data).items():
-            yield from _recognize(tree, (key,), tensor)
+        for key, tensor in ({} if inner else archives.decode_fastseed(data)).items():
+            yield from _recognize(tree, (key,), tensor, inner=True)
     elif ours:
         for stream, state in _ours(ours[2], data):
             yield f"rank {ours[1]}", stream, state
@@ -125,32 +148,72 @@ def _recognize(tree: Tree, path: _Path, node: Any) -> Iterator[tuple[str, str, G
 
 def _python(node: Any) -> Any:
     """Return the state of ``random.getstate()``."""
-    match node:
-        case [2 | 3, [*words], gauss] if len(words) == 625 and all(type(w) is int for w in words):
-            cached = [gauss] if isinstance(gauss, float) else []
-            return _try(make_mt19937, words[:-1], words[-1], cached)
-    return None
+    if not (isinstance(node, (list, tuple)) and len(node) == 3):
+        return None
+    version, words, gauss = node
+    if type(version) is not int or version not in (2, 3) or not _are_ints(words, _MT_WORDS + 1):
+        return None
+    cached = [gauss] if isinstance(gauss, float) else []
+    return _try(make_mt19937, words[:-1], words[-1], cached)
 
 
 def _numpy(node: Any) -> Any:
     """Return the state of a ``numpy.random.RandomState`` or of a bit generator."""
-    match node:
-        case ["MT19937", words, int(position), *after]:
-            words = words if isinstance(words, (list, tuple)) else archives.array_of(words)
-            cached = after[1:2] if after[:1] == [1] else []
-            return None if words is None else _try(make_mt19937, words, position, cached)
-        case {"bit_generator": str(kind), "state": dict()} if kind in BIT_GENERATORS:
-            held = {k: _plain(v) for k, v in node.items() if k not in ("has_gauss", "gauss")}
-            cached = [node["gauss"]] if node.get("has_gauss") == 1 else []
-            return _try(make_state, held, cached)
+    if isinstance(node, (list, tuple)):
+        legacy = 3 <= len(node) <= 5 and isinstance(node[0], str) and node[0] == "MT19937"
+        return _try(_legacy_numpy, *node) if legacy else None
+    if isinstance(node, dict) and "bit_generator" in node:
+        return _try(_bit_generator, node)
     return None
 
 
-def _plain(value: Any) -> Any:
+def _legacy_numpy(
+    _: str, words: Any, position: Any, has_gauss: Any = 0, gauss: Any = 0.0
+) -> GeneratorState:
+    if isinstance(words, Thing):
+        words = archives.array_of(words)
+    elif not _are_ints(words, _MT_WORDS):
+        raise ValueError("its words are not 624 numbers")
+    if not isinstance(position, int) or len(words) != _MT_WORDS:
+        raise ValueError("it is no state of MT19937")
+    made: GeneratorState = make_mt19937(words, position, [gauss] if has_gauss == 1 else [])
+    return made
+
+
+def _bit_generator(node: dict[Any, Any]) -> GeneratorState:
+    kind = node["bit_generator"]
+    if not (isinstance(kind, str) and kind in BIT_GENERATORS and isinstance(node["state"], dict)):
+        raise ValueError("it is no state of a bit generator")
+    cached = [node["gauss"]] if node.get("has_gauss") == 1 else []
+    if len(node) > _MOST_KEYS:
+        raise ValueError("it has more than the state of a bit generator")
+    return make_state(
+        _plain({k: v for k, v in node.items() if k not in ("has_gauss", "gauss")}), cached
+    )
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Return the content of a state of a bit generator, with arrays; ValueError for others."""
     if isinstance(value, dict):
-        return {key: _plain(held) for key, held in value.items()}
-    found = archives.array_of(value) if isinstance(value, Thing) else value
-    return np.array(found, dtype=np.uint64) if isinstance(found, list) else found
+        if depth == 3 or len(value) > _MOST_KEYS:
+            raise ValueError("it has more than the state of a bit generator")
+        return {key: _plain(held, depth + 1) for key, held in value.items()}
+    if isinstance(value, Thing):
+        value = archives.array_of(value)
+        if value is None or len(value) > _MT_WORDS:
+            raise ValueError("it has an object that is no array")
+    elif isinstance(value, (list, tuple)):
+        if not _are_ints(value, len(value)):
+            raise ValueError("it has a list that is not of numbers")
+        return np.array(value, dtype=np.uint64)
+    return value
+
+
+def _are_ints(words: Any, count: int) -> bool:
+    """Return whether these are so many plain numbers, and not more than a state can have."""
+    if not isinstance(words, (list, tuple)) or len(words) != count or count > _MT_WORDS + 1:
+        return False
+    return all(type(word) is int for word in words)
 
 
 def _torch_cpu(data: bytes) -> Any:
@@ -193,5 +256,5 @@ def _try(make: Any, *arguments: Any) -> Any:
     """Return what ``make`` returns; None if NumPy or fastseed refuses the values."""
     try:
         return make(*arguments)
-    except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
+    except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
         return None

@@ -19,11 +19,12 @@ from .inert_pickle import Thing, Unreadable
 
 _MOST_FILES = 10_000
 _MOST_DEPTH = 3
+_MOST_NAME = 1000  # characters
 _MOST_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
 _SUFFIXES = (".pkl", ".pth", ".pt", ".ckpt", ".bin", ".fastseed")
 _RANK_OF_FILE = re.compile(r"(?:random_states|rng_state|rng|rank|rng_rank)[_-]?(\d+)(?=\D|$)")
-_RANK_OF_KEY = re.compile(r"(?:^|[._/])(?:rank|rng|rng_state)s?[_.]?(\d+)(?=[._/]|$)")
-_SHARD = re.compile(r"^(.*)/shard_([\d.]+)_([\d.]+)$")  # of an object of Megatron's
+_RANK_OF_KEY = re.compile(r"(?:^|[._/])(?:rank|rng|rng_state)s?[_.]?(\d{1,9})(?=[._/]|$)")
+_SHARD = re.compile(r"^(.*)/shard_([\d.]{1,99})_([\d.]{1,99})$")  # of an object of Megatron's
 _WRITER = re.compile(r"^__(\d+)_\d+\.distcp$")
 
 
@@ -107,7 +108,7 @@ def _distributed(path: str, below: str) -> Iterator[Part | Problem]:
             try:
                 yield _entry(os.path.join(path, below), below, key, file_name, start, length)
             except (Unreadable, OSError) as error:
-                yield Problem(f"{name}: {key}", str(error))
+                yield Problem(f"{name}: {key[:200]}", str(error))
 
 
 def _entry(folder: str, below: str, key: str, name: Any, start: Any, length: Any) -> Part:
@@ -115,6 +116,8 @@ def _entry(folder: str, below: str, key: str, name: Any, start: Any, length: Any
         raise Unreadable(f"its file is not in the folder: {name!r}"[:120])
     if not (type(start) is type(length) is int and 0 <= start < 2**62 and length >= 0):
         raise Unreadable("its position is not a number")
+    if len(key) > _MOST_NAME:
+        raise Unreadable(f"its name has more than {_MOST_NAME} characters")
     if length > _MOST_PART:
         raise Unreadable(f"it has {length} bytes, more than {_MOST_PART}")
     with open_regular(os.path.join(folder, name)) as file:
@@ -135,10 +138,13 @@ def _may_hold_a_state(held: Any) -> bool:
     if size is None:
         return True
     properties = _field(held, "properties")
-    dtype = properties.state[0] if isinstance(properties, Thing) and properties.state else None
+    state = properties.state if isinstance(properties, Thing) else None
+    dtype = state[0] if isinstance(state, (list, tuple)) and state else None
     if not (isinstance(size, Thing) and isinstance(dtype, Thing) and dtype.name == "torch uint8"):
         return False
-    return isinstance(size.args, tuple) and len(size.args) == 1 and len(size.args[0]) == 1
+    if not (isinstance(size.args, tuple) and len(size.args) == 1):
+        return False
+    return isinstance(size.args[0], (list, tuple)) and len(size.args[0]) == 1
 
 
 def _field(thing: Any, name: str) -> Any:

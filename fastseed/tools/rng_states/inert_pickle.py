@@ -11,6 +11,8 @@ from typing import Any
 
 MOST_BYTES = 64 << 20
 MOST_OPERATIONS = 5_000_000  # at most about 500 MB of objects
+_MOST_NAME = 1000  # characters
+_MOST_NAMES = 16 << 20  # characters of all names
 
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _COUNTS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "REDUCE": 2, "NEWOBJ": 2, "NEWOBJ_EX": 3}
@@ -61,6 +63,7 @@ class _Machine:
         self.stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
+        self._named = 0  # characters of names that were joined
 
     def step(self, operation: pickletools.OpcodeInfo, argument: Any) -> None:
         """Apply one operation."""
@@ -91,7 +94,7 @@ class _Machine:
         if name == "GLOBAL":
             self.stack.append(Thing(argument))
         elif name == "STACK_GLOBAL":
-            self.stack.append(Thing(" ".join(self._take(2))))
+            self.stack.append(Thing(self._joined(*self._take(2))))
         elif name == "BUILD":
             (state,) = self._take(1)
             if isinstance(self.stack[-1], Thing):
@@ -107,6 +110,15 @@ class _Machine:
             self.stack.append(self.stack[-1])
         elif name not in ("PROTO", "FRAME", "STOP"):
             raise Unreadable(f"its pickle has the operation {name}")
+
+    def _joined(self, module: Any, name: Any) -> str:
+        """Return the name of a class; its parts may be memoised, so that many take few bytes."""
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise Unreadable("its pickle has a name that is not text")
+        self._named += len(module) + len(name)
+        if max(len(module), len(name)) > _MOST_NAME or self._named > _MOST_NAMES:
+            raise Unreadable("its pickle has a name that is too long")
+        return f"{module} {name}"
 
     def _take(self, count: int) -> list[Any]:
         if len(self.stack) < count:
@@ -143,6 +155,11 @@ class _Machine:
 
 def _pairs(values: list[Any]) -> list[tuple[Any, Any]]:
     """Return keys and values; a key whose hash may take long is wrapped."""
-    plain = (str, int, bytes, float, type(None), Thing)
-    keys = [key if isinstance(key, plain) else Thing("key", key) for key in values[::2]]
+    keys = [key if _is_short(key) else Thing("key", key) for key in values[::2]]
     return list(zip(keys, values[1::2], strict=True))
+
+
+def _is_short(key: Any) -> bool:
+    if isinstance(key, int):
+        return key.bit_length() <= 60  # the hash of an int takes as long as the int is
+    return isinstance(key, (str, bytes, float, type(None), Thing))

@@ -12,6 +12,7 @@ from .generator_state import GeneratorState, words_between
 from .inert_pickle import Unreadable
 
 _NAMES = 6  # in a list
+_MOST_STATES = 100_000  # of all files
 _NEAR = 100_000  # words within which two ranks are said to be on one stream
 
 
@@ -64,6 +65,9 @@ def read(function: str, argument: str, path: str) -> Inspection:
         except Unreadable as error:
             problems.append(f"{part.source} is not read: {error}")
             continue
+        if len(states) + len(found) > _MOST_STATES:
+            problems.append(f"{part.source} and what follows are not read: too many states")
+            break
         states += found
         size = max(size, world_size_in(part) or 0)
         count += 1
@@ -86,20 +90,36 @@ def read(function: str, argument: str, path: str) -> Inspection:
 
 
 def _distinct(states: Iterable[Found]) -> Iterator[Found]:
-    """Give states of one owner and stream names of their own, by their keys."""
+    """Give states of one owner and stream names of their own.
+
+    By their keys; where keys repeat by file and keys; and where these repeat too by a number.
+    """
     held = list(states)
+    keys = [one.source.partition(": ")[2] or one.source for one in held]
+    names = [one.stream for one in held]
     count = Counter((one.owner, one.stream) for one in held)
-    for one in held:
-        if count[one.owner, one.stream] == 1:
-            yield one
-        else:
-            keys = one.source.partition(": ")[2] or one.source
-            yield one._replace(stream=f"{one.stream} in {keys}")
+    for i, (one, place) in enumerate(zip(held, keys, strict=True)):
+        if count[one.owner, one.stream] > 1:
+            names[i] = f"{one.stream} in {place}"
+    within: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for one, name in zip(held, names, strict=True):
+        within[one.owner, name].add(one.source)
+    for i, one in enumerate(held):
+        if len(within[one.owner, names[i]]) > 1:  # the only file of a checkpoint is not named
+            names[i] = f"{one.stream} in {one.source}"
+    used: Counter[tuple[str, str]] = Counter()
+    for one, name in zip(held, names, strict=True):
+        chosen = name
+        while used[one.owner, chosen]:
+            used[one.owner, name] += 1
+            chosen = f"{name} ({used[one.owner, name]})"
+        used[one.owner, chosen] += 1
+        yield one._replace(stream=chosen)
 
 
 def _order(one: Found) -> tuple[object, ...]:
     """Sort by owner, numbers by value, and stream."""
-    words = [(0, int(w), "") if w.isdigit() else (1, 0, w) for w in one.owner.split()]
+    words = [(0, int(w), "") if w.isdecimal() else (1, 0, w) for w in one.owner.split()]
     return words, one.stream
 
 
@@ -129,16 +149,20 @@ def _findings(whole: Inspection, size: int) -> Iterator[str]:
 
 
 def _shared(held: dict[str, Found]) -> Iterator[str]:
-    """Yield the ranks that have one state, and those that are on one stream."""
+    """Yield the ranks that have one state, and those that are on one stream.
+
+    A state with a seed is compared with the first one of that seed, others with the first one.
+    """
     groups: dict[GeneratorState, list[str]] = defaultdict(list)
     for owner, one in held.items():
         groups[one.state].append(owner)
     for names in groups.values():
         if len(names) > 1:
             yield f"{_listed(names)} have one state and draw the same random numbers"
-    first, *others = groups
-    for state in others:
-        words = words_between(first, state, _NEAR)
+    bases: dict[int | None, GeneratorState] = {}
+    for state in groups:
+        first = bases.setdefault(state.seed, state)
+        words = None if first is state else words_between(first, state, _NEAR)
         if words is not None:
             ahead, behind = (first, state) if words < 0 else (state, first)
             yield (
