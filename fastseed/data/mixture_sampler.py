@@ -98,7 +98,7 @@ class MixtureSampler(ShuffleSampler):
         """Return a text that is equal for equal orders; a loader's state contains it."""
         parts = zip(self._names, self._sizes, self._shares, self._skip, strict=True)
         mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in parts)
-        return f"{self.name if self.shuffle else 'in order'} of {{{mixed}}}"
+        return f"{self.name}{'' if self.shuffle else ' in order'} of {{{mixed}}}"
 
     def counts(
         self, position: int, *, task: int | None = None, epoch: int | None = None

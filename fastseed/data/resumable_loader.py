@@ -126,6 +126,11 @@ class ResumableLoader(Loader):
             state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
         return state
 
+    @property
+    def latest_iteration(self) -> object:
+        """The iteration whose position ``state_dict`` returns; None before and after loading."""
+        return self._latest
+
     def _order(self) -> dict[str, Any]:
         order = order_of(self)
         names = {"format": FORMAT, "version": VERSION, "order": order.name}

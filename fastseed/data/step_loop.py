@@ -75,6 +75,7 @@ class Steps:
         self._epochs = validation.check_int(_CLASS, "epochs", epochs, 0, streams.MAX_EPOCH)
         self._task = validation.check_int(_CLASS, "task", task, 0, streams.MAX_TASK)
         self.epoch = self.step = 0
+        self._own: object = None  # the loader's iteration that this loop is in
 
     def __iter__(self) -> Iterator[tuple[int, int, Any]]:
         while self.epoch < self._epochs:
@@ -102,15 +103,30 @@ class Steps:
     def _in_epoch(self, epoch: int) -> Iterator[tuple[int, int, Any]]:
         first = self.step if epoch == self.epoch else 0
         if first:
+            self._check_loader("in_epoch")
             self.loader.load_state_dict(self.loader.state_dict())
+            self._own = None
         api.reseed(self._task, epoch, first)
         batches = iter(self.loader)
+        own = self._own = self.loader.latest_iteration
         self.epoch, self.step = epoch, first
         for batch in batches:
             self.step += 1
             yield epoch, self.step - 1, batch
+            if self._own is not own:
+                raise RuntimeError(
+                    f"fastseed.{_CLASS}: a state was loaded or another loop began inside this "
+                    "loop: leave it by break first"
+                )
             api.reseed(self._task, epoch, self.step)
         self.epoch, self.step = epoch + 1, 0
+
+    def _check_loader(self, method: str) -> None:
+        if self._own is not None and self.loader.latest_iteration is not self._own:
+            raise RuntimeError(
+                f"fastseed.{_CLASS}.{method}: the loader was iterated outside of this loop, so "
+                "its position in the loop is lost: use another loader for that"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loop is: after the step that it is in.
@@ -120,8 +136,10 @@ class Steps:
             the state of any rank serves all.
 
         Raises:
-            RuntimeError: ``fastseed.init`` was not called.
+            RuntimeError: ``fastseed.init`` was not called, or the loader was iterated elsewhere
+                since this loop began.
         """
+        self._check_loader("state_dict")
         numbers = {"task": self._task, "epoch": self.epoch, "step": self.step}
         state = {"format": FORMAT, "version": VERSION, **numbers}
         return {**state, "loader": self.loader.state_dict()}
@@ -154,7 +172,7 @@ class Steps:
         )
         self._check_master_seed(function, state["loader"])
         self.loader.load_state_dict(state["loader"])
-        self.epoch, self.step = epoch, step
+        self.epoch, self.step, self._own = epoch, step, None
 
     def _check_master_seed(self, function: str, state: Any) -> None:
         given = state.get("master_seed") if isinstance(state, dict) else None

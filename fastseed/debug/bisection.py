@@ -173,7 +173,13 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     elements = _elements(*runs, step, differences[0])
     call = _first_call(*runs, step, differences)
     if call is None and not found[1] and all(set(CALLS) & set(r.header["groups"]) for r in runs):
-        notes.append(f"all calls of modules are equal at step {step}")
+        if any(group in CALLS for run in runs for group, _ in run.values(step).by_name()):
+            notes.append(f"all calls of modules are equal at step {step}")
+        else:
+            notes.append(
+                f"no call of a module was recorded at step {step}, whose number was not known in "
+                "the forward pass: call record() after every step"
+            )
     counts = len(compared), len(differing), tuple(notes)
     return Bisection(*found, elements, call, *counts)
 

@@ -66,6 +66,11 @@ def save(
     torch.save(nested, _path(folder, rank, step))
 
 
+def discard(folder: Path, rank: int, step: int) -> None:
+    """Remove what an earlier recording kept of a step."""
+    _path(folder, rank, step).unlink(missing_ok=True)
+
+
 def load(folder: Path, rank: int, step: int, group: str, name: str) -> torch.Tensor | None:
     """Return a tensor that was kept; None if it was not."""
     path = _path(folder, rank, step)

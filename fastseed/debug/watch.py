@@ -134,7 +134,8 @@ class Watch:
     def record(self, step: int | None = None) -> bool:
         """Record generators, model, gradients and optimizer after a step, on every rank.
 
-        Call it after the optimizer's step and before gradients are set to zero.
+        Call it after the optimizer's step and before gradients are set to zero; after every step
+        with ``modules=`` or ``keep=``, which have to know in the forward pass which step it is.
 
         Args:
             step: the number of the step, [0, 2**62); None for one more than the last.
@@ -163,6 +164,8 @@ class Watch:
                 table, kept = calls | table, tensors | kept
             if kept:
                 kept_tensors.save(self._folder, self._rank, now, kept)
+            else:
+                kept_tensors.discard(self._folder, self._rank, now)
             self._writer.step(now, table, False)
         self._step = now + 1
         return now % self._every == 0

@@ -27,6 +27,7 @@ def set_current(new: Any) -> None:
     """Make ``new`` the process-wide seeder."""
     global seeder
     seeder = new
+    scope_changed(new)
 
 
 def observe_scope(observer: Callable[[], None]) -> None:

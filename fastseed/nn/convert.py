@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 from typing import Any
 
 import torch
@@ -70,11 +71,13 @@ class _Calls:
             return input
         return drop_layer(self.dropout, input, p, self.batch_dim, self.cut)
 
-    def drop_channels(self, input: torch.Tensor, p: float = 0.5, train: bool = True) -> Any:
+    def drop_channels(
+        self, input: torch.Tensor, p: float = 0.5, train: bool = True, dimensions: int | None = None
+    ) -> Any:
         """Do what ``dropout1d``, ``dropout2d`` and ``dropout3d`` do with a batch."""
         if not train or p == 0:
             return input
-        return drop_channels(self.dropout, input, p, self.batch_dim, self.cut)
+        return drop_channels(self.dropout, input, p, self.batch_dim, self.cut, dimensions)
 
     def attend(
         self,
@@ -93,16 +96,23 @@ class _Calls:
         return weights @ functional.repeated_heads(value, query, enable_gqa)
 
 
-class _ReplaceCalls(TorchFunctionMode):
-    """Replaces the dropout that the forward of a converted module calls."""
+class _Active(threading.local):
+    """The calls of the innermost converted forward: of a thread, as torch's stack of modes is."""
 
     calls: _Calls | None = None
+
+
+_active = _Active()
+
+
+class _ReplaceCalls(TorchFunctionMode):
+    """Replaces the dropout that the forward of a converted module calls."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        calls = self.calls
+        calls = _active.calls
         if calls is None:
             return func(*args, **kwargs)
         if func in _ELEMENTS or func in _CHANNELS:
@@ -128,8 +138,12 @@ def _dropout_call(
     inplace: bool = False,
     train: bool = True,
 ) -> torch.Tensor:
-    drop = calls.drop if func in _ELEMENTS else calls.drop_channels
-    found: torch.Tensor = drop(input, p, training and train)
+    found: torch.Tensor
+    if func in _ELEMENTS:
+        found = calls.drop(input, p, training and train)
+    else:  # torch's dropout2d takes (N, C, L) too; of 4 dimensions its dropout3d has no batch
+        dimensions = {torch_functional.dropout1d: 1, torch_functional.dropout3d: 3}.get(func)
+        found = calls.drop_channels(input, p, training and train, dimensions)
     return input.copy_(found) if inplace and found is not input else found
 
 
@@ -165,18 +179,20 @@ def _calling_class(cls: Any) -> type:
 
     @functools.wraps(cls.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        outer = _mode.calls
-        _mode.calls = self.fastseed_calls
+        outer = _active.calls
+        _active.calls = self.fastseed_calls
         try:
             if outer is not None:
                 return cls.forward(self, *args, **kwargs)
             with _mode:
                 return cls.forward(self, *args, **kwargs)
         finally:
-            _mode.calls = outer
+            _active.calls = outer
 
     def reduce(self: Any, protocol: Any) -> Any:
-        return _rebuilt, (cls,), self.__dict__
+        get_state: Any = getattr(cls, "__getstate__", None)  # of object from Python 3.11 on
+        own = get_state is not None and get_state is not getattr(object, "__getstate__", None)
+        return _rebuilt, (cls,), get_state(self) if own else self.__dict__
 
     body = {"forward": forward, "__reduce_ex__": reduce, "fastseed_original": cls}
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
@@ -222,6 +238,8 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     validation.check_instance(_FUNCTION, "prefix", prefix, str, "a string")
     wrapped = isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel))
     root: Any = model.module if wrapped else model
+    if batch_dim is not None:
+        batch_dim = validation.check_int(_FUNCTION, "batch_dim", batch_dim, 0, 63)
     refused = [f"{name} ({type(m).__name__})" for name, m in root.named_modules() if _cannot(m)]
     if refused:
         rule = "without dropout that has no keyed form (set its p to 0)"
@@ -315,12 +333,16 @@ def _convert_one(module: Any, name: str, batch_dim: int | None) -> None:
     elif isinstance(module, Dropout):
         if module.layer is None:
             set_up(module, name or "dropout", batch_dim)
-    elif not type(module).forward.__module__.startswith("torch.") and not hasattr(
-        type(module), "fastseed_original"
-    ):
+    elif _may_call(module) and not hasattr(type(module), "fastseed_original"):
         module.fastseed_calls = _Calls(name, batch_dim)
         cls: Any = type(module)
         module.__class__ = _calling_class(cls)
+
+
+def _may_call(module: Any) -> bool:
+    """Return whether the forward may call dropout: it is not torch's, or of a kind of dropout."""
+    home = getattr(type(module).forward, "__module__", None) or ""  # None: generated, as by fx
+    return isinstance(module, tuple(_REPLACED)) or not home.startswith("torch.")
 
 
 def _qualified(path: str, prefix: str) -> str:
@@ -330,7 +352,11 @@ def _qualified(path: str, prefix: str) -> str:
 
 
 def _cannot(module: nn.Module) -> bool:
-    """Return whether a module drops in a way that has no keyed form."""
+    """Return whether a module drops in a way that has no keyed form, or cannot be looked into."""
+    if isinstance(module, torch.jit.ScriptModule) or (
+        "forward" in vars(module) and not type(module).__module__.startswith("torch.")
+    ):
+        return True
     if isinstance(module, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
         return module.p > 0
     if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):

@@ -194,8 +194,9 @@ def drop_layer(
     """Return the input with elements dropped by the key of a layer."""
     threshold = functional.check_input(_CLASS, input, p)
     is_dtensor = shards.is_dtensor(input)
-    if not torch.compiler.is_compiling():
-        _check_ready(layer, batch_dim, is_dtensor)
+    unknown = current.rows is None and batch_dim is not None
+    if current.data_ranks == 0 or layer is None or (unknown and current.data_ranks > 1):
+        _check_ready(layer, batch_dim, input if is_dtensor else None)
     assert layer is not None
     if cut is not None and not is_dtensor:
         from torch.distributed.tensor import DTensor
@@ -208,6 +209,11 @@ def drop_layer(
 
 
 def _drop(layer: LayerName, input: Any, threshold: int, batch_dim: int | None) -> Any:
+    if torch._C._functorch.is_batchedtensor(input):
+        raise RuntimeError(
+            f"fastseed.{_CLASS}: {layer.name!r} would have the same mask for all of torch.vmap's "
+            "batch, whose indices it cannot see: use fastseed.nn.functional.dropout with a key each"
+        )
     where = _Placed.of(input.shape, batch_dim)
     held = device_scope(input.device)
     keys = torch.empty(3, dtype=torch.uint64, device=input.device)
@@ -244,7 +250,7 @@ def drop_channels(
     return input * mask.view(*mask.shape, *[1] * (input.dim() - 2))
 
 
-def _check_ready(layer: LayerName | None, batch_dim: int | None, is_dtensor: bool) -> None:
+def _check_ready(layer: LayerName | None, batch_dim: int | None, dtensor: Any) -> None:
     """RuntimeError where the key of a layer or the rows of its input are not known."""
     seeder = check_scope(_CLASS)
     if layer is None:
@@ -252,14 +258,26 @@ def _check_ready(layer: LayerName | None, batch_dim: int | None, is_dtensor: boo
             f"fastseed.{_CLASS}: the layer has no name: call fastseed.nn.convert(model), which "
             "names the layers of a model, or give it name="
         )
-    unknown = current.rows is None and batch_dim is not None and not is_dtensor
-    if unknown and seeder.data_world_size > 1:
+    unknown = current.rows is None and batch_dim is not None
+    if unknown and not _holds_all_rows(dtensor, seeder):
         raise RuntimeError(
             f"fastseed.{_CLASS}: {layer.name!r} would have the same mask on all of the "
             f"{seeder.data_world_size} ranks that divide the data: wrap the step in "
             "`with fastseed.nn.data_rows(count)`, or in `with fastseed.nn.rows(0, total)` where "
             "all of them have the same rows (give fastseed.init a mesh where some divide the model)"
         )
+
+
+def _holds_all_rows(dtensor: Any, seeder: Any) -> bool:
+    """Return whether the ranks of an input are all those that divide the data."""
+    if seeder.data_world_size == 1:
+        return True
+    if dtensor is None:
+        return False
+    mesh = dtensor.device_mesh
+    names = mesh.mesh_dim_names or ()
+    data = [mesh.size(i) for i, name in enumerate(names) if name.startswith("dp")]
+    return bool(mesh.size() >= seeder.world_size or math.prod(data) >= seeder.data_world_size)
 
 
 class _Placed(NamedTuple):
@@ -286,7 +304,7 @@ class _Placed(NamedTuple):
         if count != size and size % count:
             rule = f"a multiple of the {count} rows of fastseed.nn.rows along dimension {dim}"
             raise validation.value_error(_CLASS, "input", rule, tuple(shape))
-        parts = size // count if count else 1
+        parts = max(size // count, 1) if count else 1
         return _Placed(dim, count, parts, parts * math.prod(shape[dim + 1 :]))
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from .._backend import dropout_ops, tensors
 from .._utils import validation
@@ -114,14 +115,22 @@ def drop(
     """Return the operator's result for the boxes of ``pieces``. Arguments are trusted."""
     if len(pieces) == 1:
         _, sizes, strides, first = pieces[0]
-        out: torch.Tensor = _DROPOUT(
-            input.contiguous(), keys, sizes, strides, offset + first, threshold
-        )
-        return out
+        return _apply(input, keys, sizes, strides, offset + first, threshold)
     out = torch.zeros_like(input, memory_format=torch.contiguous_format)
     for box, sizes, strides, first in pieces:
-        part = input[box].contiguous()
-        out[box] = _DROPOUT(part, keys, sizes, strides, offset + first, threshold)
+        out[box] = _apply(input[box], keys, sizes, strides, offset + first, threshold)
+    return out
+
+
+def _apply(input: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """Run the operator, and on the tangent as well: torch drops those of registered operators."""
+    if forward_ad._current_level >= 0:
+        dual: Any = forward_ad
+        primal, tangent = dual.unpack_dual(input)
+        if tangent is not None:
+            out: torch.Tensor = dual.make_dual(_apply(primal, *rest), _apply(tangent, *rest))
+            return out
+    out = _DROPOUT(input.contiguous(), *rest)
     return out
 
 
@@ -165,6 +174,9 @@ def attention_weights(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """Return softmax(query key^T * scale + mask), as torch documents it for its function."""
+    dtype = query.dtype
+    if dtype in (torch.float16, torch.bfloat16):  # as torch does: scores have too few digits there
+        query, key = query.float(), key.float()
     key = repeated_heads(key, query, enable_gqa)
     scores = query @ key.transpose(-2, -1) * (query.size(-1) ** -0.5 if scale is None else scale)
     if is_causal:
@@ -174,10 +186,11 @@ def attention_weights(
         scores = scores.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    weights = scores.softmax(-1)
-    if attn_mask is not None and attn_mask.dtype == torch.bool:  # a row without anything is 0
-        weights = weights.masked_fill(~attn_mask.any(-1, keepdim=True), 0.0)
-    return weights
+    if attn_mask is None:
+        return scores.softmax(-1).to(dtype)
+    nothing = (scores == -math.inf).all(-1, keepdim=True)  # a row without anything is 0
+    weights = scores.masked_fill(nothing, 0.0).softmax(-1)
+    return weights.masked_fill(nothing, 0.0).to(dtype)
 
 
 def scaled_dot_product_attention(

@@ -45,6 +45,7 @@ class _Current:
 
     def __init__(self) -> None:
         self.rows: rows | None = None
+        self.data_ranks = 0  # of the seeder; 0 where there is no scope to take keys from
         self.label: label | None = None
         self.label_index = 0
         self.devices: dict[torch.device, _DeviceScope] = {}
@@ -64,6 +65,9 @@ def _scope_words() -> tuple[int, ...]:
 def _write_scope() -> None:
     """Write the new scope to every device, for the next use of each layer."""
     current.used.clear()
+    seeder = context.seeder
+    ready = seeder is not None and seeder.scope is not None and seeder.scheme == "philox-v1"
+    current.data_ranks = seeder.data_world_size if ready else 0
     words = torch.tensor(_scope_words(), dtype=torch.uint64, device="cpu")
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
         device_scope(torch.device("cuda", torch.cuda.current_device()))
@@ -95,6 +99,10 @@ def device_scope(device: torch.device) -> _DeviceScope:
             )
         current.devices[device] = found
     return found
+
+
+if context.seeder is not None:  # loaded at the first use of a name, which may follow reseed
+    _write_scope()
 
 
 # ---------------------------------------------------------------- rows and labels
@@ -160,7 +168,7 @@ class rows:
     def _become(chosen: rows | None) -> None:
         current.rows = chosen
         for held in current.devices.values():
-            if held.process_id == os.getpid():
+            if held.first_row.device.type == "cpu" or held.process_id == os.getpid():
                 held.first_row.fill_(0 if chosen is None else chosen.start)
 
 

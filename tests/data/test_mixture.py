@@ -202,3 +202,14 @@ def test_wrong_arguments():
     fastseed.init(42)
     with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):
         list(make())
+
+
+def test_the_name_is_in_the_state_without_shuffling_too():
+    """The name keys the choice of sources."""
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1)
+    one, other = (
+        MixtureSampler({"w": 50, "c": 50}, {"w": 1, "c": 1}, n=40, shuffle=False, name=name)
+        for name in "xy"
+    )
+    assert list(one) != list(other) and one.describe_order() != other.describe_order()

@@ -172,3 +172,30 @@ def test_wrong_arguments_and_states():
         assert loop.state_dict() == state
     with pytest.raises(TypeError, match="state must be a dict"):
         loop.load_state_dict([])
+
+
+def test_another_use_of_the_loader_is_refused():
+    """Its position would be that of the other iteration: samples would be lost or repeated."""
+    loop = make()
+    batches = iter(loop)
+    next(batches)
+    list(loop.loader)
+    with pytest.raises(RuntimeError, match="outside of this loop"):
+        loop.state_dict()
+    first, second = (steps(loop.loader, EPOCHS, task=task) for task in (1, 2))
+    next(iter(first))
+    list(second)
+    with pytest.raises(RuntimeError, match="outside of this loop"):
+        next(iter(first))
+
+
+def test_a_state_that_is_loaded_inside_the_loop_is_refused():
+    loop = make()
+    batches = iter(loop)
+    next(batches)
+    saved = loop.state_dict()
+    next(batches)
+    loop.load_state_dict(saved)
+    with pytest.raises(RuntimeError, match="leave it by break"):
+        next(batches)
+    assert next(iter(loop))[:2] == (0, 1)

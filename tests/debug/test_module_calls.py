@@ -311,3 +311,26 @@ def test_the_command_prints_the_call(a, tmp_path, capsys):
         "cause": "inputs equal",
         "elements": {"differing": 1, "numel": 96, "first": [1, 4], "ulps": 1, "nans": 0},
     }
+
+
+def test_bisect_says_when_no_call_was_recorded(tmp_path):
+    for name, scale in (("a", 1.0), ("b", 2.0)):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=2**-10)
+        with Watch(model, optimizer, path=tmp_path / name, modules=True, every=2) as watch:
+            for step in range(4):
+                optimizer.zero_grad()
+                (model(batch(step)).sum() * (scale if step == 2 else 1.0)).backward()
+                optimizer.step()
+                if step % 2 == 0:
+                    watch.record(step)
+    notes = bisect(tmp_path / "a", tmp_path / "b").notes
+    assert any("no call of a module was recorded at step 2" in note for note in notes)
+
+
+def test_tensors_that_an_earlier_run_kept_are_forgotten(tmp_path):
+    model = torch.nn.Linear(2, 2)
+    for keep in ({0: ""}, None):
+        with Watch(model, path=tmp_path, keep=keep, append=keep is None) as watch:
+            watch.record(0)
+        assert bool([*tmp_path.glob("*.pt")]) == (keep is not None)
