@@ -11,10 +11,11 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 
 from fastseed.checkpoint import format as file_format
 from fastseed.tools import rng_states
-from fastseed.tools.rng_states import archives, finding, inert_pickle, inspection
+from fastseed.tools.rng_states import archives, finding, folders, inert_pickle, inspection
 
 _LIMIT = 64 << 20  # bytes that reading a small file may take
 
@@ -181,3 +182,24 @@ def test_states_of_fastseed_in_one_another(monkeypatch):
         streams = [one[2] for one in finding._walk((), tree)]
         assert streams == (["torch.cpu"] if level == 0 else []) and len(calls) == 1
         data = {"state": inner}
+
+
+def test_entries_of_a_distributed_checkpoint_with_unusual_names(tmp_path):
+    dcp.save({"rng": {"cpu": torch.get_rng_state()}}, checkpoint_id=tmp_path)
+    metadata = (tmp_path / ".metadata").read_bytes()
+    metadata = metadata.replace(b"\x95" + metadata[3:11], b"")
+    name, key = b"\x8c\x0c__0_0.distcp", b"\x8c\x07rng.cpu"
+    assert name in metadata and key in metadata
+    long = b"X" + struct.pack("<I", 1001) + b"k" * 1001
+    for old, new, text in (
+        (name, b"\x8c\x03a\0b", "it cannot be opened"),
+        (key, long, "its name has more than 1000 characters"),
+    ):
+        (tmp_path / ".metadata").write_bytes(metadata.replace(old, new))
+        assert text in inspect(tmp_path)[1]
+    for state in ({}, 5, None, []):
+        properties = inert_pickle.Thing("p")
+        properties.state = state
+        held = inert_pickle.Thing("t")
+        held.state = {"size": inert_pickle.Thing("torch Size", (5,)), "properties": properties}
+        assert not folders._may_hold_a_state(held)
