@@ -60,4 +60,4 @@ def gpt2(layers: int, words: int) -> Contest:
 def cases() -> list[Case]:
     """The rows of this module."""
     build = functools.partial(gpt2, 12, 50257)
-    return [Case("initialize/cpu/GPT-2 124M", "init_weights", 1.5, build)]
+    return [Case("initialize/cpu/gpt2-124m", "init_weights", 1.5, build)]

@@ -52,5 +52,5 @@ def cases() -> list[Case]:
     name = f"loader.pass/cpu/{N}"
     return [
         Case(name, "DataLoader", None, functools.partial(one_pass, False)),
-        Case(f"{name}-per_sample", "DataLoader", None, functools.partial(one_pass, True)),
+        Case(f"{name}-per-sample", "DataLoader", None, functools.partial(one_pass, True)),
     ]

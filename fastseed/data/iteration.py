@@ -31,7 +31,7 @@ class Iteration:
         self.index_sampler, self.scope = index_sampler, scope
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
         self._resume: Callable[[], None] | None = None  # the streams of another library's sampler
-        self.is_exhausted = False  # all indices were handed out
+        self.requested = 0  # batches whose indices were handed out
 
     def generator(self) -> torch.Generator:
         """Return the generator that torch may draw from for workers."""
@@ -71,13 +71,13 @@ class Iteration:
             batch = next(iterator, _END)
         while batch is not _END:
             self.note(batch)
+            self.requested += 1
             yield batch
             if is_known:
                 batch = next(iterator, _END)
             else:
                 with self._borrowed_globals(rank):
                     batch = next(iterator, _END)
-        self.is_exhausted = True
 
     @contextlib.contextmanager
     def _borrowed_globals(self, rank: int) -> Iterator[None]:

@@ -61,6 +61,7 @@ class LoaderIterator:
 
     def __init__(self, batches: Any, iteration: Iteration, requests: Requests) -> None:
         self._batches, self._iteration, self._requests = batches, iteration, requests
+        self._returned = 0  # batches, and errors in their place
         self._is_over = requests.scope is None  # no worker is needed any more
 
     def __iter__(self) -> LoaderIterator:
@@ -84,7 +85,7 @@ class LoaderIterator:
             batch = next(self._batches)
         except StopIteration as end:
             self._is_over = True
-            if not (iteration.is_exhausted or requests.is_iterable):
+            if self._returned < iteration.requested and not requests.is_iterable:
                 raise RuntimeError(
                     "fastseed.data.loader: collate_fn must not raise StopIteration, which torch "
                     "takes for the end of the epoch"
@@ -93,12 +94,14 @@ class LoaderIterator:
             raise
         except BaseException as error:
             requests.has_failed = True
+            self._returned += 1
             iteration.deliver(self._batches, has_arrived=False)
             if isinstance(error, Exception):
                 raise_if_killed(self._batches)
             raise
         finally:
             thread_scope.reset(token)
+        self._returned += 1
         iteration.deliver(self._batches, has_arrived=True)
         return batch
 
