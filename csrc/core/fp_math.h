@@ -121,8 +121,7 @@ FS_HD float negative_log(float t) {
   constexpr uint32_t kRootHalf = 0x3f3504f4u;  // the bits of the least number above sqrt(1/2)
   const uint32_t x = float_bits(t) + (0x3f800000u - kRootHalf);
   const float scaled = bits_float((x & 0x007fffffu) + kRootHalf);
-  return negative_log(add(scaled, -1.0f),
-                      static_cast<float>(127 - static_cast<int32_t>(x >> 23)));
+  return negative_log(add(scaled, -1.0f), static_cast<float>(127 - static_cast<int32_t>(x >> 23)));
 }
 
 FS_HD double negative_log(double r, double k) {

@@ -110,8 +110,8 @@ void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups, 
 
 }  // namespace
 
-const CpuPath kPortablePath = {"portable", supported,     1,          low_halves,
-                               blocks,     keys_of_seeds, seed_grid,  init,
-                               shuffle,    digest,        kDrawLoops, kSamplingLoops, kDropoutLoops};
+const CpuPath kPortablePath = {
+    "portable", supported, 1,      low_halves, blocks,         keys_of_seeds, seed_grid,
+    init,       shuffle,   digest, kDrawLoops, kSamplingLoops, kDropoutLoops};
 
 }  // namespace fastseed

@@ -44,19 +44,15 @@ DigestRows rows_of(const Tensor& tensor) {
   const auto* bytes = static_cast<const uint8_t*>(tensor.data_ptr());
   const auto element = static_cast<int64_t>(tensor.element_size());
   const int64_t row = element * (tensor.dim() > 0 ? tensor.size(tensor.dim() - 1) : 1);
-  return {bytes, row, row > 0 ? bytes_of(tensor) / row : 0, row, 0,
-          static_cast<uint64_t>(row_groups(row))};
+  return {bytes, row, row > 0 ? bytes_of(tensor) / row : 0,
+          row,   0,   static_cast<uint64_t>(row_groups(row))};
 }
 
 // The rows that a row of the plan describes, which must lie within the memory of its tensor.
 DigestRows rows_of(const Tensor& tensor, const int64_t* row) {
   const auto* bytes = static_cast<const uint8_t*>(tensor.data_ptr());
-  const DigestRows rows{bytes,
-                        row[2],
-                        row[3],
-                        row[4],
-                        static_cast<uint64_t>(row[5]),
-                        static_cast<uint64_t>(row[6])};
+  const DigestRows rows{
+      bytes, row[2], row[3], row[4], static_cast<uint64_t>(row[5]), static_cast<uint64_t>(row[6])};
   STD_TORCH_CHECK(static_cast<uintptr_t>(row[1]) == reinterpret_cast<uintptr_t>(bytes) &&
                       rows.row_bytes >= 0 && rows.row_bytes < kMostBytes && rows.rows >= 0 &&
                       within(rows, tensor),

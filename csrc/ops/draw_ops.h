@@ -68,13 +68,13 @@ struct DrawOps {
   }
 };
 
-#define FS_REGISTER_DRAWS(m, Device)                                    \
-  m.impl("draw_bits", TORCH_BOX(&DrawOps<Device>::bits));               \
-  m.impl("draw_uniform", TORCH_BOX(&DrawOps<Device>::uniform));         \
-  m.impl("draw_normal", TORCH_BOX(&DrawOps<Device>::normal));           \
-  m.impl("draw_exponential", TORCH_BOX(&DrawOps<Device>::exponential)); \
-  m.impl("draw_trunc_normal", TORCH_BOX(&DrawOps<Device>::trunc_normal));   \
-  m.impl("draw_bernoulli", TORCH_BOX(&DrawOps<Device>::bernoulli));     \
+#define FS_REGISTER_DRAWS(m, Device)                                      \
+  m.impl("draw_bits", TORCH_BOX(&DrawOps<Device>::bits));                 \
+  m.impl("draw_uniform", TORCH_BOX(&DrawOps<Device>::uniform));           \
+  m.impl("draw_normal", TORCH_BOX(&DrawOps<Device>::normal));             \
+  m.impl("draw_exponential", TORCH_BOX(&DrawOps<Device>::exponential));   \
+  m.impl("draw_trunc_normal", TORCH_BOX(&DrawOps<Device>::trunc_normal)); \
+  m.impl("draw_bernoulli", TORCH_BOX(&DrawOps<Device>::bernoulli));       \
   m.impl("draw_randint", TORCH_BOX(&DrawOps<Device>::randint))
 
 }  // namespace fastseed

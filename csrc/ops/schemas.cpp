@@ -17,10 +17,9 @@ STABLE_TORCH_LIBRARY(fastseed, m) {
   m.def(FS_DRAW("uniform", ", float span, float shift, float cap"));
   m.def(FS_DRAW("normal", ", float mean, float std"));
   m.def(FS_DRAW("exponential", ", float scale"));
-  m.def(
-      FS_DRAW("trunc_normal",
-              ", float mean, float std, float middle, float span, float below, float above, "
-              "float low, float high"));
+  m.def(FS_DRAW("trunc_normal",
+                ", float mean, float std, float middle, float span, float below, float above, "
+                "float low, float high"));
   m.def(FS_DRAW("bernoulli", ", int threshold"));
   m.def(FS_DRAW("randint", ", int low, int range"));
   m.def("derive_keys(Tensor(a0!) out, " FS_KEYED);
