@@ -52,7 +52,7 @@ class _ConstructionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._sources: dict[int, tuple[torch.Tensor, frozenset[int]]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator, or the fill that stands for it."""
+        """Run an operator, or the fill that takes its place."""
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
             if func in FILLS:

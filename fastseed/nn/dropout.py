@@ -73,8 +73,11 @@ class Dropout(torch.nn.Dropout):
         """Return the input with elements dropped, or itself outside of training."""
         if not self.training or self.p == 0:
             return input
-        found = drop_layer(self.layer, input, self.p, self.batch_dim, self.cut)
+        found = self._drop(input)
         return input.copy_(found) if self.inplace else found
+
+    def _drop(self, input: torch.Tensor) -> torch.Tensor:
+        return drop_layer(self.layer, input, self.p, self.batch_dim, self.cut)
 
 
 class Dropout1d(Dropout):
@@ -103,12 +106,8 @@ class Dropout1d(Dropout):
 
     dimensions = 1
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the input with channels dropped, or itself outside of training."""
-        if not self.training or self.p == 0:
-            return input
-        found = drop_channels(self.layer, input, self.p, self.batch_dim, self.cut, self.dimensions)
-        return input.copy_(found) if self.inplace else found
+    def _drop(self, input: torch.Tensor) -> torch.Tensor:
+        return drop_channels(self.layer, input, self.p, self.batch_dim, self.cut, self.dimensions)
 
 
 class Dropout2d(Dropout1d):

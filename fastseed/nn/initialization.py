@@ -94,7 +94,7 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._rows: dict[int, _Row] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator, or the fill that stands for it."""
+        """Run an operator, or the fill that takes its place."""
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
             fill = FILLS.get(func)

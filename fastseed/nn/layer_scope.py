@@ -55,30 +55,24 @@ class _Current:
 current = _Current()
 
 
-def _scope_words() -> tuple[int, ...]:
-    seeder = context.seeder
-    if seeder is None or seeder.scope is None or seeder.scheme != "philox-v1":
-        return 0, 0
-    return derive_ops.scope_key(seeder.master_seed, *seeder.scope)
+_CPU = torch.device("cpu")
 
 
 def _write_scope() -> None:
     """Write the new scope to every device, for the next use of each layer."""
     current.used.clear()
-    seeder = context.seeder
-    ready = seeder is not None and seeder.scope is not None and seeder.scheme == "philox-v1"
-    current.data_ranks = seeder.data_world_size if ready else 0
-    words = torch.tensor(_scope_words(), dtype=torch.uint64, device="cpu")
+    seeder, words, current.data_ranks = context.seeder, (0, 0), 0
+    if seeder is not None and seeder.scope is not None and seeder.scheme == "philox-v1":
+        words = derive_ops.scope_key(seeder.master_seed, *seeder.scope)
+        current.data_ranks = seeder.data_world_size
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
         device_scope(torch.device("cuda", torch.cuda.current_device()))
-    device_scope(torch.device("cpu"))
+    on_cpu = current.devices[_CPU].scope
+    on_cpu.numpy()[:] = words  # in a tenth of the time that copy_ from a new tensor takes
     for held in current.devices.values():
         # what a parent of os.fork has on an accelerator cannot be used here
-        if held.scope.device.type == "cpu" or held.process_id == os.getpid():
-            held.scope.copy_(words)
-
-
-context.observe_scope(_write_scope)
+        if held.scope is not on_cpu and held.process_id == os.getpid():
+            held.scope.copy_(on_cpu)
 
 
 def device_scope(device: torch.device) -> _DeviceScope:
@@ -90,19 +84,21 @@ def device_scope(device: torch.device) -> _DeviceScope:
                 f"fastseed.nn.Dropout: call fastseed.reseed when {device} is in use, before the "
                 "compiled model runs for the first time"
             )
-        start = 0 if current.rows is None else current.rows.start
         with torch.inference_mode(False):
-            found = _DeviceScope(
-                torch.tensor(_scope_words(), dtype=torch.uint64, device=device),
-                torch.tensor([start], dtype=torch.int64, device=device),
-                os.getpid(),
-            )
+            scope, first_row, _ = current.devices[_CPU]
+            found = _DeviceScope(scope.to(device), first_row.to(device), os.getpid())
         current.devices[device] = found
     return found
 
 
-if context.seeder is not None:  # loaded at the first use of a name, which may follow reseed
-    _write_scope()
+with torch.inference_mode(False):
+    current.devices[_CPU] = _DeviceScope(
+        torch.zeros(2, dtype=torch.uint64, device=_CPU),
+        torch.zeros(1, dtype=torch.int64, device=_CPU),
+        os.getpid(),
+    )
+_write_scope()  # a name may be loaded at its first use, after reseed
+context.observe_scope(_write_scope)
 
 
 # ---------------------------------------------------------------- rows and labels
