@@ -206,14 +206,19 @@ def backward(model: nn.Module, rows: list[torch.Tensor], part: int) -> dict:
     return {"samples": indices.tolist(), "images": digest, "loss": loss.item()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train on digits, on machines that come and go.")
+def parse(description: str) -> dict:
+    """Return the arguments of the command line."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, required=True, help="folder that all machines share")
     parser.add_argument("--seed", type=int, default=1234)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--save-every", type=int, default=5, metavar="STEPS")
     parser.add_argument("--step-seconds", type=float, default=0.0, help="least time of a step")
-    arguments = vars(parser.parse_args())
+    return vars(parser.parse_args())
+
+
+def main() -> None:
+    arguments = parse("Train on digits, on machines that come and go.")
     arguments["out"].mkdir(parents=True, exist_ok=True)
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     train(**arguments)

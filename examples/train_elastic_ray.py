@@ -8,7 +8,6 @@ ranks are all that fastseed needs; the training function is that of the job unde
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import ray
@@ -23,13 +22,9 @@ def train_on_worker(arguments: dict) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train on digits, on Ray.")
-    parser.add_argument("--out", type=Path, required=True, help="folder that all machines share")
-    parser.add_argument("--seed", type=int, default=1234)
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--save-every", type=int, default=5, metavar="STEPS")
-    parser.add_argument("--step-seconds", type=float, default=0.0, help="least time of a step")
-    arguments = vars(parser.parse_args())
+    from train_elastic import parse
+
+    arguments = parse("Train on digits, on Ray.")
     out = arguments["out"].resolve()
     out.mkdir(parents=True, exist_ok=True)
 

@@ -78,14 +78,15 @@ def program(tmp_path_factory) -> Path:
     return build(tmp_path_factory.mktemp("core"), OPTIMIZE, *CORE)
 
 
-def rows_of_the_file() -> list[str]:
-    lines = VECTORS.read_text("utf-8").splitlines()
+def rows_of(file: Path) -> list[str]:
+    """The rows of a file of known answers."""
+    lines = file.read_text("utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def assert_passes(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith(f"{len(rows_of_the_file())} rows, "), done.stdout
+    assert done.stdout.startswith(f"{len(rows_of(VECTORS))} rows, "), done.stdout
     assert int(done.stdout.split()[2]) > 1_000_000, done.stdout
     assert "portable" in done.stdout
 
@@ -107,7 +108,7 @@ KINDS = ("block", "scope", "name", "level2", "stream", "sample", "mt19937", "see
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_core_fails_on_a_wrong_answer(program, tmp_path, kind):
-    row = next(line for line in rows_of_the_file() if line.startswith(kind + " "))
+    row = next(line for line in rows_of(VECTORS) if line.startswith(kind + " "))
     wrong = row[:-1] + ("0" if row[-1] != "0" else "1")
     for text, problem in (
         (wrong, ""),

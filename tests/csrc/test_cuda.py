@@ -6,12 +6,13 @@ by nvcc, are the test of the kernels on a GPU (``benchmarks/gpu.sh``).
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 import test_core
-from test_core import CPU, EXACT, HERE, SANITIZE, compile_with, objects
+from test_core import CPU, EXACT, HERE, KERNELS, SANITIZE, compile_with, objects, rows_of
 
 CUDA = sorted((CPU.parent / "cuda").glob("*.cu"))
 DATA = HERE.parent / "vectors"
@@ -32,6 +33,23 @@ def build(folder: Path, flags: tuple[str, ...], *sources: Path) -> Path:
     program = folder / sources[0].stem
     compile_with(flags, *objects(folder, sources, (*SHIM, *flags)), "-o", program)
     return program
+
+
+def build_with_cpu(folder: Path, flags: tuple[str, ...], *sources: Path) -> Path:
+    """A program of kernels as a host runs them, and of those of the CPU."""
+    program = folder / sources[0].stem
+    made = objects(folder, sources, (*SHIM, *flags)) + objects(folder, KERNELS, flags)
+    compile_with(flags, *made, "-pthread", "-o", program)
+    return program
+
+
+def assert_rows_pass(done: subprocess.CompletedProcess[str], file: Path) -> None:
+    """That all rows of a file passed, on every path of this CPU."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.fullmatch(r"(\d+) rows, (\d+) checks passed on:((?: \w+)+)\n", done.stdout)
+    assert found, done.stdout
+    assert int(found[1]) == len(rows_of(file)) and int(found[2]) > 10_000
+    assert done.stderr == ""
 
 
 @pytest.fixture(scope="module")

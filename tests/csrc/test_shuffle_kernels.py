@@ -7,23 +7,18 @@ import subprocess
 
 import pytest
 import test_cuda
-from test_core import CPU, HERE, OPTIMIZE, SANITIZE, build, run
+from test_core import CPU, HERE, OPTIMIZE, SANITIZE, build, rows_of, run
 
 SHUFFLE = HERE.parent / "vectors" / "shuffle.txt"
 MAIN = HERE / "test_shuffle.cpp"
 CUDA = (HERE / "shuffle" / "test_cuda_shuffle.cu", CPU.parent / "cuda" / "shuffle.cu")
 
 
-def rows() -> list[str]:
-    lines = SHUFFLE.read_text("utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
-
-
 def assert_passes(done: subprocess.CompletedProcess[str], least: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.fullmatch(r"(\d+) rows, (\d+) checks passed(?: on:((?: \w+)+))?\n", done.stdout)
     assert found, done.stdout
-    assert int(found[1]) == len(rows()) and int(found[2]) > least
+    assert int(found[1]) == len(rows_of(SHUFFLE)) and int(found[2]) > least
     assert done.stderr == ""
 
 
@@ -50,7 +45,7 @@ def damaged() -> list[str]:
     """An order and a digest, each with a wrong end, without its last column, and with one more."""
     texts = []
     for kind in ("order", "digest"):
-        row = [line for line in rows() if line.startswith(kind)][-1]
+        row = [line for line in rows_of(SHUFFLE) if line.startswith(kind)][-1]
         wrong = row[:-1] + ("0" if row[-1] != "0" else "1")
         texts += [wrong, row.rsplit(" ", 1)[0], row + " 0"]
     return [*texts, "another 1 2", "# nothing"]

@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 import torch
+from helpers.support import restart
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -14,16 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import fastseed
 from fastseed.nn import convert, revert, rows
 
-
-def restart(step=0):
-    """Go to a scope, also a second time, without the warning."""
-    fastseed.derivation.context.current("test").restore(1, 0, step)
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    fastseed.init(42, rank=0, world_size=1)
-    restart()
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 class Attention(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.support import restart
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
@@ -14,15 +15,7 @@ from fastseed.random import Shard
 KEY = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
 
 
-def restart(step=0):
-    """Go to a scope, also a second time, without the warning."""
-    fastseed.derivation.context.current("test").restore(1, 0, step)
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    fastseed.init(42, rank=0, world_size=1)
-    restart()
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 @pytest.fixture

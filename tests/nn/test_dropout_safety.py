@@ -8,7 +8,7 @@ import threading
 
 import pytest
 import torch
-from helpers.support import needs_native
+from helpers.support import needs_native, restart
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.nn import functional as torch_functional
@@ -21,10 +21,7 @@ from fastseed.nn.functional import dropout, scaled_dot_product_attention
 ONES = torch.ones(4, 16)
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    fastseed.init(42, rank=0, world_size=1)
-    fastseed.reseed(1)
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 @pytest.fixture
@@ -97,7 +94,7 @@ def test_threads_have_their_own_forward():
     entered, leave = threading.Event(), threading.Event()
     expected = nn.convert(Calls(), prefix="b")(ONES)
     fastseed.reseed(1, 0, 1)
-    fastseed.derivation.context.current("test").restore(1, 0, 0)
+    restart()
     other, model = nn.convert(Waits(), prefix="a"), nn.convert(Calls(), prefix="b")
     thread = threading.Thread(target=other, args=(ONES,))
     thread.start()

@@ -7,14 +7,13 @@ import os
 import pickle
 import random
 import struct
-import tracemalloc
 import zipfile
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from helpers.inspections import inspect_within
 
-from fastseed.tools import rng_states
 from fastseed.tools.rng_states import finding, inert_pickle
 
 _LIMIT = 48 << 20  # bytes that reading a small file may take
@@ -47,17 +46,7 @@ def torch_file(data, **entries):
 
 
 def inspect(path):
-    """Inspect within a limit of memory; a refusal is a ValueError or a finding."""
-    tracemalloc.start(1)
-    try:
-        found = rng_states.inspect(path)
-        return found.states, " ".join(found.findings)
-    except ValueError as error:
-        return (), str(error)
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < _LIMIT, peak
+    return inspect_within(path, _LIMIT)
 
 
 def test_no_code_of_a_pickle_is_run(tmp_path):

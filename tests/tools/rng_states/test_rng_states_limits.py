@@ -6,32 +6,21 @@ import pickle
 import random
 import struct
 import time
-import tracemalloc
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from helpers.inspections import inspect_within
 
 from fastseed.checkpoint import format as file_format
-from fastseed.tools import rng_states
 from fastseed.tools.rng_states import archives, finding, folders, inert_pickle, inspection
 
 _LIMIT = 64 << 20  # bytes that reading a small file may take
 
 
 def inspect(path):
-    """Inspect within a limit of memory; a refusal is a ValueError or a finding."""
-    tracemalloc.start(1)
-    try:
-        found = rng_states.inspect(path)
-        return found.states, " ".join(found.findings)
-    except ValueError as error:
-        return (), str(error)
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < _LIMIT, peak
+    return inspect_within(path, _LIMIT)
 
 
 def own_dict():

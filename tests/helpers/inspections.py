@@ -1,0 +1,23 @@
+"""Inspections of checkpoints that have a limit of memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+from fastseed.tools import rng_states
+
+
+def inspect_within(path: Path, limit: int) -> tuple[Any, str]:
+    """Return states and findings, or no states and the refusal, of at most ``limit`` bytes."""
+    tracemalloc.start(1)
+    try:
+        found = rng_states.inspect(path)
+        return found.states, " ".join(found.findings)
+    except ValueError as error:
+        return (), str(error)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < limit, peak
