@@ -5,24 +5,28 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from numpy.random import SeedSequence as _SeedSequence
 
 from .._backend import derive_ops, native
 from ..derivation.streams import Stream
-from .adapter import LOW64, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
+from .adapter import LOW64, MT19937_BYTES, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
 
 _JSON_BLOCK = 1024
+_MAX_POOL = 1024  # words of a SeedSequence, 4 unless the user says otherwise
 
 
 class NumpyGenerator:
     """A ``numpy.random.Generator``: its bit generator is rebuilt from the key, in place.
 
-    The exact state is that of the bit generator. Of MT19937 it is the words; of the others it is
-    JSON, padded with spaces: distributed checkpoints need a size that depends on the kind alone.
+    The exact state is that of the bit generator, with the seed sequence that ``spawn`` uses and the
+    number of children that it has made. The state of MT19937 is written as words; the rest is JSON,
+    padded with spaces: distributed checkpoints need a size that depends on the kind alone.
     """
 
     is_bulk = False
@@ -34,23 +38,31 @@ class NumpyGenerator:
         return self._generator.bit_generator
 
     def _get(self) -> dict[str, Any]:
-        return dict(self._bit_generator().state)
+        bit_generator = self._bit_generator()
+        state = dict(bit_generator.state)
+        if type(bit_generator.seed_seq) is _SeedSequence:
+            state["seed_seq"] = bit_generator.seed_seq.state
+        return state
 
     def _set(self, state: dict[str, Any]) -> None:
-        self._bit_generator().state = state
+        held = dict(state)
+        seeds = held.pop("seed_seq", None)
+        _assign(self._bit_generator(), held, None if seeds is None else _SeedSequence(**seeds))
 
     def reseed(self, stream: Stream) -> None:
         """Set the state of a bit generator that is newly made from ``SeedSequence(key)``."""
         _rebuild(self._bit_generator(), stream.key())
 
     def state(self) -> torch.Tensor:
-        """Return the state of the bit generator as bytes."""
+        """Return the exact state as bytes."""
         state = self._get()
-        if state["bit_generator"] == "MT19937":
-            gauss = state["gauss"] if state.get("has_gauss") else None
-            return pack_mt19937(state["state"]["key"], state["state"]["pos"], gauss)
-        text = json.dumps(state, default=lambda value: value.tolist()).encode()
-        return pack(text.ljust(-(-len(text) // _JSON_BLOCK) * _JSON_BLOCK))
+        if state["bit_generator"] != "MT19937":
+            return _to_json(state)
+        gauss = state["gauss"] if state.get("has_gauss") else None
+        words = pack_mt19937(state["state"]["key"], state["state"]["pos"], gauss)
+        if "seed_seq" not in state:
+            return words
+        return torch.cat([words, _to_json({"seed_seq": state["seed_seq"]})])
 
     def load_state(self, parsed: dict[str, Any]) -> None:
         """Restore a state that ``parse_state`` returned."""
@@ -61,8 +73,12 @@ class NumpyGenerator:
         kind = type(self._bit_generator())
         if kind.__name__ != "MT19937":
             return _parse_json(kind, unpack(state))
-        words, position, gauss = unpack_mt19937(state)
-        return _mt19937(np.frombuffer(words, "<u4").astype(np.uint32), position, gauss)
+        words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
+        parsed = _mt19937(np.frombuffer(words, "<u4").astype(np.uint32), position, gauss)
+        if state.numel() > MT19937_BYTES:
+            rest = _parse_json(None, unpack(state[MT19937_BYTES:]))
+            parsed["seed_seq"] = rest["seed_seq"]
+        return parsed
 
 
 def _mt19937(words: Any, position: int, gauss: float | None = None) -> dict[str, Any]:
@@ -73,30 +89,73 @@ def _mt19937(words: Any, position: int, gauss: float | None = None) -> dict[str,
 
 def _rebuild(bit_generator: Any, key: int) -> None:
     """Set the state of a bit generator newly made from ``SeedSequence(key)``, in place."""
-    fresh = type(bit_generator)(np.random.SeedSequence(key))
-    state = fresh.__getstate__()
-    if isinstance(state, tuple):  # with its seed sequence, which spawn() uses
-        bit_generator.__setstate__(state)
-    else:
-        bit_generator.state = fresh.state
+    fresh = type(bit_generator)(_SeedSequence(key))
+    _assign(bit_generator, fresh.state, fresh.seed_seq)
+
+
+def _assign(bit_generator: Any, state: dict[str, Any], seeds: _SeedSequence | None) -> None:
+    """Set a state and what ``spawn`` uses. NumPy before 2.0 cannot set the latter: warn if needed."""
+    if seeds is not None and isinstance(bit_generator.__getstate__(), tuple):
+        bit_generator.__setstate__((state, seeds))
+        return
+    bit_generator.state = state
+    here = bit_generator.seed_seq
+    if seeds is None or type(here) is not _SeedSequence:
+        return
+    made, wanted = here.n_children_spawned, seeds.n_children_spawned
+    if made <= wanted and {**here.state, "n_children_spawned": wanted} == seeds.state:
+        here.spawn(wanted - made)  # counts them
+    elif made or wanted:
+        warnings.warn(
+            "fastseed: what Generator.spawn returns is not reseeded, saved or restored: NumPy "
+            f"{np.__version__} cannot set a seed sequence; install NumPy 2.0 or newer",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _to_json(state: dict[str, Any]) -> torch.Tensor:
+    text = json.dumps(state, default=lambda value: value.tolist()).encode()
+    return pack(text.ljust(-(-len(text) // _JSON_BLOCK) * _JSON_BLOCK))
 
 
 def _parse_json(kind: Any, data: bytes) -> dict[str, Any]:
-    """Return a state of a bit generator of this kind; ValueError if NumPy did not make it."""
-    scratch = kind()
+    """Return a state of a bit generator of this kind; ValueError if NumPy did not make it.
+
+    Without a kind there is the seed sequence alone.
+    """
+    name = "SeedSequence" if kind is None else kind.__name__
     try:
         held = dict(json.loads(data))
-        cached = {name: held.pop(name) for name in ("has_gauss", "gauss") if name in held}
-        scratch.state = _with_arrays(held)
-        same = json.loads(json.dumps(scratch.state, default=lambda value: value.tolist())) == held
-        valid = len(data) % _JSON_BLOCK == 0 and np.isfinite(cached.get("gauss", 0.0))
-        valid = valid and cached.get("has_gauss", 0) in (0, 1)
-        valid = valid and held.get("buffer_pos", 0) in range(5)  # NumPy reads there unchecked
+        valid = len(data) % _JSON_BLOCK == 0
+        seeds = {"seed_seq": _parse_seeds(held.pop("seed_seq"))} if "seed_seq" in held else {}
+        if kind is None:
+            valid = valid and not held and bool(seeds)
+            parsed = {}
+        else:
+            cached = {name: held.pop(name) for name in ("has_gauss", "gauss") if name in held}
+            scratch = kind()
+            scratch.state = _with_arrays(held)
+            found = json.loads(json.dumps(scratch.state, default=lambda value: value.tolist()))
+            valid = valid and found == held and np.isfinite(cached.get("gauss", 0.0))
+            valid = valid and cached.get("has_gauss", 0) in (0, 1)
+            valid = valid and held.get("buffer_pos", 0) in range(5)  # NumPy reads there unchecked
+            parsed = {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached}
     except Exception as error:  # NumPy raises several types for what is no state
-        raise ValueError(f"it must be the state of a {kind.__name__}, got {error!r}") from error
-    if not (same and valid):
-        raise ValueError(f"it must be the state of a {kind.__name__}")
-    return {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached}
+        raise ValueError(f"it must be the state of a {name}, got {error!r}") from error
+    if not valid:
+        raise ValueError(f"it must be the state of a {name}")
+    return {**parsed, **seeds}
+
+
+def _parse_seeds(held: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a SeedSequence, which must have been made by one."""
+    if held["pool_size"] > _MAX_POOL:
+        raise ValueError(f"pool_size must be at most {_MAX_POOL}, got {held['pool_size']}")
+    made = _SeedSequence(**held)
+    if json.loads(json.dumps(made.state, default=lambda value: value.tolist())) != held:
+        raise ValueError("a seed sequence has other values")
+    return held
 
 
 def _with_arrays(value: Any) -> Any:

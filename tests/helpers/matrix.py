@@ -117,14 +117,15 @@ def make(name: str, arguments: argparse.Namespace) -> tuple[Path, Path]:
             bounds.append(f"{package}=={version}{'.*' * (version.count('.') < 2)}")
     python = arguments.python or (oldest_python() if name == "oldest" else newest_python())
     home = FOLDER / name
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
+    if not arguments.keep:
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        run(find_python(python), "-m", "venv", home / "env")
     constraints = home / "constraints.txt"
     constraints.write_text("\n".join(bounds) + "\n")
-    run(find_python(python), "-m", "venv", home / "env")
     inside = home / "env" / "bin" / "python"
     install = (inside, "-m", "pip", "install", "--quiet", "--no-compile", "-c", constraints)
-    run(*install, "torch", "numpy", "setuptools>=77", "wheel", "ninja")
+    run(*install, "torch", "numpy", "setuptools>=77", "packaging>=24.2", "wheel", "ninja")
     copy_sources(home / "src")
     run(*install, "--no-build-isolation", "-e", f"{home / 'src'}[{arguments.extras}]")
     return inside, home / "src"
@@ -188,6 +189,7 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", default=CORE, help="folders or files in tests/")
     parser.add_argument("--markers", default="not slow", help="pytest -m")
     parser.add_argument("--jobs", default=2, type=int, help="processes that test at once")
+    parser.add_argument("--keep", action="store_true", help="use the environment that is there")
     parser.add_argument("--delete", action="store_true", help="delete the environment afterwards")
     arguments = parser.parse_args()
     status = 0
