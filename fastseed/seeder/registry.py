@@ -23,6 +23,10 @@ from ..generators.torch_rng import TorchGenerator
 from ..random.bank import StreamBank
 
 _FUNCTION = "register_generator"
+_CLASSES: tuple[type, ...] = (
+    *(torch.Generator, np.random.Generator, np.random.RandomState, random.Random),
+    *(GeneratorPool, StreamBank),
+)
 
 
 class Registration(NamedTuple):
@@ -89,22 +93,28 @@ class Registry:
         shared = validation.check_bool(_FUNCTION, "shared", shared)
         bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
         adapter: EpochSetter | GeneratorAdapter
+        if isinstance(generator, type) and (
+            issubclass(generator, _CLASSES) or is_epoch_setter(generator)
+        ):
+            rule = f"an instance of {generator.__name__}, not the class"
+            raise validation.type_error(_FUNCTION, "gen", rule, generator)
         if is_epoch_setter(generator):
             adapter = EpochSetter(generator)
             shared = shared or adapter.takes_seed
         else:
             adapter = adapter_for(generator, bits)
         unnamed = name is None and not isinstance(generator, (GeneratorPool, StreamBank))
+        number = self._unnamed
         if unnamed:
-            while f"generator/{self._unnamed}" in self._names:
-                self._unnamed += 1
-            name = f"generator/{self._unnamed}"
+            while f"generator/{number}" in self._names:
+                number += 1
+            name = f"generator/{number}"
         elif name is None:
             name = generator.name
         name = streams.check_name(_FUNCTION, name)
         self._check_free(_FUNCTION, name)
         rank = self._rank_fields.of_registered(name, shared, distinct_over)
-        self._unnamed += unnamed
+        self._unnamed = number + unnamed
         self._names[name] = rank
         entry = Registration(name, generator, adapter, rank)
         if isinstance(adapter, EpochSetter):

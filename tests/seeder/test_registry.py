@@ -122,6 +122,44 @@ def test_a_pool_is_called_by_its_own_name_unless_given_another():
     assert recorder.seeds == [reference_narrow_seed("generator/0")]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        torch.Generator, np.random.Generator, np.random.RandomState, random.Random,
+        fastseed.GeneratorPool, fastseed.random.StreamBank, torch.utils.data.DistributedSampler,
+    ],
+)  # fmt: skip
+def test_a_class_of_generators_is_refused_for_an_instance(kind):
+    s = seeder()
+    message = f"fastseed.register_generator: gen must be an instance of {kind.__name__}, not the "
+    with pytest.raises(TypeError, match=message):
+        s.register_generator(kind)
+    assert len(s.registry) == 0
+
+
+def test_another_class_is_a_callable():
+    class Takes:
+        seeds = []
+
+        def __init__(self, seed):
+            self.seeds.append(seed)
+
+    s = seeder()
+    s.register_generator(Takes)
+    s.reseed(1)
+    assert len(Takes.seeds) == 1
+
+
+def test_a_refused_registration_uses_up_no_number():
+    s = seeder()
+    s.register_generator(print, name="generator/0")
+    with pytest.raises(ValueError, match="distinct_over"):
+        s.register_generator(repr, distinct_over=("dp",))
+    s.unregister_generator(print)
+    s.register_generator(repr)
+    assert [entry.name for entry in s.registry] == ["generator/0"]
+
+
 def test_refused_registrations_change_nothing():
     s = seeder()
     for arguments, error in [
