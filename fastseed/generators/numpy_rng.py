@@ -94,7 +94,7 @@ def _rebuild(bit_generator: Any, key: int) -> None:
 
 
 def _assign(bit_generator: Any, state: dict[str, Any], seeds: _SeedSequence | None) -> None:
-    """Set a state and what ``spawn`` uses. NumPy before 2.0 cannot set the latter: warn if needed."""
+    """Set a state and what ``spawn`` uses, which NumPy before 2.0 cannot set: warn if needed."""
     if seeds is not None and isinstance(bit_generator.__getstate__(), tuple):
         bit_generator.__setstate__((state, seeds))
         return
