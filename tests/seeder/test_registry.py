@@ -138,16 +138,16 @@ def test_a_class_of_generators_is_refused_for_an_instance(kind):
 
 
 def test_another_class_is_a_callable():
-    class Takes:
-        seeds = []
+    seeds = []
 
+    class Takes:
         def __init__(self, seed):
-            self.seeds.append(seed)
+            seeds.append(seed)
 
     s = seeder()
     s.register_generator(Takes)
     s.reseed(1)
-    assert len(Takes.seeds) == 1
+    assert len(seeds) == 1
 
 
 def test_a_refused_registration_uses_up_no_number():
