@@ -28,12 +28,10 @@ inline void forget_cached_normals(at::CPUGeneratorImpl& gen) {
 }
 
 inline void reseed_cpu(at::CPUGeneratorImpl& gen, Key key) {
-  uint32_t state[kMtWords];
-  loops->mt19937_expand(key, state);  // outside the lock: others may be drawing
   std::lock_guard<std::mutex> lock(gen.mutex_);
   at::mt19937_data_pod& data = engine_data(gen);
   begin_state(data, key.lo);
-  std::memcpy(data.state_.data(), state, sizeof(state));
+  loops->mt19937_expand(key, data.state_.data());
   forget_cached_normals(gen);
 }
 
