@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from typing import Any
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,16 +24,24 @@ from ..generators.default import NAMES, DefaultGenerators
 from . import fwr13y_scheme, os_fork
 from . import state as states
 from .fork_rng import ForkBlock, ForkRng
-from .fork_rng_stack import stack
+from .fork_rng_stack import in_worker, stack
 from .fwr13y_scheme import Fwr13yScheme
 from .key_deriver import KeyDeriver, StreamAddress
 from .philox_scheme import PhiloxScheme
 from .recent_scopes import RecentScopes
 from .registry import Registry
 
+T = TypeVar("T")
+
 logger = logging.getLogger("fastseed")
 
 _SEED_BITS = 63  # of a master seed that was not given: it fits signed 64-bit integers
+
+
+def _alive(method: weakref.WeakMethod[Callable[..., T]]) -> Callable[..., T]:
+    found = method()
+    assert found is not None  # its seeder is in use
+    return found
 
 
 class Seeder:
@@ -117,16 +126,25 @@ class Seeder:
         own = (*NAMES, *(f"torch.{kind}" for kind in devices), os_fork.STREAM, meshes.STATE)
         self.registry = Registry(own, self.rank_fields)
         self.keys = KeyDeriver(master_seed, self.scheme, self.registry)
-        self.forks = ForkRng(self.registry, self.rank_fields, self.accelerators, self._scope_of)
+        # Parts refer to this object weakly: it must end with its last user, and with it what it
+        # does in forked children, whenever the garbage collector runs.
+        master_of, scope_of = weakref.WeakMethod(self._master_of), weakref.WeakMethod(self._scope_of)
+        self.forks = ForkRng(
+            self.registry, self.rank_fields, self.accelerators, lambda rank: _alive(scope_of)(rank)
+        )
         self._scheme: PhiloxScheme | Fwr13yScheme
         if self.scheme == Fwr13yScheme.name:
             self._scheme = Fwr13yScheme(self.rank, self.world_size, self.registry)
         else:
             self._scheme = PhiloxScheme(
-                self.defaults, self.accelerators, self.registry, self.rank_fields, self._master_of
+                self.defaults,
+                self.accelerators,
+                self.registry,
+                self.rank_fields,
+                lambda master_seed, rank: _alive(master_of)(master_seed, rank),
             )
         self.recent_scopes = RecentScopes()
-        self._reseeding: int | None = None  # the thread that is in `restore`
+        self._reseeding = False  # in `restore`, whose thread holds the lock of `stack`
         os_fork.watch(self)
 
     @property
@@ -202,31 +220,53 @@ class Seeder:
         The arguments and errors are those of ``fastseed.reseed``. After a ReseedError ``scope``
         is the previous one.
         """
+        if in_worker():
+            raise RuntimeError(
+                "fastseed.reseed: must not be called in a DataLoader worker, where all workers "
+                "would draw the same; workers have streams of their own: call it in the main "
+                "process, before the loader is iterated"
+            )
         self.restore(task, epoch, step)
         assert self.scope is not None
         self.recent_scopes.reseeded((self.master_seed, *self.scope))
 
-    def restore(self, task: int, epoch: int, step: int) -> None:
-        """Do ``reseed`` without the warning about a scope that was used before."""
-        if self._reseeding == threading.get_ident():
-            raise RuntimeError(
-                "fastseed.reseed: must not be called by a generator that it is reseeding; "
-                "let the function take its seed and return"
+    def begin(self) -> None:
+        """Do the ``reseed(task=0)`` of ``fastseed.init``, except where generators are left alone."""
+        if self.scheme == Fwr13yScheme.name:
+            return
+        if in_worker():
+            logger.warning(
+                "fastseed.init: called in a DataLoader worker, whose generators the loader has "
+                "seeded: they are left as they are"
             )
-        stack.refuse_inside("reseed")
-        at = streams.check_coordinates("reseed", task, epoch, step)
-        for accelerator in self.accelerators:
-            accelerator.refuse_capture("reseed")
-        self._reseeding = threading.get_ident()
-        try:
-            failures = self._scheme.reseed(self.master_seed, at)
-        finally:
-            self._reseeding = None
-        self.forks.restart()
-        if failures:
-            raise reseed_error(failures)
-        self.scope = at
-        context.scope_changed(self)
+            return
+        self.restore(0, 0, 0, "init")
+
+    def restore(self, task: int, epoch: int, step: int, function: str = "reseed") -> None:
+        """Do ``reseed`` without the warning about a scope that was used before.
+
+        The default generators belong to the process: another thread waits until this call ends.
+        """
+        with stack.lock:
+            if self._reseeding:
+                raise RuntimeError(
+                    f"fastseed.{function}: must not be called by a generator that it is "
+                    "reseeding; let the function take its seed and return"
+                )
+            stack.refuse_inside(function)
+            at = streams.check_coordinates(function, task, epoch, step)
+            for accelerator in self.accelerators:
+                accelerator.refuse_capture(function)
+            self._reseeding = True
+            try:
+                failures = self._scheme.reseed(self.master_seed, at)
+            finally:
+                self._reseeding = False
+            self.forks.restart()
+            if failures:
+                raise reseed_error(failures)
+            self.scope = at
+            context.scope_changed(self)
 
     def follow_fork(self, fork: os_fork.Fork) -> None:
         """Take the streams of a child of ``os.fork``, at the coordinates of its parent."""

@@ -43,7 +43,7 @@ class _Points:
         """Raise at the point; a function for ``sys.settrace``."""
         if event == "call":
             self._last.pop(frame.f_back, None)  # type: ignore[arg-type]  # a Python function
-            if not frame.f_code.co_filename.startswith(self.within):
+            if not frame.f_code.co_filename.startswith(self.within) or _is_finalizer(frame):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
             self._pass(frame, "entered")
@@ -67,6 +67,15 @@ class _Points:
         code = frame.f_code
         self.where = f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name} ({kind})"
         raise Interrupt(self.where)
+
+
+def _is_finalizer(frame: FrameType | None) -> bool:
+    """Return whether it runs in a ``__del__``, from which no exception gets out."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @functools.cache

@@ -173,9 +173,9 @@ def test_master_seed_rank_scope_and_keys_stay_the_jobs(reseeded):
 
 
 @needs_fork
-def test_a_child_forked_before_the_first_reseed_has_no_scope(reseeded):
+def test_a_child_forked_before_the_first_reseed_is_in_the_scope_of_init(reseeded):
     drawn, scope = reseeded["before the first reseed"]
-    assert scope is None
+    assert scope == [0, 0, 0]
     seeder(master_of_child(42, 3, (Fork((0, 0, 0), 1),)), rank=3, world_size=8).reseed(0)
     assert drawn[2] == torch.randint(2**60, ()).item()
 
