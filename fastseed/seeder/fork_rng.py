@@ -28,7 +28,7 @@ from .fork_rng_stack import (
     NamedStream,
     Recomputation,
     Recording,
-    in_worker,
+    refuse_worker,
     stack,
 )
 from .registry import Registry
@@ -86,11 +86,7 @@ class ForkRng:
     def enter(self, block: Block, name: str, number: int, distinct_over: Any) -> None:
         """Switch to the stream; ``number`` is 0 for the continuing form, else index + 1."""
         self._scope_of(self._rank_fields.default)  # raises before the first reseed
-        if in_worker():
-            raise RuntimeError(
-                "fastseed.fork_rng: must not be entered in a DataLoader worker, where all workers "
-                "would draw the same; workers have streams of their own already"
-            )
+        refuse_worker("fork_rng")
         for accelerator in self._accelerators:
             accelerator.refuse_capture("fork_rng")
         stream = self._stream(name, distinct_over)

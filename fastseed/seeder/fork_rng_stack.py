@@ -226,6 +226,16 @@ def in_worker() -> bool:
     return workers is not None and workers._worker_info is not None
 
 
+def refuse_worker(function: str) -> None:
+    """Raise RuntimeError in a DataLoader worker."""
+    if in_worker():
+        raise RuntimeError(
+            f"fastseed.{function}: must not be used in a DataLoader worker, where all workers "
+            "would draw the same; workers have streams of their own already "
+            "(fastseed.data.worker_init_fn, fastseed.data.loader)"
+        )
+
+
 def _check_thread(frame: _Frame) -> None:
     """Raise RuntimeError while another thread is in a block; it waits in a backward pass."""
     if not frame.blocks or frame.blocks[-1].thread == threading.get_ident() or _in_backward():

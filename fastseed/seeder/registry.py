@@ -68,8 +68,10 @@ def adapter_for(generator: Any, bits: int = 31) -> GeneratorAdapter:
 class Registry:
     """Registrations in order, under names that all differ."""
 
-    def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
-        self._rank_fields = rank_fields
+    def __init__(
+        self, reserved: tuple[str, ...], rank_fields: RankFields, functions_only: bool = False
+    ) -> None:
+        self._rank_fields, self._functions_only = rank_fields, functions_only
         self._names: dict[str, int | None] = dict.fromkeys(reserved)  # None: as `rank_fields` says
         self.generators: tuple[Registration, ...] = ()
         self.epoch_setters: tuple[Registration, ...] = ()
@@ -89,7 +91,12 @@ class Registry:
         shared = validation.check_bool(_FUNCTION, "shared", shared)
         bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
         adapter: EpochSetter | GeneratorAdapter
-        if is_epoch_setter(generator):
+        if self._functions_only:  # also those that have set_epoch
+            if not callable(generator):
+                rule = "a callable under scheme 'fwr13y'"
+                raise validation.type_error(_FUNCTION, "gen", rule, generator)
+            adapter = SeedFunction(generator, bits)
+        elif is_epoch_setter(generator):
             adapter = EpochSetter(generator)
             shared = shared or adapter.takes_seed
         else:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -24,24 +23,16 @@ from ..generators.default import NAMES, DefaultGenerators
 from . import fwr13y_scheme, os_fork
 from . import state as states
 from .fork_rng import ForkBlock, ForkRng
-from .fork_rng_stack import in_worker, stack
+from .fork_rng_stack import in_worker, refuse_worker, stack
 from .fwr13y_scheme import Fwr13yScheme
 from .key_deriver import KeyDeriver, StreamAddress
 from .philox_scheme import PhiloxScheme
 from .recent_scopes import RecentScopes
 from .registry import Registry
 
-T = TypeVar("T")
-
 logger = logging.getLogger("fastseed")
 
 _SEED_BITS = 63  # of a master seed that was not given: it fits signed 64-bit integers
-
-
-def _alive(method: weakref.WeakMethod[Callable[..., T]]) -> Callable[..., T]:
-    found = method()
-    assert found is not None  # its seeder is in use
-    return found
 
 
 class Seeder:
@@ -124,13 +115,14 @@ class Seeder:
         self.accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self.accelerators)))
         own = (*NAMES, *(f"torch.{kind}" for kind in devices), os_fork.STREAM, meshes.STATE)
-        self.registry = Registry(own, self.rank_fields)
+        functions_only = self.scheme == Fwr13yScheme.name
+        self.registry = Registry(own, self.rank_fields, functions_only)
         self.keys = KeyDeriver(master_seed, self.scheme, self.registry)
-        # Parts refer to this object weakly: it must end with its last user, and with it what it
-        # does in forked children, whenever the garbage collector runs.
-        master_of, scope_of = weakref.WeakMethod(self._master_of), weakref.WeakMethod(self._scope_of)
+        # The parts refer to this object weakly: when its last user drops it, forked children no
+        # longer follow it, whether or not the garbage collector has run.
+        owner: Seeder = weakref.proxy(self)
         self.forks = ForkRng(
-            self.registry, self.rank_fields, self.accelerators, lambda rank: _alive(scope_of)(rank)
+            self.registry, self.rank_fields, self.accelerators, lambda rank: owner._scope_of(rank)
         )
         self._scheme: PhiloxScheme | Fwr13yScheme
         if self.scheme == Fwr13yScheme.name:
@@ -141,7 +133,7 @@ class Seeder:
                 self.accelerators,
                 self.registry,
                 self.rank_fields,
-                lambda master_seed, rank: _alive(master_of)(master_seed, rank),
+                lambda master_seed, rank: owner._master_of(master_seed, rank),
             )
         self.recent_scopes = RecentScopes()
         self._reseeding = False  # in `restore`, whose thread holds the lock of `stack`
@@ -220,12 +212,7 @@ class Seeder:
         The arguments and errors are those of ``fastseed.reseed``. After a ReseedError ``scope``
         is the previous one.
         """
-        if in_worker():
-            raise RuntimeError(
-                "fastseed.reseed: must not be called in a DataLoader worker, where all workers "
-                "would draw the same; workers have streams of their own: call it in the main "
-                "process, before the loader is iterated"
-            )
+        refuse_worker("reseed")
         self.restore(task, epoch, step)
         assert self.scope is not None
         self.recent_scopes.reseeded((self.master_seed, *self.scope))
@@ -302,8 +289,6 @@ class Seeder:
                 "was no process group to agree on one; give init a master seed, or call "
                 "torch.distributed.init_process_group before it"
             )
-        if self.scheme == Fwr13yScheme.name and not callable(gen):
-            raise validation.type_error(function, "gen", "a callable under scheme 'fwr13y'", gen)
         self.registry.add(gen, shared, name, bits, distinct_over)
 
     def unregister_generator(self, gen: Any) -> None:
@@ -411,6 +396,7 @@ class Seeder:
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state, as ``fastseed.load_state_dict``."""
+        refuse_worker("load_state_dict")
         stack.refuse_inside("load_state_dict")
         if states.load_state_dict(self, state) and self.scope is not None:
             self.recent_scopes.restored((self.master_seed, *self.scope))
@@ -418,3 +404,4 @@ class Seeder:
     def move_to(self, master_seed: int, at: Coordinates | None) -> None:
         """Take the master seed and coordinates of another job, without reseeding."""
         self.keys.master_seed, self.scope = master_seed, at
+        context.scope_changed(self)

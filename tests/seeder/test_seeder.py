@@ -192,8 +192,6 @@ def test_pyt_is_the_same_module_under_the_old_name():
     assert fastseed.get_master_seed() == 6
 
 
-
-
 def test_init_again_starts_anew_and_drops_registrations():
     seen = []
     fastseed.init(1)
