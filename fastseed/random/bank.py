@@ -390,6 +390,7 @@ class StreamBank:
         self._load(*bank_state.unpack_dict(self.name, len(self), state))
 
     def _load(self, keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> None:
+        self._seeded = False  # until both are written: an interrupt leaves a bank without keys
         self._keys.copy_(keys)
         self._positions.copy_(positions)
         self._seeded = seeded

@@ -218,7 +218,7 @@ class Seeder:
         self.recent_scopes.reseeded((self.master_seed, *self.scope))
 
     def begin(self) -> None:
-        """Do the ``reseed(task=0)`` of ``fastseed.init``, except where generators are left alone."""
+        """Do what ``fastseed.init`` does to generators: ``reseed(task=0)``, or nothing."""
         if self.scheme == Fwr13yScheme.name:
             return
         if in_worker():

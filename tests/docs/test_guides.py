@@ -41,10 +41,8 @@ def test_programs_of_the_guides_run(guide, caplog):
 
 def test_commands_of_the_quick_start_are_accepted(capsys):
     """Those of ``fastseed run``; the others are in the pages of their subcommands."""
-    text = (DOCS / "quick-start.md").read_text()
-    commands = [
-        shlex.split(line, comments=True)[1:] for line in re.findall("^fastseed .*", text, re.M)
-    ]
+    lines = re.findall(r"^fastseed .*", (DOCS / "quick-start.md").read_text(), re.MULTILINE)
+    commands = [shlex.split(line, comments=True)[1:] for line in lines]
     assert [command[0] for command in commands] == ["run", "doctor"]
     assert cli.main([*commands[0][:1], "--dry-run", *commands[0][1:]]) == 0
     assert "FASTSEED_MASTER_SEED=42" in capsys.readouterr().out

@@ -46,12 +46,12 @@ class _Points:
             if not frame.f_code.co_filename.startswith(self.within) or _is_finalizer(frame):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
-            self._pass(frame, "entered")
+            if frame.f_lasti <= _start(frame.f_code):  # and no exception thrown into a generator
+                self._last[frame] = "entered"
         elif event == "opcode":
-            last = self._last.pop(frame, None)
-            if last is not None:
+            last, kind = self._last.pop(frame, None), _kinds(frame.f_code).get(frame.f_lasti)
+            if last is not None and not last == kind == "entered":
                 self._pass(frame, last)
-            kind = _kinds(frame.f_code).get(frame.f_lasti)
             if kind is not None:
                 self._last[frame] = kind
         elif event in ("return", "exception"):
@@ -79,12 +79,21 @@ def _is_finalizer(frame: FrameType | None) -> bool:
 
 
 @functools.cache
+def _start(code: CodeType) -> int:
+    """Return the offset of the instruction behind which a function has been entered."""
+    offsets = [i.offset for i in dis.get_instructions(code) if i.opname == "RESUME"]
+    return offsets[0] if offsets else -1  # Python 3.10 has no such instruction
+
+
+@functools.cache
 def _kinds(code: CodeType) -> dict[int, str]:
     """Return what can be interrupted of the instructions of a function, by offset."""
     found = {}
     for instruction in dis.get_instructions(code):
         name = instruction.opname
-        if name.startswith("CALL") and not name.startswith("CALL_INTRINSIC"):
+        if name == "RESUME" and (instruction.arg or 0) < 2:
+            found[instruction.offset] = "entered"
+        elif name.startswith("CALL") and not name.startswith("CALL_INTRINSIC"):
             found[instruction.offset] = "call returned"
         elif "JUMP_BACKWARD" in name and "NO_INTERRUPT" not in name:
             found[instruction.offset] = "loop"
