@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,10 +88,22 @@ def _start(code: CodeType) -> int:
 
 @functools.cache
 def _kinds(code: CodeType) -> dict[int, str]:
-    """Return what can be interrupted of the instructions of a function, by offset."""
+    """Return what can be interrupted of the instructions of a function, by offset.
+
+    The tracer raises before the following instruction. So it leaves out the few calls behind which
+    a ``try`` or ``with`` ends, as in ``with lock: return f()``.
+    """
     found = {}
-    for instruction in dis.get_instructions(code):
+    instructions = dis.Bytecode(code)
+    entries = getattr(instructions, "exception_entries", ())  # from Python 3.11 on
+
+    def handler(offset: int) -> int:
+        return next((e.target for e in entries if e.start <= offset < e.end), -1)
+
+    for instruction, following in itertools.pairwise(instructions):
         name = instruction.opname
+        if handler(instruction.offset) != handler(following.offset):
+            continue
         if name == "RESUME" and (instruction.arg or 0) < 2:
             found[instruction.offset] = "entered"
         elif name.startswith("CALL") and not name.startswith("CALL_INTRINSIC"):
