@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import reserved, streams
 from ..derivation.streams import SHARED
 from ..distributed.mesh import RankFields
 from ..generators.adapter import GeneratorAdapter
@@ -109,6 +109,8 @@ class Registry:
         elif name is None:
             name = generator.name
         name = streams.check_name(_FUNCTION, name)
+        if not isinstance(adapter, EpochSetter) or adapter.takes_seed:  # others draw nothing
+            reserved.check_free(_FUNCTION, name)
         self._check_free(_FUNCTION, name)
         rank = self._rank_fields.of_registered(name, shared, distinct_over)
         self._unnamed += unnamed
@@ -121,7 +123,8 @@ class Registry:
 
     def _check_free(self, function: str, name: str) -> None:
         if name in self._names:
-            raise validation.value_error(function, "name", "one that is not in use already", name)
+            rule = "one that is not registered yet (pass another, or unregister that one first)"
+            raise validation.value_error(function, "name", rule, name)
 
     def reserve(self, function: str, names: tuple[str, ...], rank: int) -> None:
         """Reserve the names of streams of rank field ``rank``; ValueError if one is in use."""

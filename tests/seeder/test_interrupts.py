@@ -81,7 +81,7 @@ def test_the_helper_finds_a_lock_that_is_left():
     held = [lock.locked() for _ in interruptions(unsafe, release, within=(__file__,))]
     assert held == [False, True, False]  # entered, acquired, released
     held = [lock.locked() for _ in interruptions(safe, release, within=(__file__,))]
-    assert len(held) > 2 and not any(held)
+    assert len(held) > 1 and not any(held)
     assert interrupt(safe, 10**6) == ""
 
 
