@@ -27,14 +27,28 @@ inline void forget_cached_normals(at::CPUGeneratorImpl& gen) {
   gen.set_next_double_normal_sample(std::nullopt);
 }
 
+// The whole state of a key, made before the mutex is taken: others may be drawing.
+struct CpuState {
+  explicit CpuState(Key key) : seed(key.lo) {
+    loops->mt19937_expand(key, words);
+  }
+
+  // The caller holds the mutex.
+  void write_to(at::CPUGeneratorImpl& gen) const {
+    at::mt19937_data_pod& data = engine_data(gen);
+    begin_state(data, seed);
+    std::memcpy(data.state_.data(), words, sizeof(words));
+    forget_cached_normals(gen);
+  }
+
+  uint64_t seed;
+  uint32_t words[kMtWords];
+};
+
 inline void reseed_cpu(at::CPUGeneratorImpl& gen, Key key) {
-  uint32_t state[kMtWords];
-  loops->mt19937_expand(key, state);  // outside the lock: others may be drawing
+  const CpuState state(key);
   std::lock_guard<std::mutex> lock(gen.mutex_);
-  at::mt19937_data_pod& data = engine_data(gen);
-  begin_state(data, key.lo);
-  std::memcpy(data.state_.data(), state, sizeof(state));
-  forget_cached_normals(gen);
+  state.write_to(gen);
 }
 
 }  // namespace fastseed

@@ -66,7 +66,7 @@ class Block:
     def __init__(self) -> None:
         self.stream: NamedStream = _NONE
         self.accelerators: Sequence[AcceleratorGenerators] = ()
-        self.thread = threading.get_ident()
+        self.thread = 0
         self.end: GeneratorState | None = None  # where its stream was when it began to be left
 
 
@@ -123,6 +123,7 @@ class ForkStack:
             frame = self.frame
             _check_thread(frame)
             block.stream, block.accelerators = stream, accelerators
+            block.thread = threading.get_ident()
             running, before = frame.running, GeneratorState.capture(accelerators)
             position = before if stream is running else stream.state
             try:
