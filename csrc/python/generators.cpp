@@ -98,19 +98,19 @@ class Pool {
     int64_t index;
   };
 
-  static constexpr int64_t kGrain = 64;   // generators a thread is worth waking for
-  static constexpr int64_t kWidest = 16;  // the most that any path initialises side by side
+  static constexpr int64_t kGrain = 64;  // generators a thread is worth waking for
 
   at::CPUGeneratorImpl& cpu(int64_t i) const {
     return *static_cast<at::CPUGeneratorImpl*>(cpu_[i].impl);
   }
 
-  // Members first to first + n - 1; those up to `soon` may be asked for in advance.
+  // Members first to first + n - 1, at most kMaxInitWidth; those up to `soon` may be asked for in
+  // advance.
   void init_together(const uint64_t* seeds, int64_t first, int64_t n, int64_t soon) const {
-    std::unique_lock<std::mutex> locks[kWidest];
-    uint32_t low[kWidest] = {};
-    uint32_t* states[kWidest] = {};
-    uint32_t* next[kWidest] = {};
+    std::unique_lock<std::mutex> locks[kMaxInitWidth];
+    uint32_t low[kMaxInitWidth] = {};
+    uint32_t* states[kMaxInitWidth] = {};
+    uint32_t* next[kMaxInitWidth] = {};
     for (int64_t k = 0; k < n; ++k) {
       const uint64_t seed = seeds[cpu_[first + k].index];
       at::CPUGeneratorImpl& gen = cpu(first + k);
