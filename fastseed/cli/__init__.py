@@ -21,7 +21,6 @@ from . import exit_codes, output
 COMMANDS = {
     "run": "run a program with seed and determinism variables set",
     "verify": "verify that a training command repeats and resumes, to the last bit",
-    "lint": "find what keeps scripts from being reproducible, without running them",
     "bisect": "find the first difference of two recorded runs",
     "checkpoint": "show and compare the random number states in checkpoints of any framework",
     "env": "record the environment of a run, and compare two",
@@ -86,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code (``fastseed --help`` lists them).
 
     Examples:
-        >>> main(["lint", "--nonsense"])
+        >>> main(["doctor", "--nonsense"])
         2
     """
     arguments = list(sys.argv[1:] if argv is None else argv)

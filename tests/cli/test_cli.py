@@ -61,8 +61,7 @@ with contextlib.redirect_stdout(io.StringIO()):
     print([n for n in COMMANDS if f"fastseed.cli.{n}" in sys.modules], file=sys.stderr)
     for command in ([], *([n] for n in COMMANDS)):
         main([*command, "--help"])
-    for command in (["run", "--dry-run", "--seed", "7", "x"], ["lint", "--rules"]):
-        main(command)
+    main(["run", "--dry-run", "--seed", "7", "x"])
     print({"torch", "numpy"} & set(sys.modules), file=sys.stderr)
 """
 

@@ -15,6 +15,7 @@ GUIDES = {
     "api/random.md": 2,
     "rollouts.md": 3,
     "data-loading.md": 6,
+    "common-mistakes.md": 16,
     "resume.md": 4,
     "doctor.md": 1,
     "digest.md": 2,

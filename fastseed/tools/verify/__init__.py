@@ -80,8 +80,7 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
     bands = {name: comparison.band(found) for name, found in of.items()}
     verdict, summary = comparison.conclude(checks)
     notes = [*comparison.notes_about(runs), *directory.notes]
-    suspects = diagnosis.lint_script(options.command)
-    environment = _environment(directory, notes)
+    environment, suspects = _environment(directory, notes), []
     if verdict == DIFFERENT:
         suspects += diagnosis.read_environment(environment)
         suspects += diagnosis.compare_checkpoints(runs)
