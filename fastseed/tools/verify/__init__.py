@@ -3,7 +3,8 @@
 ``verify`` runs a command several times in four experiments and compares all losses, and all
 tensors that ``fastseed.debug.Watch`` recorded, to the last bit. The experiments, the
 placeholders of the command and the verdicts are described in ``docs/verify.md``. The classes of
-the report are in ``fastseed.tools.verify.result``.
+the report are in ``fastseed.tools.verify.result``. ``repeat`` runs a program twice and compares
+its output.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from ..._utils import validation
 from .options import EXPERIMENTS, PLACEHOLDERS, Options
 
+from .repeat import Repetition, repeat
+
 if TYPE_CHECKING:
     from .result import Report
     from .run_directory import RunDirectory
     from .runner import Event
 
-__all__ = ["EXPERIMENTS", "PLACEHOLDERS", "Options", "verify"]
+__all__ = ["EXPERIMENTS", "PLACEHOLDERS", "Options", "Repetition", "repeat", "verify"]
 
 
 def verify(options: Options, progress: Callable[[Event], object] | None = None) -> Report:
