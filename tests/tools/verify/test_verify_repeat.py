@@ -50,7 +50,7 @@ def test_repeat_compares_recordings(tmp_path):
     found = verify.repeat([*PYTHON, program % (tmp_path, 1, 0)])
     assert found.line is None and not found and "parameter bias" in found.recorded
     found = verify.repeat([*PYTHON, program % (tmp_path, 0, 1)])
-    assert found and found.recorded == "all 1 common steps are equal"
+    assert found and found.recorded == "all 2 common steps are equal"
 
 
 @pytest.mark.parametrize(
