@@ -116,6 +116,8 @@ def _report(error: BaseException, arguments: list[str]) -> int:
 
         traceback.print_exception(error)
     message = str(error) or type(error).__name__
+    if isinstance(error, MemoryError):
+        message = "fastseed: there is too little memory"
     if isinstance(error, OSError) and error.filename is not None:
         message = f"fastseed: {error.filename!r}: {error.strerror}"
     output.say(message if isinstance(error, exit_codes.Exit) else f"error: {message}", error=True)

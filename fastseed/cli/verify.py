@@ -92,7 +92,9 @@ def run(args: argparse.Namespace) -> int:
     if args.repeat_only:
         return _repeat(command, given, args.json)
     if not {"epochs", "directory"} <= given.keys():
-        problem = "--epochs X and --dir DIR are needed; --repeat-only runs the program twice as it is"
+        problem = (
+            "--epochs X and --dir DIR are needed; --repeat-only runs the program twice as it is"
+        )
         raise exit_codes.Exit(exit_codes.USAGE, f"fastseed verify: {problem}")
     return _verify(command, given, args)
 

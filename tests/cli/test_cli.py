@@ -135,7 +135,7 @@ def test_the_module_is_the_command(tmp_path):
     command = [sys.executable, "-m", "fastseed", "env", "show", str(tmp_path / "gone")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == exit_codes.USAGE and done.stdout == ""
-    assert done.stderr.startswith("error: fastseed.environment.load: directory must be")
+    assert done.stderr.startswith("error: fastseed.tools.environment.load: directory must be")
 
 
 def test_a_broken_pipe_is_no_error(tmp_path):
