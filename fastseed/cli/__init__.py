@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import os
 import sys
@@ -30,11 +31,23 @@ COMMANDS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises ``exit_codes.Exit``, so that errors can be JSON."""
+    """An argument parser that raises ``exit_codes.Exit``, so that errors can be JSON.
+
+    A subcommand refuses unknown options itself, with its own usage and the option that is meant.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # No abbreviations: a new option must not change the meaning of an old command line.
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            meant = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
+            hint = f"; did you mean {meant[0]}?" if meant else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         usage = f"{self.format_usage()}{self.prog}: error: {message}"
