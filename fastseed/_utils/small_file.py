@@ -12,8 +12,8 @@ def read(path: str | os.PathLike[str], most: int = MOST) -> bytes:
     """Return the bytes of a regular file.
 
     Raises:
-        ValueError: it is not a regular file, or is larger than ``most`` bytes. The message completes
-            the sentence "it must be …".
+        ValueError: it is not a regular file, or is larger than ``most`` bytes. The message
+            completes the sentence "it must be …".
         OSError: it cannot be read.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait

@@ -17,8 +17,8 @@ _ABOUT = """\
 Run a training command uninterrupted (X epochs), truncated (X/2 epochs, with a checkpoint), resumed
 from that checkpoint, and unseeded, several times each. The first three have to agree to the last
 bit of every loss; the unseeded baseline has to differ. Runs are kept in DIR: started again, only
-missing runs are run. Reports are written to DIR/report. With --repeat-only, run any program twice as it
-is, and compare what it prints and what fastseed.debug.Watch records.
+missing runs are run. Reports are written to DIR/report. With --repeat-only, run any program twice
+as it is, and compare what it prints and what fastseed.debug.Watch records.
 """
 _PLACEHOLDERS = """\
 the command: names in braces are placeholders; words between [ and ] are left out if a placeholder

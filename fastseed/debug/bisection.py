@@ -120,8 +120,8 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
 
     Raises:
         OSError: a file cannot be read.
-        ValueError: a path does not exist, a folder has no such files, a file is damaged, or the runs have no step or no
-            rank in common.
+        ValueError: a path does not exist, a folder has no such files, a file is damaged, or the
+            runs have no step or no rank in common.
 
     Examples:
         >>> import tempfile, torch, fastseed

@@ -68,9 +68,10 @@ def audit() -> Iterator[Audit]:
     Detected are random numbers from NumPy's, Python's and torch's generators that are neither
     default generators nor registered; calls of ``random.seed``, ``numpy.random.seed``,
     ``torch.manual_seed`` and ``torch.seed``; scopes that were reseeded twice; and training that
-    draws and never calls ``reseed`` after ``init``. Generators are those that exist when the block ends, and those that ``numpy.random.default_rng`` made in it.
-    Generators at module level of installed packages are left out, and so is one of another kind
-    that was made and deleted inside the block. The audit draws nothing and changes no state.
+    draws and never calls ``reseed`` after ``init``. Generators are those that exist when the block
+    ends, and those that ``numpy.random.default_rng`` made in it. Generators at module level of
+    installed packages are left out, and so is one of another kind that was made and deleted inside
+    the block. The audit draws nothing and changes no state.
 
     Yields:
         An ``Audit``, whose ``findings`` are complete after the block.

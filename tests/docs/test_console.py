@@ -1,8 +1,8 @@
 """The commands of the console blocks in the documentation run, or the page says why they do not.
 
 A block runs in a folder with the first program of the page as ``train.py`` and its first JSON
-document as ``config.json``. A comment ``<!-- not run: reason -->`` on the line before a block leaves
-it out. Pages that are sessions, with output, are replayed by other tests.
+document as ``config.json``. A comment ``<!-- not run: reason -->`` on the line before a block
+leaves it out. Pages that are sessions, with output, are replayed by other tests.
 """
 
 from __future__ import annotations

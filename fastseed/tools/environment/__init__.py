@@ -69,8 +69,8 @@ def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = 
     found = collect(patches=patches)
     if found.patches:
         logger.warning(
-            "fastseed.tools.environment.capture: uncommitted changes are stored as text, with any secret "
-            "that is in them (%s)",
+            "fastseed.tools.environment.capture: uncommitted changes are stored as text, with any "
+            "secret that is in them (%s)",
             ", ".join(found.patches),
         )
     if path is not None:

@@ -91,7 +91,7 @@ def _read_or_create(path: Path) -> bytes:
         key = b""
     if len(key) != _LENGTH:
         raise ValueError(
-            f"fastseed.tools.environment.capture: key must be a file with {2 * _LENGTH} hexadecimal "
-            f"digits, got {str(path)!r}"
+            f"fastseed.tools.environment.capture: key must be a file with {2 * _LENGTH} "
+            f"hexadecimal digits, got {str(path)!r}"
         )
     return key

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..._utils import validation
 from .options import EXPERIMENTS, PLACEHOLDERS, Options
-
 from .repeat import Repetition, repeat
 
 if TYPE_CHECKING:

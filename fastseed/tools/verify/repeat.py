@@ -26,9 +26,9 @@ class Repetition(NamedTuple):
         line: the first line that differs, from 1; None if all are equal.
         a: that line in the first run; None where its output has ended.
         b: the same of the second run.
-        recorded: the first difference of the recordings of ``fastseed.debug.Watch`` as a sentence,
-            or that there is none; None if the program records nothing.
-        same_recordings: whether the recordings are equal; True if there are none.
+        recorded: the comparison of the recordings of ``fastseed.debug.Watch`` in a sentence; None
+            if the program records nothing.
+        same_recordings: whether the recordings are equal; True without recordings.
     """
 
     lines: int

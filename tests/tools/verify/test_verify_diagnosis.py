@@ -11,7 +11,6 @@ from fastseed.debug.bisection import Bisection
 from fastseed.tools import verify
 from fastseed.tools.verify import diagnosis
 from fastseed.tools.verify.comparison import Recorded
-from fastseed.tools.verify.result import Finding
 
 
 def test_arithmetic_is_the_last_explanation():
