@@ -292,7 +292,7 @@ class StreamBank:
 
         Args:
             shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
-            mean, std, a: the mean, the standard deviation and the lower bound, finite in ``dtype``.
+            mean: as ``std``, the deviation, and ``a``, the lower bound, finite in ``dtype``.
             b: the upper bound, as in ``fastseed.random.trunc_normal``.
             dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
             rows: indices or a mask of streams. Default: all.
