@@ -14,7 +14,7 @@ GUIDES = {
     "../README.md": 3,
     "api/random.md": 2,
     "rollouts.md": 3,
-    "data-loading.md": 6,
+    "data-loading.md": 9,
     "resume.md": 4,
     "doctor.md": 1,
     "digest.md": 2,
