@@ -17,7 +17,7 @@ GUIDES = {
     "../README.md": 3,
     "api/random.md": 2,
     "rollouts.md": 3,
-    "data-loading.md": 6,
+    "data-loading.md": 9,
     "common-mistakes.md": 16,
     "resume.md": 4,
     "doctor.md": 1,
