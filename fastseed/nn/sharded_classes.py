@@ -38,6 +38,8 @@ class _Apply:
 def original_classes(function: str, model: nn.Module) -> Iterator[None]:
     """Give the modules of ``model`` the classes from before ``fully_shard``, for a block.
 
+    They are resharded first: what is written to gathered parameters would be lost.
+
     Raises:
         RuntimeError: another thread is in such a block with one of the modules.
     """
@@ -50,10 +52,11 @@ def original_classes(function: str, model: nn.Module) -> Iterator[None]:
                 f"fastseed.{function}: a model must be initialised by one thread at a time, "
                 f"got a {type(module).__name__} that another thread is initialising"
             )
-    sharded = [m for m in modules if isinstance(m, fsdp.FSDPModule)]
+    sharded: list[Any] = [m for m in modules if isinstance(m, fsdp.FSDPModule)]
     try:
         try:
             for module in sharded:
+                module.reshard()
                 vars(module)["_apply"] = _Apply(module)
                 before = [c for c in type(module).__mro__ if not issubclass(c, fsdp.FSDPModule)]
                 module.__class__ = before[0]
@@ -64,7 +67,7 @@ def original_classes(function: str, model: nn.Module) -> Iterator[None]:
         _restore(sharded)
 
 
-def _restore(modules: list[nn.Module]) -> None:
+def _restore(modules: list[Any]) -> None:
     for module in modules:
         held = vars(module).get("_apply")
         if isinstance(held, _Apply):

@@ -30,16 +30,9 @@ class FillingMode(Protocol):
 
     def __exit__(self, *error: Any) -> Any: ...
 
-    def fill(
-        self,
-        operator: Any,
-        fill: Callable[..., Any],
-        tensor: torch.Tensor,
-        *parameters: Any,
-        generator: Any = None,
-        **named: Any,
-    ) -> torch.Tensor:
-        """Fill ``tensor`` with the numbers that take the place of those of ``operator``."""
+    @property
+    def fill(self) -> Callable[..., torch.Tensor]:
+        """The function of an operator, its fill, the tensor, and what the operator is given."""
         ...
 
 

@@ -128,6 +128,16 @@ def test_sharded_models_may_be_allocated_in_the_block(as_rank):
     assert held["weight"] is model.blocks[0].weight  # what FSDP2 gathers
 
 
+def test_gathered_parameters_are_initialised_where_they_are_kept(as_rank):
+    whole = initialised(allocated(on_meta(ByType)))
+    as_rank(0)
+    model = allocated(on_meta(ByType, sharded=True))
+    model.blocks[0].unshard()
+    assert not hasattr(model.blocks[0].weight, "placements")
+    for name, part in initialised(model).items():
+        assert torch.equal(part, whole[name].chunk(2)[0]), name
+
+
 def test_sharded_models_have_their_classes_again_after_an_error(as_rank):
     as_rank(0)
     model = allocated(on_meta(ByType, sharded=True))
