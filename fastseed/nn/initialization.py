@@ -206,8 +206,8 @@ def _unmapped(operator: Any, name: str | None) -> RuntimeError:
 
 
 def check_scope(function: str, task: int, epoch: int = 0, step: int = 0) -> tuple[int, int, int]:
-    """Return (task, epoch, step), checked."""
-    context.current(function)
+    """Return (task, epoch, step), checked, of a job whose scheme has keys."""
+    context.current(function).keys.require_keys(function)
     return (
         validation.check_int(function, "task", task, 0, MAX_TASK),
         validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
@@ -225,7 +225,6 @@ def key_derivation(function: str, scope: tuple[int, int, int]) -> Callable[[str,
         )
         return key
 
-    key_of("", 0)
     return key_of
 
 

@@ -29,7 +29,14 @@ def named_tensors(
         model = model.module
     for named in (model.named_parameters(), model.named_buffers()):
         for name, tensor in named:
-            yield qualified_name(name), tensor, model.get_submodule(name.rpartition(".")[0])
+            yield qualified_name(name), tensor, _module_of(model, name)
+
+
+def _module_of(model: torch.nn.Module, name: str) -> torch.nn.Module:
+    try:
+        return model.get_submodule(name.rpartition(".")[0])
+    except AttributeError:  # a model that gives its parameters other names
+        return model
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
@@ -40,17 +47,18 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 def untied_weights(model: torch.nn.Module) -> list[tuple[str, str]]:
     """Return (name, name of its source) of weights that transformers ties and that are not tied."""
-    found = []
+    found: list[tuple[str, str]] = []
     for path, module in model.named_modules():
         tied = getattr(module, "all_tied_weights_keys", None)
-        for names in tied.items() if isinstance(tied, dict) else ():
+        above = f"{path}." if path else ""
+        for target, source in tied.items() if isinstance(tied, dict) else ():
             try:
-                target, source = (_tensor_of(module, name) for name in names)
+                storages = {storage_of(_tensor_of(module, name)) for name in (target, source)}
             except AttributeError:  # a layer that an adapter has replaced
                 continue
-            if storage_of(target) != storage_of(source):
-                found.append(tuple(f"{path}.{name}".lstrip(".") for name in names))
-    return found  # type: ignore[return-value]
+            if len(storages) > 1:
+                found.append((above + target, above + source))
+    return found
 
 
 def _tensor_of(module: torch.nn.Module, name: str) -> torch.Tensor:

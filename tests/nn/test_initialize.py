@@ -15,6 +15,9 @@ from torch import nn
 import fastseed
 from fastseed.nn.parameter_names import qualified_name
 
+# Models of this module are compared with each other.
+pytestmark = pytest.mark.filterwarnings("ignore:.*random numbers of another model")
+
 
 @pytest.fixture(autouse=True)
 def job():

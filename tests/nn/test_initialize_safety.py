@@ -123,6 +123,7 @@ def test_initialisers_do_not_depend_on_the_default_device(function):
     assert torch.equal(tensor, wanted)
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize("shape", [(0, 0), (0, 4), (4, 0), (0, 3, 2)])
 @pytest.mark.parametrize("function", sorted({*INITIALISERS} - {"randperm_", "sparse_"}))
 def test_weights_without_elements_are_left_as_they_are(function, shape):
@@ -186,6 +187,15 @@ def test_the_function_that_was_called_is_named_before_init(monkeypatch):
     with pytest.raises(RuntimeError, match=refused), fastseed.nn.initialize(nn.Linear(1, 1)):
         pass
     with pytest.raises(RuntimeError, match=r"^fastseed\.nn\.construct: call fastseed.init"):
+        fastseed.nn.construct(nn.Linear, 1, 1)
+
+
+def test_a_scheme_without_keys_is_refused():
+    fastseed.init(42, rank=0, world_size=1, scheme="fwr13y")
+    refused = r"^fastseed\.nn\.initialize: scheme must be 'philox-v1'"
+    with pytest.raises(ValueError, match=refused), fastseed.nn.initialize(nn.Linear(1, 1)):
+        pass
+    with pytest.raises(ValueError, match=r"^fastseed\.nn\.construct: scheme must be 'philox-v1'"):
         fastseed.nn.construct(nn.Linear, 1, 1)
 
 
