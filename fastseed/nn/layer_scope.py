@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextvars
 import os
 import threading
+import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -93,7 +94,13 @@ def _write_scope() -> None:
 # ---------------------------------------------------------------- the blocks of a thread
 
 
-class RowRange:
+class _Entered:
+    """What a block says, from when it is entered."""
+
+    block: weakref.ref[Any] | None = None  # its callback removes this where the block is gone
+
+
+class RowRange(_Entered):
     """Which rows of the global batch the inputs in a block hold."""
 
     def __init__(self, start: int, total: int, step: int, count: int | None) -> None:
@@ -103,7 +110,7 @@ class RowRange:
         return f"rows({self.start}, {self.total}, step={self.step}, count={self.count})"
 
 
-class LabelIndex:
+class LabelIndex(_Entered):
     """The index of the label of a block."""
 
     def __init__(self, index: int) -> None:
@@ -148,7 +155,6 @@ class ThreadScope:
         if self.blocks:
             current.open.append(self)
             current.latest = self
-            _entered_by.set(self)
 
     def _start(self) -> int:
         return 0 if self.rows is None else self.rows.start
@@ -174,7 +180,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-_entered_by: contextvars.ContextVar[ThreadScope] = contextvars.ContextVar("entered_by")
+_scope_of_thread: contextvars.ContextVar[ThreadScope] = contextvars.ContextVar("scope_of_thread")
 
 
 def own_scope() -> ThreadScope:
@@ -184,20 +190,24 @@ def own_scope() -> ThreadScope:
 
 def thread_scope() -> ThreadScope:
     """Return the scope that layers run in: in a thread of autograd, of the ``backward()`` caller."""
-    if _thread.is_foreign and not _thread.scope.blocks:
+    scope = _thread.scope
+    if _thread.is_foreign and not scope.blocks:
         return _scope_of_caller()
-    return _thread.scope
+    if not torch.compiler.is_compiling():
+        _scope_of_thread.set(scope)
+    return scope
 
 
 def _scope_of_caller() -> ThreadScope:
     """Return the scope of the thread for which this one works, which Python did not start."""
     if not torch.compiler.is_compiling() and torch._C._is_key_in_tls("context"):
         # what torch.autograd gives to its threads: a copy of the context of the caller
-        caller = torch._C._get_obj_in_tls("context").get(_entered_by)
-        return _thread.scope if caller is None else caller
+        caller = torch._C._get_obj_in_tls("context").get(_scope_of_thread)
+        if caller is not None:  # else the caller is such a thread itself
+            return caller
     if len(current.open) > 1:
         raise RuntimeError(
-            "fastseed.nn.Dropout: the thread whose backward pass this is cannot be told from others "
+            "fastseed.nn.Dropout: the thread that called backward() cannot be told from the others "
             "that are in blocks of fastseed.nn.rows or label: let one thread at a time be in them"
         )
     if current.open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 from types import TracebackType
 
 from .._utils import validation
@@ -15,9 +16,8 @@ _MOST_ROWS = 2**53
 class _Block:
     """A block that is in force from ``__enter__`` to ``__exit__``, once for each time.
 
-    An exception may come between any two lines, as that of Ctrl-C. One in ``__enter__`` undoes it;
-    one at the first line of ``__exit__`` leaves the rest to ``__del__``, when the ``with``
-    statement lets go of the block.
+    An exception, such as that of Ctrl-C, may come at any point. One in ``__enter__`` undoes it; one
+    before the first line of ``__exit__`` leaves the rest to the end of the block object.
     """
 
     def __init__(self) -> None:
@@ -28,12 +28,13 @@ class _Block:
         raise NotImplementedError
 
     def __enter__(self) -> None:
-        entry = own_scope(), self._values()
+        scope, said = own_scope(), self._values()
         try:
-            self._entered.append(entry)
-            entry[0].open(entry[1])
+            said.block = weakref.ref(self, lambda _: scope.close(said))
+            self._entered.append((scope, said))
+            scope.open(said)
         except BaseException:
-            self._leave(entry)
+            self._leave(scope, said)
             raise
 
     def __exit__(
@@ -44,15 +45,12 @@ class _Block:
     ) -> None:
         scope = own_scope()
         mine = [entry for entry in self._entered if entry[0] is scope]
-        self._leave((mine or self._entered)[-1])
+        self._leave(*(mine or self._entered)[-1])
 
-    def _leave(self, entry: tuple[ThreadScope, RowRange | LabelIndex]) -> None:
-        entry[0].close(entry[1])
-        self._entered = [other for other in self._entered if other is not entry]
-
-    def __del__(self) -> None:
-        for entry in getattr(self, "_entered", ()):
-            self._leave(entry)
+    def _leave(self, scope: ThreadScope, said: RowRange | LabelIndex) -> None:
+        scope.close(said)
+        said.block = None
+        self._entered = [entry for entry in self._entered if entry[1] is not said]
 
 
 class rows(_Block):
