@@ -81,8 +81,8 @@ def _write_scope() -> None:
         words = derive_ops.scope_key(seeder.master_seed, *seeder.scope)
         current.data_ranks = seeder.data_world_size
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-        device_scope(torch.device("cuda", torch.cuda.current_device()), _thread.scope)
-        current.latest = _thread.scope
+        device_scope(torch.device("cuda", torch.cuda.current_device()), this_thread.scope)
+        current.latest = this_thread.scope
     on_cpu = current.devices[_CPU].scope
     on_cpu.numpy()[:] = words  # in a tenth of the time that copy_ from a new tensor takes
     for held in current.devices.values():
@@ -179,19 +179,19 @@ class _Thread(threading.local):
         self.is_foreign = isinstance(threading.current_thread(), threading._DummyThread)
 
 
-_thread = _Thread()
+this_thread = _Thread()
 _scope_of_thread: contextvars.ContextVar[ThreadScope] = contextvars.ContextVar("scope_of_thread")
 
 
 def own_scope() -> ThreadScope:
     """Return the scope of this thread, for blocks that it enters."""
-    return _thread.scope
+    return this_thread.scope
 
 
 def thread_scope() -> ThreadScope:
     """Return the scope that layers run in: in a thread of autograd, of the ``backward()`` caller."""
-    scope = _thread.scope
-    if _thread.is_foreign and not scope.blocks:
+    scope = this_thread.scope
+    if this_thread.is_foreign and not scope.blocks:
         return _scope_of_caller()
     if not torch.compiler.is_compiling():
         _scope_of_thread.set(scope)
@@ -212,7 +212,7 @@ def _scope_of_caller() -> ThreadScope:
         )
     if current.open:
         return current.open[0]
-    return _thread.scope if current.latest is None else current.latest
+    return this_thread.scope if current.latest is None else current.latest
 
 
 def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from .._utils import validation
 from ..derivation import context
-from .layer_scope import LabelIndex, RowRange, ThreadScope, own_scope
+from .layer_scope import LabelIndex, RowRange, ThreadScope, own_scope, this_thread
 
 _MOST_ROWS = 2**53
 
@@ -21,7 +21,7 @@ class _Block:
     """
 
     def __init__(self) -> None:
-        self._entered: list[tuple[ThreadScope, RowRange | LabelIndex]] = []
+        self._entered: dict[ThreadScope, list[RowRange | LabelIndex]] = {}
 
     def _values(self) -> RowRange | LabelIndex:
         """Return a new object with what the block says."""
@@ -29,12 +29,15 @@ class _Block:
 
     def __enter__(self) -> None:
         scope, said = own_scope(), self._values()
+        mine = self._entered.setdefault(scope, [])
         try:
             said.block = weakref.ref(self, lambda _: scope.close(said))
-            self._entered.append((scope, said))
             scope.open(said)
+            mine += (said,)
         except BaseException:
-            self._leave(scope, said)
+            scope.close(said)
+            said.block = None
+            mine[:] = [other for other in mine if other is not said]
             raise
 
     def __exit__(
@@ -43,14 +46,16 @@ class _Block:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        scope = own_scope()
-        mine = [entry for entry in self._entered if entry[0] is scope]
-        self._leave(*(mine or self._entered)[-1])
-
-    def _leave(self, scope: ThreadScope, said: RowRange | LabelIndex) -> None:
-        scope.close(said)
-        said.block = None
-        self._entered = [entry for entry in self._entered if entry[1] is not said]
+        scope = this_thread.scope  # no call before `try`, where an exception may come
+        said = self._entered[scope][-1]
+        try:
+            scope.close(said)
+        except BaseException:
+            scope.close(said)
+            raise
+        finally:
+            said.block = None
+            del self._entered[scope][-1]
 
 
 class rows(_Block):
