@@ -42,29 +42,25 @@ def resumable(loader: Any) -> ResumableLoader:
 def _division(share: Any) -> Division:
     """Return the batches of this rank; ``share`` is Accelerate's shard, or the batches of one."""
     is_shard = hasattr(share, "num_processes")
-    batches = share.batch_sampler if is_shard else share
-    sampler: Any = getattr(batches, "sampler", None)
-    if type(batches) is BatchSampler and isinstance(sampler, RANDOM_SAMPLERS):
-        if _is_shuffle(sampler):
-            sampler = ShuffleSampler(len(sampler.data_source), rank=0, world_size=1)
-        else:
-            sampler = copy.copy(sampler)
-            sampler.generator = None  # it is lent one of the epoch
-        batches = BatchSampler(sampler, batches.batch_size, batches.drop_last)
-        keyed = copy.copy(share) if is_shard else batches
+    batches: Any = share.batch_sampler if is_shard else share
+    if type(batches) is BatchSampler and isinstance(batches.sampler, RANDOM_SAMPLERS):
+        batches = BatchSampler(_keyed(batches.sampler), batches.batch_size, batches.drop_last)
         if is_shard:
-            keyed.batch_sampler = batches
-        share = keyed
+            share = copy.copy(share)
+            share.batch_sampler = batches
+        else:
+            share = batches
     return Division(batches, share, share.num_processes if is_shard else 1)
 
 
-def _is_shuffle(sampler: Any) -> bool:
-    """Return True for the sampler that ``shuffle=True`` makes, Accelerate's included."""
-    return (
-        isinstance(sampler, RandomSampler)
-        and not sampler.replacement
-        and sampler.num_samples == len(sampler.data_source)
-    )
+def _keyed(sampler: Any) -> Any:
+    """Return a sampler like one of torch's, which may have Accelerate's generator, of the epoch."""
+    is_random = isinstance(sampler, RandomSampler) and not sampler.replacement
+    if is_random and sampler.num_samples == len(sampler.data_source):  # that of shuffle=True
+        return ShuffleSampler(sampler.num_samples, rank=0, world_size=1)
+    sampler = copy.copy(sampler)
+    sampler.generator = None  # the loader lends it one
+    return sampler
 
 
 # ------------------------------------------------------------------ other numbers of ranks
