@@ -44,8 +44,10 @@ def warn_of_unprepared(loader: Any) -> None:
     active = state.active_dataloader
     if active is not None and active.dataset is loader.dataset:  # AcceleratedJob iterates it
         return
+    # The Trainer of transformers counts by itself, and has 1 step of accumulation here.
+    is_trainer = "transformers.trainer" in sys.modules
     ranks = sys.modules["accelerate.state"].PartialState().num_processes
-    if ranks > 1 or state.num_steps > 1:
+    if state.num_steps > 1 or (ranks > 1 and not is_trainer):
         warnings.warn(
             "fastseed.data.loader: Accelerate does not know this loader: accumulate() misses its "
             "last batches, gather_for_metrics() keeps repeated samples, and a prepared scheduler "
