@@ -221,7 +221,7 @@ def test_arguments_that_a_fill_refuses_name_the_parameter():
     model = nn.Linear(2, 2)
     with fastseed.nn.initialize(model):
         with pytest.raises(
-            ValueError, match=r"fastseed.trunc_normal_: .*init.trunc_normal_ on wei"
+            ValueError, match=r"fastseed.random.trunc_normal_: .*init.trunc_normal_ on wei"
         ):
             nn.init.trunc_normal_(model.weight, std=1, a=20, b=21)
         nn.init.uniform_(model.bias, 0, 0)
