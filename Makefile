@@ -43,7 +43,7 @@ help:
 	@echo "make test-matrix  the core of the tests beside the oldest and the newest of what is declared, in"
 	@echo "               environments of their own; make test-oldest-numpy beside the torch that is here"
 	@echo "make lint      style, types, warnings"
-	@echo "make docs      the documentation as a site in build/site; broken links are errors"
+	@echo "make docs      the documentation as a site in build/site; warnings, as of broken links, are errors"
 	@echo "make wheel     one wheel for every torch from 2.10, in dist/; make test-wheel TORCH=... tests it,"
 	@echo "               make check-wheel beside the torch that is here"
 	@echo "make bench     every case beside its baseline"
@@ -104,7 +104,7 @@ lint: setup
 	  $(PY) -m ziglang c++ -target aarch64-linux-gnu $(WARN) -c $$f -o $(VENV)/arm.o || exit 1; done
 
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 # One wheel for every torch from 2.10 and every Python from 3.10, built from the source distribution.
 # torch's libraries are not bundled: they are those of the torch that is installed beside it.

@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "cpu_generator.h"
@@ -17,15 +18,16 @@ constexpr Name kPython{0x49f28b510ba6a411u, 0xd5e576804681d489u};
 constexpr Name kNumpy{0xda38548eaf0bdd73u, 0x3be43e074a251688u};
 constexpr Name kTorch{0x8680f72c6dee4cd7u, 0x97037b7bfb7a629bu};
 
-// Waits without the GIL for a thread that draws, which may need it.
+// Waits without the GIL for a thread that draws, which may need it; and takes the GIL again without
+// the mutex, for which a thread that has the GIL may wait.
 void reseed_torch(at::CPUGeneratorImpl& gen, Key key) {
-  if (gen.mutex_.try_lock()) {
-    gen.mutex_.unlock();
-    reseed_cpu(gen, key);
+  if (std::unique_lock<std::mutex> lock(gen.mutex_, std::try_to_lock); lock.owns_lock()) {
+    write_state(gen, key);
     return;
   }
   py::gil_scoped_release release;
-  reseed_cpu(gen, key);
+  std::lock_guard<std::mutex> lock(gen.mutex_);
+  write_state(gen, key);
 }
 
 // The words of an MT19937 of NumPy, followed by its position: `address` is the documented

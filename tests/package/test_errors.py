@@ -383,8 +383,10 @@ def test_reseed_in_a_compiled_region_is_never_ignored(first):
     """In a process of its own: whether Dynamo was imported before the first reseed matters."""
     found = run_script("compiled_region.py", first)
     assert found["dynamo_at_start"] is False
+    assert found["warnings"] == []  # which tell users to file an issue with PyTorch
     for backend in ("eager", "aot_eager"):
-        for way in ("module function", "Seeder method", "pyt function", "no tensor", "pool"):
+        ways = ("module function", "Seeder method", "pyt function", "no tensor", "pool", "fork_rng")
+        for way in ways:
             assert found[f"{backend}/{way}"] == "runs on every call", (backend, way)
         for way in ("module function", "Seeder method"):
             kind, text = found[f"{backend}/{way}/fullgraph"]

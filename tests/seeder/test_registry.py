@@ -87,14 +87,15 @@ def test_an_equal_name_is_refused():
     with pytest.raises(ValueError) as caught:
         s.register_generator(Recorder(), name="a")
     assert str(caught.value) == (
-        "fastseed.register_generator: name must be one that is not in use already, got 'a'"
+        "fastseed.register_generator: name must be one that is not registered yet (pass another, "
+        "or unregister that one first), got 'a'"
     )
     assert len(s.registry) == 1
 
 
 @pytest.mark.parametrize("name", LIBRARY_NAMES)
 def test_names_of_the_library_are_taken(name):
-    with pytest.raises(ValueError, match=f"that is not in use already, got '{name}'"):
+    with pytest.raises(ValueError, match=f"fastseed does not use itself .*got '{name}'"):
         seeder().register_generator(Recorder(), name=name)
 
 
@@ -120,21 +121,6 @@ def test_a_pool_is_called_by_its_own_name_unless_given_another():
     assert holds_key(a, s.derive_key("mine", task=1))
     assert holds_key(b, s.derive_key("other", task=1))
     assert recorder.seeds == [reference_narrow_seed("generator/0")]
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        torch.Generator, np.random.Generator, np.random.RandomState, random.Random,
-        fastseed.GeneratorPool, fastseed.random.StreamBank, torch.utils.data.DistributedSampler,
-    ],
-)  # fmt: skip
-def test_a_class_of_generators_is_refused_for_an_instance(kind):
-    s = seeder()
-    message = f"fastseed.register_generator: gen must be an instance of {kind.__name__}, not the "
-    with pytest.raises(TypeError, match=message):
-        s.register_generator(kind)
-    assert len(s.registry) == 0
 
 
 def test_another_class_is_a_callable():
