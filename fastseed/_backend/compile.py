@@ -31,7 +31,6 @@ def _skip(code: CodeType) -> None:
         native.set_code_exec_strategy(code, strategy)
 
 
-
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Run ``function`` eagerly on every call, also from inside a ``torch.compile``d region.
 

@@ -33,6 +33,7 @@ def init(
     distinct_over: Any = None,
     scheme: str = "philox-v1",
     on_os_fork: str | None = None,
+    seed: None = None,
 ) -> None:
     """Seed this process: set master seed, rank and mesh, and do ``fastseed.reseed(task=0)``.
 
@@ -61,6 +62,7 @@ def init(
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit.
         on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
             parent, ``"reseed"`` for its own (docs/processes.md).
+        seed: never given; an error names ``master_seed`` instead.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or master seeds differ between ranks; the
@@ -77,6 +79,8 @@ def init(
         >>> torch.equal(torch.rand(3), weights)
         True
     """
+    if seed is not None:
+        raise TypeError(f"fastseed.init: seed must be given as master_seed, got seed={seed!r}")
     seeder = Seeder(
         requested_seed(master_seed),
         ngpus,
