@@ -100,7 +100,7 @@ _INSTEAD = {
     **dict.fromkeys(("manual_seed", "set_seed", "seed_everything"), _SEED),
     **{
         name: f"call torch.{name} after fastseed.init(...), or fastseed.random.{name}(key, ...)"
-        for name in ("rand", "randn", "randint", "randperm", "bernoulli")
+        for name in ("rand", "randn", "randint", "bernoulli")
     },
     "DataLoader": "use torch.utils.data.DataLoader, and iterate fastseed.data.steps(loader, ...); "
     "or fastseed.data.loader, which takes the same arguments",

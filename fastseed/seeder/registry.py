@@ -23,6 +23,10 @@ from ..generators.torch_rng import TorchGenerator
 from ..random.bank import StreamBank
 
 _FUNCTION = "register_generator"
+_CLASSES = (
+    *(torch.Generator, np.random.Generator, np.random.RandomState, random.Random),
+    *(GeneratorPool, StreamBank),
+)
 
 
 class Registration(NamedTuple):
@@ -65,6 +69,15 @@ def adapter_for(generator: Any, bits: int = 31) -> GeneratorAdapter:
     raise validation.type_error(_FUNCTION, "gen", rule, generator)
 
 
+def _refuse_class(generator: Any) -> None:
+    """Raise TypeError for a class of generators, which is callable but would make new ones."""
+    if isinstance(generator, type) and (
+        issubclass(generator, _CLASSES) or is_epoch_setter(generator)
+    ):
+        rule = f"an instance, as {generator.__name__}()"
+        raise validation.type_error(_FUNCTION, "gen", rule, generator)
+
+
 class Registry:
     """Registrations in order, under names that all differ."""
 
@@ -90,6 +103,7 @@ class Registry:
         """Register; nothing has changed when this raises."""
         shared = validation.check_bool(_FUNCTION, "shared", shared)
         bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
+        _refuse_class(generator)
         adapter: EpochSetter | GeneratorAdapter
         if self._functions_only:  # also those that have set_epoch
             if not callable(generator):
