@@ -185,7 +185,8 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     """Give every random generator of this process the state that belongs to (task, epoch, step).
 
     Python's ``random``, NumPy's global generator, torch's on the CPU and on every device, and
-    what was registered. The same arguments always give the same states.
+    what was registered. The same arguments always give the same states. The generators belong to
+    the process: of several threads that call it, one waits for the other, and the last one decides.
 
     Args:
         task: [0, 2**24): what the job is doing (say 0 initialisation, 1 training).
@@ -194,8 +195,8 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
 
     Raises:
         TypeError, ValueError: an argument is invalid; no generator has changed.
-        RuntimeError: before ``init``, while a CUDA graph is captured, or inside ``fork_rng``; no
-            generator has changed.
+        RuntimeError: before ``init``, while a CUDA graph is captured, inside ``fork_rng``, or in a
+            DataLoader worker, whose streams the loader sets; no generator has changed.
         ReseedError: some generators failed; all others are reseeded.
 
     Examples:
@@ -221,6 +222,9 @@ def register_generator(
 ) -> None:
     """Let ``fastseed.reseed`` set one more generator, from the next call on.
 
+    ``init`` has seeded the others already: call ``reseed(task=0)`` after registering to have this
+    one seeded, too.
+
     Args:
         gen: a callable ``f(seed: int)``, ``torch.Generator`` or list of them,
             ``numpy.random.Generator``, ``numpy.random.RandomState``,
@@ -235,8 +239,9 @@ def register_generator(
             ``init`` says.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, the name is in use, or ``shared`` and
-            ``distinct_over`` contradict each other or ``init``; nothing is registered.
+        TypeError, ValueError: an argument is invalid, the name is registered already or one that
+            fastseed uses itself, or ``shared`` and ``distinct_over`` contradict each other or
+            ``init``; nothing is registered.
         RuntimeError: before ``init``; ``shared`` while ranks have not agreed on a master seed.
 
     Examples:
@@ -351,7 +356,7 @@ def load_state_dict(state: dict[str, Any]) -> None:
     Raises:
         TypeError, ValueError: the state is damaged, or from another tool, version or scheme; no
             generator has changed.
-        RuntimeError: before ``init``, or inside ``fork_rng``.
+        RuntimeError: before ``init``, inside ``fork_rng``, or in a DataLoader worker.
         ReseedError: some generators failed; all others are restored.
 
     Examples:
