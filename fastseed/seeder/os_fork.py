@@ -13,8 +13,8 @@ Locks: a thread that draws while another one forks would leave the generator's l
 child for ever. The forking thread takes the locks of all generators first: NumPy's in the order of
 their ids, then torch's mutexes in the order of their addresses.
 
-Which seeders a child follows: the one of the last ``init``, and each ``Seeder`` that was made by hand
-and is still in use. One that a second ``init`` replaced is forgotten at once.
+A child follows the seeder of the last ``init``, and each ``Seeder`` that was made by hand and is
+still in use. One that a second ``init`` replaced is forgotten at once.
 """
 
 from __future__ import annotations
