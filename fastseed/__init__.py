@@ -105,7 +105,7 @@ _INSTEAD = {
     "DataLoader": "use torch.utils.data.DataLoader, and iterate fastseed.data.steps(loader, ...); "
     "or fastseed.data.loader, which takes the same arguments",
 }
-"""What other libraries have under names that users try here, and what serves instead."""
+"""Names that users of other libraries try, and the call that does it here."""
 
 
 def __getattr__(name: str) -> Any:

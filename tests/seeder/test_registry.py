@@ -86,7 +86,7 @@ def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys(
     "kind", [torch.Generator, random.Random, np.random.RandomState, fastseed.data.ShuffleSampler]
 )
 def test_a_class_of_generators_is_refused(kind):
-    """It is callable: each reseed would make a new generator, which nobody has."""
+    """It is callable: each reseed would make a new generator that is not used."""
     s = seeder()
     with pytest.raises(TypeError, match=rf"gen must be an instance, as {kind.__name__}\(\), got"):
         s.register_generator(kind)
