@@ -2,7 +2,6 @@
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <cstring>
 #include <mutex>
 
 #include "../ops/interface.h"
@@ -27,28 +26,17 @@ inline void forget_cached_normals(at::CPUGeneratorImpl& gen) {
   gen.set_next_double_normal_sample(std::nullopt);
 }
 
-// The whole state of a key, made before the mutex is taken: others may be drawing.
-struct CpuState {
-  explicit CpuState(Key key) : seed(key.lo) {
-    loops->mt19937_expand(key, words);
-  }
-
-  // The caller holds the mutex.
-  void write_to(at::CPUGeneratorImpl& gen) const {
-    at::mt19937_data_pod& data = engine_data(gen);
-    begin_state(data, seed);
-    std::memcpy(data.state_.data(), words, sizeof(words));
-    forget_cached_normals(gen);
-  }
-
-  uint64_t seed;
-  uint32_t words[kMtWords];
-};
+// The whole state of a key, expanded where it lies. The caller holds the mutex.
+inline void write_state(at::CPUGeneratorImpl& gen, Key key) {
+  at::mt19937_data_pod& data = engine_data(gen);
+  begin_state(data, key.lo);
+  loops->mt19937_expand(key, data.state_.data());
+  forget_cached_normals(gen);
+}
 
 inline void reseed_cpu(at::CPUGeneratorImpl& gen, Key key) {
-  const CpuState state(key);
   std::lock_guard<std::mutex> lock(gen.mutex_);
-  state.write_to(gen);
+  write_state(gen, key);
 }
 
 }  // namespace fastseed

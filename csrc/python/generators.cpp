@@ -71,9 +71,6 @@ class Pool {
     const auto key = [&](int64_t i) { return Key{keys[2 * i], keys[2 * i + 1]}; };
     parallel(static_cast<int64_t>(cpu_.size()), kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        if (i + kAhead < end) {
-          prefetch(cpu(i + kAhead));
-        }
         reseed_cpu(cpu(i), key(cpu_[i].index));
       }
     });
@@ -102,17 +99,9 @@ class Pool {
   };
 
   static constexpr int64_t kGrain = 64;  // generators a thread is worth waking for
-  static constexpr int64_t kAhead = 1;   // memory of this many generators is on its way
 
   at::CPUGeneratorImpl& cpu(int64_t i) const {
     return *static_cast<at::CPUGeneratorImpl*>(cpu_[i].impl);
-  }
-
-  static void prefetch(const at::CPUGeneratorImpl& gen) {
-    const char* bytes = reinterpret_cast<const char*>(&gen);
-    for (size_t at = 0; at < sizeof(gen); at += 64) {
-      __builtin_prefetch(bytes + at, 1);
-    }
   }
 
   // Members first to first + n - 1, at most kMaxInitWidth; those up to `soon` may be asked for in

@@ -37,7 +37,10 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     here. The same as ``torch.compiler.disable``, without importing Dynamo, which takes seconds,
     before the first call in such a region.
     """
-    name = f"fastseed.{function.__qualname__}"
+    package = function.__module__.split(".")[1]
+    # the classes of these two are at the top level
+    path = "" if package in ("seeder", "generators") else f"{package}."
+    name = f"fastseed.{path}{function.__qualname__}"
     reason = (
         f"{name} changes the state of random number generators, which a compiled graph would leave "
         "out; call it outside of the compiled function, or compile without fullgraph=True"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import sys
 import types
@@ -144,8 +145,14 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_config(tmp_path / "gone.json")
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(IsADirectoryError):
-        load_config(tmp_path / "folder.json")
+    (tmp_path / "huge.toml").touch()
+    os.truncate(tmp_path / "huge.toml", 10 << 30)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for name in ("folder.json", "pipe.yaml"):
+        with pytest.raises(ValueError, match=r"^fastseed.config: '.*' must be a regular file$"):
+            load_config(tmp_path / name)
+    with pytest.raises(ValueError, match="must be a file of at most 67108864 bytes"):
+        load_config(tmp_path / "huge.toml")
     with pytest.raises(TypeError, match=r"source must be a path or a document, got 3 of type int"):
         load_config(3)
 

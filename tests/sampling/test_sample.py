@@ -317,7 +317,7 @@ ERRORS = (
 def test_errors_name_the_argument(arguments, kind, text):
     with pytest.raises(kind) as error:
         tokens(**arguments)
-    assert str(error.value).startswith(f"fastseed.sample: {text}")
+    assert str(error.value).startswith(f"fastseed.sampling.sample: {text}")
 
 
 def test_merge_refuses_other_tensors():
