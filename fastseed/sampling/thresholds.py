@@ -46,8 +46,11 @@ class Rows(NamedTuple):
         if self.group is not None:
             from torch import distributed
 
+            from ..distributed.rendezvous import collective
+
             operation = distributed.ReduceOp.MAX if greatest else distributed.ReduceOp.SUM
-            distributed.all_reduce(values, operation, self.group)
+            function = "sampling.find_threshold"
+            collective(function, distributed.all_reduce, values, operation, group=self.group)
         return values
 
     def greatest(self) -> torch.Tensor:
@@ -95,6 +98,7 @@ def find_threshold(
 
     Raises:
         TypeError, ValueError: an argument is invalid.
+        RuntimeError: processes of the group, which the message names, did not take part.
 
     Examples:
         >>> import torch

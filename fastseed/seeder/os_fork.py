@@ -12,6 +12,9 @@ task 0, epoch 0, step 0 before the first ``reseed``.
 Locks: a thread that draws while another one forks would leave the generator's lock held in the
 child for ever. The forking thread takes the locks of all generators first: NumPy's in the order of
 their ids, then torch's mutexes in the order of their addresses.
+
+A child follows the seeder of the last ``init``, and each ``Seeder`` that was made by hand and is
+still in use. One that a second ``init`` replaced is forgotten at once.
 """
 
 from __future__ import annotations

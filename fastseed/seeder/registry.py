@@ -79,7 +79,11 @@ def _refuse_class(generator: Any) -> None:
 
 
 class Registry:
-    """Registrations in order, under names that all differ."""
+    """Registrations in order, under names that all differ.
+
+    A thread may register while another one reseeds, which then uses the registrations from before:
+    their tuples are replaced, never changed. Two threads must not register at the same time.
+    """
 
     def __init__(
         self, reserved: tuple[str, ...], rank_fields: RankFields, functions_only: bool = False

@@ -44,10 +44,8 @@ def test_programs_of_the_guides_run(guide, caplog, tmp_path, monkeypatch):
     assert all("was used before in this process" in line for line in said)  # which is the point
 
 
-def test_commands_of_the_quick_start_are_accepted(capsys):
-    """Those of ``fastseed run``; the others are in the pages of their subcommands."""
+def test_the_first_command_of_the_quick_start_is_accepted(capsys):
     lines = re.findall(r"^fastseed .*", (DOCS / "quick-start.md").read_text(), re.MULTILINE)
-    commands = [shlex.split(line, comments=True)[1:] for line in lines]
-    assert [command[0] for command in commands] == ["run", "doctor"]
-    assert cli.main([*commands[0][:1], "--dry-run", *commands[0][1:]]) == 0
+    _, command, *arguments = shlex.split(lines[0], comments=True)
+    assert cli.main([command, "--dry-run", *arguments]) == 0
     assert "FASTSEED_MASTER_SEED=42" in capsys.readouterr().out

@@ -13,6 +13,7 @@ import torch
 from helpers.support import holds_key, reference_narrow_seed, repr_state, seeder
 
 import fastseed
+import fastseed.pyt
 from fastseed import SHARED, GeneratorPool
 
 LIBRARY_NAMES = ["python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps"]
@@ -79,6 +80,44 @@ def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys(
     for rank in (0, fastseed.SHARED):
         keys = [s.derive_key(name, task=1, epoch=7, rank=rank) for name in SAME_32_BITS]
         assert keys[0] % 2**64 != keys[1] % 2**64 and keys[0] >> 64 != keys[1] >> 64
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.Generator, random.Random, np.random.RandomState, fastseed.data.ShuffleSampler]
+)
+def test_a_class_of_generators_is_refused(kind):
+    """It is callable: each reseed would make a new generator that is not used."""
+    s = seeder()
+    with pytest.raises(TypeError, match=rf"gen must be an instance, as {kind.__name__}\(\), got"):
+        s.register_generator(kind)
+    assert len(s.registry) == 0
+
+
+class SeedsAndEpochs:
+    """A seed function that also has an epoch."""
+
+    def __init__(self):
+        self.seeds, self.epochs = [], []
+
+    def __call__(self, seed):
+        self.seeds.append(seed)
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+
+def test_a_callable_with_set_epoch_is_called_under_fwr13y():
+    """fwr13y calls what is registered; under fastseed's scheme it is a sampler."""
+    both = SeedsAndEpochs()
+    s = seeder(scheme="fwr13y")
+    s.register_generator(both)
+    s.reseed(1, 7)
+    assert both.seeds == [fastseed.pyt.SeedGen(42, 1, 0)(1, 7)] and both.epochs == []
+    other = SeedsAndEpochs()
+    s = seeder()
+    s.register_generator(other)
+    s.reseed(1, 7)
+    assert other.seeds == [] and other.epochs == [7]
 
 
 def test_an_equal_name_is_refused():
