@@ -12,6 +12,7 @@ import torch
 from helpers.interrupts import interruptions
 from helpers.support import snapshot
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import fastseed
@@ -112,6 +113,20 @@ def test_initialisers_write_inference_tensors(function):
     wanted = getattr(fastseed.nn.init, function)(output(function), 7, *INITIALISERS[function])
     getattr(fastseed.nn.init, function)(tensor, 7, *INITIALISERS[function])
     assert torch.equal(tensor, wanted)
+
+
+@pytest.mark.parametrize("function", INITIALISERS)
+def test_initialisers_run_on_fake_tensors(function):
+    with FakeTensorMode():
+        tensor = output(function)
+        assert getattr(fastseed.nn.init, function)(tensor, 7, *INITIALISERS[function]) is tensor
+
+
+@pytest.mark.parametrize("function", INITIALISERS)
+def test_keys_are_integers_or_tensors(function):
+    call, parameters = getattr(fastseed.nn.init, function), INITIALISERS[function]
+    by_tensor = call(output(function), torch.tensor([7, 2], dtype=torch.uint64), *parameters)
+    assert torch.equal(by_tensor, call(output(function), 7 | 2 << 64, *parameters))
 
 
 @pytest.mark.parametrize("function", INITIALISERS)
