@@ -1,4 +1,4 @@
-"""What initialisation refuses and leaves as it was: arguments, memory, interrupts, threads."""
+"""Initialisation: refusals, outputs, interrupts, threads, and the functions of torch."""
 
 from __future__ import annotations
 
