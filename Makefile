@@ -49,7 +49,7 @@ setup: $(VENV)/.built
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) $(TORCH) "numpy>=1.26" "setuptools>=77" wheel ninja
+	$(PIP) $(TORCH) "numpy>=1.26" "setuptools>=77" "packaging>=24.2" wheel ninja
 	@touch $@
 
 # Without isolation, so that the native code is built against the torch that will run it.

@@ -158,8 +158,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
 def apply_config(source: Config | str | os.PathLike[str] | None = None) -> Report:
     """Apply a configuration to this process, before ``fastseed.init()``.
 
-    The seeds of single libraries hold until ``fastseed.reseed`` sets all generators from the master
-    seed. ``master_seed`` is left for ``fastseed.init()``, in the variable ``FASTSEED_MASTER_SEED``.
+    The seeds of single libraries hold until ``fastseed.init`` or ``reseed`` sets all generators
+    from the master seed. ``master_seed`` is left for ``fastseed.init()``, in the variable
+    ``FASTSEED_MASTER_SEED``.
 
     Args:
         source: a configuration, a file, or None: the file of ``fastseed run --config FILE``.

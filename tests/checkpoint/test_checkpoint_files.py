@@ -9,7 +9,7 @@ import stat
 import pytest
 import torch
 from helpers.jobs import draws, everything, start
-from helpers.support import scramble, snapshot
+from helpers.support import scramble, snapshot, without_scope
 
 import fastseed
 from fastseed import checkpoint
@@ -56,7 +56,7 @@ def test_without_exact_states_the_scope_restarts(job, path):
 
 
 def test_before_the_first_reseed(path):
-    fastseed.init(42, rank=0, world_size=1)
+    without_scope()
     before = snapshot()
     checkpoint.save(path)
     scramble()
