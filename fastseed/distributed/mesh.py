@@ -60,9 +60,17 @@ class Mesh(NamedTuple):
 
     def along(self, dimensions: Dimensions) -> tuple[int, int]:
         """Return (mixed-radix index of this rank along ``dimensions``, number of such indices)."""
+        function = "distributed.Mesh.along"
+        if not isinstance(dimensions, (tuple, list)) or not all(
+            isinstance(name, str) for name in dimensions
+        ):
+            raise type_error(function, "dimensions", "a tuple of names", dimensions)
         index, count = 0, 1
         for name, rank, size in zip(self.names, self.ranks, self.sizes, strict=True):
             if name in dimensions:
+                top = (streams.MAX_RANK + 1) // count
+                size = validation.check_int(function, f"the size of {name!r}", size, 1, top)
+                rank = validation.check_int(function, f"the rank in {name!r}", rank, 0, size - 1)
                 index, count = index * size + rank, count * size
         return index, count
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,15 +44,15 @@ class _Points:
         """Raise at the point; a function for ``sys.settrace``."""
         if event == "call":
             self._last.pop(frame.f_back, None)  # type: ignore[arg-type]  # a Python function
-            if not frame.f_code.co_filename.startswith(self.within):
+            if not frame.f_code.co_filename.startswith(self.within) or _is_finalizer(frame):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
-            self._pass(frame, "entered")
+            if frame.f_lasti <= _start(frame.f_code):  # and no exception thrown into a generator
+                self._last[frame] = "entered"
         elif event == "opcode":
-            last = self._last.pop(frame, None)
-            if last is not None:
+            last, kind = self._last.pop(frame, None), _kinds(frame.f_code).get(frame.f_lasti)
+            if last is not None and not last == kind == "entered":
                 self._pass(frame, last)
-            kind = _kinds(frame.f_code).get(frame.f_lasti)
             if kind is not None:
                 self._last[frame] = kind
         elif event in ("return", "exception"):
@@ -69,13 +70,43 @@ class _Points:
         raise Interrupt(self.where)
 
 
+def _is_finalizer(frame: FrameType | None) -> bool:
+    """Return whether it runs in a ``__del__``, from which no exception gets out."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
+@functools.cache
+def _start(code: CodeType) -> int:
+    """Return the offset of the instruction behind which a function has been entered."""
+    offsets = [i.offset for i in dis.get_instructions(code) if i.opname == "RESUME"]
+    return offsets[0] if offsets else -1  # Python 3.10 has no such instruction
+
+
 @functools.cache
 def _kinds(code: CodeType) -> dict[int, str]:
-    """Return what can be interrupted of the instructions of a function, by offset."""
+    """Return what can be interrupted of the instructions of a function, by offset.
+
+    The tracer raises before the following instruction. So it leaves out the few calls behind which
+    a ``try`` or ``with`` ends, as in ``with lock: return f()``.
+    """
     found = {}
-    for instruction in dis.get_instructions(code):
+    instructions = dis.Bytecode(code)
+    entries = getattr(instructions, "exception_entries", ())  # from Python 3.11 on
+
+    def handler(offset: int) -> int:
+        return next((e.target for e in entries if e.start <= offset < e.end), -1)
+
+    for instruction, following in itertools.pairwise(instructions):
         name = instruction.opname
-        if name.startswith("CALL") and not name.startswith("CALL_INTRINSIC"):
+        if handler(instruction.offset) != handler(following.offset):
+            continue
+        if name == "RESUME" and (instruction.arg or 0) < 2:
+            found[instruction.offset] = "entered"
+        elif name.startswith("CALL") and not name.startswith("CALL_INTRINSIC"):
             found[instruction.offset] = "call returned"
         elif "JUMP_BACKWARD" in name and "NO_INTERRUPT" not in name:
             found[instruction.offset] = "loop"
