@@ -215,6 +215,25 @@ def test_two_shuffled_loaders_of_equal_size_warn(caplog):
     assert warnings(caplog) == []
 
 
+def test_epochs_that_repeat_in_the_scope_of_init_warn(caplog):
+    plain_loader._warn_repeated.cache_clear()
+    fastseed.init(42, rank=0, world_size=1)
+    ordered, shuffled = loader(list(range(9)), 3), loader(list(range(9)), 3, shuffle=True)
+    list(ordered), list(ordered), list(shuffled)
+    shuffled.sampler.set_epoch(1)
+    list(shuffled)
+    assert warnings(caplog) == []
+    shuffled.sampler.set_epoch(0)
+    list(shuffled)
+    (message,) = warnings(caplog)
+    assert "iterated again in the scope of fastseed.init" in message and "steps" in message
+    caplog.clear()
+    plain_loader._warn_repeated.cache_clear()
+    fastseed.reseed(0)
+    list(shuffled)  # the script knows its scope
+    assert not any("iterated again" in text for text in warnings(caplog))
+
+
 # ---------------------------------------------------------------- interrupts, threads, forks
 
 
