@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -139,7 +140,7 @@ class Loader(DataLoader[Any]):
         """Return an iterator over the batches of an iteration."""
         framework_checks.warn_of_unprepared(self)
         self._iterations += 1
-        self._note_streams(iteration.scope)
+        self._note_streams(iteration.scope, seeder)
         kept, self._torch = self._torch, None
         if kept is None or not kept.is_usable:
             kept = TorchLoader(self, iteration, seeder)
@@ -148,15 +149,29 @@ class Loader(DataLoader[Any]):
             self._torch = kept
         return iterator
 
-    def _note_streams(self, at: IterationScope) -> None:
-        """Log a warning if another loader has the same streams or order in this scope."""
+    def _note_streams(self, at: IterationScope, seeder: Seeder) -> None:
+        """Log a warning if another loader has the same streams or order, or every epoch has."""
         sampler = self.sampler
+        is_shuffled = isinstance(sampler, ShuffleSampler) and sampler.shuffle
+        in_scope_of_init = not (at.task or at.epoch or seeder.recent_scopes.used)
+        if is_shuffled and in_scope_of_init and self._iterations > 1:
+            _warn_repeated(self._path)
         if isinstance(self.dataset, PerSample):
             self.dataset.enter_scope(at.task, at.epoch)
         elif self.num_workers and self.name is None:
             _stream_users.enter(self, at.task, at.epoch, at.start)
         if isinstance(sampler, ShuffleSampler) and sampler.describe_order() == _ORDER:
             _order_users.enter(self, at.task, at.epoch, sampler.n)
+
+
+@functools.cache
+def _warn_repeated(function: str) -> None:
+    logger.warning(
+        "fastseed.%s: iterated again in the scope of fastseed.init, so its order and random "
+        "numbers repeat: call fastseed.reseed(task, epoch) before each epoch, or use "
+        "fastseed.data.steps",
+        function,
+    )
 
 
 def _check_dataset(function: str, dataset: Any) -> None:

@@ -17,7 +17,7 @@ from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import context, streams
 from ..seeder.seeder import Seeder
-from .iteration import RANDOM_SAMPLERS, samplers_in
+from .iteration import RANDOM_SAMPLERS, samplers_in, users_epoch
 from .iteration_scope import IterationScope, keyed_seeder
 from .plain_loader import Loader
 from .resumable_iteration import ResumableIteration, order_of
@@ -198,9 +198,12 @@ class ResumableLoader(Loader):
         return iterator
 
     def check_scope(self, task: int, epoch: int) -> None:
-        """Raise the RuntimeError that an iteration in this scope would raise for a loaded state."""
-        seeder = keyed_seeder(_CLASS)
-        self._is_resumed_in(seeder, self._scope_in(task, epoch))
+        """Raise the RuntimeError that an iteration in this scope would raise for a loaded state.
+
+        A sampler whose epoch ``reseed`` or the script sets may have another one by then.
+        """
+        if users_epoch(samplers_in(index_sampler_of(self))) is None:
+            self._is_resumed_in(keyed_seeder(_CLASS), self._scope_in(task, epoch))
 
     def has_rest(self) -> bool:
         """Return True if the epoch of a loaded state may have a batch left."""

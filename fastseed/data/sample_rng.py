@@ -184,15 +184,14 @@ class PerSample(DatasetWrapper, Dataset[Any]):
     def _read_and_transform(self, current: SampleStreams, indices: Any) -> list[Any]:
         """Return samples that were read as a batch, each transformed in its own streams."""
         transform: Any = self._transform
-        before = current.states()
-        samples = iter(self._read_batch(indices))
-        for name, state in current.states().items():
-            if state is not None and not torch.equal(state, before[name]):  # type: ignore[arg-type]
-                raise RuntimeError(
-                    f"fastseed.{_FUNCTION}: with transform=, the dataset must draw no random "
-                    f"numbers, since a batch is read at once, but it drew from {name!r}; let "
-                    "transform draw them, or leave transform= out"
-                )
+        batch, drawn = current.watch(functools.partial(self._read_batch, indices))
+        if drawn:
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: with transform=, the dataset must draw no random numbers, "
+                f"since a batch is read at once, but it drew from {', '.join(map(repr, drawn))}; "
+                "let transform draw them, or leave transform= out"
+            )
+        samples = iter(batch)
 
         def transformed(index: Any) -> Any:
             current.reseed(*self._sample(index))

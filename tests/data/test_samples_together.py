@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -214,6 +215,25 @@ def test_two_shuffled_loaders_of_equal_size_warn(caplog):
     assert warnings(caplog) == []
 
 
+def test_epochs_that_repeat_in_the_scope_of_init_warn(caplog):
+    plain_loader._warn_repeated.cache_clear()
+    fastseed.init(42, rank=0, world_size=1)
+    ordered, shuffled = loader(list(range(9)), 3), loader(list(range(9)), 3, shuffle=True)
+    list(ordered), list(ordered), list(shuffled)
+    shuffled.sampler.set_epoch(1)
+    list(shuffled)
+    assert warnings(caplog) == []
+    shuffled.sampler.set_epoch(0)
+    list(shuffled)
+    (message,) = warnings(caplog)
+    assert "iterated again in the scope of fastseed.init" in message and "steps" in message
+    caplog.clear()
+    plain_loader._warn_repeated.cache_clear()
+    fastseed.reseed(0)
+    list(shuffled)  # the script knows its scope
+    assert not any("iterated again" in text for text in warnings(caplog))
+
+
 # ---------------------------------------------------------------- interrupts, threads, forks
 
 
@@ -316,6 +336,25 @@ def test_a_thread_that_reads_meanwhile_is_an_error(reading):
         with pytest.raises(RuntimeError, match=r"per_sample: two threads read samples at once"):
             per_sample(Draws("python"))[0]
     assert per_sample(Given(), "numpy")[0]  # leaves the generators alone
+
+
+def test_threads_that_iterate_loaders_have_a_scope_each():
+    """While both are inside a read, so that one would have the scope of the other."""
+    both = threading.Barrier(2)
+
+    class Meets(Given):
+        def __getitem__(self, index, rng):
+            both.wait(30)
+            return draw_from(rng)
+
+    def epoch_of(number, dataset):
+        made = loader(per_sample(dataset, "numpy"), 3, shuffle=True)
+        made.sampler.set_epoch(number)
+        return [batch.tolist() for batch in made]
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(epoch_of, (7, 8), (Meets(), Meets())))
+    assert found == [epoch_of(7, Given()), epoch_of(8, Given())]
 
 
 def test_a_forked_child_has_no_reads_of_other_threads(reading):

@@ -152,6 +152,24 @@ def test_a_refused_start_leaves_the_job_where_it_is():
     assert (snapshot(), context.seeder.scope, loop.state_dict()) == before
 
 
+def test_a_registered_sampler_may_be_in_another_epoch_before_the_loop():
+    sampler = DistributedSampler(Plain(8), 1, 0)
+    fastseed.register_generator(sampler)
+
+    def made():
+        return steps(DataLoader(Plain(8), 2, sampler=sampler, collate_fn=same), 3)
+
+    whole = list(made())
+    loop = made()
+    for _ in itertools.islice(loop, 6):
+        pass
+    saved = loop.state_dict()
+    fastseed.reseed(1, 2)
+    resumed = made()
+    resumed.load_state_dict(saved)
+    assert list(resumed) == whole[6:]
+
+
 # ---------------------------------------------------------------- what a loop and a loader are
 
 
