@@ -19,6 +19,7 @@ from .layer_scope import (
     check_use,
     current,
     device_scope,
+    has_values,
     thread_scope,
 )
 
@@ -75,7 +76,8 @@ class Dropout(torch.nn.Dropout):
         name: str | None = None,
         batch_dim: int | None = 0,
     ) -> None:
-        super().__init__(p, inplace)
+        p = functional.check_probability(_CLASS, p)  # torch would read a tensor
+        super().__init__(p, validation.check_bool(_CLASS, "inplace", inplace))
         set_up(self, name, batch_dim)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -234,19 +236,24 @@ def _drop(
         )
     where = _Placed.of(input.shape[:2] if channels else input.shape, batch_dim, scope.rows)
     keys = torch.empty(3, dtype=torch.uint64, device=input.device)
-    at = (*layer.words, scope.label_index, where.row_elements)
-    _LAYER_KEY(keys, *device_scope(input.device, scope), *at)
+    real = has_values(keys)
+    if real:
+        at = (*layer.words, scope.label_index, where.row_elements)
+        _LAYER_KEY(keys, *device_scope(input.device, scope), *at)
     keys = keys.view(1, 3)
     if shards.is_dtensor(input):
-        options = {"pieces_of": where.pieces, "channels": channels}
-        found = functional.drop_dtensor(_CLASS, input, keys, threshold, **options)
+        found = functional.drop_dtensor(
+            _CLASS, input, keys, threshold, pieces_of=where.pieces, channels=channels
+        )
     else:
         pieces = shards.WHOLE
         if where.moves_elements:
             shape = input.shape[:2] if channels else input.shape
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
         found = functional.drop(input, keys, pieces, threshold, channels=channels)
-    if not torch.compiler.is_compiling():  # last, so that a refused input is no use of its rows
+    if (
+        real and not torch.compiler.is_compiling()
+    ):  # last, so that a refused input is no use of its rows
         where.check(layer, scope.label_index)
     return found
 
