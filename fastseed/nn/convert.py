@@ -36,6 +36,8 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     Layers are named by their qualified names; call it before the model is wrapped or compiled,
     where it has them. Functional calls have the name of the module whose forward makes them, with
     ``/dropout`` or ``/attention`` behind it. Attention with dropout computes its weights in full.
+    Other functions that sample, such as ``torch.bernoulli``, still use torch's generators. No
+    thread may run the model meanwhile; afterwards each may, as ``fastseed.nn.Dropout`` says.
 
     Args:
         model: any module.
@@ -48,7 +50,8 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
 
     Raises:
         TypeError: ``model`` is no module.
-        ValueError: a module has a kind of dropout that cannot be replaced; nothing has changed.
+        ValueError: a module has a kind of dropout that cannot be replaced, or is an
+            ``nn.DataParallel``; nothing has changed.
 
     Examples:
         >>> import torch

@@ -39,6 +39,11 @@ class Dropout(torch.nn.Dropout):
     says which rows of the global batch they hold, and ``shard_inputs`` along which dimensions of a
     mesh they are cut.
 
+    The scope and the record of used rows belong to the process, rows and label to the thread. So
+    threads may use one layer at the same time for different rows, in blocks of their own, while no
+    thread calls ``fastseed.reseed``. A forked child has the masks of its parent, whatever
+    ``on_os_fork`` is.
+
     Args:
         p: the probability of a zero, in [0, 1].
         inplace: write into the input.
@@ -94,7 +99,7 @@ class Dropout(torch.nn.Dropout):
 class Dropout1d(Dropout):
     """Zero whole channels of (N, C, L) with probability ``p`` in training.
 
-    The mask is that of ``Dropout`` for a tensor (N, C).
+    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
 
     Args:
         p: the probability of a zero, in [0, 1].
@@ -124,7 +129,7 @@ class Dropout1d(Dropout):
 class Dropout2d(Dropout1d):
     """Zero whole channels of (N, C, H, W) with probability ``p`` in training.
 
-    The mask is that of ``Dropout`` for a tensor (N, C).
+    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
 
     Args:
         p: the probability of a zero, in [0, 1].
@@ -151,7 +156,7 @@ class Dropout2d(Dropout1d):
 class Dropout3d(Dropout1d):
     """Zero whole channels of (N, C, D, H, W) with probability ``p`` in training.
 
-    The mask is that of ``Dropout`` for a tensor (N, C).
+    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
 
     Args:
         p: the probability of a zero, in [0, 1].
