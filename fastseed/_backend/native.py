@@ -18,7 +18,7 @@ import torch
 
 from .._utils import environ
 
-INTERFACE = 15
+INTERFACE = 16
 """FS_INTERFACE of csrc/ops/interface.h, which the three parts of the package have to share."""
 
 CHOICES = ("auto", "native", "reference")

@@ -81,7 +81,12 @@ def check_float(function: str, argument: str, value: Any, low: float, high: floa
     """Return ``value`` as a finite float of [low, high]; ints pass, bools do not."""
     if isinstance(value, bool) or not hasattr(type(value), "__float__") or isinstance(value, str):
         raise type_error(function, argument, "a number", value)
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):  # an array or a tensor of several numbers
+        raise type_error(function, argument, "a number", value) from None
+    except OverflowError:
+        number = math.inf
     if not (math.isfinite(number) and low <= number <= high):
         raise value_error(function, argument, f"in [{low}, {high}]", value)
     return number

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .._utils.validation import check_bool, check_instance, value_error
+from .._utils.validation import check_bool, check_instance, type_error, value_error
 from .._utils.version import __version__
 from ..derivation import context
 from ..seeder import api
@@ -70,6 +70,9 @@ def from_tensors(tensors: dict[str, Any]) -> dict[str, Any]:
     """
     function = "checkpoint.from_tensors"
     check_instance(function, "tensors", tensors, dict, "a dict")
+    if tensors.get("format") == "fastseed":
+        rule = "of to_tensors; this is a state of fastseed.state_dict: pass it to load_state_dict"
+        raise value_error(function, "tensors", rule, sorted(map(str, tensors)))
     if _JOB not in tensors:
         raise value_error(function, "tensors", f"a dict with {_JOB!r}", sorted(map(str, tensors)))
     parts = []
@@ -118,6 +121,10 @@ class Stateful:
 
     def __init__(self, *, rng: bool = True, source: Any = None) -> None:
         self._rng, self._source = check_bool("checkpoint.Stateful", "rng", rng), source
+        is_reader = hasattr(source, "read_metadata")
+        if not (source is None or is_reader or isinstance(source, (str, os.PathLike))):
+            rule = "a path, a StorageReader or None"
+            raise type_error("checkpoint.Stateful", "source", rule, source)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the tensors to save; with ``source``, tensors of the sizes that will be loaded."""

@@ -96,7 +96,7 @@ class ResumableIteration(Iteration):
     def __init__(
         self, loader: DataLoader[Any], seeder: Seeder, scope: IterationScope, is_over: bool = False
     ) -> None:
-        super().__init__(index_sampler_of(loader), seeder, scope)
+        super().__init__(index_sampler_of(loader), seeder, scope, getattr(loader, "name", None))
         self.order = order_of(loader, seeder)
         self.position, self.is_over = scope.start, is_over
         self._is_iterable = is_iterable(loader)

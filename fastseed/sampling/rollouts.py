@@ -15,10 +15,14 @@ from .._backend.reference import philox
 from .._backend.reference.philox import U64
 from .._utils import environ, validation
 from .._utils.validation import type_error, value_error
-from ..derivation import context, coordinates
+from ..derivation import context, coordinates, reserved
 
 _NAME = "sampling.rollout_seeds"
 _PROMPTS = "a sequence of strings and integers"
+_PROMPT = (
+    "a string or an integer (for chat messages: the text of apply_chat_template; for token ids: "
+    "their text, or the number of the prompt in the dataset)"
+)
 
 
 class Rollout(NamedTuple):
@@ -196,6 +200,8 @@ def rollout_seeds(
     at = coordinates.check_coordinates(_NAME, task, epoch, step)
     turn = validation.check_int(_NAME, "turn", turn, 0, coordinates.MAX_RANK)
     name = coordinates.check_name(_NAME, name)
+    if name != "rollout":
+        reserved.check_free(_NAME, name)
     bits = validation.check_choice(_NAME, "bits", bits, (63, 31))
     prompts, words = _identities(prompts)
     workers = _sample_numbers(samples)
@@ -267,6 +273,8 @@ def _identities(prompts: Any) -> tuple[Sequence[int | str], U64]:
 def _word(position: int, prompt: Any) -> int:
     argument = f"prompts[{position}]"
     if not isinstance(prompt, str):
+        if isinstance(prompt, (list, tuple, dict)):
+            raise type_error(_NAME, argument, _PROMPT, prompt)
         return validation.check_int(_NAME, argument, prompt, 0, coordinates.MAX_INDEX)
     try:
         text = prompt.encode()

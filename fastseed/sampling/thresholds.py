@@ -103,7 +103,7 @@ def find_threshold(
         >>> int(fastseed.sampling.sample(logits, [7], 0, threshold=threshold))
         1
     """
-    function = "find_threshold"
+    function = "sampling.find_threshold"
     logits = arguments.check_numbers(function, "logits", logits, 2)
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
     heat = arguments.check_temperature(function, temperature, logits.size(0), logits.device)

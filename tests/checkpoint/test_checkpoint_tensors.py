@@ -134,3 +134,11 @@ def test_a_source_with_two_states_is_refused(tmp_path):
     dcp.save(two, checkpoint_id=tmp_path / "x", no_dist=True)
     with pytest.raises(ValueError, match=r"one Stateful \(it has \['a\.', 'b\.'\]"):
         checkpoint.Stateful(source=tmp_path / "x").state_dict()
+
+
+def test_a_state_that_needs_no_tensors_is_named():
+    fastseed.init(42, rank=0, world_size=1)
+    with pytest.raises(
+        ValueError, match=r"this is a state of fastseed.state_dict: pass it to load_"
+    ):
+        checkpoint.from_tensors(fastseed.state_dict())

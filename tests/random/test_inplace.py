@@ -279,7 +279,7 @@ def test_no_generator_is_used():
         ("normal_", (0, KEY), {"position": 2**56}, ValueError, "position must be in "),
         ("normal_", (0, KEY), {"position": 2**56 - 4}, ValueError, "position must be in "),
         ("normal_", (0, KEY), {"position": 0.0}, TypeError, "position must be an integer"),
-        ("normal_", (0, KEY), {"shard": (4, 4)}, TypeError, "shard must be a fastseed.Shard"),
+        ("normal_", (0, KEY), {"shard": (4, 4)}, TypeError, "shard must be a fastseed.random.Shard"),
         ("normal_", (0, KEY), {"shard": Shard((4,), (0,))}, ValueError, "shard must hold"),
         ("normal_", (0, KEY, 0.0, -1.0), {}, ValueError, "std must"),
         ("normal_", (0, KEY, "a"), {}, TypeError, "mean must"),

@@ -133,7 +133,7 @@ def test_invalid_probabilities_are_errors(value):
 def test_errors_name_the_argument(index, value, kind, text):
     with pytest.raises(kind) as error:
         accept_or_resample(*changed(index, value))
-    assert str(error.value).startswith(f"fastseed.accept_or_resample: {text}")
+    assert str(error.value).startswith(f"fastseed.sampling.accept_or_resample: {text}")
 
 
 def test_rounded_probabilities_without_a_residual_choose_from_the_target():
