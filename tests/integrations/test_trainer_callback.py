@@ -304,7 +304,7 @@ def test_a_folder_with_braces_resumes(tmp_path):
     whole = train(folder, save_strategy="steps", save_steps=6)
     model = train(folder, resume=str(folder / "checkpoint-6"))
     assert model.trained == whole.trained[6:]
-    with pytest.raises(ValueError, match="output_dir of the arguments must be without {rank}"):
+    with pytest.raises(ValueError, match=r"output_dir of the arguments must be without \{rank\}"):
         train(tmp_path / "runs{rank:02d}")
 
 
