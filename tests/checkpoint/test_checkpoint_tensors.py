@@ -134,3 +134,9 @@ def test_a_source_with_two_states_is_refused(tmp_path):
     dcp.save(two, checkpoint_id=tmp_path / "x", no_dist=True)
     with pytest.raises(ValueError, match=r"one Stateful \(it has \['a\.', 'b\.'\]"):
         checkpoint.Stateful(source=tmp_path / "x").state_dict()
+
+
+@pytest.mark.parametrize("source", [5, torch.zeros(2), ["a"]])
+def test_stateful_refuses_a_source_that_is_no_checkpoint(source):
+    with pytest.raises(TypeError, match=r"^fastseed\.checkpoint\.Stateful: source must be a path"):
+        fastseed.checkpoint.Stateful(source=source)
