@@ -1,10 +1,10 @@
 """Hostile calls of every public function, class, method and operator.
 
 ``fuzz_calls.py SEED CALLS [FIRST]`` makes calls FIRST to FIRST + CALLS - 1 of the sequence of a
-seed; each is a function of (seed, number) alone, so that one can be repeated by itself. Calls run in
-child processes, so that one that ends its process, or hangs, does not end the others. Writes a report
-as JSON: ``crashes``, ``hangs``, ``internal`` errors, ``changed`` state after a refused call, and
-``unclear`` errors, which are of the right type but not in fastseed's form. Usage by hand:
+seed; each is a function of (seed, number) alone, so that one can be repeated by itself. Calls run
+in child processes, so that one that ends its process, or hangs, does not end the others. Writes a
+report as JSON: ``crashes``, ``hangs``, ``internal`` errors, ``changed`` state after a refused call,
+and ``unclear`` errors: the right type, but not in fastseed's form. Usage by hand:
 ``python tests/scripts/fuzz_calls.py 1 50000``.
 """
 
