@@ -153,7 +153,6 @@ def test_source_distribution_has_every_source(tmp_path):
 def test_readme_of_a_native_folder_is_markdown(readme):
     """clang-format takes it for C++ where it may."""
     lines = readme.read_text().splitlines()
-    assert lines[0] == f"# {readme.parent.name}" and not any(
-        line.startswith("  ") for line in lines
-    )
+    assert lines[0] == f"# {readme.parent.name}"
+    assert not any(line.startswith("  ") for line in lines)
     assert "**/*.md" in (ROOT / ".clang-format-ignore").read_text().split()

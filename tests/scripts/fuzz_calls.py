@@ -36,8 +36,8 @@ import fuzz_values as values
 
 import fastseed
 
-LIMIT_S = 20  # of one call
-CHUNK = 2500  # calls of one child
+LIMIT_S = 60  # of one call, which may be the first one that needs torch._dynamo
+CHUNK = 5000  # calls of one child
 MEMORY = 6 << 30
 PACKAGES = (
     *("checkpoint", "data", "debug", "determinism", "distributed", "integrations"),
@@ -49,6 +49,7 @@ LEFT_OUT = {
     "data.worker_init_fn": "called by torch with a number",
     "debug.doctor": "seconds a call; it takes no tensors",
     "data.Seekable": "an abstract class",
+    "debug.audit": "seconds a call; it takes no arguments",
     "ReseedError": "made by the library",
     **dict.fromkeys(
         ("GeneratorPool.reseed_members", "random.StreamBank.reseed_members"),
@@ -56,6 +57,9 @@ LEFT_OUT = {
     ),
 }
 NAMES_OF = {"nn.functional": ("dropout", "scaled_dot_product_attention")}  # without __all__
+
+
+KINDS = ("hangs", "internal", "unclear", "changed")
 
 
 class HangError(BaseException):
@@ -216,7 +220,7 @@ def begin():
 
 
 def is_clear(path, error):
-    """Whether a refusal names what it refuses, or is Python's own about the signature."""
+    """Return whether a refusal names what it refuses, or is Python's about a signature."""
     text = str(error)
     if isinstance(error, (OSError, fastseed.ReseedError)) or "alloc" in text:
         return True
@@ -290,22 +294,26 @@ def run_part(seed, first, last, folder):
     signal.signal(signal.SIGALRM, on_alarm)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    report = {"hangs": [], "internal": [], "unclear": [], "changed": [], "refused": 0}
+    report = {**{kind: [] for kind in KINDS}, "refused": 0}
     report.update(paths=Counter(), log=(folder / "log").open("w"))
     everything = targets()
     for number in range(first, last):
         faulthandler.dump_traceback_later(2 * LIMIT_S, exit=True)  # for a hang in native code
         begin()
+        known = sum(len(report[kind]) for kind in KINDS)
         call(seed, number, everything, report)
-        (folder / "done").write_text(str(number + 1))
-        (folder / "report").write_text(json.dumps({k: v for k, v in report.items() if k != "log"}))
+        if number % 100 == 99 or number + 1 == last or known < sum(len(report[k]) for k in KINDS):
+            content = {key: value for key, value in report.items() if key != "log"}
+            (folder / "report").write_text(json.dumps({**content, "done": number + 1}))
     faulthandler.cancel_dump_traceback_later()
 
 
 def run(seed, calls, first=0):
     """Make calls in child processes; return the report of all."""
-    whole = {"seed": seed, "calls": calls, "crashes": [], "hangs": [], "internal": []}
-    whole.update(unclear=[], changed=[], refused=0, paths=Counter())
+    whole = {"seed": seed, "calls": calls, "crashes": [], **{kind: [] for kind in KINDS}}
+    whole.update(refused=0, paths=Counter())
+    if calls > 1000:  # once, not in each child
+        importlib.import_module("torch._dynamo")
     at, end = first, first + calls
     while at < end:
         with tempfile.TemporaryDirectory() as name:
@@ -323,16 +331,16 @@ def run(seed, calls, first=0):
                     sys.stderr.flush()
                     os._exit(code)
             status = os.waitpid(child, 0)[1]
-            done = folder / "done"
-            at = int(done.read_text()) if done.exists() else at
+            part = {"done": at}
+            if (folder / "report").exists():
+                part = json.loads((folder / "report").read_text())
+            at = part.pop("done")
             if status:
                 last = (folder / "log").read_text().splitlines()[-1]
                 whole["crashes"].append(f"{last}: ended with status {status}")
                 at = int(last.split()[0]) + 1
-            if (folder / "report").exists():
-                part = json.loads((folder / "report").read_text())
-                for key, value in part.items():
-                    whole[key] += Counter(value) if key == "paths" else value
+            for key, value in part.items():
+                whole[key] += Counter(value) if key == "paths" else value
     return whole
 
 
