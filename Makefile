@@ -37,7 +37,7 @@ help:
 	@echo "make test      run the tests (under five minutes on two cores)"
 	@echo "make test-slow run the rest: compilers, statistics, training runs, sanitizers"
 	@echo "make lint      style, types, warnings"
-	@echo "make docs      the documentation as a site in build/site; broken links are errors"
+	@echo "make docs      the documentation as a site in build/site; warnings, as of broken links, are errors"
 	@echo "make wheel     one wheel for every torch from 2.10, in dist/; make test-wheel TORCH=... tests it,"
 	@echo "               make check-wheel beside the torch that is here"
 	@echo "make bench     every case beside its baseline"
@@ -49,7 +49,7 @@ setup: $(VENV)/.built
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) $(TORCH) "numpy>=1.26" "setuptools>=77" wheel ninja
+	$(PIP) $(TORCH) "numpy>=1.26" "setuptools>=77" "packaging>=24.2" wheel ninja
 	@touch $@
 
 # Without isolation, so that the native code is built against the torch that will run it.
@@ -87,7 +87,7 @@ lint: setup
 	  $(PY) -m ziglang c++ -target aarch64-linux-gnu $(WARN) -c $$f -o $(VENV)/arm.o || exit 1; done
 
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 # One wheel for every torch from 2.10 and every Python from 3.10, built from the source distribution.
 # torch's libraries are not bundled: they are those of the torch that is installed beside it.

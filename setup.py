@@ -172,9 +172,8 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
         extra_compile_args={"cxx": flags},
         depends=headers,
     )
-    use_ninja = shutil.which("ninja") is not None
     parts = [kernels] if PORTABLE else [kernels, generators]
-    return parts, {"build_ext": BuildExtension.with_options(use_ninja=use_ninja)}
+    return parts, {"build_ext": BuildExtension}
 
 
 ext_modules, cmdclass = extensions()

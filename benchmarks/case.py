@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -34,13 +35,15 @@ class Side:
     """A statement, timed as it is written.
 
     The statement is compiled by :class:`torch.utils.benchmark.Timer` with ``names`` as its
-    globals, so nothing stands between the timer and what is timed.
+    globals, so nothing stands between the timer and what is timed. ``clock`` is what it reads: one
+    that stops leaves out part of the statement.
     """
 
     label: str
     statement: str
     names: dict[str, Any]
     threads: int = 1
+    clock: Callable[[], float] = time.perf_counter
 
     def run(self, **overrides: Any) -> Any:
         """Run the statement once, with some names replaced; its value if it has one."""
@@ -63,6 +66,7 @@ class Contest:
     check: Callable[[Contest], None]  # raises WrongAnswer
     frames: int | None = None  # how deep the stack is at the statement, where that matters
     context: Callable[[], AbstractContextManager[None]] = nullcontext  # around check and timing
+    share: float = 1.0  # of the time to measure, where a clock leaves out most of the statement
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,6 @@ def rank_main(rank: int, world_size: int, rounds: int, way: str, port: int) -> N
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size)
     fastseed.init(42)
-    fastseed.reseed(0)
     build: Callable[[int], Gpt2] = {"by name": by_name, "scattered": whole_and_scattered}[way]
     before, seconds = peak_mib(), []
     for _ in range(rounds):

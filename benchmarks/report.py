@@ -15,6 +15,7 @@ from typing import Any
 
 from .table import at_least, duration, times
 
+_COLUMNS_WITHOUT_TARGET = 5
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 MET, MISSED, OPEN = "#2c7fb8", "#d95f0e", "#a6a6a6"  # distinct without red and green
@@ -81,7 +82,11 @@ def ratio_there(row: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def markdown(
-    result: dict[str, Any], chart: str | None = None, others: Sequence[dict[str, Any]] = ()
+    result: dict[str, Any],
+    chart: str | None = None,
+    others: Sequence[dict[str, Any]] = (),
+    *,
+    targets: bool = True,
 ) -> str:
     """Return the machine, the table with a column of ratios for each other one, and the chart."""
     machines = [one["machine"] for one in others]
@@ -91,6 +96,8 @@ def markdown(
     rows = [head, align]
     for row in result["cases"]:
         rows.append((*row_cells(row), *(ratio_there(row, other) for other in others)))
+    if not targets:
+        rows = [row[:_COLUMNS_WITHOUT_TARGET] for row in rows]
     lines = ["  \n".join(map(machine_line, (result["machine"], *machines))), ""]
     lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
     if chart is not None:
@@ -190,7 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
             folder = (options.page or Path("page.md")).parent
             link = Path(os.path.relpath(options.chart, folder)).as_posix()
         if options.readme is not None:
-            rewrite(options.readme, markdown(summary(result)))
+            rewrite(options.readme, markdown(summary(result), targets=False))
         if options.page is not None:
             rewrite(options.page, markdown(result, link, others))
         if options.readme is None and options.page is None:

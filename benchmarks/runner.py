@@ -75,7 +75,7 @@ def _frames_of_the_timer() -> int:
 
 def measure(side: Side, seconds: float, frames: int | None = None) -> Measurement:
     """Time one side; with ``frames``, from a stack of exactly that depth."""
-    timer = Timer(side.statement, globals=side.names, num_threads=side.threads)
+    timer = Timer(side.statement, timer=side.clock, globals=side.names, num_threads=side.threads)
     if frames is None:
         return timer.blocked_autorange(min_run_time=seconds)
     extra = frames - _frames_of_the_timer()
@@ -114,6 +114,7 @@ def contend(contest: Contest, effort: Effort) -> dict[str, Any]:
     """Check the answers, then time both sides in turns; WrongAnswer before anything is timed."""
     with contest.context():
         contest.check(contest)
+        effort = Effort(effort.rounds, effort.seconds * contest.share)
         baseline = fastest(contest.baselines, effort, contest.frames)
         sides = (contest.fastseed, baseline)
         times: tuple[list[Measurement], list[Measurement]] = ([], [])

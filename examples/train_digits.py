@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 import fastseed as seeder
 
-INITIALISATION, TRAINING = 0, 1  # what the job does: the first argument of reseed
+TRAINING = 1  # the first argument of reseed; init begins with task 0, the initialisation
 
 
 class Digits(Dataset):
@@ -207,9 +207,8 @@ def main() -> None:
         checkpoint = torch.load(args.resume, map_location=device, weights_only=True)
         args.seed = checkpoint["master_seed"]
 
-    seeder.init(master_seed=args.seed, ngpus=world_size, local_rank=rank)
+    seeder.init(master_seed=args.seed, rank=rank, world_size=world_size)  # task 0: initialisation
     args.seed = seeder.get_master_seed()
-    seeder.reseed(INITIALISATION, 0)
 
     model = build_model().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)

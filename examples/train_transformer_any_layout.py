@@ -192,7 +192,6 @@ def train(layout: Layout, source: str, args: argparse.Namespace) -> dict[str, An
     mesh = init_device_mesh("cpu", (layout.dp, layout.tp), mesh_dim_names=("dp", "tp"))
     # torch's own generators: one stream a rank, shared by the ranks of a tensor-parallel group
     fastseed.init(args.seed, mesh=mesh, distinct_over=fastseed.distributed.tensor_parallel("tp"))
-    fastseed.reseed(task=0)
     model, masks = build(layout, mesh, source)
     weights = weights_digest(model)
     run: nn.Module = model

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.support import LAUNCHER_VARIABLES
+from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
+from helpers.watchdog import pytest_collection_modifyitems as set_limits
 
 from fastseed._backend import derive_ops
 from fastseed.derivation import context
+
+__all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_unconfigure"]  # hooks
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.
@@ -43,6 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in SLOW_FOLDERS and item.get_closest_marker("smoke") is None:
             item.add_marker("slow")
+    set_limits(items)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +63,40 @@ def _check_fwr13y(contest: Contest) -> None:
     expect(random.getstate() == random.Random(seed).getstate(), "fwr13y's Python seed")
 
 
+class TrainingStep:
+    """A small training step, whose time the clock leaves out.
+
+    What follows it finds the caches of the CPU full of other code and data, as ``reseed`` does in
+    a training loop.
+    """
+
+    def __init__(self) -> None:
+        self._model = torch.nn.Sequential(
+            *(layer for _ in range(4) for layer in (torch.nn.Linear(768, 768), torch.nn.GELU()))
+        )
+        self._optimizer = torch.optim.AdamW(self._model.parameters())
+        self._input = torch.ones(32, 768)
+        self._spent = 0.0
+
+    def run(self) -> None:
+        """Do one step."""
+        start = time.perf_counter()
+        self._model(self._input).square().mean().backward()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._spent += time.perf_counter() - start
+
+    def clock(self) -> float:
+        """Return the time in seconds without that of all steps."""
+        return time.perf_counter() - self._spent
+
+
+def _after_a_step(side: Side) -> Side:
+    step = TrainingStep()
+    names = {**side.names, "train": step.run}
+    return replace(side, statement=f"train(); {side.statement}", names=names, clock=step.clock)
+
+
 def _ours() -> Side:
     fastseed.init(MASTER, 1, 0)
     names = {"reseed": fastseed.reseed, "epochs": itertools.count()}
@@ -79,6 +116,19 @@ def against_by_hand() -> Contest:
     """Three constant 32-bit seeds, one a library, and torch's accelerators left out."""
     names = {"random": random, "numpy": np, "torch": torch}
     return Contest(_ours(), (Side("by hand", BY_HAND, names),), _check_reseed)
+
+
+def after_a_step(build: Callable[[], Contest]) -> Contest:
+    """The same contest with a training step before each call, not timed."""
+    contest = build()
+    (baseline,) = contest.baselines
+    return replace(
+        contest,
+        fastseed=_after_a_step(contest.fastseed),
+        baselines=(_after_a_step(baseline),),
+        check=lambda _: contest.check(contest),
+        share=0.02,
+    )
 
 
 def against_itself_without_generators() -> Contest:
@@ -114,11 +164,14 @@ def init_against_fwr13y() -> Contest:
 def cases() -> list[Case]:
     """The rows of this module."""
     shallow, deep = (functools.partial(against_fwr13y, frames) for frames in (SHALLOW, DEEP))
+    in_loop = functools.partial(functools.partial, after_a_step)
     name = "reseed/cpu/3-generators"
     return [
         Case(name, f"fwr13y, {SHALLOW} frames deep", 20, shallow),
         Case(name, f"fwr13y, {DEEP} frames deep", None, deep),
         Case(name, "three seed calls by hand", None, against_by_hand),
         Case(name, without_generators.LABEL, None, against_itself_without_generators),
+        Case(f"{name}-in-a-loop", f"fwr13y, {DEEP} frames deep", 20, in_loop(deep)),
+        Case(f"{name}-in-a-loop", "three seed calls by hand", None, in_loop(against_by_hand)),
         Case("init/cpu/1", "fwr13y", None, init_against_fwr13y),
     ]

@@ -63,7 +63,7 @@ def _in_a_worker() -> Iterator[None]:
     before = info._worker_info
     info._worker_info = info.WorkerInfo(id=0, num_workers=1, seed=0, dataset=None)
     try:
-        with iteration_scope.fetching_in(AT):
+        with _in_the_main_process():
             yield
     finally:
         info._worker_info = before
@@ -71,8 +71,11 @@ def _in_a_worker() -> Iterator[None]:
 
 @contextmanager
 def _in_the_main_process() -> Iterator[None]:
-    with iteration_scope.fetching_in(AT):
+    token = iteration_scope.thread_scope.set(AT)
+    try:
         yield
+    finally:
+        iteration_scope.thread_scope.reset(token)
 
 
 class _Check(Nothing):

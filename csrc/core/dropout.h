@@ -9,6 +9,7 @@ namespace fastseed {
 
 constexpr int kDropoutEach = 8;  // elements of one block, 16 bits each
 constexpr int64_t kDropoutLevels = 1 << 16;
+constexpr uint64_t kDropoutBlocks = uint64_t{1} << 61;  // of a stream: indices are modulo 2^64
 
 // Number i of a block, whose words are read as 16-bit numbers, the lower half first.
 FS_HD uint32_t dropout_number(const Block& block, int i) {

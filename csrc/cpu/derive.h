@@ -45,6 +45,7 @@ void launch_mt19937_init(const uint32_t* seeds, uint32_t* const* states, uint32_
 
 // How many states launch_mt19937_init likes to have at once on the path in use.
 int mt19937_init_width();
+constexpr int kMaxInitWidth = 16;  // the largest of all paths
 
 // The instruction sets with kernels of their own that this CPU can run, slowest first.
 std::vector<std::string> simd_paths();

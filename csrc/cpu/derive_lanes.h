@@ -166,9 +166,23 @@ FS_LANES void part(const Rounds<V>& k, typename V::Type tweak, typename V::Type 
                    uint64_t* out) {
   uint64_t words[2 * V::kLanes];
   groups<V, kBoth, false, 1>(k, tweak, index, words);
-  for (int64_t i = 0; i < (kBoth ? 2 * n : n); ++i) {
-    out[i] = words[i];
+  std::memcpy(out, words, static_cast<size_t>(kBoth ? 2 * n : n) * sizeof(uint64_t));
+}
+
+// The last of n blocks, those from block i on, in as few vectors as hold them. The vectors take
+// every step together and end at block n, so that the first one repeats some blocks before i.
+template <class V, bool kBoth, int kGroups>
+FS_LANES void rest(const Rounds<V>& k, typename V::Type tweak, uint64_t first, int64_t i, int64_t n,
+                   uint64_t* out) {
+  if constexpr (kGroups > 1) {
+    if (n - i <= (kGroups - 1) * V::kLanes) {
+      rest<V, kBoth, kGroups - 1>(k, tweak, first, i, n, out);
+      return;
+    }
   }
+  const int64_t from = n - kGroups * V::kLanes;
+  typename V::Type index = V::count_from(first + static_cast<uint64_t>(from));
+  groups<V, kBoth, false, kGroups>(k, tweak, index, out + (kBoth ? 2 : 1) * from);
 }
 
 // Blocks first to first + n - 1, whose indices share their upper 32 bits.
@@ -188,6 +202,10 @@ FS_LANES void segment(const BlockRange& range, uint64_t first, int64_t n, uint64
   typename V::Type index = V::count_from(first + static_cast<uint64_t>(i));
   for (; i + kStride <= n; i += kStride) {
     groups<V, kBoth, kStream, V::kDeriveGroups>(k, tweak, index, out + kWords * i);
+  }
+  if (!kStream && n >= kStride && i < n) {
+    rest<V, kBoth, V::kDeriveGroups>(k, tweak, first, i, n, out);
+    return;
   }
   for (; i + kStep <= n; i += kStep) {
     groups<V, kBoth, kStream, 1>(k, tweak, index, out + kWords * i);

@@ -108,9 +108,7 @@ void launch_mt19937_expand(Key key, uint32_t* state) {
   // Block j has the counter (j, domain, hi), that is index j under a tweak with a zero low word.
   const Block first = mt19937_counter(key, 0);
   const BlockRange range{key.lo, first.lo(), first.w[2], first.w[3], 0};
-  alignas(64) uint64_t words[kMtWords / 2];
-  cpu_path().blocks(range, kMtBlocks, words, Stores::kCached);
-  std::memcpy(state, words, sizeof(words));
+  cpu_path().blocks(range, kMtBlocks, reinterpret_cast<uint64_t*>(state), Stores::kCached);
   state[0] |= kMtTopBit;
 }
 

@@ -56,7 +56,8 @@ struct CpuPath {
   bool (*supported)();
   int init_width;                                                           // states of `init`
   void (*low_halves)(const BlockRange&, int64_t n, uint64_t* out, Stores);  // one word a block
-  void (*blocks)(const BlockRange&, int64_t n, uint64_t* out, Stores);      // two words a block
+  // two words a block; `out` need not be aligned
+  void (*blocks)(const BlockRange&, int64_t n, uint64_t* out, Stores);
   // as launch_keys_of_seeds
   void (*keys_of_seeds)(const uint64_t* seeds, const int64_t* indices, const Name&, int64_t n,
                         uint64_t* out);

@@ -43,6 +43,8 @@ FS_TARGET void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_
 
 }  // namespace
 
+static_assert(Lanes32::kLanes <= kMaxInitWidth, "callers have arrays of that size");
+
 const CpuPath FS_PATH = {
     kName, supported, Lanes32::kLanes, low_halves, blocks,         keys_of_seeds, seed_grid,
     init,  shuffle,   digest,          kDrawLoops, kSamplingLoops, kDropoutLoops};

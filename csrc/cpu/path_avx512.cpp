@@ -34,7 +34,7 @@ bool supported() {
 
 struct Lanes64 : CommonLanes64 {
   // Vectors that take each step together, by measurement.
-  static constexpr int kDeriveGroups = 6;   // 4 to 8 are alike, 2 is a third slower
+  static constexpr int kDeriveGroups = 5;   // 4 to 8 are alike, 2 is a third slower
   static constexpr int kShuffleGroups = 8;  // 4 a third slower, 16 a tenth
   static constexpr int kDigestGroups = 4;   // 2 and 3 are a tenth slower
 

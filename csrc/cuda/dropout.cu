@@ -71,7 +71,8 @@ struct Drop {
     if (from >= layout.length) {
       return;
     }
-    const Block words = draw_block(key.key, start / kDropoutEach + static_cast<uint64_t>(skip));
+    const uint64_t block = start / kDropoutEach + static_cast<uint64_t>(skip);
+    const Block words = draw_block(key.key, block % kDropoutBlocks);
     const int64_t at = line * layout.length + from;
     if (from >= 0 && from + kDropoutEach <= layout.length &&
         (reinterpret_cast<uintptr_t>(in + at) | reinterpret_cast<uintptr_t>(out + at)) %

@@ -2,7 +2,6 @@
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <cstring>
 #include <mutex>
 
 #include "../ops/interface.h"
@@ -27,14 +26,17 @@ inline void forget_cached_normals(at::CPUGeneratorImpl& gen) {
   gen.set_next_double_normal_sample(std::nullopt);
 }
 
-inline void reseed_cpu(at::CPUGeneratorImpl& gen, Key key) {
-  uint32_t state[kMtWords];
-  loops->mt19937_expand(key, state);  // outside the lock: others may be drawing
-  std::lock_guard<std::mutex> lock(gen.mutex_);
+// The whole state of a key, expanded where it lies. The caller holds the mutex.
+inline void write_state(at::CPUGeneratorImpl& gen, Key key) {
   at::mt19937_data_pod& data = engine_data(gen);
   begin_state(data, key.lo);
-  std::memcpy(data.state_.data(), state, sizeof(state));
+  loops->mt19937_expand(key, data.state_.data());
   forget_cached_normals(gen);
+}
+
+inline void reseed_cpu(at::CPUGeneratorImpl& gen, Key key) {
+  std::lock_guard<std::mutex> lock(gen.mutex_);
+  write_state(gen, key);
 }
 
 }  // namespace fastseed

@@ -71,9 +71,6 @@ class Pool {
     const auto key = [&](int64_t i) { return Key{keys[2 * i], keys[2 * i + 1]}; };
     parallel(static_cast<int64_t>(cpu_.size()), kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        if (i + kAhead < end) {
-          prefetch(cpu(i + kAhead));
-        }
         reseed_cpu(cpu(i), key(cpu_[i].index));
       }
     });
@@ -101,27 +98,19 @@ class Pool {
     int64_t index;
   };
 
-  static constexpr int64_t kGrain = 64;   // generators a thread is worth waking for
-  static constexpr int64_t kAhead = 1;    // memory of this many generators is on its way
-  static constexpr int64_t kWidest = 16;  // the most that any path initialises side by side
+  static constexpr int64_t kGrain = 64;  // generators a thread is worth waking for
 
   at::CPUGeneratorImpl& cpu(int64_t i) const {
     return *static_cast<at::CPUGeneratorImpl*>(cpu_[i].impl);
   }
 
-  static void prefetch(const at::CPUGeneratorImpl& gen) {
-    const char* bytes = reinterpret_cast<const char*>(&gen);
-    for (size_t at = 0; at < sizeof(gen); at += 64) {
-      __builtin_prefetch(bytes + at, 1);
-    }
-  }
-
-  // Members first to first + n - 1; those up to `soon` may be asked for in advance.
+  // Members first to first + n - 1, at most kMaxInitWidth; those up to `soon` may be asked for in
+  // advance.
   void init_together(const uint64_t* seeds, int64_t first, int64_t n, int64_t soon) const {
-    std::unique_lock<std::mutex> locks[kWidest];
-    uint32_t low[kWidest] = {};
-    uint32_t* states[kWidest] = {};
-    uint32_t* next[kWidest] = {};
+    std::unique_lock<std::mutex> locks[kMaxInitWidth];
+    uint32_t low[kMaxInitWidth] = {};
+    uint32_t* states[kMaxInitWidth] = {};
+    uint32_t* next[kMaxInitWidth] = {};
     for (int64_t k = 0; k < n; ++k) {
       const uint64_t seed = seeds[cpu_[first + k].index];
       at::CPUGeneratorImpl& gen = cpu(first + k);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -16,6 +17,19 @@ R = TypeVar("R")
 _frame_callback: Callable[[], Any] = getattr(
     torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: False
 )
+
+
+def _skip(code: CodeType) -> None:
+    """Let Dynamo run a function as it is, where this torch can; else it warns of the query above.
+
+    The same as ``torch._dynamo.eval_frame.skip_code``, without importing Dynamo.
+    """
+    native: Any = torch._C._dynamo.eval_frame
+    if hasattr(native, "set_code_exec_strategy"):
+        action = native._FrameAction
+        strategy = native._FrameExecStrategy(action.SKIP, action.DEFAULT)
+        native.set_code_exec_strategy(code, strategy)
+
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
@@ -49,6 +63,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
             disabled = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
         return disabled(*args, **kwargs)
 
+    _skip(call.__code__)
     # The marks by which Dynamo knows functions that it must not trace.
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
     call._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]

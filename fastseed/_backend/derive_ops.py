@@ -16,6 +16,7 @@ from .reference import shuffle as _shuffle
 from .reference.philox import (
     DERIVATION_VERSION,
     DOMAIN_SAMPLE,
+    DOMAIN_SCOPE,
     DOMAIN_SHUFFLE,
     DOMAIN_STATE,
     DOMAIN_STREAM,
@@ -30,8 +31,8 @@ from .reference.philox import (
 )
 
 __all__ = [
-    "DERIVATION_VERSION", "DOMAIN_SAMPLE", "DOMAIN_SHUFFLE", "DOMAIN_STREAM", "SHARED_RANK",
-    "Name", "NameKey", "Scope", "name_words", "signed",
+    "DERIVATION_VERSION", "DOMAIN_SAMPLE", "DOMAIN_SCOPE", "DOMAIN_SHUFFLE", "DOMAIN_STREAM",
+    "SHARED_RANK", "Name", "NameKey", "Scope", "name_words", "signed",
 ]  # fmt: skip
 
 _OPS = torch.ops.fastseed

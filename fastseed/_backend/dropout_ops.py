@@ -6,18 +6,22 @@ with the same keys, so nothing of the size of the input is saved.
 """
 # Annotations are read at run time: no `from __future__ import annotations` here.
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from . import draw_ops, native
+from .._utils.validation import check_int, value_error
+from . import draw_ops, native, tensors
 from .reference import dropout as reference
 
 LEVELS = reference.LEVELS
 
 _OP = "fastseed::dropout"
+_MOST_VALUES = 2**56
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -28,25 +32,55 @@ def dropout_in_numpy(
     """Zero the elements whose numbers are below ``threshold`` and scale the others.
 
     The input is cut into as many rows as ``keys``, (n, 2) or (n, 3), has: a third word is the index
-    of the first element of its row.
+    of the first element of its row. Indices are counted modulo 2**64. Elements along a dimension
+    of stride 0, such as those of a channel, have one number.
     """
-    if input.dtype not in _DTYPES:
-        raise TypeError(
-            "fastseed.dropout: input must be of dtype float16, bfloat16, float32, float64"
-        )
-    kept = torch.empty(len(keys), input.numel() // max(len(keys), 1), dtype=torch.bool)
-    if input.numel():
-        grid = (sizes, strides) if sizes else ([kept.size(1)], [1])
-        length, starts = draw_ops.runs(*grid)
-        for run, start in enumerate(starts):
-            for row, (lo, hi, *first) in enumerate(keys.tolist()):
-                begin = sum(first, offset + start)
-                found = reference.is_kept([lo, hi], begin, length, threshold)
-                kept[row, run * length : (run + 1) * length] = torch.from_numpy(found)
+    _check(input, keys, sizes, strides, offset, threshold)
+    count = input.numel() // len(keys)
+    kept = torch.empty(len(keys), count, dtype=torch.bool)
+    if count:
+        at = np.zeros(1, np.uint64)
+        for size, stride in zip(sizes or [count], strides or [1], strict=True):
+            at = (at[:, None] + np.arange(size, dtype=np.uint64) * np.uint64(stride)).reshape(-1)
+        for row, (lo, hi, *first) in zip(kept, keys.tolist(), strict=True):
+            begin = np.uint64(sum(first, offset) % 2**64)
+            row[:] = torch.from_numpy(reference.is_kept([lo, hi], at + begin, threshold))
     real = torch.float64 if input.dtype == torch.float64 else torch.float32
     scaled = (input.to(real) * reference.scale(threshold)).to(input.dtype)
     stays = torch.where(input.isnan(), input, scaled)
     return torch.where(kept.view(input.shape), stays, torch.zeros_like(input))
+
+
+def _check(
+    input: Tensor, keys: Tensor, sizes: Sequence[int], strides: Sequence[int],
+    offset: int, threshold: int,
+) -> None:  # fmt: skip
+    """Refuse what csrc/ops/dropout_ops.h refuses."""
+    function = "dropout"
+    tensors.check_dtype_of(function, "input", input, _DTYPES)
+    tensors.check_dense(function, "input", input)
+    tensors.check_tensor(function, "keys", keys, torch.uint64)
+    if keys.dim() != 2 or len(keys) == 0 or keys.size(1) not in (2, 3):
+        raise value_error(function, "keys", "of shape (n, 2) or (n, 3)", tuple(keys.shape))
+    for name, tensor in (("input", input), ("keys", keys)):
+        if not tensor.is_contiguous():
+            raise value_error(function, name, "contiguous", tensor)
+    check_int(function, "threshold", threshold, 0, LEVELS)
+    check_int(function, "offset", offset, 0, _MOST_VALUES)
+    count, uneven = divmod(input.numel(), len(keys))
+    if uneven:
+        raise value_error(function, "input", f"cut into {len(keys)} equal rows", input)
+    if len(sizes) != len(strides):
+        raise value_error(function, "strides", "as many as sizes", list(strides))
+    if count == 0:
+        return
+    sizes, strides = (sizes, strides) if sizes else ([count], [1])
+    if math.prod(sizes) != count or min(*sizes, 1) < 1 or min(strides) < 0:
+        rule = f"those of a row of {count} elements, and strides at least 0"
+        raise value_error(function, "sizes", rule, (list(sizes), list(strides)))
+    steps = zip(sizes, strides, strict=True)
+    if offset + sum((size - 1) * stride for size, stride in steps) > _MOST_VALUES:
+        raise value_error(function, "sizes and strides", "those of values below 2**56", strides)
 
 
 def layer_key(
@@ -65,6 +99,24 @@ SCHEMA = (
 )
 
 
+def in_memory_order(found: Tensor, like: Tensor) -> Tensor:
+    """Return a contiguous tensor with the strides that torch gives to a result for ``like``."""
+    if like.is_contiguous() or torch._C._functorch.is_batchedtensor(like):
+        return found
+    order = memory_order(torch.empty_like(like, device="meta"))
+    return found.permute(order).contiguous().permute(inverse(order))
+
+
+def memory_order(tensor: Tensor) -> list[int]:
+    """Return the dimensions of a tensor, that of the longest stride first."""
+    return sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim))
+
+
+def inverse(order: list[int]) -> list[int]:
+    """Return the permutation that undoes another one."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
 # ---------------------------------------------------------------- registration
 
 
@@ -80,7 +132,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     (keys,) = ctx.saved_tensors
     found = torch.ops.fastseed.dropout(gradient.contiguous(), keys, *ctx.rest)
-    return found, None, None, None, None, None
+    return in_memory_order(found, gradient), None, None, None, None, None
 
 
 def _batched(

@@ -82,7 +82,12 @@ def check_float(function: str, argument: str, value: Any, low: float, high: floa
     kind = type(value)
     if isinstance(value, bool) or not hasattr(kind, "__float__") or hasattr(kind, "__len__"):
         raise type_error(function, argument, "a number", value)
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):  # an array or a tensor of several numbers
+        raise type_error(function, argument, "a number", value) from None
+    except OverflowError:
+        number = math.inf
     if not (math.isfinite(number) and low <= number <= high):
         raise value_error(function, argument, f"in [{low}, {high}]", value)
     return number

@@ -30,7 +30,9 @@ def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300
     Args:
         path: a file in a folder that exists. In a job of several ranks every rank has to call this:
             rank 0 writes one file for all, and all return when it is on the disk. With ``{rank}``
-            (or ``{rank:05d}``) in it, each rank writes its own file and does not wait.
+            (or ``{rank:05d}``) in it, each rank writes its own file and does not wait: put the step
+            into the path, too, or a crash between two ranks' writes leaves files of two saves,
+            which ``load`` refuses.
         rng: whether to save the exact state of every generator, to resume mid-epoch; without them
             a job resumes at the beginning of the scope (task, epoch, step).
         timeout: seconds to wait for the other ranks, (0, 86400].
@@ -134,7 +136,10 @@ def load(path: str | os.PathLike[str]) -> None:
             try:
                 state = file_format.merge([(first, parts), (own, _read(function, own))])
             except file_format.Damaged as error:
-                raise ValueError(f"fastseed.{function}: cannot load {own!r}: {error}") from error
+                raise ValueError(
+                    f"fastseed.{function}: cannot load {own!r}: {error}; save each step to a path "
+                    "of its own, with the step in it"
+                ) from error
     api.load_state_dict(state)
 
 

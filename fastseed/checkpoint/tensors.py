@@ -70,6 +70,9 @@ def from_tensors(tensors: dict[str, Any]) -> dict[str, Any]:
     """
     function = "checkpoint.from_tensors"
     check_instance(function, "tensors", tensors, dict, "a dict")
+    if tensors.get("format") == "fastseed":
+        rule = "of to_tensors; this is a state of fastseed.state_dict: pass it to load_state_dict"
+        raise value_error(function, "tensors", rule, sorted(map(str, tensors)))
     if _JOB not in tensors:
         raise value_error(function, "tensors", f"a dict with {_JOB!r}", sorted(map(str, tensors)))
     parts = []

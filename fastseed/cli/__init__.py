@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import os
 import sys
@@ -21,7 +22,6 @@ from . import exit_codes, output
 COMMANDS = {
     "run": "run a program with seed and determinism variables set",
     "verify": "verify that a training command repeats and resumes, to the last bit",
-    "lint": "find what keeps scripts from being reproducible, without running them",
     "bisect": "find the first difference of two recorded runs",
     "checkpoint": "show and compare the random number states in checkpoints of any framework",
     "env": "record the environment of a run, and compare two",
@@ -31,11 +31,23 @@ COMMANDS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises ``exit_codes.Exit``, so that errors can be JSON."""
+    """An argument parser that raises ``exit_codes.Exit``, so that errors can be JSON.
+
+    A subcommand refuses unknown options itself, with its own usage and the option that is meant.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # No abbreviations: a new option must not change the meaning of an old command line.
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            meant = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
+            hint = f"; did you mean {meant[0]}?" if meant else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         usage = f"{self.format_usage()}{self.prog}: error: {message}"
@@ -86,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code (``fastseed --help`` lists them).
 
     Examples:
-        >>> main(["lint", "--nonsense"])
+        >>> main(["doctor", "--nonsense"])
         2
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -117,6 +129,8 @@ def _report(error: BaseException, arguments: list[str]) -> int:
 
         traceback.print_exception(error)
     message = str(error) or type(error).__name__
+    if isinstance(error, MemoryError):
+        message = "fastseed: there is too little memory"
     if isinstance(error, OSError) and error.filename is not None:
         message = f"fastseed: {error.filename!r}: {error.strerror}"
     output.say(message if isinstance(error, exit_codes.Exit) else f"error: {message}", error=True)

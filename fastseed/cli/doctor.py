@@ -26,6 +26,7 @@ _KINDS = {
     "unseeded": "used, but made without a seed",
     "seeded": "seeded by a call outside fastseed",
     "repeated": "used again",
+    "unmoved": "all in the scope of init",
 }
 
 

@@ -92,8 +92,7 @@ def _show(args: argparse.Namespace) -> int:
         message = f"fastseed env show: --{what} must be one of {', '.join(found)}, got {name!r}"
         raise exit_codes.Exit(exit_codes.USAGE, message)
     if args.patch is not None:
-        text = capture.patches[name]
-        print(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), end="")
+        output.copy(capture.patches[name])
     else:
         document = {"captured": capture.header, "sections": found, "patches": capture.patches}
         output.emit(document if name is None else {name: found[name]})

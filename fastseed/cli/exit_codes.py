@@ -28,12 +28,15 @@ def code_of(error: BaseException) -> int:
     """Return the exit code for an error that a subcommand raised.
 
     The type of the library's own errors decides: TypeError and ValueError are bad input,
-    RuntimeError and ImportError mean that it is not possible here. Any other error is a bug.
+    RuntimeError and ImportError mean that it is not possible here, as does too little memory. Any
+    other error is a bug.
     """
     if isinstance(error, Exit):
         return error.code
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
+    if isinstance(error, MemoryError):
+        return UNAVAILABLE
     if isinstance(error, BrokenPipeError):
         return PIPE
     if isinstance(error, OSError) and error.filename is not None:

@@ -1,7 +1,7 @@
 """Printing for the subcommands: lines, tables, JSON, and the options that they share.
 
 Text from files may hold anything. Printed text holds no control characters, so that it cannot move
-the cursor or set a colour.
+the cursor or set a colour; only ``copy`` writes text as it is, and not to a terminal.
 """
 
 from __future__ import annotations
@@ -36,6 +36,19 @@ def say(text: object = "", *, error: bool = False) -> None:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     # Escapes rather than a UnicodeEncodeError on a terminal with another encoding.
     print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
+def copy(text: str) -> None:
+    """Print text for another program byte by byte; to a terminal without control characters.
+
+    Lone surrogates are bytes that are not UTF-8, as Python reads them.
+    """
+    buffer = getattr(sys.stdout, "buffer", None)
+    if sys.stdout.isatty() or buffer is None:
+        say(text.removesuffix("\n"))
+        return
+    sys.stdout.flush()
+    buffer.write(text.encode("utf-8", "surrogateescape"))
 
 
 def emit(document: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from typing import Any
 
 from . import exit_codes, output
@@ -95,8 +96,12 @@ def run(args: argparse.Namespace) -> int:
     try:
         return launch.become(command, os.environ)
     except OSError as error:
+        problem = f"{command[0]!r}: {error.strerror}"
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
-        raise exit_codes.Exit(code, f"fastseed run: {command[0]!r}: {error.strerror}") from None
+        if command[0].endswith(".py") and os.path.isfile(command[0]):
+            code = NOT_STARTED
+            problem = f"{command[0]!r} is not executable; write -- python {shlex.join(command)}"
+        raise exit_codes.Exit(code, f"fastseed run: {problem}") from None
 
 
 def _check(args: argparse.Namespace, command: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""`fastseed verify`: show that a training command repeats and resumes."""
+"""`fastseed verify`: show that a training command repeats and resumes, or only that it repeats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _ABOUT = """\
 Run a training command uninterrupted (X epochs), truncated (X/2 epochs, with a checkpoint), resumed
 from that checkpoint, and unseeded, several times each. The first three have to agree to the last
 bit of every loss; the unseeded baseline has to differ. Runs are kept in DIR: started again, only
-missing runs are run. Reports are written to DIR/report.
+missing runs are run. Reports are written to DIR/report. With --repeat-only, run any program twice
+as it is, and compare what it prints and what fastseed.debug.Watch records.
 """
 _PLACEHOLDERS = """\
 the command: names in braces are placeholders; words between [ and ] are left out if a placeholder
@@ -25,15 +26,16 @@ in them has no value, and `or` between them separates alternatives, of which the
 values is used. The command is started without a shell.
 """
 _EXAMPLE = """\
-example:
+examples:
+  fastseed verify --repeat-only -- python train.py
   fastseed verify --epochs 8 --dir verification --log metrics.jsonl -- \\
     python train.py --epochs {epochs} --metrics {run}/metrics.jsonl --checkpoint {checkpoint} \\
     [ --resume {resume} or --seed {seed} ]
 """
 # Arguments whose names are fields of fastseed.tools.verify.Options.
 _ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--epochs": {"type": int, "required": True, "metavar": "X", "help": "epochs, at least 2"},
-    "--dir": {"dest": "directory", "required": True, "metavar": "DIR", "help": "run folder"},
+    "--epochs": {"type": int, "metavar": "X", "help": "epochs, at least 2"},
+    "--dir": {"dest": "directory", "metavar": "DIR", "help": "run folder"},
     "--runs": {"type": int, "metavar": "N", "help": "runs of each experiment (default: 8)"},
     "--jobs": {"type": int, "metavar": "J", "help": "runs at a time (default: 1)"},
     "--seed": {"type": int, "metavar": "N", "help": "master seed (default: 0)"},
@@ -51,6 +53,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "--timeout": {"type": float, "metavar": "SECONDS", "help": "time limit of each run"},
 }  # fmt: skip
+_OF_REPEAT = ("seed", "deterministic", "timeout")  # the options that --repeat-only has, too
 
 
 def add(subparsers: Any) -> None:
@@ -61,7 +64,8 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "verify",
         help="show that a training command repeats and resumes, to the last bit",
-        usage="fastseed verify --epochs X --dir DIR [options] -- PROGRAM ...",
+        usage="fastseed verify --epochs X --dir DIR [options] -- PROGRAM ...\n"
+        "       fastseed verify --repeat-only [options] -- PROGRAM ...",
         description=_ABOUT,
         epilog=f"{_PLACEHOLDERS}{names}\n{_EXAMPLE}\n{exit_codes.describe()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -69,15 +73,15 @@ def add(subparsers: Any) -> None:
     for name, how in _ARGUMENTS.items():
         # Options without a value stay out, so that the defaults are those of Options.
         parser.add_argument(name, default=argparse.SUPPRESS, **how)
+    parser.add_argument(
+        "--repeat-only", action="store_true", help="run the program twice as it is, and compare"
+    )
     output.add_json(parser)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify, write the reports, print."""
-    from ..tools import verify
-    from ..tools.verify import reports
-
+    """Check what is given, and verify."""
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not command:
         raise exit_codes.Exit(
@@ -85,6 +89,46 @@ def run(args: argparse.Namespace) -> int:
         )
     names = [how.get("dest", name[2:]) for name, how in _ARGUMENTS.items()]
     given = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    if args.repeat_only:
+        return _repeat(command, given, args.json)
+    if not {"epochs", "directory"} <= given.keys():
+        problem = (
+            "--epochs X and --dir DIR are needed; --repeat-only runs the program twice as it is"
+        )
+        raise exit_codes.Exit(exit_codes.USAGE, f"fastseed verify: {problem}")
+    return _verify(command, given, args)
+
+
+def _repeat(command: list[str], given: dict[str, Any], as_json: bool) -> int:
+    """Run the program twice, and print whether the runs are equal."""
+    from ..tools import verify
+
+    surplus = sorted(given.keys() - set(_OF_REPEAT))
+    if surplus:
+        allowed = ", ".join(f"--{name}" for name in _OF_REPEAT)
+        problem = f"--repeat-only takes {allowed} and --json only, got {', '.join(surplus)}"
+        raise exit_codes.Exit(exit_codes.USAGE, f"fastseed verify: {problem}")
+    with _interruptible():
+        found = verify.repeat(command, **given)
+    if as_json:
+        output.emit({"equal": bool(found), **found._asdict()})
+        return exit_codes.OK if found else exit_codes.FOUND
+    if found.line is not None:
+        output.say(f"the output differs first in line {found.line}:")
+        for line in (found.a, found.b):
+            output.say(f"    {'(the output has ended)' if line is None else line}")
+    if found.recorded is not None:
+        output.say(f"recordings: {found.recorded}")
+    count = f"{found.lines} line{'s' * (found.lines != 1)} of output"
+    output.say(f"PASSED: two runs are equal in {count}" if found else "FAILED: two runs differ")
+    return exit_codes.OK if found else exit_codes.FOUND
+
+
+def _verify(command: list[str], given: dict[str, Any], args: argparse.Namespace) -> int:
+    """Run the four experiments, write the reports, print."""
+    from ..tools import verify
+    from ..tools.verify import reports
+
     options = verify.Options(command=command, **given)
     with _interruptible(), _progress(args.json) as progress:
         report = verify.verify(options, progress)

@@ -95,7 +95,9 @@ def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> 
     return found
 
 
-def found_in(dataset: Any, entries: tuple[Registration, ...]) -> tuple[Registration, ...]:
+def found_in(
+    dataset: Any, entries: tuple[Registration, ...], name: str = "dataset"
+) -> tuple[Registration, ...]:
     """Return what ``discover`` finds, as if it were registered under its path.
 
     Generators of ``entries`` are left out. A path that is already a name gets a prime.
@@ -103,11 +105,11 @@ def found_in(dataset: Any, entries: tuple[Registration, ...]) -> tuple[Registrat
     taken = {*_RESERVED, *(entry.name for entry in entries)}
     known = itertools.chain.from_iterable(generators_of(entry.generator) for entry in entries)
     made = []
-    for name, generator in discover(dataset, known=known):
-        while name in taken:
-            name += "'"
-        taken.add(name)
-        made.append(Registration(name, generator, adapter_for(generator), 0))
+    for path, generator in discover(dataset, name, known):
+        while path in taken:
+            path += "'"
+        taken.add(path)
+        made.append(Registration(path, generator, adapter_for(generator), 0))
     return tuple(made)
 
 

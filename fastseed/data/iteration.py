@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,11 +26,17 @@ _END = object()
 class Iteration:
     """One iteration of a loader: its scope, and the indices that torch fetches in it."""
 
-    def __init__(self, index_sampler: Any, seeder: Seeder, scope: IterationScope) -> None:
-        self.index_sampler, self.scope = index_sampler, scope
+    def __init__(
+        self, index_sampler: Any, seeder: Seeder, scope: IterationScope, name: str | None = None
+    ) -> None:
+        self.index_sampler, self.scope, self.name = index_sampler, scope, name
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
         self._resume: Callable[[], None] | None = None  # the streams of another library's sampler
         self.requested = 0  # batches whose indices were handed out
+
+    def _stream(self, name: str, step: int, rank: int) -> streams.Stream:
+        scope = derive_ops.scope_key(self._master_seed, self.scope.task, self.scope.epoch, step)
+        return streams.stream_in(streams.named_scope(scope, self.name), name, rank)
 
     def generator(self) -> torch.Generator:
         """Return the generator that torch may draw from for workers."""
@@ -39,9 +44,7 @@ class Iteration:
 
     def _generator(self, step: int, rank: int, index: int) -> torch.Generator:
         generator = torch.Generator()
-        at = streams.Coordinates(self.scope.task, self.scope.epoch, step)
-        stream = streams.stream(self._master_seed, at, _NAME, rank)
-        TorchGenerator(generator).seed(stream.key(index))
+        TorchGenerator(generator).seed(self._stream(_NAME, step, rank).key(index))
         return generator
 
     def open(self) -> Any:
@@ -65,38 +68,53 @@ class Iteration:
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
         rank = streams.SHARED if is_shared else self._rank
         is_known = all(type(s).__module__.startswith(_KNOWN_MODULES) for s in samplers)
-        borrowing = contextlib.nullcontext() if is_known else self._borrowed_globals(rank)
-        with borrowing, _lent_generators(samplers, lambda: self._generator(0, rank, 0)):
+        iterator: Iterator[Any] = iter(())
+
+        def begin() -> Any:
+            nonlocal iterator
             iterator = iter(self.open())
-            batch = next(iterator, _END)
+            return next(iterator, _END)
+
+        def take(call: Callable[[], Any]) -> Any:
+            return call() if is_known else self._with_own_globals(rank, call)
+
+        lent = _without_generator(samplers)
+        try:
+            for sampler in lent:  # torch's own samplers use their generator once
+                sampler.generator = self._generator(0, rank, 0)
+            batch = take(begin)
+        finally:
+            for sampler in lent:
+                sampler.generator = None
         while batch is not _END:
             self.note(batch)
             self.requested += 1
             yield batch
-            if is_known:
-                batch = next(iterator, _END)
-            else:
-                with self._borrowed_globals(rank):
-                    batch = next(iterator, _END)
+            batch = take(lambda: next(iterator, _END))
 
-    @contextlib.contextmanager
-    def _borrowed_globals(self, rank: int) -> Iterator[None]:
+    def _with_own_globals(self, rank: int, call: Callable[[], Any]) -> Any:
         """Let a sampler of another library draw from the global generators, in its own streams.
 
         So the order is the same in every run, and the main process continues afterwards as if
-        nothing had been drawn.
+        nothing had been drawn, also after an interrupt at any point.
         """
-        restore = GENERATORS.hold()
+        restore: Callable[[], None] | None = None
         try:
+            restore = GENERATORS.hold()
             if self._resume is None:
-                key = derive_ops.scope_key(self._master_seed, self.scope.task, self.scope.epoch, 0)
-                GENERATORS.reseed(lambda name: streams.stream_in(key, f"{_NAME}.{name}", rank))
+                GENERATORS.reseed(lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
             else:
                 self._resume()
-            yield
+            result = call()
             self._resume = GENERATORS.hold()
+            return result
         finally:
-            restore()
+            if restore is not None:
+                try:
+                    restore()
+                except BaseException:  # an interrupt, for example
+                    restore()
+                    raise
 
 
 def samplers_in(sampler: Any) -> list[Any]:
@@ -157,17 +175,6 @@ def _epoch_setters(samplers: list[Any]) -> list[Any]:
     return found
 
 
-# ------------------------------------------------------------------ generators of samplers
-
-
-@contextlib.contextmanager
-def _lent_generators(samplers: list[Any], make: Any) -> Iterator[None]:
-    """Let torch's own samplers, which use their generator once, draw their order from ours."""
-    lent = [s for s in samplers if isinstance(s, RANDOM_SAMPLERS) and s.generator is None]
-    for sampler in lent:
-        sampler.generator = make()
-    try:
-        yield
-    finally:
-        for sampler in lent:
-            sampler.generator = None
+def _without_generator(samplers: list[Any]) -> list[Any]:
+    """Return torch's own samplers that have no generator: the loader lends them one."""
+    return [s for s in samplers if isinstance(s, RANDOM_SAMPLERS) and s.generator is None]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -63,17 +61,10 @@ class SharedScope:
 
 
 thread_scope: ContextVar[IterationScope | None] = ContextVar("thread_scope", default=None)
-"""The scope in which a thread of the main process is fetching a sample."""
+"""The scope in which a thread of the main process is fetching a sample.
 
-
-@contextlib.contextmanager
-def fetching_in(scope: IterationScope) -> Iterator[None]:
-    """Set the scope of this thread of the main process while it fetches a sample or a batch."""
-    token = thread_scope.set(scope)
-    try:
-        yield
-    finally:
-        thread_scope.reset(token)
+Each thread has its own; one that a dataset starts has none. In a worker ``worker_seeding`` has it.
+"""
 
 
 def keyed_seeder(function: str) -> Seeder:

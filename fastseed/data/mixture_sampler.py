@@ -35,7 +35,8 @@ class MixtureSampler(ShuffleSampler):
 
     Args:
         sources: the datasets, or their numbers of samples, [1, 2**48], by name.
-        weights: a finite positive number for each of ``sources``; only their ratios count.
+        weights: a finite positive number for each of ``sources``; only their ratios count, which
+            are rounded to multiples of 2**-32. A weight that this rounds to 0 is refused.
         n: the number of positions in an epoch, [1, 2**48]; None: all samples of all sources.
         skip: how many samples of a source to leave out at the beginning of its order, by name.
         rank: as for ``ShuffleSampler``, as are ``world_size`` and ``drop_last``. The last
@@ -83,7 +84,7 @@ class MixtureSampler(ShuffleSampler):
         self._sizes = tuple(
             _size(f"sources[{name!r}]", source, 1) for name, source in sources.items()
         )
-        self._shares = tuple(shares_of(_weights(weights, self._names)))
+        self._shares = _shares(_weights(weights, self._names), self._names)
         left = {source: 0 for source in self._names} | dict(skip or {})
         _check_names("skip", left, self._names)
         self._skip = tuple(_size(f"skip[{source!r}]", left[source], 0) for source in self._names)
@@ -152,6 +153,15 @@ def _weights(weights: Any, names: tuple[str, ...]) -> list[float]:
             raise validation.value_error(_CLASS, argument, "positive", weight)
         found.append(weight)
     return found
+
+
+def _shares(weights: list[float], names: tuple[str, ...]) -> tuple[int, ...]:
+    shares = tuple(shares_of(weights))
+    for name, weight, share in zip(names, weights, shares, strict=True):
+        if not share:
+            rule = "large enough to be sampled: at least about 2**-32 of the sum of all weights"
+            raise validation.value_error(_CLASS, f"weights[{name!r}]", rule, weight)
+    return shares
 
 
 def _check_names(argument: str, given: Mapping[str, Any], names: tuple[str, ...]) -> None:

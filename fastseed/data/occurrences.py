@@ -20,9 +20,9 @@ class Repeat(int):
 
     It is an int with one more attribute. ``per_sample`` gives each occurrence of a sample its
     own random numbers; a plain int is occurrence 0.
+    ``index`` is in [0, 2**64): the index of the sample, which is the value of the int.
 
-    Args:
-        index: [0, 2**64).
+    Attributes:
         occurrence: 1 when the sample comes for the second time, and so on: [1, 2**32).
 
     Raises:

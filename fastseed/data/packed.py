@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,7 +33,7 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or is out of range; also when a block
-            is read, if an item has another length than ``lengths`` says.
+            is read, if an item has no integers of 64 bits, or another length than ``lengths`` says.
 
     Examples:
         >>> from fastseed.data import PackedDataset
@@ -85,8 +86,13 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
             and sequence -1.
 
         Raises:
+            TypeError: ``index`` is not an integer.
             IndexError: ``index`` is out of range.
         """
+        try:
+            index = operator.index(index)
+        except TypeError as error:
+            raise validation.type_error(_CLASS, "index", "an integer", index) from error
         if not 0 <= index < len(self):
             raise IndexError(f"fastseed.{_CLASS}: index must be in [0, {len(self)}), got {index}")
         shape = (self.length,)
@@ -95,7 +101,7 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
             "position_ids": torch.zeros(shape, dtype=torch.int64),
             "sequence_ids": torch.full(shape, -1, dtype=torch.int64),
         }
-        start, done = int(index) * self.length, 0
+        start, done = index * self.length, 0
         item = int(np.searchsorted(self._ends, start, side="right"))
         while done < self.length and item < len(self._ends):
             first = int(self._ends[item - 1]) if item else 0
@@ -110,8 +116,17 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
         return block
 
     def _read(self, item: int, expected: int) -> torch.Tensor:
-        tokens = torch.as_tensor(self.dataset[item])
+        argument, given = f"dataset[{item}]", self.dataset[item]
+        try:
+            tokens = torch.as_tensor(given)
+        except (TypeError, ValueError, RuntimeError) as error:
+            rule = "a sequence of integers of 64 bits"
+            raise validation.type_error(_CLASS, argument, rule, given) from error
         if tokens.shape != (expected,):
             rule = f"of shape ({expected},), as lengths says"
-            raise validation.value_error(_CLASS, f"dataset[{item}]", rule, tokens)
+            raise validation.value_error(_CLASS, argument, rule, tokens)
+        if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+            raise validation.type_error(_CLASS, argument, "of an integer dtype", tokens)
+        if tokens.dtype == torch.uint64 and bool((tokens.view(torch.int64) < 0).any()):
+            raise validation.value_error(_CLASS, argument, "below 2**63", tokens)
         return tokens

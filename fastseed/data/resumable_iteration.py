@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import BatchSampler, DataLoader
 
 from ..seeder.seeder import Seeder
+from .division import Division
 from .iteration import Iteration, samplers_in
 from .iteration_scope import IterationScope
 from .sampler import ShuffleSampler
@@ -95,7 +96,7 @@ class ResumableIteration(Iteration):
     def __init__(
         self, loader: DataLoader[Any], seeder: Seeder, scope: IterationScope, is_over: bool = False
     ) -> None:
-        super().__init__(index_sampler_of(loader), seeder, scope)
+        super().__init__(index_sampler_of(loader), seeder, scope, getattr(loader, "name", None))
         self.order = order_of(loader, seeder)
         self.position, self.is_over = scope.start, is_over
         self._is_iterable = is_iterable(loader)
@@ -138,6 +139,8 @@ class ResumableIteration(Iteration):
             passed = max(passed - size, 0)
 
     def _size(self, batch: Any) -> int:
+        if isinstance(self.index_sampler, Division):
+            return 1
         return len(batch) if self._is_batched or isinstance(batch, list) else 1
 
     def note(self, batch: Any) -> None:

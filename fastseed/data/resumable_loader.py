@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import (
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 
 from .._backend.compile import eager
 from .._utils import validation
@@ -14,8 +21,11 @@ from .iteration import RANDOM_SAMPLERS, samplers_in
 from .iteration_scope import IterationScope, keyed_seeder
 from .plain_loader import Loader
 from .resumable_iteration import ResumableIteration, order_of
+from .saved_state import check_state
 from .seekable import MAX_POSITION, Seekable, can_seek
 from .torch_loader import index_sampler_of, is_iterable
+
+logger = logging.getLogger("fastseed")
 
 FORMAT = "fastseed.loader"
 VERSION = 1
@@ -37,8 +47,9 @@ class ResumableLoader(Loader):
     epoch's order, over all ranks, in the batches that the loop was given, whatever workers have
     fetched ahead: each batch of ``b`` samples on ``w`` ranks that share the order adds ``b * w``,
     and the end is ``n``. A batch that raised an error counts once the next one was given.
-    ``over`` is 1 after the end of the loop: of that epoch nothing is left, and any other epoch is a
-    whole one. All ranks must stop after as many batches; the state of any rank serves all.
+    ``over`` is 1 once the loop has ended: the epoch then has no batch left, and another epoch
+    starts at its beginning. All ranks must stop after as many batches; the state of any rank serves
+    all.
 
     Before it resumes, you may change the workers, the batch size and, for a ``ShuffleSampler``
     or ``Seekable``, the number of ranks. The new batches begin at ``position``; the settings
@@ -51,6 +62,10 @@ class ResumableLoader(Loader):
     position is a multiple of it. Worker streams begin at step ``position`` of the scope, so no
     random number is used twice; a dataset of ``per_sample`` gives exactly the same samples.
 
+    With ``shuffle=True`` ranks share one order. With ``shuffle=False``, or torch's other samplers,
+    each rank reads all samples, as in a plain DataLoader, which logs a warning: pass
+    ``sampler=ShuffleSampler(dataset, shuffle=False)`` to divide the dataset's own order.
+
     An iterable dataset must be a ``Seekable`` or have ``seek(position)``, and is then read as
     ``Seekable(dataset)``. One with ``state_dict`` and ``load_state_dict`` is resumed without
     workers only.
@@ -59,10 +74,10 @@ class ResumableLoader(Loader):
         dataset: as for ``Loader``, as are all that follow.
         batch_size: the number of samples in a batch.
         shuffle: True for a ``ShuffleSampler``.
-        settings: DataLoader's other arguments, by name; ``in_order`` must be True.
+        settings: ``name``, and DataLoader's other arguments, by name; ``in_order`` must be True.
 
     Raises:
-        TypeError: an iterable dataset that cannot be resumed.
+        TypeError: an iterable dataset that cannot be resumed, or a DataLoader as ``dataset``.
         ValueError: ``in_order=False``; a sampler of torch with its own generator; an iterable
             dataset without ``seek`` and with workers.
 
@@ -80,6 +95,8 @@ class ResumableLoader(Loader):
         [tensor([6, 9, 3]), tensor([8, 1, 4])]
     """
 
+    _path = _CLASS
+
     def __init__(
         self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None, **settings: Any
     ) -> None:
@@ -92,7 +109,7 @@ class ResumableLoader(Loader):
             raise validation.value_error(_CLASS, "in_order", rule, False)
         samplers = samplers_in(index_sampler_of(self))
         if any(isinstance(s, RANDOM_SAMPLERS) and s.generator for s in samplers):
-            rule = "without a generator, whose state would be lost: it is given one of the scope"
+            rule = "without a generator, whose state is lost: use shuffle=True, or a ShuffleSampler"
             raise validation.value_error(_CLASS, "sampler", rule, samplers[-1])
         self._keeps_dataset_state = is_iterable(self) and not is_seekable
         if self._keeps_dataset_state:
@@ -131,41 +148,38 @@ class ResumableLoader(Loader):
         """The iteration whose position ``state_dict`` returns; None before and after loading."""
         return self._latest
 
-    def _order(self) -> dict[str, Any]:
+    def _order(self) -> dict[str, str | int]:
         order = order_of(self)
-        names = {"format": FORMAT, "version": VERSION, "order": order.name}
-        return {**names, "n": order.n, "drop_last": int(order.drop_last)}
+        numbers = {"n": order.n, "drop_last": int(order.drop_last)}
+        return {"format": FORMAT, "version": VERSION, "order": order.name, **numbers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Start the next iteration where ``state`` was taken.
 
         That iteration must be of the state's task and epoch, under its master seed: otherwise
-        ``iter()`` raises RuntimeError, unless nothing of that epoch is left. ``restart``
-        discards the state.
+        ``iter()`` raises RuntimeError, unless that epoch has no batch left. ``restart``
+        discards the state. Of the dataset only the size is compared.
 
         Args:
             state: what ``state_dict`` returned, on any rank.
 
         Raises:
-            TypeError, ValueError: ``state`` is damaged, of another version, or of another dataset
-                or order; nothing is changed.
+            TypeError, ValueError: ``state`` is damaged, of another version, of another order, or
+                of a dataset of another size; nothing is changed.
         """
-        function = f"{_CLASS}.load_state_dict"
-        validation.check_instance(function, "state", state, dict, "a dict from state_dict()")
+        self._loaded = self.parse_state(f"{_CLASS}.load_state_dict", state)
+        self._latest = None
+
+    def parse_state(self, function: str, state: Any) -> dict[str, Any]:
+        """Return a state with Python's integers; the errors are those of ``load_state_dict``."""
         own = self._order()
-        fields = {*own, *_LIMITS} | ({"dataset"} if self._keeps_dataset_state else set())
-        if set(state) != fields:
-            rule = f"a dict of {', '.join(sorted(fields))}"
-            raise validation.value_error(function, "state", rule, sorted(map(str, state)))
-        for field, value in own.items():
-            if isinstance(state[field], bool) or state[field] != value:
-                rule = f"{value!r}, as for this loader"
-                raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
+        others = {*_LIMITS, "dataset"} if self._keeps_dataset_state else set(_LIMITS)
+        check_state(function, "loader", state, own, others)
         numbers = {
             field: validation.check_int(function, f"state[{field!r}]", state[field], *bounds)
             for field, bounds in _LIMITS.items()
         }
-        self._loaded, self._latest = {**state, **own, **numbers}, None
+        return {**state, **own, **numbers}
 
     def restart(self) -> None:
         """Discard a loaded state: the next iteration is a whole epoch."""
@@ -175,38 +189,84 @@ class ResumableLoader(Loader):
     def __iter__(self) -> Any:
         seeder = keyed_seeder(_CLASS)
         iteration = self._resumed(seeder, self._next_scope(seeder))
+        if iteration.order.ranks == 1 and seeder.data_world_size > 1:
+            _warn_if_repeated(seeder.data_world_size, samplers_in(index_sampler_of(self)))
         iterator = self._start(iteration, seeder)
         self._latest, self._loaded = iteration, None
         if is_iterable(self) and iteration.is_empty():
             return iter(())
         return iterator
 
-    def _resumed(self, seeder: Seeder, scope: IterationScope) -> ResumableIteration:
-        """Return the iteration that begins now: from the start, or as the loaded state says."""
+    def check_scope(self, task: int, epoch: int) -> None:
+        """Raise the RuntimeError that an iteration in this scope would raise for a loaded state."""
+        seeder = keyed_seeder(_CLASS)
+        self._is_resumed_in(seeder, self._scope_in(task, epoch))
+
+    def has_rest(self) -> bool:
+        """Return True if the epoch of a loaded state may have a batch left."""
+        state = self._loaded
+        if state is None or state["over"]:
+            return False
+        least = (self.batch_size or 1) if self.drop_last else 1  # samples that make a batch
+        order = order_of(self, keyed_seeder(_CLASS))
+        return order.has_batch_after(state["position"], least)
+
+    def _is_resumed_in(self, seeder: Seeder, scope: IterationScope) -> bool:
+        """Return True if a loaded state applies; RuntimeError if it is of another scope."""
         state, order = self._loaded, order_of(self, seeder)
         if state is None or not (state["position"] or state["over"]):
-            return ResumableIteration(self, seeder, scope)
-        position: int = state["position"]
-        resumed = scope._replace(start=position)
+            return False
+        position, master_seed = state["position"], state["master_seed"]
         here = scope.task, scope.epoch, seeder.master_seed
-        there = state["task"], state["epoch"], state["master_seed"]
-        if here == there and state["over"]:
-            return ResumableIteration(self, seeder, resumed, is_over=True)
-        if here != there:
-            least = (self.batch_size or 1) if self.drop_last else 1  # samples that make a batch
-            if state["over"] or not order.has_batch_after(position, least):
-                return ResumableIteration(self, seeder, scope)
+        if here != (state["task"], state["epoch"], master_seed):
+            if not self.has_rest():
+                return False
+            saved = "fastseed.data.ResumableLoader: the loaded state is "
+            if master_seed != seeder.master_seed:
+                raise RuntimeError(
+                    f"{saved}of master seed {master_seed}, but the job has {seeder.master_seed}: "
+                    f"call fastseed.init({master_seed}), or restart() to discard the state"
+                )
             raise RuntimeError(
-                "fastseed.data.ResumableLoader: the loaded state is in the middle of task {}, "
-                "epoch {} under master seed {}, but the job is in task {}, epoch {} under {}; call "
-                "init and reseed with the state's, or restart() to discard it".format(*there, *here)
+                f"{saved}within task {state['task']}, epoch {state['epoch']}, but the job is in "
+                f"task {scope.task}, epoch {scope.epoch}: call fastseed.reseed({state['task']}, "
+                f"{state['epoch']}), or restart() to discard the state"
             )
-        if position % order.ranks and not (order.starts_anywhere or order.ends_at(position)):
+        is_between = position % order.ranks and not order.starts_anywhere
+        if is_between and not (state["over"] or order.ends_at(position)):
             raise RuntimeError(
                 f"fastseed.data.ResumableLoader: position must be a multiple of the {order.ranks} "
                 f"ranks that share {order.name}, got {position}; resume with as many ranks as "
                 "before, or use a ShuffleSampler"
             )
-        if "dataset" in state:
+        return True
+
+    def _resumed(self, seeder: Seeder, scope: IterationScope) -> ResumableIteration:
+        """Return the iteration that begins now: from the start, or as the loaded state says."""
+        state = self._loaded
+        if state is None or not self._is_resumed_in(seeder, scope):
+            return ResumableIteration(self, seeder, scope)
+        is_over = bool(state["over"])
+        if "dataset" in state and not is_over:
             self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
-        return ResumableIteration(self, seeder, resumed)
+        return ResumableIteration(self, seeder, scope._replace(start=state["position"]), is_over)
+
+
+@functools.cache
+def _warn_undivided(world_size: int, name: str) -> None:
+    logger.warning(
+        "fastseed.%s: each of the %d ranks reads all samples that %s yields: pass shuffle=True, or "
+        "sampler=fastseed.data.ShuffleSampler(dataset, shuffle=False), which ranks share; if they "
+        "are meant to read the same, as tensor-parallel ranks, give fastseed.init their mesh",
+        _CLASS,
+        world_size,
+        name,
+    )
+
+
+def _warn_if_repeated(world_size: int, samplers: list[Any]) -> None:
+    """Log a warning for torch's samplers that yield every sample on every rank."""
+    for sampler in samplers:
+        is_whole = type(sampler) in (SequentialSampler, SubsetRandomSampler)
+        if is_whole or (type(sampler) is RandomSampler and not sampler.replacement):
+            _warn_undivided(world_size, type(sampler).__name__)

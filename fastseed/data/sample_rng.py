@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable
@@ -11,76 +12,26 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
-from .._utils.errors import reseed_error
 from ..derivation import context, streams
-from ..generators.adapter import LOW64
 from ..generators.torch_rng import TorchGenerator
-from ..seeder.registry import Registration
-from .discovery import found_in
+from .equal_streams import StreamUsers
 from .iteration_scope import IterationScope, SharedScope, keyed_seeder
 from .occurrences import MAX_INDEX, Repeat
-from .worker_seeding import (
-    GENERATORS,
-    WorkerSeeder,
-    get_iteration_scope,
-    get_worker,
-    is_on_device,
-    is_spawning,
-)
+from .sample_streams import SampleStreams, read_in_streams
+from .worker_seeding import WorkerSeeder, get_iteration_scope, get_worker, is_spawning
 from .wrapper import DatasetWrapper, read_samples
 
 _FUNCTION = "data.per_sample"
 _NAME = "sample"  # the stream of the form that leaves all generators alone
 
-
-class _SampleStreams:
-    """The streams of the samples of one (task, epoch), and the generators that get them.
-
-    A sample is its global index and its occurrence; they are the ``index`` and ``worker`` of a
-    stream of domain 3 on rank 0.
-    """
-
-    def __init__(self, seeder: WorkerSeeder, task: int, epoch: int) -> None:
-        self.seeder, self.task, self.epoch = seeder, task, epoch
-        self.scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
-        self._others: list[Registration] = []  # than the three global generators
-        self.is_settled = False
-
-    def find_generators(self, dataset: Any) -> None:
-        """Collect the generators that are registered and those that the dataset holds."""
-        entries = self.seeder.entries
-        own = (entry for entry in entries if not is_on_device(entry))
-        self._others = [*own, *found_in(dataset, entries)]
-
-    def reseed(self, index: int, occurrence: int) -> None:
-        """Give every generator its stream of this sample."""
-        GENERATORS.reseed_sample(self.scope, index, occurrence)
-        for entry in self._others:
-            name, adapter = entry.name, entry.adapter
-            stream = streams.sample_stream(self.scope, name, index, occurrence)
-            if adapter.is_bulk:  # the key is the scope of the members' keys
-                key = stream.key()
-                stream = streams.stream_in((key & LOW64, key >> 64), name, 0)
-            try:
-                adapter.reseed(stream)
-            except Exception as error:
-                raise reseed_error({name: error}) from error
-
-    def hold(self) -> Callable[[], None]:
-        """Return a function that restores the exact states that the generators have now."""
-        restore_defaults = GENERATORS.hold()
-        held = [(entry.adapter, entry.adapter.state()) for entry in self._others]
-
-        def restore() -> None:
-            restore_defaults()
-            for adapter, state in held:
-                if state is not None:
-                    adapter.load_state(adapter.parse_state(state))
-
-        return restore
+_users = StreamUsers(
+    "fastseed.data.per_sample: two datasets are read in task %d, epoch %d, and sample i of both "
+    "has the same random numbers: wrap them as one, per_sample(ConcatDataset([a, b])), or give one "
+    "a name, per_sample(b, name='b'), or reseed with another task for evaluation; to share the "
+    "numbers on purpose, give both one name"
+)
 
 
 def _torch_generator(key: int) -> torch.Generator:
@@ -99,17 +50,30 @@ class PerSample(DatasetWrapper, Dataset[Any]):
     """
 
     generator: str | None
+    _transform: Callable[..., Any] | None
+    _name: str | None
     _scope: SharedScope
     _seeder: WorkerSeeder | None  # from the pickle that started this process
-    _streams: _SampleStreams | None
+    _streams: SampleStreams | None
 
-    def __init__(self, dataset: Any, generator: str | None) -> None:
-        super().__init__(dataset, generator=generator)
+    def __init__(
+        self,
+        dataset: Any,
+        generator: str | None,
+        transform: Callable[..., Any] | None,
+        name: str | None,
+    ) -> None:
+        super().__init__(dataset, generator=generator, _transform=transform, _name=name)
         self.__dict__.update(_scope=SharedScope(), _seeder=None, _streams=None)
 
     def __repr__(self) -> str:
-        kind = "" if self.generator is None else f", generator={self.generator!r}"
-        return f"per_sample({self.dataset!r}{kind})"
+        options = (
+            ("generator", self.generator),
+            ("transform", self._transform),
+            ("name", self._name),
+        )
+        given = "".join(f", {key}={value!r}" for key, value in options if value is not None)
+        return f"per_sample({self.dataset!r}{given})"
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_streams": None, "_seeder": None}
@@ -172,13 +136,19 @@ class PerSample(DatasetWrapper, Dataset[Any]):
             return self._seeder
         return WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
 
-    def _current_streams(self) -> _SampleStreams:
+    def _current_streams(self) -> SampleStreams:
         (task, epoch), seeder, held = self._task_and_epoch(), self._current_seeder(), self._streams
         if held is None or (held.seeder, held.task, held.epoch) != (seeder, task, epoch):
-            held = self._streams = _SampleStreams(seeder, task, epoch)
+            held = self._streams = SampleStreams(seeder, task, epoch, self._name)
             if self.generator is None:
-                held.find_generators(self.dataset)
+                held.find_generators(self.dataset, self._transform)
+            self.enter_scope(task, epoch)
         return held
+
+    def enter_scope(self, task: int, epoch: int) -> None:
+        """Log a warning if another dataset has the same random numbers in this scope."""
+        if self._name is None:
+            _users.enter(self, task, epoch, self.generator)
 
     # -------------------------------------------------------------- samples
 
@@ -186,36 +156,79 @@ class PerSample(DatasetWrapper, Dataset[Any]):
         return self._fetch((index,))[0]
 
     def __getitems__(self, indices: Any) -> list[Any]:
-        """Return a batch, sample by sample; a ``__getitems__`` of the dataset is not used."""
+        """Return a batch. A ``__getitems__`` of the dataset is used where a transform draws."""
         return self._fetch(indices)
 
     @eager
     def _fetch(self, indices: Any) -> list[Any]:
-        current, dataset, number_of = self._current_streams(), self.dataset, self._sample
+        current = self._current_streams()
+        indices = indices if isinstance(indices, (list, tuple)) else list(indices)
         if self.generator is not None:
-            make = _MAKE[self.generator]
+            return self._read_with_generators(current, indices)
+        read = self._read_in_streams if self._transform is None else self._read_and_transform
+        return read_in_streams(_FUNCTION, current, functools.partial(read, current, indices))
 
-            def read_with_generator(index: Any) -> Any:
-                stream = streams.sample_stream(current.scope, _NAME, *number_of(index))
-                return dataset.__getitem__(index, make(stream.key()))
-
-            return read_samples(read_with_generator, indices)
+    def _read_in_streams(self, current: SampleStreams, indices: Any) -> list[Any]:
+        """Return samples that were each read in its own streams."""
+        dataset, number_of, reseed = self.dataset, self._sample, current.reseed
 
         def read(index: Any) -> Any:
-            current.reseed(*number_of(index))
+            reseed(*number_of(index))
             sample = dataset[index]
             if not current.is_settled:  # the dataset may have made generators just now
-                current.find_generators(dataset)
-                current.is_settled = True
+                current.settle(dataset, None)
             return sample
 
-        if get_worker_info() is not None:
-            return read_samples(read, indices)
-        restore = current.hold()
-        try:
-            return read_samples(read, indices)
-        finally:
-            restore()
+        return read_samples(read, indices)
+
+    def _read_and_transform(self, current: SampleStreams, indices: Any) -> list[Any]:
+        """Return samples that were read as a batch, each transformed in its own streams."""
+        transform: Any = self._transform
+        before = current.states()
+        samples = iter(self._read_batch(indices))
+        for name, state in current.states().items():
+            if state is not None and not torch.equal(state, before[name]):  # type: ignore[arg-type]
+                raise RuntimeError(
+                    f"fastseed.{_FUNCTION}: with transform=, the dataset must draw no random "
+                    f"numbers, since a batch is read at once, but it drew from {name!r}; let "
+                    "transform draw them, or leave transform= out"
+                )
+
+        def transformed(index: Any) -> Any:
+            current.reseed(*self._sample(index))
+            sample = transform(next(samples))
+            if not current.is_settled:
+                current.settle(self.dataset, transform)
+            return sample
+
+        return read_samples(transformed, indices)
+
+    def _read_with_generators(self, current: SampleStreams, indices: Any) -> list[Any]:
+        """Return samples that were each given a new generator."""
+        make, transform, dataset = _MAKE[str(self.generator)], self._transform, self.dataset
+        samples = iter(()) if transform is None else iter(self._read_batch(indices))
+
+        def read(index: Any) -> Any:
+            stream = streams.sample_stream(current.scope, _NAME, *self._sample(index))
+            generator = make(stream.key())
+            if transform is None:
+                return dataset.__getitem__(index, generator)
+            return transform(next(samples), generator)
+
+        return read_samples(read, indices)
+
+    def _read_batch(self, indices: Any) -> list[Any]:
+        """Return what the dataset has for a batch of indices, in one call if it can."""
+        fetch = getattr(self.dataset, "__getitems__", None)
+        if fetch is None:
+            return read_samples(self.dataset.__getitem__, indices)
+        samples = list(read_samples(fetch, (indices,))[0])
+        if len(samples) != len(indices):
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: __getitems__ of the dataset must return a sample for each "
+                f"of {len(indices)} indices, got {len(samples)}"
+            )
+        return samples
 
     def _sample(self, index: Any) -> tuple[int, int]:
         """Return the global index and the occurrence of the sample ``index``."""
@@ -236,7 +249,13 @@ class PerSample(DatasetWrapper, Dataset[Any]):
         return number, index.occurrence if isinstance(index, Repeat) else 0
 
 
-def per_sample(dataset: Any, generator: str | None = None) -> Any:
+def per_sample(
+    dataset: Any,
+    generator: str | None = None,
+    *,
+    transform: Callable[..., Any] | None = None,
+    name: str | None = None,
+) -> Any:
     """Wrap a dataset so that a sample's random numbers depend on its index, not on who fetches it.
 
     They are a function of master seed, task, epoch and index: the same for any number of workers
@@ -248,27 +267,39 @@ def per_sample(dataset: Any, generator: str | None = None) -> Any:
     restored exactly afterwards, but for registered callables. With ``generator`` none of them is
     touched: ``dataset.__getitem__(index, generator)`` gets a new generator for each sample.
 
+    With ``transform`` a batch is read in one call of the dataset's ``__getitems__``, if it has
+    one, and only ``transform(sample)``, or ``transform(sample, generator)``, has random numbers. A
+    dataset that draws some then, from a generator that would be set, is an error.
+
     Task and epoch are those of the iteration under fastseed's loaders. Elsewhere they are those of
     the last ``set_epoch(epoch)`` or ``set_scope(task, epoch)`` of the result, which persistent
     workers notice too; or else, without workers, those of the last ``reseed``.
 
     The index is the one that the result is called with: wrap a ``Subset`` or ``ConcatDataset``, not
-    its parts, which all have an index 0. An index that comes twice in an epoch has the same random
-    numbers twice, unless it is a ``Repeat``, as from ``ShuffleSampler`` where it fills up
-    the ranks, and from ``count_occurrences``.
+    its parts, which all have an index 0. Two datasets have the same random numbers for one index in
+    one scope, which logs a warning, unless ``name`` differs. An index that comes twice in an epoch
+    has the same random numbers twice, unless it is a ``Repeat``, as from ``ShuffleSampler`` where
+    it fills up the ranks, and from ``count_occurrences``.
+
+    Without ``generator``, threads must not read samples at once, nor draw from the global
+    generators meanwhile: they share them. The first is an error, the second is not noticed.
 
     Args:
         dataset: a map-style dataset, indexed by integers of [0, 2**64).
         generator: None; ``"numpy"`` for a ``numpy.random.Generator``; ``"torch"`` for a CPU
             ``torch.Generator``.
+        transform: a function of a sample that uses its random numbers. None: the dataset does.
+        name: None, or the name of the dataset's own streams.
 
     Returns:
         A map-style dataset, with the length and attributes of ``dataset``.
 
     Raises:
-        TypeError: ``dataset`` is iterable-style, or does not take a generator.
-        ValueError: ``generator`` has another value.
-        RuntimeError: when a sample is fetched and the epoch is not known.
+        TypeError: ``dataset`` is iterable-style; it, or ``transform``, does not take a generator;
+            ``transform`` is not callable; ``name`` is not a string.
+        ValueError: ``generator`` or ``name`` has another value.
+        RuntimeError: when a sample is fetched and the epoch is not known, another thread reads
+            samples, or the dataset draws beside ``transform``.
 
     Examples:
         >>> import fastseed
@@ -285,11 +316,22 @@ def per_sample(dataset: Any, generator: str | None = None) -> Any:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         rule = "a map-style dataset: samples of an iterable one have no index"
         raise validation.type_error(_FUNCTION, "dataset", rule, dataset)
+    if transform is not None and not callable(transform):
+        raise validation.type_error(_FUNCTION, "transform", "a function of a sample", transform)
     if generator is not None:
         validation.check_choice(_FUNCTION, "generator", generator, tuple(_MAKE))
+        takes, argument, rule = (
+            dataset.__getitem__,
+            "dataset",
+            "one whose __getitem__ takes (index, ",
+        )
+        if transform is not None:
+            takes, argument, rule = transform, "transform", "a function that takes (sample, "
         try:
-            inspect.signature(dataset.__getitem__).bind(0, None)
+            inspect.signature(takes).bind(0, None)
         except (TypeError, ValueError) as error:
-            rule = "one whose __getitem__ takes (index, generator)"
-            raise validation.type_error(_FUNCTION, "dataset", rule, dataset) from error
-    return PerSample(dataset, generator)
+            given = dataset if transform is None else transform
+            raise validation.type_error(_FUNCTION, argument, f"{rule}generator)", given) from error
+    if name is not None:
+        streams.check_name(_FUNCTION, name)
+    return PerSample(dataset, generator, transform, name)

@@ -10,9 +10,9 @@ from torch.utils.data import DataLoader
 from .._utils import validation
 from ..derivation import context, streams
 from ..seeder import api
-from .plain_loader import check_prepared
+from .plain_loader import prepared_settings
 from .resumable_loader import ResumableLoader
-from .torch_loader import settings_of
+from .saved_state import check_state
 
 FORMAT = "fastseed.steps"
 VERSION = 1
@@ -32,10 +32,14 @@ class Steps:
     not those that workers fetched ahead. After ``break``, another loop continues with the next
     step.
 
+    ``len(steps)`` is the number of steps of an epoch, as that of a DataLoader, for schedulers.
+
     Args:
         loader: a ``ResumableLoader``. Any other DataLoader becomes one with its settings, as by
-            ``prepare``; the argument is not changed.
-        epochs: the number of epochs, [0, 2**32).
+            ``prepare``; the argument is not changed. Pass it as it is before a framework wraps it,
+            before ``accelerator.prepare`` for example.
+        epochs: the number of epochs, [0, 2**32); None for a script that has the loop over epochs
+            itself and calls ``in_epoch``.
         task: the task of ``reseed``, [0, 2**24).
 
     Attributes:
@@ -68,17 +72,39 @@ class Steps:
         (0, 2, [9, 1])
     """
 
-    def __init__(self, loader: DataLoader[Any], epochs: int, *, task: int = 1) -> None:
-        if not isinstance(loader, ResumableLoader):
-            loader = ResumableLoader(**settings_of(check_prepared(_CLASS, loader)))
-        self.loader = loader
-        self._epochs = validation.check_int(_CLASS, "epochs", epochs, 0, streams.MAX_EPOCH)
+    def __init__(
+        self, loader: DataLoader[Any], epochs: int | None = None, *, task: int = 1
+    ) -> None:
+        if epochs is not None:
+            epochs = validation.check_int(_CLASS, "epochs", epochs, 0, streams.MAX_EPOCH)
+        self._epochs = epochs
         self._task = validation.check_int(_CLASS, "task", task, 0, streams.MAX_TASK)
+        if not isinstance(loader, ResumableLoader):
+            loader = ResumableLoader(**prepared_settings(_CLASS, loader))
+        self.loader = loader
         self.epoch = self.step = 0
+        self._is_loaded = False  # a state, and no loop began since
         self._own: object = None  # the loader's iteration that this loop is in
 
+    @property
+    def dataset(self) -> Any:
+        """The dataset of the loader."""
+        return self.loader.dataset
+
+    def __len__(self) -> int:
+        """Return the number of steps of a whole epoch; TypeError if the dataset has no length."""
+        return len(self.loader)
+
     def __iter__(self) -> Iterator[tuple[int, int, Any]]:
-        while self.epoch < self._epochs:
+        if self._epochs is None:
+            rule = (
+                "the number of epochs to iterate them all; a loop over in_epoch(epoch) needs none"
+            )
+            raise validation.type_error(_CLASS, "epochs", rule, None)
+        return self._in_all_epochs(self._epochs)
+
+    def _in_all_epochs(self, epochs: int) -> Iterator[tuple[int, int, Any]]:
+        while self.epoch < epochs:
             yield from self.in_epoch(self.epoch)
 
     def in_epoch(self, epoch: int) -> Iterator[tuple[int, int, Any]]:
@@ -93,12 +119,21 @@ class Steps:
             requested.
 
         Raises:
-            TypeError, ValueError: ``epoch`` has the wrong type or is out of range.
-            RuntimeError: from the iterator, if a state of another epoch was loaded, of which
-                something is left.
+            TypeError, ValueError: ``epoch`` has the wrong type or is out of range; or it is not
+                ``self.epoch``, at which the state that was loaded continues.
+            RuntimeError: from the iterator, if the loader was iterated elsewhere, or has a loaded
+                state of another scope.
         """
-        epoch = validation.check_int(f"{_CLASS}.in_epoch", "epoch", epoch, 0, streams.MAX_EPOCH)
+        function = f"{_CLASS}.in_epoch"
+        epoch = validation.check_int(function, "epoch", epoch, 0, streams.MAX_EPOCH)
+        if self._is_loaded and epoch != self.epoch and not self._is_next(epoch):
+            rule = f"{self.epoch}, where the loaded state continues: start the loop at steps.epoch"
+            raise validation.value_error(function, "epoch", rule, epoch)
         return self._in_epoch(epoch)
+
+    def _is_next(self, epoch: int) -> bool:
+        """Return True for the epoch after one whose last step was the end of the loaded state."""
+        return epoch == self.epoch + 1 and not self.loader.has_rest()
 
     def _in_epoch(self, epoch: int) -> Iterator[tuple[int, int, Any]]:
         first = self.step if epoch == self.epoch else 0
@@ -106,10 +141,11 @@ class Steps:
             self._check_loader("in_epoch")
             self.loader.load_state_dict(self.loader.state_dict())
             self._own = None
+        self.loader.check_scope(self._task, epoch)
         api.reseed(self._task, epoch, first)
         batches = iter(self.loader)
         own = self._own = self.loader.latest_iteration
-        self.epoch, self.step = epoch, first
+        self.epoch, self.step, self._is_loaded = epoch, first, False
         for batch in batches:
             self.step += 1
             yield epoch, self.step - 1, batch
@@ -151,35 +187,29 @@ class Steps:
             state: what ``state_dict`` returned, on any rank.
 
         Raises:
-            TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed,
-                dataset or order; nothing is changed.
+            TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed or
+                order, or of a dataset of another size (of the dataset only the size is compared);
+                nothing is changed.
             RuntimeError: ``fastseed.init`` was not called.
         """
         function = f"{_CLASS}.load_state_dict"
-        validation.check_instance(function, "state", state, dict, "a dict from state_dict()")
-        fields = {"format", "version", "task", "epoch", "step", "loader"}
-        if set(state) != fields:
-            rule = f"a dict of {', '.join(sorted(fields))}"
-            raise validation.value_error(function, "state", rule, sorted(map(str, state)))
-        for field, value in (("format", FORMAT), ("version", VERSION), ("task", self._task)):
-            if isinstance(state[field], bool) or state[field] != value:
-                rule = f"{value!r}, as for this loop"
-                raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
+        master_seed = context.current(function).master_seed
+        own: dict[str, str | int] = {"format": FORMAT, "version": VERSION, "task": self._task}
+        check_state(function, "loop", state, own, ("epoch", "step", "loader"))
         limits = {"epoch": streams.MAX_EPOCH + 1, "step": streams.MAX_STEP}
         epoch, step = (
             validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
             for field, limit in limits.items()
         )
-        self._check_master_seed(function, state["loader"])
-        self.loader.load_state_dict(state["loader"])
-        self.epoch, self.step, self._own = epoch, step, None
-
-    def _check_master_seed(self, function: str, state: Any) -> None:
-        given = state.get("master_seed") if isinstance(state, dict) else None
-        expected = context.current(function).master_seed
-        if given is not None and given != expected:
-            argument, rule = "state['loader']['master_seed']", f"{expected}, that of the job"
-            raise validation.value_error(function, argument, rule, given)
+        loaded = self.loader.parse_state(function, state["loader"])
+        saved = loaded["master_seed"]
+        if saved != master_seed:
+            raise ValueError(
+                f"fastseed.{function}: the state was saved under master seed {saved}, but the job "
+                f"has {master_seed}: call fastseed.init({saved})"
+            )
+        self.loader.load_state_dict(loaded)
+        self.epoch, self.step, self._own, self._is_loaded = epoch, step, None, True
 
 
 steps = Steps

@@ -12,10 +12,10 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from .._backend.compile import eager
 from ..seeder.seeder import Seeder
 from .iteration import Iteration
-from .iteration_scope import SharedScope, fetching_in, thread_scope
+from .iteration_scope import SharedScope, thread_scope
 from .scoped_dataset import ScopedDataset
 from .seekable import Seekable, Share
-from .worker_seeding import WorkerInit
+from .worker_seeding import WorkerInit, WorkerSeeder
 
 logger = logging.getLogger("fastseed")
 
@@ -78,8 +78,9 @@ class LoaderIterator:
                 "fastseed.data.loader: this iteration ended when the loader was iterated again: "
                 "its workers persist and serve one iteration at a time"
             )
-        token = thread_scope.set(iteration.scope)
+        before = thread_scope.get()
         try:
+            thread_scope.set(iteration.scope)
             if not self._is_over:  # torch may wait for ever for what a killed worker began to send
                 raise_if_killed(self._batches)
             batch = next(self._batches)
@@ -100,7 +101,7 @@ class LoaderIterator:
                 raise_if_killed(self._batches)
             raise
         finally:
-            thread_scope.reset(token)
+            thread_scope.set(before)
         self._returned += 1
         iteration.deliver(self._batches, has_arrived=True)
         return batch
@@ -147,7 +148,9 @@ class TorchLoader:
                 settings["batch_sampler"] = self._requests
         settings["dataset"] = ScopedDataset(dataset, share)
         if self._requests.scope is not None:
-            settings["worker_init_fn"] = WorkerInit(self._requests.scope, loader.worker_init_fn)
+            workers = WorkerSeeder.from_seeder(seeder, iteration.name)
+            init = WorkerInit(self._requests.scope, loader.worker_init_fn, workers)
+            settings["worker_init_fn"] = init
         self._torch = DataLoader(**settings)
 
     @property
@@ -165,8 +168,12 @@ class TorchLoader:
             self._requests.announce()
         own = self._generator
         self._torch.generator = iteration.generator() if own is None else own
-        with fetching_in(iteration.scope):
+        before = thread_scope.get()
+        try:
+            thread_scope.set(iteration.scope)
             return LoaderIterator(iter(self._torch), iteration, self._requests)
+        finally:
+            thread_scope.set(before)
 
 
 def settings_of(loader: DataLoader[Any]) -> dict[str, Any]:

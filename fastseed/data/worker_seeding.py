@@ -42,23 +42,25 @@ class WorkerSeeder(NamedTuple):
     master_seed: int
     rank: int
     entries: tuple[Registration, ...]
+    name: str | None = None  # of the loader
 
     @classmethod
-    def from_seeder(cls, seeder: Seeder) -> WorkerSeeder:
+    def from_seeder(cls, seeder: Seeder, name: str | None = None) -> WorkerSeeder:
         """Return what workers need of ``seeder``."""
-        return cls(seeder.master_seed, seeder.data_rank, seeder.registry.generators)
+        return cls(seeder.master_seed, seeder.data_rank, seeder.registry.generators, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept = [entry for entry in self.entries if _can_pickle(entry)]
         _warn_left_out(tuple(entry.name for entry in self.entries if entry not in kept))
         entries = [(e.name, e.generator, e.rank, getattr(e.adapter, "bits", 31)) for e in kept]
-        return _rebuild_seeder, (self.master_seed, self.rank, entries)
+        return _rebuild_seeder, (self.master_seed, self.rank, entries, self.name)
 
     def reseed_worker(
         self, at: IterationScope, worker_id: int, found: Iterable[Registration] = ()
     ) -> None:
         """Give every generator its stream of a worker; ReseedError names those that failed."""
-        scope = derive_ops.scope_key(self.master_seed, at.task, at.epoch, at.start)
+        start = derive_ops.scope_key(self.master_seed, at.task, at.epoch, at.start)
+        scope = streams.named_scope(start, self.name)
 
         def stream_of(name: str, shared: bool = False) -> streams.Stream:
             rank = streams.SHARED if shared else self.rank
@@ -76,9 +78,11 @@ class WorkerSeeder(NamedTuple):
             raise reseed_error(failures)
 
 
-def _rebuild_seeder(master_seed: int, rank: int, entries: list[Any]) -> WorkerSeeder:
+def _rebuild_seeder(
+    master_seed: int, rank: int, entries: list[Any], name: str | None
+) -> WorkerSeeder:
     made = (Registration(n, g, adapter_for(g, bits), field) for n, g, field, bits in entries)
-    return WorkerSeeder(master_seed, rank, tuple(made))
+    return WorkerSeeder(master_seed, rank, tuple(made), name)
 
 
 def is_on_device(entry: Registration) -> bool:

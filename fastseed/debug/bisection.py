@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from .._utils.validation import value_error
 from . import kept_tensors
 from .kept_tensors import ElementDifference
 from .module_calls import ROOT, CallTensor
 from .tree_digest import Leaf
 from .watch_file import CALLS, FOLDER, GROUPS, Recording, Values
 
+_FILE = re.compile(r"rank-\d{1,9}\.watch")
 _SETTING = re.compile(r"(\d+\.)?group \d+\.(?!params\.)")
 
 
@@ -117,9 +119,9 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         b: the same of the other run. Runs of several ranks are compared rank by rank.
 
     Raises:
-        OSError: a path does not exist, or a file cannot be read.
-        ValueError: a folder has no such files, a file is damaged, or the runs have no step or no
-            rank in common.
+        OSError: a file cannot be read.
+        ValueError: a path does not exist, a folder has no such files, a file is damaged, or the
+            runs have no step or no rank in common.
 
     Examples:
         >>> import tempfile, torch, fastseed
@@ -137,7 +139,7 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         >>> found.step, found.first.group, found.first.name
         (2, 'parameter', 'bias')
     """
-    one, other = _recordings(Path(a)), _recordings(Path(b))
+    one, other = _recordings("a", Path(a)), _recordings("b", Path(b))
     common = sorted(one.keys() & other.keys())
     if not common:
         raise ValueError(
@@ -187,18 +189,19 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
 # ---------------------------------------------------------------- files
 
 
-def _recordings(path: Path) -> dict[int, Recording]:
+def _recordings(argument: str, path: Path) -> dict[int, Recording]:
     """Return the recordings of a run by rank."""
+    rule = "a folder with recordings of fastseed.debug.Watch, or one of its files"
+    if not path.exists():
+        raise value_error("debug.bisect", argument, f"{rule}, that exists", str(path))
     if not path.is_dir():
         found = Recording(path)
         return {found.header["rank"]: found}
     for folder in (path, path / FOLDER):  # a run's folder has its recordings in the second
-        files = sorted(folder.glob("rank-*.watch"))
+        files = [file for file in sorted(folder.glob("rank-*.watch")) if _FILE.fullmatch(file.name)]
         if files:
             return {int(file.stem.removeprefix("rank-")): Recording(file) for file in files}
-    raise ValueError(
-        f"fastseed.debug.bisect: {str(path)!r} must hold files of fastseed.debug.Watch, found none"
-    )
+    raise value_error("debug.bisect", argument, rule, str(path))
 
 
 def _notes(a: Recording, b: Recording, where: str) -> list[str]:

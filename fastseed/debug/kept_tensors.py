@@ -76,9 +76,16 @@ def load(folder: Path, rank: int, step: int, group: str, name: str) -> torch.Ten
     path = _path(folder, rank, step)
     if not path.exists():
         return None
-    nested = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    found: torch.Tensor | None = nested.get(group, {}).get(name)
-    return found
+    try:
+        nested = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        found = nested.get(group, {}).get(name)
+    except Exception as error:  # torch raises many types for files of other kinds
+        raise ValueError(
+            f"fastseed.debug.bisect: {str(path)!r} must be a file of Watch(keep=...), not damaged"
+        ) from error
+    return check_instance(
+        "debug.bisect", f"{name!r} in {str(path)!r}", found, (torch.Tensor, type(None)), "a tensor"
+    )
 
 
 def _path(folder: Path, rank: int, step: int) -> Path:

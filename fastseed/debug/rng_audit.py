@@ -20,6 +20,7 @@ import torch
 from ..data import discovery
 from ..derivation import context
 from .generator_states import state_of
+from .optimizer_steps import OptimizerSteps
 
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
@@ -38,7 +39,8 @@ class Finding(NamedTuple):
     kind: str
     """``unregistered``: numbers were drawn from a generator that is not registered. ``unseeded``:
     the same, and it was made without a seed. ``seeded``: a default generator was seeded by a call
-    outside fastseed. ``repeated``: a scope was used again."""
+    outside fastseed. ``repeated``: a scope was used again. ``unmoved``: an optimizer made several
+    steps without a ``reseed`` since ``init``, and random numbers were drawn between them."""
     what: str
     """The generator or the call."""
     where: str
@@ -65,10 +67,11 @@ def audit() -> Iterator[Audit]:
 
     Detected are random numbers from NumPy's, Python's and torch's generators that are neither
     default generators nor registered; calls of ``random.seed``, ``numpy.random.seed``,
-    ``torch.manual_seed`` and ``torch.seed``; and scopes that were reseeded twice. Generators are
-    those that exist when the block ends, and those that ``numpy.random.default_rng`` made in it.
-    Generators at module level of installed packages are left out, and so is one of another kind
-    that was made and deleted inside the block. The audit draws nothing and changes no state.
+    ``torch.manual_seed`` and ``torch.seed``; scopes that were reseeded twice; and training that
+    draws and never calls ``reseed`` after ``init``. Generators are those that exist when the block
+    ends, and those that ``numpy.random.default_rng`` made in it. Generators at module level of
+    installed packages are left out, and so is one of another kind that was made and deleted inside
+    the block. The audit draws nothing and changes no state.
 
     Yields:
         An ``Audit``, whose ``findings`` are complete after the block.
@@ -82,8 +85,8 @@ def audit() -> Iterator[Audit]:
     """
     report = Audit()
     made = {id(found): _Made(found, "", _state(found), False) for found in _living()}
-    repeats = _repeats()
-    with _watched_calls(report, made):
+    repeats, steps = _repeats(), OptimizerSteps()
+    with _watched_calls(report, made), steps.watched():
         yield report
     controlled = {id(generator) for generator in _controlled()}
     for generator in _living(one.generator for one in made.values()):
@@ -93,6 +96,9 @@ def audit() -> Iterator[Audit]:
         report.findings.append(
             Finding("repeated", f"{_repeats() - repeats} scopes", "fastseed.reseed")
         )
+    if steps.never_reseeded:
+        what = f"{steps.count} optimizer steps without a reseed"
+        report.findings.append(Finding("unmoved", what, "call fastseed.reseed in the loop"))
 
 
 # ---------------------------------------------------------------- generators

@@ -63,7 +63,7 @@ class Watch:
     Raises:
         TypeError, ValueError: an argument is invalid, or the file to continue is not a recording.
         RuntimeError: ``path`` is None and ``FASTSEED_RUN_DIR`` is not set.
-        FileExistsError: the file exists, and ``append`` is false.
+        FileExistsError: the file of this rank exists, and ``append`` is false.
 
     Examples:
         >>> import os, tempfile, torch, fastseed
@@ -99,10 +99,17 @@ class Watch:
         self._groups = _groups(groups) - (set() if self._optimizers else {"optimizer"})
         self._keep = kept_tensors.check_keep(_FUNCTION, keep, _MAX_STEP)
         names = _modules(_unwrapped(model), modules)
-        self._folder = _folder(path)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        _check_mesh(batch_mesh)
         job = discovery.discover_rank()
         self._rank = job.rank
+        self._folder = _folder(path)
+        file = self._folder / f"rank-{job.rank}.watch"
+        if file.exists() and not append:
+            raise FileExistsError(
+                f"fastseed.{_FUNCTION}: path must be a folder without {file.name}, got "
+                f"{str(self._folder)!r}; another folder, or append=True to continue the recording"
+            )
+        self._folder.mkdir(parents=True, exist_ok=True)
         start, _ = self._state(start=True)
         header = {
             "rank": job.rank,
@@ -111,7 +118,6 @@ class Watch:
             "groups": [g for g in GROUPS if g in self._groups or (modules and g in CALLS)],
             "torch": str(torch.__version__),
         }
-        file = self._folder / f"rank-{job.rank}.watch"
         is_new = not (append and file.exists())
         self._writer: Writer | None = Writer(file, header, append=append)
         if is_new:
@@ -245,11 +251,24 @@ class Watch:
 Named = tuple[str, str, Any]  # group, name, value
 
 
+def _check_mesh(mesh: Any) -> None:
+    """Check ``batch_mesh``, which is used in the hooks of modules only."""
+    if mesh is None:
+        return
+    from torch.distributed.device_mesh import DeviceMesh
+
+    check_instance(_FUNCTION, "batch_mesh", mesh, DeviceMesh, "a DeviceMesh or None")
+    if mesh.get_coordinate() is None:
+        raise value_error(_FUNCTION, "batch_mesh", "a mesh that has this rank", mesh)
+
+
 def _folder(path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
         check_instance(_FUNCTION, "path", path, (str, os.PathLike), "a path")
         if "\0" in os.fsdecode(path):
             raise value_error(_FUNCTION, "path", "a path without NUL", path)
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise value_error(_FUNCTION, "path", "a folder, new or existing", os.fspath(path))
         return Path(os.fsdecode(path))
     run = os.environ.get(environ.RUN_DIR)
     if not run:

@@ -34,6 +34,7 @@ GROUPS = (STATE[0], *CALLS, *STATE[1:])
 _HEAD = struct.Struct("<4sIII")  # kind, bytes of the payload, its CRC-32, CRC-32 of these three
 _STEP = struct.Struct("<qBI")  # step, whether it is the start, the number of its table
 _VALUE = 16
+_LONGEST = 1 << 28  # bytes of a record: the digests of 16 million tensors
 
 
 class Entry(NamedTuple):
@@ -165,11 +166,14 @@ class Recording:
             return False
         kind, length, check, check_head = _HEAD.unpack(head)
         if zlib.crc32(head[:12]) != check_head:
-            if not any(head) and not any(file.read()):
+            blocks = iter(lambda: file.read(1 << 20), b"")
+            if not any(head) and not any(block.strip(b"\0") for block in blocks):
                 return False  # zeros, which some file systems leave after a crash
             raise self._damaged("there is no record")
         if length > size - self.end - _HEAD.size:
             return False
+        if length > _LONGEST:
+            raise self._damaged(f"a record has {length} bytes, more than {_LONGEST}")
         payload = file.read(length)
         if zlib.crc32(payload) != check:
             raise self._damaged("the checksum of a record is wrong")
@@ -185,6 +189,8 @@ class Recording:
         if kind == b"head":
             header: Any = strict_json.parse(payload)
             self.header = {name: header[name] for name in FIELDS}
+            if type(header["rank"]) is not int or not isinstance(header["groups"], list):
+                raise ValueError("rank must be an integer and groups a list")
         elif kind == b"tabl":
             rows: Any = strict_json.parse(payload)
             entries = (

@@ -50,10 +50,13 @@ __all__ = [
     "check_rank",
     "check_scheme",
     "name_words",
+    "named_scope",
     "sample_stream",
     "stream",
     "stream_in",
 ]
+
+_LOW64 = 2**64 - 1
 
 
 class Stream(NamedTuple):
@@ -94,6 +97,18 @@ class Stream(NamedTuple):
 def name_words(name: str) -> derive_ops.Name:
     """Return what the derivation takes of a name: 128 bits of its SHA-256."""
     return derive_ops.name_words(name)
+
+
+def named_scope(scope: derive_ops.Scope, name: str | None) -> derive_ops.Scope:
+    """Return the scope within ``scope`` whose streams belong to ``name``; None: ``scope`` itself.
+
+    Its key and tweak are the key of domain 1 of the name.
+    """
+    if name is None:
+        return scope
+    named = derive_ops.name_key(scope, name_words(name))
+    key = derive_ops.stream_key(named, 0, 0, 0, derive_ops.DOMAIN_SCOPE)
+    return key & _LOW64, key >> 64
 
 
 def stream_in(scope: derive_ops.Scope, name: str, rank: int, worker: int = 0) -> Stream:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._utils import environ, strict_json, validation
+from .._utils import environ, small_file, strict_json, validation
 from . import hash_seed
 from .report import SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Report, Row
 
@@ -117,9 +117,12 @@ def _read(path: Any) -> Any:
     rule = f"a file that ends in {', '.join(_READERS)}"
     if suffix not in _READERS:
         raise validation.value_error("config", "source", rule, str(path))
-    text = Path(path).read_bytes()
     try:
-        return _READERS[suffix](text.decode("utf-8-sig"))
+        data = small_file.read(path)
+    except ValueError as error:
+        raise ValueError(f"fastseed.config: {str(path)!r} must be {error}") from None
+    try:
+        return _READERS[suffix](data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"fastseed.config: {str(path)!r} cannot be read: {error}") from None
 
@@ -155,8 +158,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
 def apply_config(source: Config | str | os.PathLike[str] | None = None) -> Report:
     """Apply a configuration to this process, before ``fastseed.init()``.
 
-    The seeds of single libraries hold until ``fastseed.reseed`` sets all generators from the master
-    seed. ``master_seed`` is left for ``fastseed.init()``, in the variable ``FASTSEED_MASTER_SEED``.
+    The seeds of single libraries hold until ``fastseed.init`` or ``reseed`` sets all generators
+    from the master seed. ``master_seed`` is left for ``fastseed.init()``, in the variable
+    ``FASTSEED_MASTER_SEED``.
 
     Args:
         source: a configuration, a file, or None: the file of ``fastseed run --config FILE``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Iterator
@@ -19,30 +18,72 @@ logger = logging.getLogger("fastseed")
 MODES = {"1": False, "warn": True}  # values of FASTSEED_DETERMINISTIC: warn_only
 
 
-class Deterministic(Report):
-    """The report of ``deterministic``, and a context that restores all settings when left."""
+class _Before:
+    """The values of all settings before the call."""
 
-    def __init__(self, rows: list[Row], undo: contextlib.ExitStack) -> None:
+    def __init__(self, switches: list[Switch]) -> None:
+        # Read all of them first: one may set another.
+        self._switches = [(switch, switch.read()) for switch in switches]
+        self._variables = [(variable.name, os.environ.get(variable.name)) for variable in VARIABLES]
+
+    def restore(self) -> None:
+        """Restore every setting, also if the first attempt is interrupted."""
+        try:
+            self._write()
+        except BaseException:
+            self._write()
+            raise
+
+    def _write(self) -> None:
+        errors = []
+        for switch, found in self._switches:  # in the order of setting
+            try:
+                _write(switch, found)
+            except Exception as error:  # a flag that torch.backends has frozen
+                errors.append(error)
+        for name, value in self._variables:
+            _restore_variable(name, value)
+        if errors:
+            raise errors[0]
+
+    def __getitem__(self, i: int) -> Any:
+        """Return the value of a switch."""
+        return self._switches[i][1]
+
+
+class Deterministic(Report):
+    """The report of ``deterministic``, and a context that restores all settings when left.
+
+    The settings belong to the process: threads that change them at once undo each other's changes.
+    """
+
+    def __init__(self, rows: list[Row], before: _Before) -> None:
         super().__init__(rows)
-        self._undo, self._restored = undo, False
+        self._before: _Before | None = before  # None: they have been restored
 
     def restore(self) -> None:
         """Restore every setting that was changed, even if it has changed again since."""
-        self._restored = True
-        self._undo.close()
+        if self._before is not None:
+            self._before.restore()
+            self._before = None
 
     def __enter__(self) -> Deterministic:
-        if self._restored:
+        if self._before is None:
             raise RuntimeError(
                 "fastseed.deterministic: call it again: these settings have been restored"
             )
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.restore()
+        try:
+            self.restore()
+        except BaseException:  # an interrupt
+            self.restore()
+            raise
 
 
 def deterministic(
+    mode: bool = True,
     *,
     warn_only: bool = False,
     fill_uninitialized_memory: bool = True,
@@ -53,6 +94,7 @@ def deterministic(
     Works as a call, and as a context that restores everything. Seeds nothing.
 
     Args:
+        mode: True. To switch it off, call ``restore()`` of the report.
         warn_only: operations without a deterministic algorithm warn instead of raising.
         fill_uninitialized_memory: ``torch.empty`` and similar functions fill the memory, which
             costs time.
@@ -81,19 +123,27 @@ def deterministic(
         False
     """
     fill = fill_uninitialized_memory
+    if not validation.check_bool("deterministic", "mode", mode):
+        rule = "True (to switch it off, call restore() of the report)"
+        raise validation.value_error("deterministic", "mode", rule, mode)
     validation.check_bool("deterministic", "warn_only", warn_only)
     validation.check_bool("deterministic", "fill_uninitialized_memory", fill)
     validation.check_choice("deterministic", "attention", attention, settings.ATTENTION)
-    with contextlib.ExitStack() as undo:  # after an error everything is restored
+    switches = settings.switches(warn_only, fill, attention)
+    before = _Before(switches)
+    try:
         rows = [
-            *_set_switches(settings.switches(warn_only, fill, attention), undo),
-            *(_set_variable(variable, undo) for variable in VARIABLES),
+            *_set_switches(switches, before),
+            *(_set_variable(variable) for variable in VARIABLES),
             _hash_row(),
             *settings.info(warn_only, attention),
         ]
-        report = Deterministic(rows, undo.pop_all())
-    for row in report.late:
-        logger.warning("fastseed.deterministic: %s is too late: %s", row.setting, row.why)
+        report = Deterministic(rows, before)
+        for row in report.late:
+            logger.warning("fastseed.deterministic: %s is too late: %s", row.setting, row.why)
+    except BaseException:
+        before.restore()
+        raise
     return report
 
 
@@ -104,19 +154,16 @@ def from_environment() -> Deterministic | None:
     return None if mode == "0" else deterministic(warn_only=MODES[mode])
 
 
-def _set_switches(switches: list[Switch], undo: contextlib.ExitStack) -> Iterator[Row]:
-    before = [switch.read() for switch in switches]  # all of them first: one may set another
-    for switch, found in reversed([*zip(switches, before, strict=True)]):
-        undo.callback(_write, switch, found)  # restored in the order of setting
+def _set_switches(switches: list[Switch], before: _Before) -> Iterator[Row]:
     for switch in switches:
         try:
             _write(switch, switch.wanted)
         except RuntimeError as error:
             rule = f"must be free to change: {error}"
             raise RuntimeError(f"fastseed.deterministic: {switch.name} {rule}") from error
-    for switch, found in zip(switches, before, strict=True):
-        status = UNCHANGED if found == switch.wanted else SET
-        yield Row(switch.name, switch.wanted, found, switch.read(), status, switch.why)
+    for i, switch in enumerate(switches):
+        status = UNCHANGED if before[i] == switch.wanted else SET
+        yield Row(switch.name, switch.wanted, before[i], switch.read(), status, switch.why)
 
 
 def _write(switch: Switch, value: Any) -> None:
@@ -124,13 +171,12 @@ def _write(switch: Switch, value: Any) -> None:
         switch.write(value)
 
 
-def _set_variable(variable: Variable, undo: contextlib.ExitStack) -> Row:
+def _set_variable(variable: Variable) -> Row:
     name, wanted = variable.name, variable.wanted
     before = os.environ.get(name)
     missing = variable.unavailable()
     if missing is not None:
         return Row(name, wanted, before, before, UNAVAILABLE, missing)
-    undo.callback(_restore_variable, name, before)
     good = before is not None and variable.accepts(before)
     if not good:
         os.environ[name] = wanted
@@ -142,8 +188,9 @@ def _set_variable(variable: Variable, undo: contextlib.ExitStack) -> Row:
 
 
 def _restore_variable(name: str, value: str | None) -> None:
-    os.environ.pop(name, None)
-    if value is not None:
+    if value is None:
+        os.environ.pop(name, None)
+    elif os.environ.get(name) != value:
         os.environ[name] = value
 
 

@@ -130,15 +130,18 @@ def locate(
     fwr13y's ``ngpus`` and ``local_rank`` are documented as global but are often a node's, and then
     every node would repeat the seeds of the first. Where the environment knows a larger world, it
     is used instead, with a warning (``correct=False``: a warning only), unless it names another
-    rank within the node: it then describes the parent of this process.
+    rank within the node: it then describes the parent of this process. Given together with ``rank``
+    or ``world_size`` they must be the same numbers.
     """
-    size, here = _int("ngpus", ngpus, 1), _int("local_rank", local_rank, 0)
     explicit = rank is not None or world_size is not None
-    if explicit:
-        size, here = _int("world_size", world_size, 1), _int("rank", rank, 0)
+    size = _one_of("ngpus", ngpus, "world_size", world_size, 1)
+    here = _one_of("local_rank", local_rank, "rank", rank, 0)
     if explicit and size is not None and here is not None:
         return _check(ProcessRank(here, size, "arguments"))
     found = discover_rank()
+    if rank is not None and size is None and found.world_size <= rank:
+        rule = f"given with rank={rank}, since {found.source} shows {found.world_size} rank(s)"
+        raise validation.value_error("init", "world_size", rule, None)
     if size not in (None, 1) and here is None and found.source == "default":
         logger.warning(
             "fastseed.init: %d ranks were given without a rank, and neither torch.distributed nor "
@@ -167,10 +170,17 @@ def locate(
     return found if correct else _check(given)
 
 
-def _int(argument: str, value: Any, low: int) -> int | None:
-    if value is None:
-        return None
-    return validation.check_int("init", argument, value, low, streams.MAX_RANK + low)
+def _one_of(alias: str, other: Any, argument: str, value: Any, low: int) -> int | None:
+    """Return the value of an argument of ``init``, or of fwr13y's argument for the same number."""
+    top = streams.MAX_RANK + low
+    if value is not None:
+        value = validation.check_int("init", argument, value, low, top)
+    if other is None:
+        return None if value is None else int(value)
+    other = validation.check_int("init", alias, other, low, top)
+    if value is not None and other != value:
+        raise validation.value_error("init", alias, f"{argument} ({value}), or not given", other)
+    return other
 
 
 def agree_on_master(

@@ -77,6 +77,9 @@ class Mesh(NamedTuple):
         index, count = 0, 1
         for name, rank, size in zip(self.names, self.ranks, self.sizes, strict=True):
             if name in dimensions:
+                top = (streams.MAX_RANK + 1) // count
+                size = validation.check_int(function, f"the size of {name!r}", size, 1, top)
+                rank = validation.check_int(function, f"the rank in {name!r}", rank, 0, size - 1)
                 index, count = index * size + rank, count * size
         return index, count
 

@@ -21,6 +21,7 @@ MT_WORDS = 624
 # A state of MT19937 as Python's random and NumPy describe it: the words, the position, whether a
 # Gaussian is cached, and that Gaussian (else 0).
 _MT19937 = struct.Struct(f"<{4 * MT_WORDS}sIId")
+MT19937_BYTES = _MT19937.size
 
 
 class GeneratorAdapter(Protocol):

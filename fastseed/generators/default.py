@@ -8,7 +8,7 @@ from .._backend import native
 from .._backend.derive_ops import Scope
 from ..derivation.streams import Coordinates, Stream, sample_stream
 from .adapter import GeneratorAdapter
-from .numpy_rng import NumpyRandomState
+from .numpy_rng import NumpyGlobal
 from .python_rng import PythonRandom
 from .torch_rng import TorchGenerator
 
@@ -21,7 +21,7 @@ class DefaultGenerators:
     def __init__(self) -> None:
         self._python, self._numpy, self._torch = (
             PythonRandom(),
-            NumpyRandomState(),
+            NumpyGlobal(),
             TorchGenerator(),
         )
         self.adapters: dict[str, GeneratorAdapter] = dict(
@@ -30,27 +30,27 @@ class DefaultGenerators:
 
     def reseed_in_place(self, master_seed: int, at: Coordinates, rank: int) -> bool:
         """Reseed all three; False, with nothing changed, where that needs ``reseed``."""
-        numpy = self._numpy
-        address = numpy.find_address()
-        if address is None:
+        words = self._numpy.find_words()
+        if words is None:
             return False
-        with numpy.lock:
-            lo, hi = native.generators.reseed_defaults_of_cpu(master_seed, *at, rank, address)
-            numpy.clear_gauss()
+        lo, hi = native.generators.reseed_defaults_of_cpu(
+            master_seed, *at, rank, words.lock, words.address
+        )
+        self._numpy.clear_gauss()
         self._python.seed(lo | hi << 64)
         return True
 
     def reseed_sample(self, scope: Scope, index: int, occurrence: int) -> None:
         """Give all three the stream of a sample."""
-        numpy = self._numpy
-        address = numpy.find_address()
-        if address is None:
+        words = self._numpy.find_words()
+        if words is None:
             for name, adapter in self.adapters.items():
                 adapter.reseed(sample_stream(scope, name, index, occurrence))
             return
-        with numpy.lock:
-            lo, hi = native.generators.reseed_sample_of_cpu(*scope, index, occurrence, address)
-            numpy.clear_gauss()
+        lo, hi = native.generators.reseed_sample_of_cpu(
+            *scope, index, occurrence, words.lock, words.address
+        )
+        self._numpy.clear_gauss()
         self._python.seed(lo | hi << 64)
 
     def reseed(self, stream_of: Callable[[str], Stream]) -> dict[str, Exception]:

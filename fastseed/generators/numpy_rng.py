@@ -5,54 +5,64 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import warnings
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from numpy.random import SeedSequence as _SeedSequence
 
 from .._backend import derive_ops, native
 from ..derivation.streams import Stream
-from .adapter import LOW64, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
+from .adapter import LOW64, MT19937_BYTES, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
 
 _JSON_BLOCK = 1024
+_MAX_POOL = 1024  # words of a SeedSequence, 4 unless the user says otherwise
 
 
 class NumpyGenerator:
     """A ``numpy.random.Generator``: its bit generator is rebuilt from the key, in place.
 
-    The exact state is that of the bit generator. Of MT19937 it is the words; of the others it is
-    JSON, padded with spaces: distributed checkpoints need a size that depends on the kind alone.
+    The exact state is that of the bit generator, with the seed sequence that ``spawn`` uses and the
+    number of children that it has made. The state of MT19937 is written as words; the rest is JSON,
+    padded with spaces: distributed checkpoints need a size that depends on the kind alone.
     """
 
     is_bulk = False
 
     def __init__(self, generator: np.random.Generator) -> None:
-        self._generator: Any = generator
+        self._generator = generator
 
     def _bit_generator(self) -> Any:
         return self._generator.bit_generator
 
     def _get(self) -> dict[str, Any]:
-        return dict(self._bit_generator().state)
+        bit_generator = self._bit_generator()
+        state = dict(bit_generator.state)
+        if type(bit_generator.seed_seq) is _SeedSequence:
+            state["seed_seq"] = bit_generator.seed_seq.state
+        return state
 
     def _set(self, state: dict[str, Any]) -> None:
-        self._bit_generator().state = state
+        held = dict(state)
+        seeds = held.pop("seed_seq", None)
+        _assign(self._bit_generator(), held, None if seeds is None else _SeedSequence(**seeds))
 
     def reseed(self, stream: Stream) -> None:
         """Set the state of a bit generator that is newly made from ``SeedSequence(key)``."""
-        bit_generator = self._bit_generator()
-        with bit_generator.lock:
-            _rebuild(bit_generator, stream.key())
+        _rebuild(self._bit_generator(), stream.key())
 
     def state(self) -> torch.Tensor:
-        """Return the state of the bit generator as bytes."""
+        """Return the exact state as bytes."""
         state = self._get()
-        if state["bit_generator"] == "MT19937":
-            gauss = state["gauss"] if state.get("has_gauss") else None
-            return pack_mt19937(state["state"]["key"], state["state"]["pos"], gauss)
-        text = json.dumps(state, default=lambda value: value.tolist()).encode()
-        return pack(text.ljust(-(-len(text) // _JSON_BLOCK) * _JSON_BLOCK))
+        if state["bit_generator"] != "MT19937":
+            return _to_json(state)
+        gauss = state["gauss"] if state.get("has_gauss") else None
+        words = pack_mt19937(state["state"]["key"], state["state"]["pos"], gauss)
+        if "seed_seq" not in state:
+            return words
+        return torch.cat([words, _to_json({"seed_seq": state["seed_seq"]})])
 
     def load_state(self, parsed: dict[str, Any]) -> None:
         """Restore a state that ``parse_state`` returned."""
@@ -63,8 +73,12 @@ class NumpyGenerator:
         kind = type(self._bit_generator())
         if kind.__name__ != "MT19937":
             return _parse_json(kind, unpack(state))
-        words, position, gauss = unpack_mt19937(state)
-        return _mt19937(np.frombuffer(words, "<u4").astype(np.uint32), position, gauss)
+        words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
+        parsed = _mt19937(np.frombuffer(words, "<u4").astype(np.uint32), position, gauss)
+        if state.numel() > MT19937_BYTES:
+            rest = _parse_json(None, unpack(state[MT19937_BYTES:]))
+            parsed["seed_seq"] = rest["seed_seq"]
+        return parsed
 
 
 def _mt19937(words: Any, position: int, gauss: float | None = None) -> dict[str, Any]:
@@ -75,30 +89,73 @@ def _mt19937(words: Any, position: int, gauss: float | None = None) -> dict[str,
 
 def _rebuild(bit_generator: Any, key: int) -> None:
     """Set the state of a bit generator newly made from ``SeedSequence(key)``, in place."""
-    fresh = type(bit_generator)(np.random.SeedSequence(key))
-    state = fresh.__getstate__()
-    if isinstance(state, tuple):  # with its seed sequence, which spawn() uses
-        bit_generator.__setstate__(state)
-    else:
-        bit_generator.state = fresh.state
+    fresh = type(bit_generator)(_SeedSequence(key))
+    _assign(bit_generator, fresh.state, fresh.seed_seq)
+
+
+def _assign(bit_generator: Any, state: dict[str, Any], seeds: _SeedSequence | None) -> None:
+    """Set a state and what ``spawn`` uses. NumPy before 2.0 cannot set the latter: warn if needed."""
+    if seeds is not None and isinstance(bit_generator.__getstate__(), tuple):
+        bit_generator.__setstate__((state, seeds))
+        return
+    bit_generator.state = state
+    here = bit_generator.seed_seq
+    if seeds is None or type(here) is not _SeedSequence:
+        return
+    made, wanted = here.n_children_spawned, seeds.n_children_spawned
+    if made <= wanted and {**here.state, "n_children_spawned": wanted} == seeds.state:
+        here.spawn(wanted - made)  # counts them
+    elif made or wanted:
+        warnings.warn(
+            "fastseed: what Generator.spawn returns is not reseeded, saved or restored: NumPy "
+            f"{np.__version__} cannot set a seed sequence; install NumPy 2.0 or newer",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _to_json(state: dict[str, Any]) -> torch.Tensor:
+    text = json.dumps(state, default=lambda value: value.tolist()).encode()
+    return pack(text.ljust(-(-len(text) // _JSON_BLOCK) * _JSON_BLOCK))
 
 
 def _parse_json(kind: Any, data: bytes) -> dict[str, Any]:
-    """Return a state of a bit generator of this kind; ValueError if NumPy did not make it."""
-    scratch = kind()
+    """Return a state of a bit generator of this kind; ValueError if NumPy did not make it.
+
+    Without a kind there is the seed sequence alone.
+    """
+    name = "SeedSequence" if kind is None else kind.__name__
     try:
         held = dict(json.loads(data))
-        cached = {name: held.pop(name) for name in ("has_gauss", "gauss") if name in held}
-        scratch.state = _with_arrays(held)
-        same = json.loads(json.dumps(scratch.state, default=lambda value: value.tolist())) == held
-        valid = len(data) % _JSON_BLOCK == 0 and np.isfinite(cached.get("gauss", 0.0))
-        valid = valid and cached.get("has_gauss", 0) in (0, 1)
-        valid = valid and held.get("buffer_pos", 0) in range(5)  # NumPy reads there unchecked
+        valid = len(data) % _JSON_BLOCK == 0
+        seeds = {"seed_seq": _parse_seeds(held.pop("seed_seq"))} if "seed_seq" in held else {}
+        if kind is None:
+            valid = valid and not held and bool(seeds)
+            parsed = {}
+        else:
+            cached = {name: held.pop(name) for name in ("has_gauss", "gauss") if name in held}
+            scratch = kind()
+            scratch.state = _with_arrays(held)
+            found = json.loads(json.dumps(scratch.state, default=lambda value: value.tolist()))
+            valid = valid and found == held and np.isfinite(cached.get("gauss", 0.0))
+            valid = valid and cached.get("has_gauss", 0) in (0, 1)
+            valid = valid and held.get("buffer_pos", 0) in range(5)  # NumPy reads there unchecked
+            parsed = {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached}
     except Exception as error:  # NumPy raises several types for what is no state
-        raise ValueError(f"it must be the state of a {kind.__name__}, got {error!r}") from error
-    if not (same and valid):
-        raise ValueError(f"it must be the state of a {kind.__name__}")
-    return {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached}
+        raise ValueError(f"it must be the state of a {name}, got {error!r}") from error
+    if not valid:
+        raise ValueError(f"it must be the state of a {name}")
+    return {**parsed, **seeds}
+
+
+def _parse_seeds(held: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a SeedSequence, which must have been made by one."""
+    if held["pool_size"] > _MAX_POOL:
+        raise ValueError(f"pool_size must be at most {_MAX_POOL}, got {held['pool_size']}")
+    made = _SeedSequence(**held)
+    if json.loads(json.dumps(made.state, default=lambda value: value.tolist())) != held:
+        raise ValueError("a seed sequence has other values")
+    return held
 
 
 def _with_arrays(value: Any) -> Any:
@@ -109,108 +166,105 @@ def _with_arrays(value: Any) -> Any:
 
 
 class NumpyRandomState(NumpyGenerator):
-    """NumPy's global generator, or a ``numpy.random.RandomState``.
+    """A ``numpy.random.RandomState``; its cached Gaussian is cleared.
 
-    An MT19937 takes the full state of 624 words; the cached Gaussian is cleared. With native code
-    the words are written at the documented ``bit_generator.ctypes.state_address``, else by
-    ``set_state``. Other bit generators (``numpy.random.set_bit_generator``) are rebuilt.
+    An MT19937 takes the full state of 624 words. Other bit generators are rebuilt.
     """
 
-    def __init__(self, generator: np.random.RandomState | None = None) -> None:
-        self._generator = generator
-        # The instance behind the module's functions, which other tools may have replaced.
-        source: Any = np.random.mtrand._rand if generator is None else generator
-        self._normal = cast(Any, source.standard_normal)
-        self._seen: Any = None  # the bit generator that `address` belongs to
-        self._memory: Any = None  # the words at `address`
-        self._position: Any = None  # the position, behind them
-        self.lock: Any = None
-        self.address: int | None = None
+    def __init__(self, generator: np.random.RandomState) -> None:
+        self._owner: Any = generator
 
     def _bit_generator(self) -> Any:
-        if self._generator is None:
-            return np.random.get_bit_generator()  # type: ignore[attr-defined]
-        return self._generator._bit_generator
+        return self._owner._bit_generator
 
     def _get(self) -> dict[str, Any]:
-        owner: Any = np.random if self._generator is None else self._generator
-        state: dict[str, Any] = owner.get_state(legacy=False)
+        state: dict[str, Any] = self._owner.get_state(legacy=False)
         return state
 
     def _set(self, state: dict[str, Any]) -> None:
-        owner: Any = np.random if self._generator is None else self._generator
-        owner.set_state(state)
-
-    def find_address(self) -> int | None:
-        """Return the address of the 624 words, followed by the position; None to use set_state."""
-        bit_generator = self._bit_generator()
-        if bit_generator is not self._seen:
-            self._seen, self.lock, self.address = bit_generator, bit_generator.lock, None
-            if native.generators is not None and type(bit_generator) is np.random.MT19937:
-                self._look(bit_generator)
-        return self.address
-
-    def _look(self, bit_generator: Any) -> None:
-        address = int(bit_generator.ctypes.state_address)
-        with bit_generator.lock:
-            public = bit_generator.state["state"]
-            words = np.ctypeslib.as_array((ctypes.c_uint32 * MT_WORDS).from_address(address))
-            position = ctypes.c_uint32.from_address(address + words.nbytes)
-            expected = public["key"], public["pos"]  # to see that the layout is as expected
-            if np.array_equal(words, expected[0]) and position.value == expected[1]:
-                self.address, self._memory, self._position = address, words, position
+        self._owner.set_state(state)
 
     def reseed(self, stream: Stream) -> None:
         """Set the state that belongs to the key of ``stream``."""
-        key = stream.key()
-        if self.find_address() is not None:
-            with self.lock:
-                native.generators.expand_mt19937(key & LOW64, key >> 64, self.address)
-                self.clear_gauss()
-        elif type(self._seen) is np.random.MT19937:
+        bit_generator, key = self._bit_generator(), stream.key()
+        if type(bit_generator) is np.random.MT19937:
             self._set(_mt19937(derive_ops.mt19937_state(key), MT_WORDS))
         else:
-            with self.lock:
-                _rebuild(self._seen, key)
+            _rebuild(bit_generator, key)
             self._set({**self._get(), "has_gauss": 0, "gauss": 0.0})
 
-    def clear_gauss(self) -> float | None:
-        """Clear the cached Gaussian after the words were written at the address, and return it.
 
-        There is no public call for that alone. So one is drawn: either it was the cached one, or
-        two were made and the second is drawn too. From position 0 this changes no word. The next
-        random number uses a new block of words.
-        """
-        position = self._position
-        position.value = 0
-        gauss: float | None = self._normal()
-        if position.value:
-            self._normal()
-            gauss = None
-        position.value = MT_WORDS
-        return gauss
+class Words(NamedTuple):
+    """The memory of an MT19937: 624 words, followed by the position."""
+
+    bit_generator: Any
+    lock: Any
+    address: int
+
+
+class NumpyGlobal(NumpyRandomState):
+    """NumPy's global generator, that of the functions of ``numpy.random``.
+
+    Native code writes the words of an MT19937 at its documented ``ctypes.state_address``, under its
+    lock, which is taken nowhere else: it is not re-entrant before NumPy 2.4. The cached Gaussian is
+    cleared by ``numpy.random.set_bit_generator``, which sets the one that is there. Without native
+    code, and for other bit generators (``numpy.random.set_bit_generator``), ``set_state`` serves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(cast(Any, np.random))  # it has get_state and set_state
+        self._words: Words | None = None
+
+    def _bit_generator(self) -> Any:
+        return np.random.get_bit_generator()  # type: ignore[attr-defined]
+
+    def find_words(self) -> Words | None:
+        """Return where to write the words; None to use ``set_state``."""
+        bit_generator, words = self._bit_generator(), self._words
+        if words is None or words.bit_generator is not bit_generator:
+            if type(bit_generator) is not np.random.MT19937 or not _can_write_words():
+                return None
+            address = int(bit_generator.ctypes.state_address)
+            # In one field, so that other threads and interrupts find all of it or nothing.
+            words = self._words = Words(bit_generator, bit_generator.lock, address)
+        return words
+
+    def clear_gauss(self) -> None:
+        """Clear the cached Gaussian."""
+        np.random.set_bit_generator(self._bit_generator())  # type: ignore[attr-defined]
+
+    def reseed(self, stream: Stream) -> None:
+        """Set the state that belongs to the key of ``stream``."""
+        words = self.find_words()
+        if words is None:
+            super().reseed(stream)
+            return
+        key = stream.key()
+        native.generators.expand_mt19937(key & LOW64, key >> 64, words.lock, words.address)
+        self.clear_gauss()
 
     def hold(self) -> Callable[[], None]:
         """Return a function that restores the exact state of this moment."""
-        if self.find_address() is None:
-            return functools.partial(self._set, self._get())
-        with self.lock:
-            words, position = self._memory.copy(), self._position.value
-            gauss = self.clear_gauss()  # get_state() takes ten times as long
-            self._memory[:] = words
-            self._position.value = position
-        held = _mt19937(words, position, gauss)
-        if gauss is not None:
-            self._set(held)
-        return functools.partial(self.load_state, held)
+        return functools.partial(self.load_state, self._get())
 
     def load_state(self, parsed: dict[str, Any]) -> None:
         """Restore a state that ``parse_state`` returned; ``set_state`` is slower."""
-        if parsed["has_gauss"] or self.find_address() is None:
+        words = self.find_words()
+        if words is None or parsed["has_gauss"]:
             self._set(parsed)
             return
-        with self.lock:
-            self._memory[:8] = 0x60000000  # from which normals are made without reading further
-            self.clear_gauss()
-            self._memory[:] = parsed["state"]["key"]
-            self._position.value = parsed["state"]["pos"]
+        inner = parsed["state"]
+        native.generators.write_mt19937(inner["key"], inner["pos"], words.lock, words.address)
+        self.clear_gauss()
+
+
+@functools.cache
+def _can_write_words() -> bool:
+    """Return whether native code is there and an MT19937 has the expected layout in memory."""
+    if native.generators is None:
+        return False
+    probe: Any = np.random.MT19937(0)
+    probe.random_raw(3)
+    memory = (ctypes.c_uint32 * (MT_WORDS + 1)).from_address(int(probe.ctypes.state_address))
+    state = probe.state["state"]
+    return list(memory) == [*state["key"].tolist(), state["pos"]]

@@ -15,7 +15,7 @@ import torch
 from .._backend import draw_ops, native
 from .._backend.compile import eager
 from .._utils import validation
-from ..derivation import context, streams
+from ..derivation import context, reserved, streams
 from ..derivation.streams import Stream
 from .adapter import LOW64
 from .torch_rng import TorchGenerator, pack_states, parse_states
@@ -37,7 +37,7 @@ class GeneratorPool:
 
     Raises:
         TypeError: a member is not a ``torch.Generator``.
-        ValueError: the name is that of a built-in stream.
+        ValueError: the name is one that fastseed uses itself.
 
     Examples:
         >>> import fastseed, torch
@@ -52,10 +52,7 @@ class GeneratorPool:
     def __init__(self, generators: Iterable[torch.Generator], name: str = "pool") -> None:
         function = "GeneratorPool"
         self._generators: list[torch.Generator] = _to_list(function, "generators", generators)
-        self.name = streams.check_name(function, name)
-        if name in streams.OWN_NAMES:
-            rule = f"a name other than {', '.join(streams.OWN_NAMES)}"
-            raise validation.value_error(function, "name", rule, name)
+        self.name = reserved.check_free(function, streams.check_name(function, name))
         for i, generator in enumerate(self._generators):
             validation.check_instance(
                 function, f"generators[{i}]", generator, torch.Generator, "a torch.Generator"

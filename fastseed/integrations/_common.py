@@ -19,7 +19,7 @@ from ..seeder.seeder import Seeder
 class Tasks(NamedTuple):
     """The task number of each phase of a job.
 
-    Args:
+    Attributes:
         init: building the model, [0, 2**24), as are all of them.
         train: training.
         validate: validation. The numbers must differ, so that no phase repeats another's random

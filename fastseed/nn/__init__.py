@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .convert import convert, revert, shard_inputs
     from .dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
     from .initialization import initialize
-    from .layer_scope import data_rows, label, rows
+    from .scope_blocks import data_rows, label, rows
 
 __all__ = [
     "Dropout",
@@ -35,7 +35,7 @@ _HOME = {  # name: the module that defines it
     "initialize": "initialization",
     **dict.fromkeys(("convert", "revert", "shard_inputs"), "convert"),
     **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), "dropout"),
-    **dict.fromkeys(("data_rows", "label", "rows"), "layer_scope"),
+    **dict.fromkeys(("data_rows", "label", "rows"), "scope_blocks"),
 }
 _MODULES = ("functional", "init")  # public modules
 

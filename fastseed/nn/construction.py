@@ -12,18 +12,22 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .._utils import validation
 from ..random import normal_, uniform_
 from . import init
-from .initialization import FILLS, initializer_mode, key_derivation
-from .parameter_names import named_tensors, storage_of
+from .equal_names import EqualNames
+from .initialization import FILLS, check_scope, key_derivation, refuse_generator
+from .parameter_names import named_tensors, storage_of, weak_storage
+from .torch_initializers import initializer_mode
 
 M = TypeVar("M", bound=torch.nn.Module)
 
 _ATEN = torch.ops.aten
+_FUNCTION = "nn.construct"
 _MADE: dict[Any, Callable[..., Any]] = {
     _ATEN.randn.default: normal_,
     _ATEN.rand.default: uniform_,
@@ -49,19 +53,21 @@ class _ConstructionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._key_of = key_of
         self.events: list[_Event] = []
-        self._sources: dict[int, tuple[torch.Tensor, frozenset[int]]] = {}
+        self._sources: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator, or the fill that takes its place."""
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
             if func in FILLS:
-                return self.fill(func, FILLS[func], *args)
+                generator = kwargs.get("generator")
+                return self.fill(func, FILLS[func], *args, generator=generator)
             if func in _MADE:
                 return self.fill(func, _MADE[func], _made(func, args, kwargs))
             raise RuntimeError(
-                "fastseed.construct: random operators must be in-place fills, rand, randn, "
-                f"randperm or initialisers of torch.nn.init, got {func}; nothing was drawn"
+                f"fastseed.{_FUNCTION}: random operators must be in-place fills, rand, randn, "
+                "randperm or initialisers of torch.nn.init, without a generator, "
+                f"got {func}; nothing was drawn"
             )
         result = func(*args, **kwargs)
         used = self._events_of(tree_leaves((args, kwargs)))
@@ -70,13 +76,20 @@ class _ConstructionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def fill(
-        self, operator: Any, fill: Callable[..., Any], tensor: torch.Tensor, *parameters: Any
+        self,
+        operator: Any,
+        fill: Callable[..., Any],
+        tensor: torch.Tensor,
+        *parameters: Any,
+        generator: Any = None,
+        **named: Any,
     ) -> torch.Tensor:
         """Fill ``tensor`` with the random numbers of this event."""
+        refuse_generator(_FUNCTION, generator, str(operator))
         number, event = len(self.events), _Event(str(operator), tuple(tensor.shape))
         self.events.append(event)
         if not tensor.is_meta:
-            fill(tensor, self._key_of(number, event.identity), *parameters)
+            fill(tensor, self._key_of(number, event.identity), *parameters, **named)
         self._mark([tensor], frozenset([number]))
         return tensor
 
@@ -89,15 +102,18 @@ class _ConstructionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return frozenset().union(*found)
 
     def _mark(self, values: Iterable[Any], events: frozenset[int]) -> None:
-        """Record that the values depend on these events; they stay alive, and so their storage."""
+        """Record that the values depend on these events."""
         for value in values:
             if isinstance(value, torch.Tensor):
-                before = self._sources.get(storage_of(value), (value, frozenset()))[1]
-                self._sources[storage_of(value)] = (value, before | events)
+                storage = storage_of(value)
+                if storage not in self._sources:
+                    self._sources[storage] = (weak_storage(value), frozenset())
+                reference, before = self._sources[storage]
+                self._sources[storage] = (reference, before | events)
 
     def name_events(self, model: torch.nn.Module) -> None:
         """Give each event the first name of the model that its random numbers went into."""
-        for name, tensor in named_tensors(model):
+        for name, tensor, _ in named_tensors(model):
             for number in self._events_of([tensor]):
                 event = self.events[number]
                 event.name = event.name or name
@@ -119,7 +135,8 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
     The factory runs twice, and the first model is deleted before the second is made: names are
     known only when a model is whole. Weights that it draws with ``torch.nn.init``, with in-place
     methods or with ``torch.randn`` and the like are those that ``fastseed.nn.initialize`` would
-    give the same parameters. Torch's generators are neither used nor changed.
+    give the same parameters. Torch's generators are neither used nor changed, except by other
+    threads, also those that ``factory`` starts: only the numbers of this thread are keyed.
 
     Args:
         factory: a class or function that returns the model; it has to do the same each time.
@@ -135,23 +152,27 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
         RuntimeError: before ``init``; for a random operator that cannot be mapped; or if the
             factory does not do the same twice.
 
+    Warns:
+        UserWarning: another model that exists was initialised with the same names at this task, so
+            that both have the same random numbers.
+
     Examples:
         >>> import torch
         >>> fastseed.init(42)
-        >>> made = fastseed.nn.construct(torch.nn.Linear, 4, 3, bias=False)
-        >>> model = torch.nn.Linear(4, 3, bias=False)
-        >>> with fastseed.nn.initialize(model):
-        ...     model.reset_parameters()
-        >>> torch.equal(made.weight, model.weight)
+        >>> model = fastseed.nn.construct(torch.nn.Linear, 4, 3, bias=False)
+        >>> key = fastseed.derive_key("init/weight", task=0, rank=fastseed.SHARED)
+        >>> wanted = fastseed.nn.init.kaiming_uniform_(torch.empty(3, 4), key, a=5**0.5)
+        >>> torch.equal(model.weight, wanted)
         True
     """
     if not callable(factory):
-        raise validation.type_error("construct", "factory", "callable", factory)
-    key_of = key_derivation(task)
+        raise validation.type_error(_FUNCTION, "factory", "callable", factory)
+    scope = check_scope(_FUNCTION, task)
+    key_of = key_derivation(_FUNCTION, scope)
     first = _ConstructionMode(lambda number, _: key_of("", number))
     with initializer_mode(first):
         model = factory(*args, **kwargs)
-    validation.check_instance("construct", "factory()", model, torch.nn.Module, "a torch.nn.Module")
+    validation.check_instance(_FUNCTION, "factory()", model, torch.nn.Module, "a torch.nn.Module")
     first.name_events(model)
     events = first.events
     del model, first
@@ -160,7 +181,7 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
     def key_of_event(number: int, identity: tuple[str, tuple[int, ...]]) -> int:
         if number >= len(events) or events[number].identity != identity:
             raise RuntimeError(
-                "fastseed.construct: factory must draw the same each time, "
+                f"fastseed.{_FUNCTION}: factory must draw the same each time, "
                 f"got {identity} as random operator {number} of the second time"
             )
         name = events[number].name
@@ -170,4 +191,10 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
         return key_of(name, counts[name] - 1)
 
     with initializer_mode(_ConstructionMode(key_of_event)):
-        return factory(*args, **kwargs)
+        model = factory(*args, **kwargs)
+    equal_names = EqualNames(_FUNCTION, scope, "another task=")
+    for name, _, module in named_tensors(model):
+        if name in counts:
+            equal_names.note(name, module)
+    equal_names.warn(stacklevel=2)
+    return model

@@ -11,7 +11,16 @@ import torch
 from .._utils import validation
 from ..random import shards
 from . import functional
-from .layer_scope import LayerName, check_scope, check_use, current, device_scope
+from .layer_scope import (
+    LayerName,
+    RowRange,
+    ThreadScope,
+    check_scope,
+    check_use,
+    current,
+    device_scope,
+    thread_scope,
+)
 
 _CLASS = "nn.Dropout"
 _LAYER_KEY = torch.ops.fastseed.layer_key.default
@@ -189,45 +198,56 @@ def drop_layer(
     p: float,
     batch_dim: int | None = 0,
     cut: Cut | None = None,
+    channels: bool = False,
 ) -> torch.Tensor:
-    """Return the input with elements dropped by the key of a layer."""
+    """Return the input with elements, or ``channels``, dropped by the key of a layer."""
     threshold = functional.check_input(_CLASS, input, p)
+    scope = thread_scope()
     is_dtensor = shards.is_dtensor(input)
-    unknown = current.rows is None and batch_dim is not None
+    unknown = scope.rows is None and batch_dim is not None
     if current.data_ranks == 0 or layer is None or (unknown and current.data_ranks > 1):
-        _check_ready(layer, batch_dim, input if is_dtensor else None)
+        _check_ready(layer, unknown, input if is_dtensor else None)
     assert layer is not None
+    at = (layer, scope, threshold, batch_dim, channels)
     if cut is not None and not is_dtensor:
         from torch.distributed.tensor import DTensor
 
         whole: Any = DTensor.from_local(input, cut.mesh, cut.placements, run_check=False)
-        found: torch.Tensor = _drop(layer, whole, threshold, batch_dim).to_local()
+        found: torch.Tensor = _drop(whole, *at).to_local()
     else:
-        found = _drop(layer, input, threshold, batch_dim)
+        found = _drop(input, *at)
     return found
 
 
-def _drop(layer: LayerName, input: Any, threshold: int, batch_dim: int | None) -> Any:
+def _drop(
+    input: Any,
+    layer: LayerName,
+    scope: ThreadScope,
+    threshold: int,
+    batch_dim: int | None,
+    channels: bool,
+) -> Any:
     if torch._C._functorch.is_batchedtensor(input):
         raise RuntimeError(
             f"fastseed.{_CLASS}: {layer.name!r} would have the same mask for all of torch.vmap's "
             "batch, whose indices it cannot see: use fastseed.nn.functional.dropout with a key each"
         )
-    where = _Placed.of(input.shape, batch_dim)
-    held = device_scope(input.device)
+    where = _Placed.of(input.shape[:2] if channels else input.shape, batch_dim, scope.rows)
     keys = torch.empty(3, dtype=torch.uint64, device=input.device)
-    at = (*layer.words, current.label_index, where.row_elements)
-    _LAYER_KEY(keys, held.scope, held.first_row, *at)
+    at = (*layer.words, scope.label_index, where.row_elements)
+    _LAYER_KEY(keys, *device_scope(input.device, scope), *at)
     keys = keys.view(1, 3)
     if shards.is_dtensor(input):
-        found = functional.drop_dtensor(_CLASS, input, keys, threshold, pieces_of=where.pieces)
+        options = {"pieces_of": where.pieces, "channels": channels}
+        found = functional.drop_dtensor(_CLASS, input, keys, threshold, **options)
     else:
         pieces = shards.WHOLE
         if where.moves_elements:
-            pieces = where.pieces(input.shape, [[(0, size)] for size in input.shape])
-        found = functional.drop(input, keys, pieces, threshold)
+            shape = input.shape[:2] if channels else input.shape
+            pieces = where.pieces(shape, [[(0, size)] for size in shape])
+        found = functional.drop(input, keys, pieces, threshold, channels=channels)
     if not torch.compiler.is_compiling():  # last, so that a refused input is no use of its rows
-        where.check(layer)
+        where.check(layer, scope.label_index)
     return found
 
 
@@ -240,16 +260,14 @@ def drop_channels(
     dimensions: int | None = None,
 ) -> torch.Tensor:
     """Return the input, (N, C, ...), with channels dropped by the key of a layer."""
+    functional.check_input(_CLASS, input, p)
     if input.dim() < 3 or dimensions not in (None, input.dim() - 2):
         rule = "of shape (N, C) and as many dimensions as the layer drops at once"
         raise validation.value_error(_CLASS, "input", rule, tuple(input.shape))
-    corner: Any = (..., *[0] * (input.dim() - 2))
-    ones = torch.ones_like(input[corner])
-    mask = drop_layer(layer, ones, p, batch_dim, cut)
-    return input * mask.view(*mask.shape, *[1] * (input.dim() - 2))
+    return drop_layer(layer, input, p, batch_dim, cut, channels=True)
 
 
-def _check_ready(layer: LayerName | None, batch_dim: int | None, dtensor: Any) -> None:
+def _check_ready(layer: LayerName | None, unknown: bool, dtensor: Any) -> None:
     """RuntimeError where the key of a layer or the rows of its input are not known."""
     seeder = check_scope(_CLASS)
     if layer is None:
@@ -257,7 +275,6 @@ def _check_ready(layer: LayerName | None, batch_dim: int | None, dtensor: Any) -
             f"fastseed.{_CLASS}: the layer has no name: call fastseed.nn.convert(model), which "
             "names the layers of a model, or give it name="
         )
-    unknown = current.rows is None and batch_dim is not None
     if unknown and not _holds_all_rows(dtensor, seeder):
         raise RuntimeError(
             f"fastseed.{_CLASS}: {layer.name!r} would have the same mask on all of the "
@@ -289,42 +306,47 @@ class _Placed(NamedTuple):
     """Indices along ``dim`` that one row has."""
     row_elements: int
     """By how many elements the index moves from one row to the next; 0 without rows."""
+    here: RowRange | None
+    """Which rows of the batch they are; None: the first ones."""
 
     @staticmethod
-    def of(shape: torch.Size, dim: int | None) -> _Placed:
+    def of(shape: torch.Size, dim: int | None, here: RowRange | None) -> _Placed:
         """Return it for an input of ``shape``, of which a ``DTensor`` has the global one."""
         if dim is None or len(shape) == 0:
-            return _Placed(None, 1, 1, 0)
+            return _Placed(None, 1, 1, 0, here)
         if dim >= len(shape):
             rule = f"of more than {dim} dimensions (batch_dim)"
             raise validation.value_error(_CLASS, "input", rule, tuple(shape))
         size = shape[dim]
-        count = size if current.rows is None or current.rows.count is None else current.rows.count
+        count = size if here is None or here.count is None else here.count
         if count != size and size % count:
             rule = f"a multiple of the {count} rows of fastseed.nn.rows along dimension {dim}"
             raise validation.value_error(_CLASS, "input", rule, tuple(shape))
         parts = max(size // count, 1) if count else 1
-        return _Placed(dim, count, parts, parts * math.prod(shape[dim + 1 :]))
+        return _Placed(dim, count, parts, parts * math.prod(shape[dim + 1 :]), here)
 
     @property
     def moves_elements(self) -> bool:
         """Return whether the elements are not one run of the whole tensor."""
-        if self.dim is None or current.rows is None:
+        if self.dim is None or self.here is None:
             return False
-        return self.dim != 0 or current.rows.step != 1
+        return self.dim != 0 or self.here.step != 1
 
-    def check(self, layer: LayerName) -> None:
+    def check(self, layer: LayerName, label_index: int) -> None:
         """RuntimeError for rows past the batch, or that the layer had in this scope."""
-        here, start, step = current.rows, 0, 1
+        here, start, step = self.here, 0, 1
         if here is not None and self.dim is not None:
             start, step = here.start, here.step
-            if start + (self.rows - 1) * step >= here.total:
+            left = (here.total - 1 - start) // step + 1
+            if self.rows > left:
                 raise RuntimeError(
-                    f"fastseed.{_CLASS}: the input of {layer.name!r} has {self.rows} rows, more "
-                    f"than {here} leaves: give fastseed.nn.rows count= where inputs hold several "
-                    "parts of a row, and layers batch_dim=None whose inputs have no rows"
+                    f"fastseed.{_CLASS}: {layer.name!r} is given {self.rows} rows, and {left} are "
+                    f"left of {here.total} from row {start} on: check start, total and step of "
+                    "fastseed.nn.rows; give count= where inputs hold several parts of a row, and "
+                    "layers batch_dim=None whose inputs have no rows"
                 )
-        check_use(layer, range(start, start + self.rows * step, step), self.row_elements)
+        taken = range(start, start + self.rows * step, step)
+        check_use(layer, label_index, taken, self.row_elements)
 
     def pieces(
         self, shape: Sequence[int], indices: Sequence[list[shards.Run]]
@@ -332,8 +354,8 @@ class _Placed(NamedTuple):
         """Return the pieces of a tensor of ``shape`` that has these indices of each dimension."""
         if not self.moves_elements:
             return shards.pieces(shape, indices)
-        assert current.rows is not None and self.dim is not None
-        moved, step, parts = [], current.rows.step, self.parts
+        assert self.here is not None and self.dim is not None
+        moved, step, parts = [], self.here.step, self.parts
         for first, count in indices[self.dim]:
             if step == 1:
                 moved.append((first, count))
@@ -341,5 +363,5 @@ class _Placed(NamedTuple):
             for row in range(first // parts, (first + count - 1) // parts + 1):
                 low, high = max(first, row * parts), min(first + count, (row + 1) * parts)
                 moved.append((row * step * parts + low - row * parts, high - low))
-        whole = [*shape[: self.dim], current.rows.total * parts, *shape[self.dim + 1 :]]
+        whole = [*shape[: self.dim], self.here.total * parts, *shape[self.dim + 1 :]]
         return shards.pieces(whole, [*indices[: self.dim], moved, *indices[self.dim + 1 :]])

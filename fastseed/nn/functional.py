@@ -7,8 +7,9 @@ no mask is kept for the backward pass, which computes it again.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from ..random.functional import Keys
 from ..random.shards import Piece, Shard
 
 _DROPOUT = torch.ops.fastseed.dropout.default
+_MOST_DIMS = 8  # of a grid that the operator takes
+_LEAST_RUN = 8  # elements of a block
 _FUNCTION = "nn.functional.dropout"
 _ATTENTION = "nn.functional.scaled_dot_product_attention"
 
@@ -49,8 +52,9 @@ def dropout(
         shard: which part of a larger tensor ``input`` is; None for a ``DTensor``, which says so.
 
     Returns:
-        A new contiguous tensor, or a ``DTensor`` with the placements of ``input``; ``input`` itself
-        where ``p`` is 0 or ``training`` is False.
+        A new tensor with the strides that torch's dropout gives it (channels_last stays so), or a
+        ``DTensor`` with the placements of ``input``; ``input`` itself where ``p`` is 0 or
+        ``training`` is False.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -111,14 +115,18 @@ def drop(
     pieces: list[Piece],
     threshold: int,
     offset: int = 0,
+    channels: bool = False,
 ) -> torch.Tensor:
-    """Return the operator's result for the boxes of ``pieces``. Arguments are trusted."""
+    """Return the operator's result for the boxes of ``pieces``. Arguments are trusted.
+
+    With ``channels`` the pieces are those of a tensor of the first two dimensions.
+    """
     if len(pieces) == 1:
         _, sizes, strides, first = pieces[0]
-        return _apply(input, keys, sizes, strides, offset + first, threshold)
-    out = torch.zeros_like(input, memory_format=torch.contiguous_format)
+        return _apply(input, keys, sizes, strides, offset + first, threshold, channels)
+    out = torch.zeros_like(input)
     for box, sizes, strides, first in pieces:
-        out[box] = _apply(input[box], keys, sizes, strides, offset + first, threshold)
+        out[box] = _apply(input[box], keys, sizes, strides, offset + first, threshold, channels)
     return out
 
 
@@ -130,8 +138,51 @@ def _apply(input: torch.Tensor, *rest: Any) -> torch.Tensor:
         if tangent is not None:
             out: torch.Tensor = dual.make_dual(_apply(primal, *rest), _apply(tangent, *rest))
             return out
-    out = _DROPOUT(input.contiguous(), *rest)
-    return out
+    return _run(input, *rest)
+
+
+def _run(
+    input: torch.Tensor,
+    keys: torch.Tensor,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    first: int,
+    threshold: int,
+    channels: bool,
+) -> torch.Tensor:
+    """Return the operator's result, with the strides that torch's dropout gives it."""
+    if not input.is_contiguous():
+        along = _strides_along(input.shape[:2] if channels else input.shape, sizes, strides)
+        order = dropout_ops.memory_order(input)
+        moved = input.permute(order)
+        if along is not None and moved.is_contiguous() and input.dim() <= _MOST_DIMS:
+            along += [0] * (input.dim() - len(along))
+            steps = [along[dim] for dim in order]
+            if steps[-1] == 1 and moved.size(-1) >= _LEAST_RUN:  # else it is slower than copies
+                out: torch.Tensor = _DROPOUT(moved, keys, moved.shape, steps, first, threshold)
+                return out.permute(dropout_ops.inverse(order))
+    if channels:
+        sizes, strides = sizes or (math.prod(input.shape[:2]),), strides or (1,)
+        sizes, strides = (*sizes, math.prod(input.shape[2:])), (*strides, 0)
+    out = _DROPOUT(input.contiguous(), keys, sizes, strides, first, threshold)
+    return dropout_ops.in_memory_order(out, input)
+
+
+def _strides_along(
+    shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
+) -> list[int] | None:
+    """Return a grid's strides for each dimension of ``shape``; None if a dimension has two."""
+    axes = list(zip(sizes, strides, strict=True)) or [(math.prod(shape), 1)]
+    along: list[int] = []
+    left, step = axes.pop()
+    for size in reversed(shape):
+        while left == 1 and size > 1 and axes:
+            left, step = axes.pop()
+        if size == 0 or left % size:
+            return None
+        along.insert(0, step)
+        left, step = left // size, step * size
+    return along
 
 
 def drop_dtensor(
@@ -141,21 +192,21 @@ def drop_dtensor(
     threshold: int,
     offset: int = 0,
     pieces_of: Callable[..., list[Piece]] = shards.pieces,
+    channels: bool = False,
 ) -> torch.Tensor:
     """Return the result for a ``DTensor``, with the same mesh and placements."""
     shards.check_numel(function, input.shape)
     local, indices = shards.runs_of_dtensor(function, input)
     if local.numel():
-        local = drop(local, keys, pieces_of(input.shape, indices), threshold, offset)
+        dims = 2 if channels else input.dim()
+        pieces = pieces_of(input.shape[:dims], indices[:dims])
+        local = drop(local, keys, pieces, threshold, offset, channels)
+    whole = torch.empty_strided(input.shape, input.stride(), device="meta")
     found: torch.Tensor = type(input).from_local(
         local, input.device_mesh, input.placements, run_check=False,
-        shape=input.shape, stride=_contiguous_strides(input.shape),
+        shape=input.shape, stride=torch.empty_like(whole).stride(),
     )  # fmt: skip
     return found
-
-
-def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
-    return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
 def repeated_heads(tensor: torch.Tensor, query: torch.Tensor, enable_gqa: bool) -> torch.Tensor:
@@ -173,24 +224,36 @@ def attention_weights(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Return softmax(query key^T * scale + mask), as torch documents it for its function."""
-    dtype = query.dtype
-    if dtype in (torch.float16, torch.bfloat16):  # as torch does: scores have too few digits there
-        query, key = query.float(), key.float()
+    """Return softmax(query key^T * scale + mask), as torch documents it for its function.
+
+    Scores of 16-bit types are computed in float32, also under autocast, which would round them.
+    """
     key = repeated_heads(key, query, enable_gqa)
-    scores = query @ key.transpose(-2, -1) * (query.size(-1) ** -0.5 if scale is None else scale)
-    if is_causal:
-        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        scores = scores.masked_fill(~causal, -math.inf)
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attn_mask, -math.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    if attn_mask is None:
-        return scores.softmax(-1).to(dtype)
-    nothing = (scores == -math.inf).all(-1, keepdim=True)  # a row without anything is 0
-    weights = scores.masked_fill(nothing, 0.0).softmax(-1)
-    return weights.masked_fill(nothing, 0.0).to(dtype)
+    with _without_autocast(query.device.type):
+        scores = _wide(query) @ _wide(key).transpose(-2, -1)
+        scores = scores * (query.size(-1) ** -0.5 if scale is None else scale)
+        if is_causal:
+            causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+            scores = scores.masked_fill(~causal, -math.inf)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -math.inf)
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        if attn_mask is None:
+            return scores.softmax(-1).to(query.dtype)
+        nothing = (scores == -math.inf).all(-1, keepdim=True)  # a row without anything is 0
+        weights = scores.masked_fill(nothing, 0.0).softmax(-1)
+        return weights.masked_fill(nothing, 0.0).to(query.dtype)
+
+
+def _without_autocast(device_type: str) -> contextlib.AbstractContextManager[object]:
+    if torch.amp.is_autocast_available(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return contextlib.nullcontext()  # a meta tensor, for example
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def scaled_dot_product_attention(

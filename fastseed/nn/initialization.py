@@ -1,50 +1,31 @@
-"""Keyed initialisation of unmodified models: a mode that replaces random operators by fills.
-
-Torch's initialisers end in a few in-place operators (``normal_``, ``uniform_``, ...), which the
-mode intercepts. Three of them compute with random numbers in Python (``trunc_normal_``,
-``orthogonal_``, ``sparse_``); their code is replaced meanwhile, because libraries hold these
-functions under names of their own (transformers in a dict).
-"""
+"""Keyed initialisation of unmodified models: a mode that replaces random operators by fills."""
 
 from __future__ import annotations
 
 import contextlib
-import contextvars
-import threading
-import types
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._utils import validation
-from ..derivation.coordinates import SHARED
-from ..random import (
-    bernoulli_,
-    exponential_,
-    normal_,
-    randint_,
-    shards,
-    trunc_normal_,
-    uniform_,
-)
-from ..seeder.derive_api import derive_key
+from ..derivation import context
+from ..derivation.coordinates import MAX_EPOCH, MAX_STEP, MAX_TASK, SHARED
+from ..random import bernoulli_, exponential_, normal_, randint_, shards
 from . import init
-from .parameter_names import OwnerTable, local_part
+from .equal_names import EqualNames
+from .parameter_names import OwnerTable, local_part, untied_weights
+from .sharded_classes import original_classes
+from .torch_initializers import initializer_mode
 
 _ATEN = torch.ops.aten
+_FUNCTION = "nn.initialize"
 
 
 # ---------------------------------------------------------------- operators as fills
-
-
-def _uniform(tensor: torch.Tensor, key: int, low: float = 0.0, high: float = 1.0) -> None:
-    if low == high:  # of a bias whose bound is 0
-        tensor.fill_(low)
-    else:
-        uniform_(tensor, key, low, high)
 
 
 def _randint(tensor: torch.Tensor, key: int, low: int = 0, high: int | None = None) -> None:
@@ -57,7 +38,7 @@ def _randint_below(tensor: torch.Tensor, key: int, high: int) -> None:
 
 FILLS: dict[Any, Callable[..., Any]] = {
     _ATEN.normal_.default: normal_,
-    _ATEN.uniform_.default: _uniform,
+    _ATEN.uniform_.default: init.fill_uniform,
     _ATEN.exponential_.default: exponential_,
     _ATEN.bernoulli_.float: bernoulli_,
     _ATEN.random_.default: _randint,
@@ -68,18 +49,6 @@ FILLS: dict[Any, Callable[..., Any]] = {
 _LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initialisers
 
 
-class _Filling(Protocol):
-    """A dispatch mode that fills tensors."""
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *error: Any) -> Any: ...
-
-    def fill(
-        self, operator: Any, fill: Callable[..., Any], tensor: torch.Tensor, *parameters: Any
-    ) -> torch.Tensor: ...
-
-
 class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Fills tensors of a model from keys of their names, instead of drawing random numbers.
 
@@ -87,9 +56,11 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         fills: how many random fills each name has had.
     """
 
-    def __init__(self, owners: OwnerTable, key_of: Callable[[str, int], int]) -> None:
+    def __init__(
+        self, owners: OwnerTable, key_of: Callable[[str, int], int], equal_names: EqualNames
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.owners, self._key_of = owners, key_of
+        self.owners, self._key_of, self._equal_names = owners, key_of, equal_names
         self.fills: Counter[str] = Counter()
         self._rows: dict[int, _Row] = {}
 
@@ -97,22 +68,22 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operator, or the fill that takes its place."""
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
-            fill = FILLS.get(func)
+            fill, generator = FILLS.get(func), kwargs.get("generator")
             if fill is not None:
-                return self.fill(func, fill, *args)
+                return self.fill(func, fill, *args, generator=generator)
             if func in (_ATEN.randperm.out, _ATEN.randperm.generator_out):
                 out = kwargs["out"]
                 if args[0] == out.numel():
-                    return self.fill(func, init.randperm_, out)
+                    return self.fill(func, init.randperm_, out, generator=generator)
             tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
             raise _unmapped(func, self.owners.name_of(tensors[0]) if tensors else None)
         if func._schema.is_mutable and (row := self._rows.get(id(args[0]))) is not None:
             return row.write(func, *args[1:])
         if func is _ATEN.copy_.default and self._is_part(*args[:2]):
-            return init.keep_part("initialize", args[0], args[1].expand(args[0].shape))
+            return init.keep_part(_FUNCTION, args[0], args[1].expand(args[0].shape))
         result = func(*args, **kwargs)
-        if func in _LIKE and (name := self.owners.name_of(args[0])) is not None:
-            self.owners.add(result, name)
+        if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
+            self.owners.add(result, owner)
         elif func is _ATEN.select.int and shards.is_dtensor(args[0]):
             self._watch_row(result, *args)
         return result
@@ -131,19 +102,63 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._rows[id(row)] = _Row(row, whole, dim, index, name)
 
     def fill(
-        self, operator: Any, fill: Callable[..., Any], tensor: torch.Tensor, *parameters: Any
+        self,
+        operator: Any,
+        fill: Callable[..., Any],
+        tensor: torch.Tensor,
+        *parameters: Any,
+        generator: Any = None,
+        **named: Any,
     ) -> torch.Tensor:
         """Fill ``tensor`` with the next random numbers of its name."""
-        name = self.owners.name_of(tensor)
-        if name is None:
+        owner = self.owners.owner_of(tensor)
+        if owner is None:
             raise _unmapped(operator, None)
-        if not local_part(tensor).is_meta:  # which has no elements: nothing is drawn
-            try:
-                fill(tensor, self._key_of(name, self.fills[name]), *parameters)
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"{error} ({operator} on {name})") from error
-            self.fills[name] += 1
+        name = owner.name
+        refuse_generator(_FUNCTION, generator, f"{operator} on {name}")
+        if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
+            return tensor
+        if not self.fills:
+            _check_ties(self.owners.model)
+        try:
+            fill(tensor, self._key_of(name, self.fills[name]), *parameters, **named)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{error} ({operator} on {name})") from error
+        self.fills[name] += 1
+        self._equal_names.note(*owner)
         return tensor
+
+    def warn(self, stacklevel: int) -> None:
+        """Warn, at the end of the block, of weights that are not what the user may think."""
+        self._equal_names.warn(stacklevel + 1)
+        model = self.owners.model
+        if not self.fills and any("_is_hf_initialized" in vars(m) for m in model.modules()):
+            warnings.warn(
+                f"fastseed.{_FUNCTION}: nothing was initialised in the block, because transformers "
+                "has marked the model as initialised: build it on the meta device, or with "
+                "fastseed.nn.construct",
+                stacklevel=stacklevel + 1,
+            )
+
+
+def _check_ties(model: torch.nn.Module) -> None:
+    """Refuse a model whose tied weights are two tensors: it would get other weights than tied."""
+    untied = untied_weights(model)
+    if untied:
+        pairs = ", ".join(f"{target} and {source}" for target, source in untied)
+        raise RuntimeError(
+            f"fastseed.{_FUNCTION}: tied weights must be one tensor, got two for {pairs}; nothing "
+            "was drawn: call tie_weights() after to_empty()"
+        )
+
+
+def refuse_generator(function: str, generator: Any, where: str) -> None:
+    """Refuse a generator, which would not be used."""
+    if generator is not None:
+        raise RuntimeError(
+            f"fastseed.{function}: generator must be None, as numbers come from keys of names, "
+            f"got {generator!r} for {where}; nothing was drawn"
+        )
 
 
 class _Row(NamedTuple):
@@ -159,11 +174,11 @@ class _Row(NamedTuple):
         """Fill the row of the whole, which torch would leave as it is, as of a padding index."""
         if operator not in (_ATEN.zero_.default, _ATEN.fill_.Scalar, _ATEN.fill_.Tensor):
             raise RuntimeError(
-                "fastseed.initialize: a row of a DTensor that is cut along its rows must be "
+                f"fastseed.{_FUNCTION}: a row of a DTensor that is cut along its rows must be "
                 f"written by zero_ or fill_, got {operator} on a row of {self.name}, where torch "
                 "writes to a copy"
             )
-        local, runs = shards.runs_of_dtensor("initialize", self.whole)
+        local, runs = shards.runs_of_dtensor(_FUNCTION, self.whole)
         place, at = self.place % self.whole.size(self.dim), 0
         for first, count in runs[self.dim] if local.numel() else ():
             if first <= place < first + count:
@@ -173,96 +188,43 @@ class _Row(NamedTuple):
 
 
 def _unmapped(operator: Any, name: str | None) -> RuntimeError:
-    where = "a tensor that is no parameter or buffer of the model" if name is None else name
+    if name is None:
+        return RuntimeError(
+            f"fastseed.{_FUNCTION}: random numbers must go into a parameter or buffer of the "
+            f"model, got {operator} on another tensor; nothing was drawn. Build modules before the "
+            "block, or use fastseed.nn.construct, which builds the model and initialises it"
+        )
     return RuntimeError(
-        "fastseed.initialize: random operators must be normal_, uniform_, trunc_normal_, "
-        "exponential_, bernoulli_, random_, orthogonal_, sparse_ or randperm(out=) on a parameter "
-        f"or buffer of the model, got {operator} on {where}; nothing was drawn. Write that value "
-        "with a function of fastseed.nn.init, or outside of the context"
+        f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
+        "exponential_, bernoulli_, random_, orthogonal_, sparse_ or randperm(out=), "
+        f"got {operator} on {name}; nothing was drawn. Write that value "
+        "with a function of fastseed.nn.init, or outside of the block"
     )
-
-
-# ---------------------------------------------------------------- initialisers written in Python
-
-
-def _trunc_normal_(  # type: ignore[no-untyped-def]
-    tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None
-):
-    from fastseed.nn.initialization import run_initializer
-
-    return run_initializer("trunc_normal_", generator, tensor, mean, std, a, b)
-
-
-def _orthogonal_(tensor, gain=1, generator=None):  # type: ignore[no-untyped-def]
-    from fastseed.nn.initialization import run_initializer
-
-    return run_initializer("orthogonal_", generator, tensor, gain)
-
-
-def _sparse_(tensor, sparsity, std=0.01, generator=None):  # type: ignore[no-untyped-def]
-    from fastseed.nn.initialization import run_initializer
-
-    return run_initializer("sparse_", generator, tensor, sparsity, std)
-
-
-_REPLACED: dict[str, tuple[Any, Any]] = {
-    "trunc_normal_": (torch.nn.init.trunc_normal_, _trunc_normal_),
-    "orthogonal_": (torch.nn.init.orthogonal_, _orthogonal_),
-    "sparse_": (torch.nn.init.sparse_, _sparse_),
-}
-_originals = {
-    name: types.FunctionType(f.__code__, f.__globals__, name, f.__defaults__)
-    for name, (f, _) in _REPLACED.items()
-}
-_mode: contextvars.ContextVar[_Filling | None] = contextvars.ContextVar(
-    "fastseed.nn.initialize", default=None
-)
-_lock, _users = threading.Lock(), Counter[str]()
-
-
-def run_initializer(name: str, generator: Any, tensor: torch.Tensor, *parameters: Any) -> Any:
-    """Run ``torch.nn.init.<name>``: as a fill in a context of this thread, else as torch does."""
-    mode = _mode.get()
-    if mode is None:
-        return _originals[name](tensor, *parameters, generator=generator)
-    fill = trunc_normal_ if name == "trunc_normal_" else getattr(init, name)
-    return mode.fill(f"torch.nn.init.{name}", fill, tensor, *parameters)
-
-
-def _replace(by: int) -> None:
-    """Count a user of the replacements in (1) or out (-1)."""
-    with _lock:
-        _users["contexts"] += by
-        for name, (function, replacement) in _REPLACED.items():
-            code = replacement.__code__ if _users["contexts"] else _originals[name].__code__
-            function.__code__ = code
-
-
-@contextlib.contextmanager
-def initializer_mode(mode: _Filling) -> Iterator[None]:
-    """Run a block under a mode, which ``torch.nn.init`` calls as well."""
-    token = _mode.set(mode)
-    _replace(1)
-    try:
-        with mode:
-            yield
-    finally:
-        _replace(-1)
-        _mode.reset(token)
 
 
 # ---------------------------------------------------------------- public
 
 
-def key_derivation(task: int, epoch: int = 0, step: int = 0) -> Callable[[str, int], int]:
-    """Return the function of name and count that gives the key of a fill; arguments are checked."""
+def check_scope(function: str, task: int, epoch: int = 0, step: int = 0) -> tuple[int, int, int]:
+    """Return (task, epoch, step), checked, of a job whose scheme has keys."""
+    context.current(function).keys.require_keys(function)
+    return (
+        validation.check_int(function, "task", task, 0, MAX_TASK),
+        validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
+        validation.check_int(function, "step", step, 0, MAX_STEP),
+    )
+
+
+def key_derivation(function: str, scope: tuple[int, int, int]) -> Callable[[str, int], int]:
+    """Return the function of name and count that gives the key of a fill in a checked scope."""
+    seeder, (task, epoch, step) = context.current(function), scope
 
     def key_of(name: str, count: int) -> int:
-        return derive_key(
+        key: int = seeder.derive_key(
             f"init/{name}", task=task, epoch=epoch, step=step, rank=SHARED, index=count
         )
+        return key
 
-    key_of("", 0)
     return key_of
 
 
@@ -279,7 +241,12 @@ def initialize(
 
     Random operators on a parameter or buffer become fills from the key of its qualified name, so
     that the weights do not depend on the ranks, the mesh, the order of modules, or what else the
-    model has. Torch's generators are neither used nor changed.
+    model has. Torch's generators are neither used nor changed. In the block, modules that
+    ``fully_shard`` has sharded have their original classes.
+
+    The block concerns the thread that enters it: threads may initialise models of their own at the
+    same time, and what another thread draws comes from torch's generators, also where the block
+    started that thread.
 
     Args:
         model: the model, or a part of one. Parameters may be plain tensors, on any device or on
@@ -289,29 +256,39 @@ def initialize(
         epoch: [0, 2**32).
         step: [0, 2**64).
         prefix: what stands before the names of ``model`` in the whole model, such as
-            ``"layers.3."`` for a stage of a pipeline.
+            ``"layers.3."`` for a stage of a pipeline; of a second model a word of its own.
 
     Returns:
         A context manager.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: before ``init``; in the block, for a random operator that cannot be mapped,
-            which is named with its parameter.
+        RuntimeError: before ``init``; while another thread initialises the same sharded model; in
+            the block, for a random operator that cannot be mapped, which is named with its
+            parameter, for a generator that is passed, or for tied weights that are two tensors.
+
+    Warns:
+        UserWarning: another model that exists was initialised with the same names at the same
+            task, epoch and step, so that both have the same random numbers; or nothing was
+            initialised, because transformers has marked the model as initialised.
 
     Examples:
         >>> import torch
         >>> fastseed.init(42)
-        >>> small, large = torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.Linear(4, 4))
-        >>> with fastseed.nn.initialize(small, prefix="0."):
-        ...     small.reset_parameters()
-        >>> with fastseed.nn.initialize(large):
-        ...     large[0].reset_parameters()
-        >>> torch.equal(small.weight, large[0].weight)
+        >>> model = torch.nn.Linear(4, 4, bias=False)
+        >>> with fastseed.nn.initialize(model, prefix="layers.0."):
+        ...     torch.nn.init.normal_(model.weight).shape
+        torch.Size([4, 4])
+        >>> key = fastseed.derive_key("init/layers.0.weight", task=0, rank=fastseed.SHARED)
+        >>> torch.equal(model.weight, fastseed.random.randn(key, (4, 4)))
         True
     """
-    validation.check_instance("initialize", "model", model, torch.nn.Module, "a torch.nn.Module")
-    validation.check_instance("initialize", "prefix", prefix, str, "a string")
-    key_of = key_derivation(task, epoch, step)
-    with initializer_mode(InitializationMode(OwnerTable(model, prefix), key_of)):
+    validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
+    validation.check_instance(_FUNCTION, "prefix", prefix, str, "a string")
+    scope = check_scope(_FUNCTION, task, epoch, step)
+    key_of = key_derivation(_FUNCTION, scope)
+    equal_names = EqualNames(_FUNCTION, scope, "prefix= or another task=")
+    mode = InitializationMode(OwnerTable(model, prefix), key_of, equal_names)
+    with original_classes(_FUNCTION, model), initializer_mode(mode):
         yield
+    mode.warn(stacklevel=3)

@@ -1,15 +1,17 @@
 """The scope, the rows and the label, on which the key of a layer depends besides its name.
 
-Scope and first row lie in tensors, one pair a device, that are written in place: a compiled model
-or a captured graph reads what is there when it runs. ``reseed`` writes the scope, through
-``fastseed.derivation.context.observe_scope``, and ``rows`` the first row.
+The scope belongs to the process, rows and label to a thread. Scope and first row lie in tensors on
+each device, that are written in place: a compiled model or a captured graph reads what is there
+when it runs. ``reseed`` writes the scope, through ``fastseed.derivation.context.observe_scope``,
+and the blocks of ``fastseed.nn.scope_blocks`` rows and label.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextvars
 import os
-from types import TracebackType
+import threading
+import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +21,7 @@ from .._backend.derive_ops import signed
 from .._utils import validation
 from ..derivation import context
 
-_MOST_ROWS = 2**53
+_CPU = torch.device("cpu")
 
 
 class LayerName:
@@ -34,248 +36,251 @@ class LayerName:
         return f"LayerName({self.name!r})"
 
 
+# ---------------------------------------------------------------- the scope of the process
+
+
 class _DeviceScope(NamedTuple):
     scope: torch.Tensor  # (2,) uint64
-    first_row: torch.Tensor  # (1,) int64
+    words: tuple[torch.Tensor, torch.Tensor]  # its elements, as int64
     process_id: int
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether it is on the CPU, or this process made it: a child of fork cannot use it."""
+        return self.scope.device.type == "cpu" or self.process_id == os.getpid()
 
 
 class _Current:
-    """The state of the process: one object, whose attributes compiled code guards."""
+    """The state of the process: one object, whose attributes compiled code guards.
+
+    ``reseed`` writes it, in any thread, for the layers of all threads. ``used`` is added to by the
+    layers of all threads, one element at a time.
+    """
 
     def __init__(self) -> None:
-        self.rows: rows | None = None
         self.data_ranks = 0  # of the seeder; 0 where there is no scope to take keys from
-        self.label: label | None = None
-        self.label_index = 0
         self.devices: dict[torch.device, _DeviceScope] = {}
         self.used: dict[tuple[str, int], list[_Use]] = {}
+        self.open: list[ThreadScope] = []  # those of threads that are in a block
+        self.latest: ThreadScope | None = None  # that of the last reseed with a GPU, or block
 
 
 current = _Current()
 
 
-_CPU = torch.device("cpu")
+def _add_device(scope: torch.Tensor) -> None:
+    words = scope.view(torch.int64)
+    current.devices[scope.device] = _DeviceScope(scope, (words[0], words[1]), os.getpid())
 
 
 def _write_scope() -> None:
     """Write the new scope to every device, for the next use of each layer."""
-    current.used.clear()
+    current.used = {}
     seeder, words, current.data_ranks = context.seeder, (0, 0), 0
     if seeder is not None and seeder.scope is not None and seeder.scheme == "philox-v1":
         words = derive_ops.scope_key(seeder.master_seed, *seeder.scope)
         current.data_ranks = seeder.data_world_size
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-        device_scope(torch.device("cuda", torch.cuda.current_device()))
+        device_scope(torch.device("cuda", torch.cuda.current_device()), this_thread.scope)
+        current.latest = this_thread.scope
     on_cpu = current.devices[_CPU].scope
     on_cpu.numpy()[:] = words  # in a tenth of the time that copy_ from a new tensor takes
     for held in current.devices.values():
-        # what a parent of os.fork has on an accelerator cannot be used here
-        if held.scope is not on_cpu and held.process_id == os.getpid():
-            held.scope.copy_(on_cpu)
+        if held.scope is not on_cpu and held.is_usable:
+            for target, word in zip(held.words, words, strict=True):
+                target.fill_(signed(word))  # by value: a copy from memory would wait for the device
 
 
-def device_scope(device: torch.device) -> _DeviceScope:
-    """Return the tensors of a device; made at its first use, or by a ``reseed`` before it."""
-    found = current.devices.get(device)
-    if found is None:
-        if torch.compiler.is_compiling():
-            raise RuntimeError(
-                f"fastseed.nn.Dropout: call fastseed.reseed when {device} is in use, before the "
-                "compiled model runs for the first time"
-            )
-        with torch.inference_mode(False):
-            scope, first_row, _ = current.devices[_CPU]
-            found = _DeviceScope(scope.to(device), first_row.to(device), os.getpid())
-        current.devices[device] = found
-    return found
+# ---------------------------------------------------------------- the blocks of a thread
 
 
-with torch.inference_mode(False):
-    current.devices[_CPU] = _DeviceScope(
-        torch.zeros(2, dtype=torch.uint64, device=_CPU),
-        torch.zeros(1, dtype=torch.int64, device=_CPU),
-        os.getpid(),
-    )
-_write_scope()  # a name may be loaded at its first use, after reseed
-context.observe_scope(_write_scope)
+class _Entered:
+    """What a block says, from when it is entered."""
+
+    block: weakref.ref[Any] | None = None  # its callback removes this where the block is gone
 
 
-# ---------------------------------------------------------------- rows and labels
+class RowRange(_Entered):
+    """Which rows of the global batch the inputs in a block hold."""
 
-
-class rows:
-    """Say which rows of the global batch the inputs of this process hold, in a ``with`` block.
-
-    Row i of an input is row ``start + i * step`` of the global batch. The backward pass belongs
-    into the block too where activations are recomputed. Blocks may be nested; the inner one counts.
-
-    Args:
-        start: the first row, [0, 2**53].
-        total: the number of rows of the global batch.
-        step: the distance of the rows: the number of ranks where they take turns, as those of
-            ``fastseed.data.ShuffleSampler`` do.
-        count: the number of rows in this block. Inputs of a multiple of it, such as (batch * time,
-            features), then count as so many equal parts a row. None: the size of each input.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid, or the rows are not below ``total``.
-
-    Examples:
-        >>> import torch
-        >>> fastseed.init(42)
-        >>> fastseed.reseed(task=1)
-        >>> layer = fastseed.nn.Dropout(0.5, name="block")
-        >>> whole = layer(torch.ones(4, 8))
-        >>> fastseed.reseed(task=1)
-        >>> with fastseed.nn.rows(2, total=4):
-        ...     part = layer(torch.ones(2, 8))
-        >>> torch.equal(part, whole[2:])
-        True
-    """
-
-    def __init__(self, start: int, total: int, *, step: int = 1, count: int | None = None) -> None:
-        function = "nn.rows"
-        self.total = validation.check_int(function, "total", total, 1, _MOST_ROWS)
-        self.start = validation.check_int(function, "start", start, 0, self.total - 1)
-        self.step = validation.check_int(function, "step", step, 1, _MOST_ROWS)
-        self.count = count
-        if count is not None:
-            most = (self.total - 1 - self.start) // self.step + 1
-            self.count = validation.check_int(function, "count", count, 1, most)
-        self._outer: list[rows | None] = []
+    def __init__(self, start: int, total: int, step: int, count: int | None) -> None:
+        self.start, self.total, self.step, self.count = start, total, step, count
 
     def __repr__(self) -> str:
         return f"rows({self.start}, {self.total}, step={self.step}, count={self.count})"
 
-    def __enter__(self) -> None:
-        self._outer.append(current.rows)
-        self._become(self)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._become(self._outer.pop())
+class LabelIndex(_Entered):
+    """The index of the label of a block."""
 
-    @staticmethod
-    def _become(chosen: rows | None) -> None:
-        current.rows = chosen
-        for held in current.devices.values():
-            if held.first_row.device.type == "cpu" or held.process_id == os.getpid():
-                held.first_row.fill_(0 if chosen is None else chosen.start)
+    def __init__(self, index: int) -> None:
+        self.index = index
 
 
-def data_rows(count: int, micro_batch: int = 0, micro_batches: int = 1) -> rows:
-    """Return the ``rows`` of a micro-batch of this rank, as fastseed's loaders cut the data.
+class ThreadScope:
+    """The blocks that a thread is in. Only this thread enters and leaves them."""
 
-    The ranks that divide the data (all of them, or those along the ``dp...`` dimensions of the mesh
-    of ``fastseed.init``) take turns: sample k of rank r of w has position k w + r in the step.
+    def __init__(self) -> None:
+        self.blocks: list[RowRange | LabelIndex] = []
+        self.rows: RowRange | None = None
+        self.label_index = 0  # without a label
+        with torch.inference_mode(False):
+            first_row = torch.zeros(1, dtype=torch.int64, device=_CPU)
+        self.first_rows: dict[torch.device, torch.Tensor] = {_CPU: first_row}
 
-    Args:
-        count: the number of samples in the micro-batch of this rank.
-        micro_batch: the number of the micro-batch in its step, [0, micro_batches).
-        micro_batches: how many micro-batches of ``count`` samples a step has.
+    def open(self, block: RowRange | LabelIndex) -> None:
+        """Add a block, which is now the innermost one."""
+        self.blocks.append(block)
+        self._choose()
 
-    Returns:
-        A ``rows`` for a ``with`` statement.
+    def close(self, block: RowRange | LabelIndex) -> None:
+        """Remove a block, if it is there."""
+        if block in self.blocks:
+            self.blocks.remove(block)
+        self._choose()
 
-    Raises:
-        TypeError, ValueError: an argument is invalid.
-        RuntimeError: before ``init``.
+    def _choose(self) -> None:
+        """Take rows and label of the innermost blocks."""
+        rows, label_index = None, 0
+        for block in self.blocks:
+            if isinstance(block, RowRange):
+                rows = block
+            else:
+                label_index = block.index
+        self.rows, self.label_index = rows, label_index
+        for device, held in current.devices.items():
+            if held.is_usable:
+                self.first_row(device).fill_(self._start())
+        current.open = [scope for scope in current.open if scope is not self]
+        if self.blocks:
+            current.open.append(self)
+            current.latest = self
 
-    Examples:
-        >>> fastseed.init(42, rank=1, world_size=2)
-        >>> fastseed.nn.data_rows(4, micro_batch=1, micro_batches=2)
-        rows(9, 16, step=2, count=4)
-    """
-    function = "nn.data_rows"
-    seeder = context.current(function)
-    rank, ranks = seeder.data_rank, seeder.data_world_size
-    count = validation.check_int(function, "count", count, 1, _MOST_ROWS)
-    parts = validation.check_int(function, "micro_batches", micro_batches, 1, _MOST_ROWS)
-    part = validation.check_int(function, "micro_batch", micro_batch, 0, parts - 1)
-    return rows(part * count * ranks + rank, parts * count * ranks, step=ranks, count=count)
+    def _start(self) -> int:
+        return 0 if self.rows is None else self.rows.start
+
+    def first_row(self, device: torch.device) -> torch.Tensor:
+        """Return the tensor with the first row on a device, (1,) int64."""
+        found = self.first_rows.get(device)
+        if found is None:
+            check_not_compiling(device)
+            with torch.inference_mode(False):
+                found = torch.full((1,), self._start(), dtype=torch.int64, device=device)
+            self.first_rows[device] = found
+        return found
 
 
-class label:
-    """Give the layers other masks in a ``with`` block: for a second pass over the same rows.
+class _Thread(threading.local):
+    """The scope of the thread that reads it."""
 
-    Args:
-        text: a non-empty string, such as "teacher".
+    def __init__(self) -> None:
+        self.scope = ThreadScope()
+        # Autograd runs the backward pass of an accelerator in threads that Python did not start.
+        self.is_foreign = isinstance(threading.current_thread(), threading._DummyThread)
 
-    Raises:
-        TypeError, ValueError: ``text`` is not a non-empty string.
 
-    Examples:
-        >>> import torch
-        >>> fastseed.init(42)
-        >>> fastseed.reseed(task=1)
-        >>> layer = fastseed.nn.Dropout(0.5, name="block")
-        >>> student = layer(torch.ones(64))
-        >>> with fastseed.nn.label("teacher"):
-        ...     teacher = layer(torch.ones(64))
-        >>> torch.equal(student, teacher)
-        False
-    """
+this_thread = _Thread()
+_scope_of_thread: contextvars.ContextVar[ThreadScope] = contextvars.ContextVar("scope_of_thread")
 
-    def __init__(self, text: str) -> None:
-        self.text = validation.check_text("nn.label", "text", text)
-        digest = hashlib.sha256(self.text.encode()).digest()
-        self.index = int.from_bytes(digest[:8], "little") >> 1
-        self._outer: list[label | None] = []
 
-    def __enter__(self) -> None:
-        self._outer.append(current.label)
-        current.label, current.label_index = self, self.index
+def own_scope() -> ThreadScope:
+    """Return the scope of this thread, for blocks that it enters."""
+    return this_thread.scope
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        current.label = self._outer.pop()
-        current.label_index = 0 if current.label is None else current.label.index
+
+def thread_scope() -> ThreadScope:
+    """Return the scope that layers run in: in a thread of autograd, of the ``backward()`` caller."""
+    scope = this_thread.scope
+    if this_thread.is_foreign and not scope.blocks:
+        return _scope_of_caller()
+    if not torch.compiler.is_compiling():
+        _scope_of_thread.set(scope)
+    return scope
+
+
+def _scope_of_caller() -> ThreadScope:
+    """Return the scope of the thread for which this one works, which Python did not start."""
+    if not torch.compiler.is_compiling() and torch._C._is_key_in_tls("context"):
+        # what torch.autograd gives to its threads: a copy of the context of the caller
+        caller = torch._C._get_obj_in_tls("context").get(_scope_of_thread)
+        if caller is not None:  # else the caller is such a thread itself
+            return caller
+    if len(current.open) > 1:
+        raise RuntimeError(
+            "fastseed.nn.Dropout: the thread that called backward() cannot be told from the others "
+            "that are in blocks of fastseed.nn.rows or label: let one thread at a time be in them"
+        )
+    if current.open:
+        return current.open[0]
+    return this_thread.scope if current.latest is None else current.latest
+
+
+def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (scope, first row) on a device; made at its first use, or by a ``reseed`` before it."""
+    held = current.devices.get(device)
+    if held is None:
+        check_not_compiling(device)
+        with torch.inference_mode(False):
+            _add_device(current.devices[_CPU].scope.to(device))
+        held = current.devices[device]
+    return held.scope, scope.first_row(device)
+
+
+def check_not_compiling(device: torch.device) -> None:
+    """RuntimeError where a tensor would have to be made in compiled code."""
+    if torch.compiler.is_compiling():
+        raise RuntimeError(
+            f"fastseed.nn.Dropout: call fastseed.reseed when {device} is in use, in the thread of "
+            "the compiled model and before it runs for the first time"
+        )
+
+
+with torch.inference_mode(False):
+    _add_device(torch.zeros(2, dtype=torch.uint64, device=_CPU))
+_write_scope()  # a name may be loaded at its first use, after reseed
+context.observe_scope(_write_scope)
 
 
 # ---------------------------------------------------------------- one use of each row
 
 
-class _Use(NamedTuple):
+class _Use:
     """Which rows a layer was used for, and the size of a row."""
 
-    taken: range
-    row_elements: int
+    def __init__(self, taken: range, row_elements: int) -> None:
+        self.taken, self.row_elements = taken, row_elements
 
 
-def check_use(layer: LayerName, taken: range, row_elements: int) -> None:
+def check_use(layer: LayerName, label_index: int, taken: range, row_elements: int) -> None:
     """RuntimeError where a layer takes rows again in one scope, outside of a recomputation.
 
     A recomputation, in a backward pass, must be of rows that were used in this scope.
     """
-    uses = current.used.setdefault((layer.name, current.label_index), [])
-    use = _Use(taken, row_elements)
+    uses = current.used.setdefault((layer.name, label_index), [])
     if torch._C._current_graph_task_id() != -1:  # in a backward pass
-        if use not in uses:
-            raise RuntimeError(
-                f"fastseed.nn.Dropout: {layer.name!r} is recomputed in a backward pass for "
-                f"{_named(taken)}, which it was not used for in this scope: run the backward pass "
-                "before the next fastseed.reseed, and in the same fastseed.nn.rows and "
-                "fastseed.nn.label blocks as the forward pass"
-            )
-        return
-    if any(_overlap(taken, other.taken) for other in uses):
+        if any((use.taken, use.row_elements) == (taken, row_elements) for use in uses):
+            return
         raise RuntimeError(
-            f"fastseed.nn.Dropout: {layer.name!r} is used a second time in this scope for "
-            f"{_named(taken)}, and its mask would repeat: call fastseed.reseed(task, epoch, "
-            "step=...) before each step, or wrap a second pass of the same step in "
-            "`with fastseed.nn.label(...)`; other rows of the batch belong into "
-            "`with fastseed.nn.rows(start, total)`"
+            f"fastseed.nn.Dropout: {layer.name!r} is recomputed in a backward pass for "
+            f"{_named(taken)}, which it was not used for in this scope: run the backward pass "
+            "before the next fastseed.reseed, and in the same fastseed.nn.rows and "
+            "fastseed.nn.label blocks as the forward pass"
         )
-    uses.append(use)
+    mine = _Use(taken, row_elements)
+    uses.append(mine)  # before the check: of two threads the second one sees the first one's
+    for other in tuple(uses):
+        if other is mine:
+            return
+        if _overlap(taken, other.taken):
+            break
+    uses.remove(mine)
+    raise RuntimeError(
+        f"fastseed.nn.Dropout: {layer.name!r} is used a second time in this scope for "
+        f"{_named(taken)}, and its mask would repeat: call fastseed.reseed(task, epoch, "
+        "step=...) before each step, or wrap a second pass of the same step in "
+        "`with fastseed.nn.label(...)`; other rows of the batch belong into "
+        "`with fastseed.nn.rows(start, total)`"
+    )
 
 
 def _named(taken: range) -> str:

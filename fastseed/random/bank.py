@@ -13,7 +13,7 @@ from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
 from .._backend.derive_ops import signed
 from .._utils.validation import check_int, value_error
-from ..derivation import context, streams
+from ..derivation import context, reserved, streams
 from . import bank_rows, bank_state, distributions, functional
 from .functional import Shape
 
@@ -72,10 +72,7 @@ class StreamBank:
         self._name = streams.check_name("random.StreamBank", name)
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
-        if name in streams.OWN_NAMES:
-            raise value_error(
-                "random.StreamBank", "name", f"another than {streams.OWN_NAMES}", name
-            )
+        reserved.check_free("random.StreamBank", name)
         place = tensors.check_device("random.StreamBank", device)
         functional.check_device("random.StreamBank", "device", place)
         with torch.inference_mode(False):  # tensors that can be written inside of it and outside
@@ -320,7 +317,7 @@ class StreamBank:
 
         Args:
             shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
-            mean, std, a: the mean, the standard deviation and the lower bound, finite in ``dtype``.
+            mean: as ``std``, the deviation, and ``a``, the lower bound, finite in ``dtype``.
             b: the upper bound, as in ``fastseed.random.trunc_normal``.
             dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
             rows: indices or a mask of streams. Default: all.
@@ -417,6 +414,7 @@ class StreamBank:
         self._load(*bank_state.unpack_dict(self.name, len(self), state))
 
     def _load(self, keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> None:
+        self._seeded = False  # until both are written: an interrupt leaves a bank without keys
         self._keys.copy_(keys)
         self._positions.copy_(positions)
         self._seeded = seeded

@@ -15,7 +15,7 @@ from .._backend.reference import philox
 from .._backend.reference.philox import U64
 from .._utils import environ, validation
 from .._utils.validation import type_error, value_error
-from ..derivation import context, coordinates
+from ..derivation import context, coordinates, reserved
 
 _NAME = "sampling.rollout_seeds"
 _PROMPTS = "a sequence of strings and integers"
@@ -200,6 +200,8 @@ def rollout_seeds(
     at = coordinates.check_coordinates(_NAME, task, epoch, step)
     turn = validation.check_int(_NAME, "turn", turn, 0, coordinates.MAX_RANK)
     name = coordinates.check_name(_NAME, name)
+    if name != "rollout":
+        reserved.check_free(_NAME, name)
     bits = validation.check_choice(_NAME, "bits", bits, (63, 31))
     prompts, words = _identities(prompts)
     workers = _sample_numbers(samples)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from ..derivation import context
 from ..derivation.context import current
 from ..derivation.coordinates import parse_master_seed
 from ..determinism import switches
+from . import os_fork
 from .fork_rng import ForkBlock
 from .seeder import Seeder
 
@@ -32,16 +34,19 @@ def init(
     scheme: str = "philox-v1",
     on_os_fork: str | None = None,
 ) -> None:
-    """Start the seeding of this process: master seed, rank and mesh.
+    """Seed this process: set master seed, rank and mesh, and do ``fastseed.reseed(task=0)``.
 
-    Changes no generator: call ``fastseed.reseed`` next. Another call starts again and drops all
-    registrations. If a process group exists this is a collective call: every rank has to make it.
-    The variables ``FASTSEED_MASTER_SEED`` (if ``master_seed`` is None) and
-    ``FASTSEED_DETERMINISTIC`` of ``fastseed run`` are used.
+    Generators that are registered later follow from the next ``reseed`` on. Another call starts
+    again: it drops all registrations, with a warning that names them. If a process group exists
+    this is a collective call: every rank has to make it. The variables ``FASTSEED_MASTER_SEED`` (if
+    ``master_seed`` is None) and ``FASTSEED_DETERMINISTIC`` of ``fastseed run`` are used.
+
+    In a DataLoader worker, whose generators the loader has seeded, it leaves them as they are, with
+    a warning; so it does, without one, under ``scheme="fwr13y"``, as fwr13y's ``init``.
 
     Args:
-        master_seed: [0, 2**64). None: rank 0 gets one from the operating system, and all ranks of
-            the process group agree on it.
+        master_seed: [0, 2**64). None: rank 0 gets one from the operating system, shows it, and all
+            ranks of the process group agree on it.
         ngpus: the number of ranks; the same as ``world_size`` (fwr13y's argument).
         local_rank: this process's rank among ``ngpus`` (fwr13y's argument). A rank within a node is
             detected and replaced by the global rank, with a warning.
@@ -60,19 +65,20 @@ def init(
     Raises:
         TypeError, ValueError: an argument is invalid, or master seeds differ between ranks; the
             previous seeding stays.
-        RuntimeError: ranks share a stream that have not agreed on a master seed.
+        RuntimeError: ranks share a stream that have not agreed on a master seed; or called inside
+            ``fork_rng``, while a CUDA graph is captured, or by a generator that is being reseeded.
+        ReseedError: some generators failed; all others are seeded.
 
     Examples:
-        >>> import fastseed
+        >>> import fastseed, torch
         >>> fastseed.init(42)
-        >>> fastseed.get_master_seed()
-        42
+        >>> weights = torch.rand(3)
+        >>> fastseed.init(42)
+        >>> torch.equal(torch.rand(3), weights)
+        True
     """
-    given = environ.get(environ.MASTER_SEED) if master_seed is None else None
-    if given:
-        master_seed = _seed_of(environ.MASTER_SEED, given)
     seeder = Seeder(
-        master_seed,
+        requested_seed(master_seed),
         ngpus,
         local_rank,
         rank=rank,
@@ -82,26 +88,74 @@ def init(
         scheme=scheme,
         on_os_fork=on_os_fork,
     )
+    begin(seeder, master_seed)
+    if seeder.rank == 0 and requested_seed(master_seed) is None:
+        say(f"fastseed.init: the master seed is {seeder.master_seed}; pass it to repeat this run")
+
+
+def requested_seed(master_seed: int | None) -> Any:
+    """Return the argument, or else what ``fastseed run`` requests; None to draw one.
+
+    A variable that holds no seed is returned as text, so that ``init`` raises on every rank.
+    """
+    text = environ.get(environ.MASTER_SEED) if master_seed is None else None
+    if not text:
+        return master_seed
+    seed = parse_master_seed(text)
+    return f"{environ.MASTER_SEED}={text}" if seed is None else seed
+
+
+def begin(seeder: Seeder, given: int | None) -> None:
+    """Seed everything with a new seeder, and make it that of the process."""
+    seeder.begin()
     switches.from_environment()
+    old = context.seeder
     context.set_current(seeder)
+    if old is not None:
+        _forget(old)
     if seeder.rank == 0:
-        logger.info(
-            "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s%s",
-            seeder.master_seed,
-            " of FASTSEED_MASTER_SEED" if given else "",
-            seeder.rank,
-            seeder.world_size,
-            f"mesh ({seeder.mesh}), " if seeder.mesh else "",
-            scheme,
-            derive_ops.backend,
-            f" ({derive_ops.simd()})" if derive_ops.simd() else f" ({native.missing})",
+        _report(seeder, given)
+
+
+def _forget(old: Seeder) -> None:
+    """Let forks ignore the seeder of an earlier ``init``; warn about its registrations."""
+    os_fork.forget(old)
+    if old.registry:
+        logger.warning(
+            "fastseed.init: called again, which drops the registered generators %s; register "
+            "those that are still needed after it",
+            [entry.name for entry in old.registry],
         )
 
 
-def _seed_of(name: str, text: str) -> Any:
-    """Parse a variable; return text that is no seed, so that ``init`` raises on every rank."""
-    seed = parse_master_seed(text)
-    return f"{name}={text}" if seed is None else seed
+def _report(seeder: Seeder, given: int | None) -> None:
+    """Log what is used; warn if ``fastseed run`` requested another master seed."""
+    text = environ.get(environ.MASTER_SEED)
+    if text and parse_master_seed(text) != seeder.master_seed:
+        logger.warning(
+            "fastseed.init: master seed %d was given and is used, but %s=%s (fastseed run --seed) "
+            "requests another one; call init() without a seed to use that",
+            *(seeder.master_seed, environ.MASTER_SEED, text),
+        )
+    logger.info(
+        "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s%s",
+        seeder.master_seed,
+        f" of {environ.MASTER_SEED}" if given is None and text else "",
+        seeder.rank,
+        seeder.world_size,
+        f"mesh ({seeder.mesh}), " if seeder.mesh else "",
+        seeder.scheme,
+        derive_ops.backend,
+        f" ({derive_ops.simd()})" if derive_ops.simd() else f" ({native.missing})",
+    )
+
+
+def say(line: str) -> None:
+    """Log a line at level INFO, or print it on standard error if the log does not take it."""
+    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
+        logger.info(line)
+    else:
+        print(line, file=sys.stderr, flush=True)
 
 
 def get_master_seed() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..derivation.context import current
+from ..derivation.reserved import warn_if_derived
 
 
 def derive_key(
@@ -44,6 +45,7 @@ def derive_key(
         >>> key == fastseed.derive_key("dropout", task=1, epoch=4)
         False
     """
+    warn_if_derived("derive_key", name)
     key: int = current("derive_key").derive_key(
         name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
     )
@@ -84,6 +86,7 @@ def derive_seed(
         >>> seed == fastseed.derive_key("request", task=1, index=7) % 2**64
         True
     """
+    warn_if_derived("derive_seed", name)
     seed: int = current("derive_seed").derive_seed(
         name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
     )
@@ -132,6 +135,7 @@ def derive_keys(
         >>> lo | hi << 64 == fastseed.derive_key("prompts", task=1, index=2)
         True
     """
+    warn_if_derived("derive_keys", name)
     keys: torch.Tensor = current("derive_keys").derive_keys(
         name, n, task=task, epoch=epoch, step=step, rank=rank, worker=worker,
         start=start, out=out, device=device,
@@ -179,6 +183,7 @@ def derive_seeds(
         >>> seeds[2].item() == fastseed.derive_seed("prompts", task=1, index=2)
         True
     """
+    warn_if_derived("derive_seeds", name)
     seeds: torch.Tensor = current("derive_seeds").derive_seeds(
         name, n, task=task, epoch=epoch, step=step, rank=rank, worker=worker,
         start=start, out=out, device=device,

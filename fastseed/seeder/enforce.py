@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-
 from .._utils import validation
-from ..derivation import context, streams
+from ..derivation import streams
 from ..determinism.switches import deterministic
 from ..generators import frameworks
 from . import api
 from .seeder import Seeder
-
-logger = logging.getLogger("fastseed")
 
 
 def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False) -> int:
@@ -39,27 +34,18 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
         >>> seed = fastseed.enforce_reproducibility()
         >>> number = random.random()
         >>> fastseed.init(seed)
-        >>> fastseed.reseed(0)
         >>> random.random() == number
         True
     """
     validation.check_bool("enforce_reproducibility", "warn_only", warn_only)
     if seed is not None:
         seed = validation.check_int("enforce_reproducibility", "seed", seed, 0, streams.MAX_MASTER)
-    api.init(seed)
-    seeder: Seeder = context.current("enforce_reproducibility")
+    seeder = Seeder(api.requested_seed(seed))
+    api.begin(seeder, seed)
     if seed is not None:
         deterministic(warn_only=warn_only)
     frameworks.register()
     seeder.reseed(0)
     if seeder.rank == 0:
-        _say(f"Using seed: {seeder.master_seed}")
+        api.say(f"Using seed: {seeder.master_seed}")
     return seeder.master_seed
-
-
-def _say(line: str) -> None:
-    """Log a line, or print it on standard error if the log does not take it."""
-    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
-        logger.info(line)
-    else:
-        print(line, file=sys.stderr, flush=True)

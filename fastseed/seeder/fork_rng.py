@@ -10,7 +10,6 @@ one (0 on the CPU).
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +22,15 @@ from ..derivation import streams
 from ..distributed.mesh import RankFields
 from ..generators.accelerator import AcceleratorGenerators
 from ..generators.torch_rng import TorchGenerator
-from .fork_rng_stack import Block, GeneratorState, NamedStream, Recomputation, Recording, stack
+from .fork_rng_stack import (
+    Block,
+    GeneratorState,
+    NamedStream,
+    Recomputation,
+    Recording,
+    refuse_worker,
+    stack,
+)
 from .registry import Registry
 
 CPU = "torch.cpu"
@@ -76,15 +83,10 @@ class ForkRng:
         self._streams: dict[str, NamedStream] = {}
         self._loaded: dict[str, LoadedState] = {}  # of names that were not used since
 
-    def enter(self, name: str, number: int, distinct_over: Any) -> Block:
+    def enter(self, block: Block, name: str, number: int, distinct_over: Any) -> None:
         """Switch to the stream; ``number`` is 0 for the continuing form, else index + 1."""
         self._scope_of(self._rank_fields.default)  # raises before the first reseed
-        workers = sys.modules.get("torch.utils.data._utils.worker")
-        if workers is not None and workers._worker_info is not None:
-            raise RuntimeError(
-                "fastseed.fork_rng: must not be entered in a DataLoader worker, where all workers "
-                "would draw the same; workers have streams of their own already"
-            )
+        refuse_worker("fork_rng")
         for accelerator in self._accelerators:
             accelerator.refuse_capture("fork_rng")
         stream = self._stream(name, distinct_over)
@@ -94,7 +96,7 @@ class ForkRng:
             devices = zip(self._accelerators, stream.state.devices, strict=True)
             held = [self._on(stream, a.name, 0) if d is None else d for a, d in devices]
             stream.state = stream.state._replace(devices=held)
-        return stack.enter(stream, self._accelerators, lambda: self._begin(stream, number))
+        stack.enter(block, stream, self._accelerators, lambda: self._begin(stream, number))
 
     def _stream(self, name: str, distinct_over: Any) -> NamedStream:
         """Return the stream of this name; declare it if this is its first use."""
@@ -188,22 +190,39 @@ class ForkBlock(contextlib.ContextDecorator):
         self._number = 0
         if index is not None:
             self._number = validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1
-        self._blocks: list[Block] = []
+        self._blocks: tuple[Block, ...] = ()
 
     def __enter__(self) -> None:
-        fork_rng(self)
+        block = Block()
+        try:
+            fork_rng(self, block)
+        except BaseException:
+            stack.leave(block)  # an interrupt may come when it is entered already
+            raise
+        self._blocks = (*self._blocks, block)
 
-    def __exit__(self, *_: object) -> None:
-        _leave(self)
+    def __exit__(self, error: object = None, *_: object) -> None:
+        block = self._blocks[-1]
+        try:
+            _leave(block, in_order=error is None)
+        except BaseException:
+            stack.leave(block)
+            raise
+        finally:
+            self._blocks = self._blocks[:-1]
+
+    def __del__(self) -> None:
+        # Only what an interrupt at the very beginning of __exit__ has not left.
+        for block in reversed(getattr(self, "_blocks", ())):
+            stack.leave(block)
 
 
 @eager
-def fork_rng(block: ForkBlock) -> None:
+def fork_rng(fork: ForkBlock, block: Block) -> None:
     """Enter a block."""
-    found = block._owner().enter(block._name, block._number, block._distinct_over)
-    block._blocks.append(found)
+    fork._owner().enter(block, fork._name, fork._number, fork._distinct_over)
 
 
 @eager
-def _leave(block: ForkBlock) -> None:
-    stack.leave(block._blocks.pop())
+def _leave(block: Block, in_order: bool) -> None:
+    stack.leave(block, in_order=in_order)

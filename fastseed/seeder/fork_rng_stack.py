@@ -2,6 +2,14 @@
 
 torch's default generators belong to the process, so its blocks form one stack. The innermost block
 runs; every other stream on the stack, and what runs outside of all blocks, holds its own snapshot.
+
+Threads: whoever sets torch's default generators holds ``stack.lock``, ``reseed`` included. A block
+of one thread must not be entered while another thread is inside one. ``os.fork``: a child begins
+outside of all blocks, with a lock of its own.
+
+Interrupts (``KeyboardInterrupt``): entering and leaving change nothing, or all, since they end with
+assignments, between which the interpreter runs no signal handler. What was interrupted is undone,
+or completed, before the exception goes on.
 """
 
 from __future__ import annotations
@@ -9,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -48,12 +57,17 @@ class NamedStream:
         self.warned = False
 
 
-class Block:
-    """A block that was entered."""
+_NONE = NamedStream("", 0)
 
-    def __init__(self, stream: NamedStream, accelerators: Sequence[AcceleratorGenerators]) -> None:
-        self.stream, self.accelerators = stream, accelerators
-        self.thread = threading.get_ident()
+
+class Block:
+    """One entry of a block. ``ForkStack.enter`` fills it."""
+
+    def __init__(self) -> None:
+        self.stream: NamedStream = _NONE
+        self.accelerators: Sequence[AcceleratorGenerators] = ()
+        self.thread = 0
+        self.end: GeneratorState | None = None  # where its stream was when it began to be left
 
 
 class Recording:
@@ -86,7 +100,7 @@ class ForkStack:
     def reset(self) -> None:
         """Forget all blocks and restore nothing, as a forked child does."""
         # The garbage collector may close a generator that is inside a block: the same thread again.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.frame = _Frame(NamedStream("", 0))
 
     def refuse_inside(self, function: str) -> None:
@@ -99,43 +113,53 @@ class ForkStack:
 
     def enter(
         self,
+        block: Block,
         stream: NamedStream,
         accelerators: Sequence[AcceleratorGenerators],
         begin: Callable[[], None],
-    ) -> Block:
+    ) -> None:
         """Switch to ``stream``; ``begin`` sets the generators to its beginning."""
-        with self._lock:
+        with self.lock:
             frame = self.frame
             _check_thread(frame)
-            before = frame.running.state = GeneratorState.capture(accelerators)
-            position = stream.state
+            block.stream, block.accelerators = stream, accelerators
+            block.thread = threading.get_ident()
+            running, before = frame.running, GeneratorState.capture(accelerators)
+            position = before if stream is running else stream.state
             try:
                 if position is None:
                     begin()
                 else:
                     position.restore(accelerators)
+                if stream.continues:
+                    _record(frame, stream, position)
             except BaseException:
                 before.restore(accelerators)
                 raise
-            if stream.continues:
-                _record(frame, stream, position)
-            block = Block(stream, accelerators)
-            frame.blocks.append(block)
-            return block
+            running.state = before
+            frame.blocks = [*frame.blocks, block]
 
-    def leave(self, block: Block) -> None:
-        """Switch back to what ran before the block, also where blocks inside it were not left."""
-        with self._lock:
+    def leave(self, block: Block, *, in_order: bool = False) -> None:
+        """Switch back to what ran before the block, also where blocks inside it were not left.
+
+        After an interrupt another call completes it. RuntimeError under ``in_order`` if blocks
+        inside it were not left.
+        """
+        with self.lock:
             frame = self.frame
             if block not in frame.blocks:  # left already by an outer block, or os.fork was called
                 return
             at = frame.blocks.index(block)
             inside = [inner.stream.name for inner in frame.blocks[at + 1 :]]
-            frame.running.state = GeneratorState.capture(block.accelerators)
-            del frame.blocks[at:]
-            assert frame.running.state is not None
-            frame.running.state.restore(block.accelerators)
-        if inside:
+            running, outer = frame.running, frame.blocks[at - 1].stream if at else frame.outside
+            if block.end is None:
+                block.end = GeneratorState.capture(block.accelerators)
+            state = block.end if outer is running else outer.state
+            assert state is not None
+            state.restore(block.accelerators)
+            running.state = block.end
+            frame.blocks = frame.blocks[:at]
+        if inside and in_order:
             raise RuntimeError(
                 "fastseed.fork_rng: blocks must be left in the reverse order of entering, but "
                 f"{block.stream.name!r} was left before {inside}; the generators are now as they "
@@ -147,30 +171,70 @@ class ForkStack:
         """Note where each continuing stream is when it is first entered."""
         frame = self.frame
         recording.around = frame.running
-        frame.recordings.append(recording)
         try:
+            frame.recordings.append(recording)
             yield
         finally:
-            frame.recordings.remove(recording)
+            if recording in frame.recordings:
+                frame.recordings.remove(recording)
+
+    @contextlib.contextmanager
+    def recompute(self, recording: Recording) -> Iterator[None]:
+        """Let streams continue from recorded positions; other threads wait until this ends."""
+        with self.lock:
+            frame, around = self.frame, recording.around
+            held = [(stream, stream.state) for stream in (around, *recording.positions)]
+            try:
+                for stream, position in recording.positions.items():
+                    stream.state = position
+                self.frame = _Frame(around, recomputing=True)
+                yield
+            finally:
+                self.frame = frame
+                try:
+                    _put_back(held)
+                except BaseException:  # an interrupt
+                    _put_back(held)
+                    raise
+
+
+def _put_back(held: list[tuple[NamedStream, GeneratorState | None]]) -> None:
+    for stream, state in held:
+        stream.state = state
 
 
 class Recomputation:
-    """Lets streams continue from recorded positions; a second backward pass enters it again."""
+    """The context of a recomputation; a second backward pass enters it again."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
+        self._entered: tuple[contextlib.AbstractContextManager[None], ...] = ()
 
     def __enter__(self) -> None:
-        positions, around = self._recording.positions, self._recording.around
-        self._held = {stream: stream.state for stream in (around, *positions)}
-        for stream, position in positions.items():
-            stream.state = position
-        self._frame, stack.frame = stack.frame, _Frame(around, recomputing=True)
+        entered = stack.recompute(self._recording)
+        entered.__enter__()
+        self._entered = (*self._entered, entered)
 
-    def __exit__(self, *_: object) -> None:
-        stack.frame = self._frame
-        for stream, state in self._held.items():
-            stream.state = state
+    def __exit__(self, *error: Any) -> None:
+        entered = self._entered[-1]
+        self._entered = self._entered[:-1]
+        entered.__exit__(*error)
+
+
+def in_worker() -> bool:
+    """Return whether this process is a DataLoader worker."""
+    workers = sys.modules.get("torch.utils.data._utils.worker")
+    return workers is not None and workers._worker_info is not None
+
+
+def refuse_worker(function: str) -> None:
+    """Raise RuntimeError in a DataLoader worker."""
+    if in_worker():
+        raise RuntimeError(
+            f"fastseed.{function}: must not be used in a DataLoader worker, where all workers "
+            "would draw the same; workers have streams of their own already "
+            "(fastseed.data.worker_init_fn, fastseed.data.loader)"
+        )
 
 
 def _check_thread(frame: _Frame) -> None:

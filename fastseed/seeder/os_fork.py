@@ -150,8 +150,13 @@ def _install() -> None:
         )
 
 
+def forget(seeder: Seeder) -> None:
+    """Let forks ignore this seeder, which is no longer in use."""
+    _seeders[:] = [ref for ref in _seeders if ref() is not seeder]
+
+
 def watch(seeder: Seeder) -> None:
-    """Let forks respect this seeder's generators from now on."""
+    """Let forks respect this seeder's generators, until it is forgotten or deleted."""
     _seeders[:] = [ref for ref in _seeders if ref() is not None]
     _seeders.append(weakref.ref(seeder))
     _install()

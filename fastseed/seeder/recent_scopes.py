@@ -22,6 +22,7 @@ class RecentScopes:
         self._hashes = array.array("q", bytes(8 * _SLOTS))
         self._restored: tuple[int, ...] | None = None  # where exact states were loaded last
         self.repeats = 0
+        self.used = False  # whether any scope was remembered
 
     def reseeded(self, scope: tuple[int, ...]) -> None:
         """Remember a scope; log a warning if it was used before."""
@@ -51,6 +52,7 @@ class RecentScopes:
 
     def _add(self, scope: tuple[int, ...]) -> bool:
         """Remember a scope; return whether it was there already."""
+        self.used = True
         number = hash(scope)
         slot = number & (_SLOTS - 1)
         if self._hashes[slot] == number:

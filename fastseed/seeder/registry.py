@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import reserved, streams
 from ..derivation.streams import SHARED
 from ..distributed.mesh import RankFields
 from ..generators.adapter import GeneratorAdapter
@@ -68,8 +68,10 @@ def adapter_for(generator: Any, bits: int = 31) -> GeneratorAdapter:
 class Registry:
     """Registrations in order, under names that all differ."""
 
-    def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
-        self._rank_fields = rank_fields
+    def __init__(
+        self, reserved: tuple[str, ...], rank_fields: RankFields, functions_only: bool = False
+    ) -> None:
+        self._rank_fields, self._functions_only = rank_fields, functions_only
         self._names: dict[str, int | None] = dict.fromkeys(reserved)  # None: as `rank_fields` says
         self.generators: tuple[Registration, ...] = ()
         self.epoch_setters: tuple[Registration, ...] = ()
@@ -89,7 +91,12 @@ class Registry:
         shared = validation.check_bool(_FUNCTION, "shared", shared)
         bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
         adapter: EpochSetter | GeneratorAdapter
-        if is_epoch_setter(generator):
+        if self._functions_only:  # also those that have set_epoch
+            if not callable(generator):
+                rule = "a callable under scheme 'fwr13y'"
+                raise validation.type_error(_FUNCTION, "gen", rule, generator)
+            adapter = SeedFunction(generator, bits)
+        elif is_epoch_setter(generator):
             adapter = EpochSetter(generator)
             shared = shared or adapter.takes_seed
         else:
@@ -102,6 +109,8 @@ class Registry:
         elif name is None:
             name = generator.name
         name = streams.check_name(_FUNCTION, name)
+        if not isinstance(adapter, EpochSetter) or adapter.takes_seed:  # others draw nothing
+            reserved.check_free(_FUNCTION, name)
         self._check_free(_FUNCTION, name)
         rank = self._rank_fields.of_registered(name, shared, distinct_over)
         self._unnamed += unnamed
@@ -114,7 +123,8 @@ class Registry:
 
     def _check_free(self, function: str, name: str) -> None:
         if name in self._names:
-            raise validation.value_error(function, "name", "one that is not in use already", name)
+            rule = "one that is not registered yet (pass another, or unregister that one first)"
+            raise validation.value_error(function, "name", rule, name)
 
     def reserve(self, function: str, names: tuple[str, ...], rank: int) -> None:
         """Reserve the names of streams of rank field ``rank``; ValueError if one is in use."""

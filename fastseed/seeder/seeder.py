@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
+import weakref
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from ..generators.default import NAMES, DefaultGenerators
 from . import fwr13y_scheme, os_fork
 from . import state as states
 from .fork_rng import ForkBlock, ForkRng
-from .fork_rng_stack import stack
+from .fork_rng_stack import in_worker, refuse_worker, stack
 from .fwr13y_scheme import Fwr13yScheme
 from .key_deriver import KeyDeriver, StreamAddress
 from .philox_scheme import PhiloxScheme
@@ -115,18 +115,28 @@ class Seeder:
         self.accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self.accelerators)))
         own = (*NAMES, *(f"torch.{kind}" for kind in devices), os_fork.STREAM, meshes.STATE)
-        self.registry = Registry(own, self.rank_fields)
+        functions_only = self.scheme == Fwr13yScheme.name
+        self.registry = Registry(own, self.rank_fields, functions_only)
         self.keys = KeyDeriver(master_seed, self.scheme, self.registry)
-        self.forks = ForkRng(self.registry, self.rank_fields, self.accelerators, self._scope_of)
+        # The parts refer to this object weakly: when its last user drops it, forked children no
+        # longer follow it, whether or not the garbage collector has run.
+        owner: Seeder = weakref.proxy(self)
+        self.forks = ForkRng(
+            self.registry, self.rank_fields, self.accelerators, lambda rank: owner._scope_of(rank)
+        )
         self._scheme: PhiloxScheme | Fwr13yScheme
         if self.scheme == Fwr13yScheme.name:
             self._scheme = Fwr13yScheme(self.rank, self.world_size, self.registry)
         else:
             self._scheme = PhiloxScheme(
-                self.defaults, self.accelerators, self.registry, self.rank_fields, self._master_of
+                self.defaults,
+                self.accelerators,
+                self.registry,
+                self.rank_fields,
+                lambda master_seed, rank: owner._master_of(master_seed, rank),
             )
         self.recent_scopes = RecentScopes()
-        self._reseeding: int | None = None  # the thread that is in `restore`
+        self._reseeding = False  # in `restore`, whose thread holds the lock of `stack`
         os_fork.watch(self)
 
     @property
@@ -202,31 +212,48 @@ class Seeder:
         The arguments and errors are those of ``fastseed.reseed``. After a ReseedError ``scope``
         is the previous one.
         """
+        refuse_worker("reseed")
         self.restore(task, epoch, step)
         assert self.scope is not None
         self.recent_scopes.reseeded((self.master_seed, *self.scope))
 
-    def restore(self, task: int, epoch: int, step: int) -> None:
-        """Do ``reseed`` without the warning about a scope that was used before."""
-        if self._reseeding == threading.get_ident():
-            raise RuntimeError(
-                "fastseed.reseed: must not be called by a generator that it is reseeding; "
-                "let the function take its seed and return"
+    def begin(self) -> None:
+        """Do what ``fastseed.init`` does to generators: ``reseed(task=0)``, or nothing."""
+        if self.scheme == Fwr13yScheme.name:
+            return
+        if in_worker():
+            logger.warning(
+                "fastseed.init: called in a DataLoader worker, whose generators the loader has "
+                "seeded: they are left as they are"
             )
-        stack.refuse_inside("reseed")
-        at = streams.check_coordinates("reseed", task, epoch, step)
-        for accelerator in self.accelerators:
-            accelerator.refuse_capture("reseed")
-        self._reseeding = threading.get_ident()
-        try:
-            failures = self._scheme.reseed(self.master_seed, at)
-        finally:
-            self._reseeding = None
-        self.forks.restart()
-        if failures:
-            raise reseed_error(failures)
-        self.scope = at
-        context.scope_changed(self)
+            return
+        self.restore(0, 0, 0, "init")
+
+    def restore(self, task: int, epoch: int, step: int, function: str = "reseed") -> None:
+        """Do ``reseed`` without the warning about a scope that was used before.
+
+        The default generators belong to the process: another thread waits until this call ends.
+        """
+        with stack.lock:
+            if self._reseeding:
+                raise RuntimeError(
+                    f"fastseed.{function}: must not be called by a generator that it is "
+                    "reseeding; let the function take its seed and return"
+                )
+            stack.refuse_inside(function)
+            at = streams.check_coordinates(function, task, epoch, step)
+            for accelerator in self.accelerators:
+                accelerator.refuse_capture(function)
+            self._reseeding = True
+            try:
+                failures = self._scheme.reseed(self.master_seed, at)
+            finally:
+                self._reseeding = False
+            self.forks.restart()
+            if failures:
+                raise reseed_error(failures)
+            self.scope = at
+            context.scope_changed(self)
 
     def follow_fork(self, fork: os_fork.Fork) -> None:
         """Take the streams of a child of ``os.fork``, at the coordinates of its parent."""
@@ -262,8 +289,6 @@ class Seeder:
                 "was no process group to agree on one; give init a master seed, or call "
                 "torch.distributed.init_process_group before it"
             )
-        if self.scheme == Fwr13yScheme.name and not callable(gen):
-            raise validation.type_error(function, "gen", "a callable under scheme 'fwr13y'", gen)
         self.registry.add(gen, shared, name, bits, distinct_over)
 
     def unregister_generator(self, gen: Any) -> None:
@@ -371,6 +396,7 @@ class Seeder:
     @eager
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state, as ``fastseed.load_state_dict``."""
+        refuse_worker("load_state_dict")
         stack.refuse_inside("load_state_dict")
         if states.load_state_dict(self, state) and self.scope is not None:
             self.recent_scopes.restored((self.master_seed, *self.scope))
@@ -378,3 +404,4 @@ class Seeder:
     def move_to(self, master_seed: int, at: Coordinates | None) -> None:
         """Take the master seed and coordinates of another job, without reseeding."""
         self.keys.master_seed, self.scope = master_seed, at
+        context.scope_changed(self)

@@ -98,11 +98,10 @@ def load_state_dict(seeder: Seeder, state: Any) -> bool:
     failed: ReseedError | None = None
     if at is not None:
         try:
-            seeder.restore(*at)
+            seeder.restore(*at, function="load_state_dict")
         except ReseedError as error:  # every other generator still gets its exact state
             failed = error
-            seeder.move_to(int(state["master_seed"]), at)
-        except BaseException:  # refused before anything was set
+        except BaseException:  # refused, or interrupted
             seeder.move_to(*before)
             raise
     exact = {name: parsed.pop(name) for name in adapters if name in parsed}

@@ -1,1 +1,1 @@
-"""Tools of the command line: environment capture, lint, states in checkpoints, verify."""
+"""Tools of the command line: environment capture, states in checkpoints, verify."""

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 import torch
 from helpers.jobs import draws, everything, start
-from helpers.support import holds_key, reference_narrow_seed, run_script, scramble, snapshot
+from helpers.support import (
+    holds_key,
+    reference_narrow_seed,
+    run_script,
+    scramble,
+    snapshot,
+    without_scope,
+)
 
 import fastseed
 from fastseed import GeneratorPool
@@ -130,12 +137,12 @@ def test_coordinates_alone_resume_at_the_beginning_of_the_scope(job):
 
 
 def test_state_before_the_first_reseed():
-    fastseed.init(42)
+    without_scope()
     state = fastseed.state_dict()
     assert (state["reseeded"], state["task"], state["epoch"], state["step"]) == (0, 0, 0, 0)
     scramble()
     before = snapshot()
-    fastseed.init(43)
+    without_scope(master_seed=43)
     fastseed.load_state_dict(state)
     assert snapshot() == before
     assert fastseed.get_master_seed() == 42 and fastseed.derivation.context.seeder.scope is None
@@ -167,6 +174,7 @@ def test_on_another_rank_the_scope_begins_anew(job, caplog):
     fastseed.reseed(1, 7, 9)
     expected = snapshot()
     scramble()
+    caplog.clear()
     with caplog.at_level(logging.WARNING, logger="fastseed"):
         fastseed.load_state_dict(state)
     assert snapshot() == expected
@@ -286,7 +294,7 @@ def test_a_state_of_several_ranks_gives_each_its_own(job):
 def test_keys_are_the_same_before_the_first_reseed(job):
     """A distributed checkpoint loads the keys that a fresh job has, and no others."""
     state = fastseed.state_dict()
-    fastseed.init(7)
+    without_scope(master_seed=7)
     fresh = fastseed.state_dict()
     assert set(fresh) == set(state) and fresh["reseeded"] == 0
     fastseed.load_state_dict({k: state[k] for k in fresh})

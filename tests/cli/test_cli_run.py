@@ -66,6 +66,16 @@ def becoming(monkeypatch):
     os.environ.update(before)
 
 
+def test_a_script_that_is_not_executable_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print(1)")
+    assert main(["run", "--quiet", "train.py", "--lr", "a b"]) == command.NOT_STARTED
+    expected = "fastseed run: 'train.py' is not executable; write -- python train.py --lr 'a b'\n"
+    assert capsys.readouterr().err == expected
+    assert main(["run", "--quiet", "gone.py"]) == command.NOT_FOUND
+    assert capsys.readouterr().err == "fastseed run: 'gone.py': No such file or directory\n"
+
+
 # ---------------------------------------------------------------- the variables
 
 

@@ -117,7 +117,9 @@ def test_a_missing_program(capsys, given, tmp_path):
     assert main(["verify", "--epochs", "4", "--dir", str(directory), *given]) == exit_codes.USAGE
     assert capsys.readouterr().err.startswith("fastseed verify: a program is missing: ")
     assert main(["verify"]) == exit_codes.USAGE
-    assert "the following arguments are required: --epochs, --dir" in capsys.readouterr().err
+    assert "fastseed verify: a program is missing: " in capsys.readouterr().err
+    assert main(["verify", "--", "x"]) == exit_codes.USAGE
+    assert "--epochs X and --dir DIR are needed; --repeat-only" in capsys.readouterr().err
     assert not directory.exists()
 
 

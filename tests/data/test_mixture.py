@@ -213,3 +213,13 @@ def test_the_name_is_in_the_state_without_shuffling_too():
         for name in "xy"
     )
     assert list(one) != list(other) and one.describe_order() != other.describe_order()
+
+
+def test_a_weight_that_is_never_sampled_is_refused():
+    start()
+    sources = {"a": 5, "b": 5, "c": 5}
+    message = r"data\.MixtureSampler: weights\['b'\] must be large enough to be sampled.*, got 1\.0"
+    with pytest.raises(ValueError, match=message):
+        MixtureSampler(sources, {"a": 1e12, "b": 1.0, "c": 1.0})
+    smallest = MixtureSampler({"a": 5, "b": 5}, {"a": 2.0**32 - 1, "b": 1.0})
+    assert smallest.counts(2**32)["b"] == 1

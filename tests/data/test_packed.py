@@ -94,3 +94,33 @@ def test_wrong_arguments():
     assert len(PackedDataset([], 3)) == 0
     with pytest.raises(IndexError, match=r"index must be in \[0, 1\), got -1"):
         blocks[-1]
+
+
+@pytest.mark.parametrize(
+    ("item", "kind", "message"),
+    [
+        ([2.7, 1.0], TypeError, "must be of an integer dtype, got tensor of .* torch.float32"),
+        (torch.tensor([1j, 2]), TypeError, "must be of an integer dtype"),
+        (np.array([True, False]), TypeError, "must be of an integer dtype"),
+        (["a", "b"], TypeError, "must be a sequence of integers of 64 bits, got \\['a', 'b'\\]"),
+        ([2**64, 1], TypeError, "must be a sequence of integers of 64 bits"),
+        (np.array([2**63, 1], dtype=np.uint64), ValueError, r"must be below 2\*\*63"),
+    ],
+)
+def test_tokens_that_are_no_integers_are_refused(item, kind, message):
+    blocks = PackedDataset([[5, 6], item], 2)
+    assert blocks[0]["input_ids"].tolist() == [5, 6]
+    with pytest.raises(kind, match=rf"data\.PackedDataset: dataset\[1\] {message}"):
+        blocks[1]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint64])
+def test_tokens_of_any_integer_dtype_are_kept(kind):
+    assert PackedDataset([np.array([200, 7]).astype(kind)], 2)[0]["input_ids"].dtype == torch.int64
+
+
+def test_a_block_has_an_integer_index():
+    blocks = PackedDataset([[1, 2]], 1)
+    assert blocks[np.int64(1)]["input_ids"].tolist() == [2]
+    with pytest.raises(TypeError, match=r"data\.PackedDataset: index must be an integer, got 0.5"):
+        blocks[0.5]

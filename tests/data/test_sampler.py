@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.sampled import SIZES, WORLDS, order, turns
-from helpers.support import snapshot
+from helpers.support import snapshot, without_scope
 
 import fastseed
 from fastseed.data import Repeat, ShuffleSampler
@@ -145,7 +145,7 @@ def test_set_epoch_and_set_scope_hold():
 
 
 def test_set_epoch_is_enough():
-    fastseed.init(42, 1, 0)
+    without_scope()
     sampler = ShuffleSampler(50)
     with pytest.raises(RuntimeError, match=r"call fastseed.reseed\(task, epoch\) first, or set_ep"):
         iter(sampler)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.support import Key, snapshot
+from helpers.support import Key, snapshot, without_scope
 from helpers.worker_cases import (
     KINDS,
     TOP,
@@ -284,6 +284,7 @@ def test_following_passes_everything_through():
 
 
 def test_worker_init_fn_needs_a_scope_and_init(monkeypatch):
+    without_scope()
     with pytest.raises(RuntimeError, match=r"worker_init_fn: call fastseed.reseed\(task, epoch\)"):
         worker_init_fn(0)
     with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):

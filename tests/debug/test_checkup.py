@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers.support import snapshot
+from helpers.support import snapshot, without_scope
 
 import fastseed
 from fastseed import cli
@@ -27,7 +27,7 @@ def start() -> None:
 
 def test_doctor_before_init_and_before_reseed():
     assert rows("job")["init"][0] == checkup.WRONG
-    fastseed.init(42, rank=0, world_size=1)
+    without_scope()
     assert rows("job")["scope"] == (
         checkup.WRONG, "fastseed.reseed was not called: nothing is seeded yet",
     )  # fmt: skip

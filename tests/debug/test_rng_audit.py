@@ -134,3 +134,41 @@ def test_audit_reports_generators_that_objects_of_packages_hold():
     with rng_audit.audit() as report:
         kept.rng.random()
     assert [(f.kind, f.where) for f in report.findings] == [("unregistered", "Augmentation.rng")]
+
+
+# ---------------------------------------------------------------- training without reseed
+
+
+def train(reseeds=False, draws=True, steps=3):
+    fastseed.init(42, rank=0, world_size=1)
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter])
+    with fastseed.debug.audit() as report:
+        for step in range(steps):
+            if reseeds and step == 0:
+                fastseed.reseed(0)
+            noise = torch.rand(2) if draws else torch.ones(2)
+            (parameter * noise).sum().backward()
+            optimizer.step()
+    return [(finding.kind, finding.what) for finding in report.findings]
+
+
+def test_training_in_the_scope_of_init_is_found():
+    assert train() == [("unmoved", "3 optimizer steps without a reseed")]
+
+
+@pytest.mark.parametrize("arguments", [{"reseeds": True}, {"draws": False}, {"steps": 1}])
+def test_training_that_moves_or_draws_nothing_is_no_finding(arguments):
+    assert train(**arguments) == []
+
+
+def test_training_with_steps_is_no_finding():
+    fastseed.init(42, rank=0, world_size=1)
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter])
+    loader = torch.utils.data.DataLoader(range(4), shuffle=True)
+    with fastseed.debug.audit() as report:
+        for _ in fastseed.data.steps(loader, epochs=1, task=1):
+            (parameter * torch.rand(2)).sum().backward()
+            optimizer.step()
+    assert report.findings == []

@@ -310,6 +310,7 @@ def test_sparse_gradients_and_several_optimizers(tmp_path):
         ({"every": 0}, ValueError, r"every must be in \[1, 2147483647\], got 0"),
         ({"step": -1}, ValueError, r"step must be in \[0, "),
         ({"step": 1.5}, TypeError, "step must be an integer"),
+        ({"batch_mesh": "dp"}, TypeError, "batch_mesh must be a DeviceMesh or None, got 'dp'"),
     ],
 )
 def test_wrong_arguments(tmp_path, arguments, error, says):
@@ -322,8 +323,11 @@ def test_wrong_arguments(tmp_path, arguments, error, says):
 def test_a_recording_is_not_overwritten(tmp_path):
     Watch(nn.Linear(2, 2), path=tmp_path).close()
     before = (tmp_path / "rank-0.watch").read_bytes()
-    with pytest.raises(FileExistsError):
+    message = r"^fastseed.debug.Watch: path must be a folder without rank-0.watch, .*append=True"
+    with pytest.raises(FileExistsError, match=message):
         Watch(nn.Linear(2, 2), path=tmp_path)
+    with pytest.raises(ValueError, match=r"Watch: path must be a folder, new or existing, got"):
+        Watch(nn.Linear(2, 2), path=tmp_path / "rank-0.watch")
     assert (tmp_path / "rank-0.watch").read_bytes() == before
 
 

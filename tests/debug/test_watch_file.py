@@ -148,6 +148,8 @@ BAD = {
     "no header but a table": MAGIC + table(),
     "a header of another type": MAGIC + record(b"head", b"[1]"),
     "a header without a rank": MAGIC + record(b"head", b'{"every": 1, "world_size": 1}'),
+    "a header with a list as rank": head(rank=[1]),
+    "a header with a number as groups": head(groups=7),
     "no JSON": head() + record(b"tabl", b"\xff{"),
     "deep JSON": head() + record(b"tabl", b"[" * 100_000),
     "a short row": head() + record(b"tabl", b'[["parameter", "w"]]'),
@@ -187,10 +189,41 @@ def test_folders_and_steps_without_anything_in_common(tmp_path):
         (tmp_path / name / "rank-0.watch").write_bytes(head() + table() + step_of(step, 1))
     with pytest.raises(ValueError, match="a and b must have a step in common"):
         bisect(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(ValueError, match=r"must hold files of fastseed.debug.Watch, found"):
+    rule = r"must be a folder with recordings of fastseed.debug.Watch, or one of its files"
+    (tmp_path / "rank-x.watch").touch()
+    with pytest.raises(ValueError, match=rf"^fastseed.debug.bisect: a {rule}, got"):
         bisect(tmp_path, tmp_path / "b")
-    with pytest.raises(FileNotFoundError):
-        bisect(tmp_path / "c", tmp_path / "b")
+    with pytest.raises(ValueError, match=rf"^fastseed.debug.bisect: b {rule}, that exists, got"):
+        bisect(tmp_path / "a", tmp_path / "c")
+
+
+def test_records_of_any_claimed_size_are_refused(tmp_path):
+    path = tmp_path / "rank-0.watch"
+    path.write_bytes(head() + struct.pack("<4sII", b"tabl", 1 << 29, 0))
+    start = path.stat().st_size - 12
+    check = struct.pack("<I", zlib.crc32(path.read_bytes()[start:]))
+    with open(path, "ab") as file:
+        file.write(check)
+        file.truncate(1 << 30)
+    with pytest.raises(ValueError, match=r"damaged at byte .*: a record has 536870912 bytes"):
+        bisect(path, path)
+
+
+@pytest.mark.parametrize("content", [b"garbage", None])
+def test_kept_tensors_of_another_kind_are_refused(tmp_path, content):
+    for value, name in enumerate("ab"):
+        (tmp_path / name).mkdir()
+        recorded = head() + table() + step_of(0, value)
+        (tmp_path / name / "rank-0.watch").write_bytes(recorded)
+        kept = tmp_path / name / "rank-0-step-0.pt"
+        torch.save({"parameter": {"w": "text"}}, kept)
+        if content is not None:
+            kept.write_bytes(content)
+    rule = (
+        r"('.*rank-0-step-0.pt' must be a file of Watch|'w' in '.*' must be a tensor, got 'text')"
+    )
+    with pytest.raises((TypeError, ValueError), match=rf"^fastseed.debug.bisect: {rule}"):
+        bisect(tmp_path / "a", tmp_path / "b")
 
 
 def test_the_folder_of_a_run_is_its_recording(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import sys
 import types
@@ -144,8 +145,14 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_config(tmp_path / "gone.json")
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(IsADirectoryError):
-        load_config(tmp_path / "folder.json")
+    (tmp_path / "huge.toml").touch()
+    os.truncate(tmp_path / "huge.toml", 10 << 30)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for name in ("folder.json", "pipe.yaml"):
+        with pytest.raises(ValueError, match=r"^fastseed.config: '.*' must be a regular file$"):
+            load_config(tmp_path / name)
+    with pytest.raises(ValueError, match="must be a file of at most 67108864 bytes"):
+        load_config(tmp_path / "huge.toml")
     with pytest.raises(TypeError, match=r"source must be a path or a document, got 3 of type int"):
         load_config(3)
 
@@ -199,19 +206,17 @@ def test_absent_keys_change_nothing():
 
 
 def test_the_whole_section(monkeypatch):
-    """The master seed is that of init; the seeds of libraries hold until reseed."""
+    """The master seed is that of init; the seeds of libraries hold until init."""
     with deterministic():
         report = apply_config(Config(1, "warn", 42, 2, 3, 4, 5))
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     assert report["tf_seed"].status == UNAVAILABLE
     assert report["master_seed"].status == SET and report["python_seed"].wanted == 1
+    assert random.random() == random.Random(2).random()
     fastseed.init()
     assert fastseed.get_master_seed() == 42
-    assert random.random() == random.Random(2).random()
-    fastseed.reseed(0)
     found = numbers()
     fastseed.init(42)
-    fastseed.reseed(0)
     assert numbers() == found
     for backend in (torch.backends.cuda,):
         backend.enable_flash_sdp(True)

@@ -29,15 +29,44 @@ def public_names() -> set[str]:
     return names
 
 
-@pytest.mark.slow
-def test_site_is_built_without_warnings_and_has_every_public_name(tmp_path):
-    pytest.importorskip("mkdocs")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+def build(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Build a site as `make docs` does, with more arguments."""
+    (command,) = re.findall(r"-m (mkdocs build.*)", (ROOT / "Makefile").read_text())
+    return subprocess.run(
+        [sys.executable, "-m", *command.split(), *arguments],
         capture_output=True, text=True, cwd=ROOT, timeout=300,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("[a page](other.md#part)", None),
+        ("[a page](missing.md)", "'missing.md'"),
+        ("[a page](other.md#missing)", "'other.md#missing'"),
+    ],
+)
+def test_site_with_a_broken_link_is_not_built(tmp_path, text, warning):
+    pytest.importorskip("mkdocs")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text(f"# Home\n\n{text}\n")
+    (docs / "other.md").write_text("# Other\n\n## Part\n")
+    config = tmp_path / "mkdocs.yml"
+    pages = "nav: [index.md, other.md]\nplugins: []\n"
+    config.write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {docs}\n{pages}")
+    done = build("--config-file", config, "--site-dir", tmp_path / "site")
+    assert (done.returncode == 0) == (warning is None), done.stderr
+    assert warning is None or warning in done.stderr
+
+
+@pytest.mark.slow
+def test_site_is_built_without_warnings_and_has_every_public_name(tmp_path):
+    pytest.importorskip("mkdocs")
+    done = build("--site-dir", tmp_path)
+    assert done.returncode == 0, done.stderr
     pages = "".join(page.read_text() for page in (tmp_path / "api").rglob("*.html"))
     anchors = set(re.findall(r'id="(fastseed[\w.]*)"', pages))
     assert public_names() - anchors == set()

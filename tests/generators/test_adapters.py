@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from helpers.support import (
+    SETS_SEED_SEQUENCES,
     Key,
     holds_key,
     needs_native,
+    needs_seed_sequences,
     repr_state,
     run_script,
     scramble,
@@ -24,7 +28,10 @@ from helpers.support import (
 import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
-from fastseed.generators.numpy_rng import NumpyGenerator, NumpyRandomState
+from fastseed.derivation.streams import Coordinates
+from fastseed.generators import numpy_rng
+from fastseed.generators.default import DefaultGenerators
+from fastseed.generators.numpy_rng import NumpyGenerator, NumpyGlobal, NumpyRandomState
 from fastseed.generators.python_rng import PythonRandom
 from fastseed.generators.torch_rng import TorchGenerator
 
@@ -43,9 +50,9 @@ BIT_GENERATORS = [
 
 @pytest.fixture(params=["in place", "public"])
 def path(request, monkeypatch):
-    """Both ways to write a state: into memory that was verified, and through public calls."""
+    """Both ways to write a state: at the documented address, and by ``set_state``."""
     if request.param == "public":
-        monkeypatch.setattr(NumpyRandomState, "_look", lambda self, bit_generator: None)
+        monkeypatch.setattr(numpy_rng, "_can_write_words", lambda: False)
     elif derive_ops.backend != "native":
         pytest.skip("only native code writes in place")
     return request.param
@@ -110,7 +117,7 @@ def test_numpy_takes_the_full_state(path, cached, key):
     np.random.standard_normal(2 - cached)  # an odd number leaves one cached
     assert np.random.get_state(legacy=False)["has_gauss"] == cached
     np.random.random(3)  # the position is in the middle of a block
-    NumpyRandomState().reseed(Key(key))
+    NumpyGlobal().reseed(Key(key))
     state = np.random.get_state(legacy=False)
     assert np.array_equal(state["state"]["key"], philox.mt19937_state(key))
     assert (state["state"]["pos"], state["has_gauss"]) == (624, 0)
@@ -122,7 +129,7 @@ def test_numpy_draws_follow_the_state(path, cached):
     """Every draw after a reseed is that of a fresh generator with these words."""
     np.random.seed(1)
     np.random.standard_normal(1 + cached)
-    NumpyRandomState().reseed(Key(2**127 + 9))
+    NumpyGlobal().reseed(Key(2**127 + 9))
     clean = np.random.RandomState()
     state = {"key": philox.mt19937_state(2**127 + 9), "pos": 624}
     clean.set_state(
@@ -130,6 +137,71 @@ def test_numpy_draws_follow_the_state(path, cached):
     )
     assert np.array_equal(np.random.standard_normal(5), clean.standard_normal(5))
     assert np.array_equal(np.random.random(1000), clean.random_sample(1000))
+
+
+class PlainLock:
+    """A lock as NumPy's was before 2.4: the thread that holds it cannot take it once more."""
+
+    def __init__(self):
+        self.times = 0
+        self._held = threading.Lock()
+
+    def acquire(self):
+        assert self._held.acquire(blocking=False), "the lock is taken twice"
+        self.times += 1
+
+    def release(self):
+        self._held.release()
+
+
+@needs_native
+def test_numpy_words_are_written_under_one_lock():
+    three = DefaultGenerators()
+    numpy = three.adapters["numpy"]
+    lock = PlainLock()
+    numpy._words = numpy.find_words()._replace(lock=lock)
+    restore = three.hold()
+    three.reseed_in_place(42, Coordinates(1, 2, 3), 0)
+    three.reseed_sample((1, 2), 3, 0)
+    numpy.reseed(Key(5))
+    numpy.load_state(numpy.parse_state(numpy.state()))
+    restore()
+    assert lock.times == 5
+    lock.acquire()  # it is free
+
+
+@needs_native
+def test_numpy_lock_is_free_after_an_interrupt_while_waiting_for_it():
+    class Interrupted(PlainLock):
+        def acquire(self):
+            raise KeyboardInterrupt
+
+    three = DefaultGenerators()
+    numpy = three.adapters["numpy"]
+    numpy._words = numpy.find_words()._replace(lock=Interrupted())
+    before = np.random.get_state(legacy=False)
+    for call in (
+        lambda: three.reseed_in_place(42, Coordinates(1, 2, 3), 0),
+        lambda: three.reseed_sample((1, 2), 3, 0),
+        lambda: numpy.reseed(Key(5)),
+        lambda: numpy.load_state({**before, "has_gauss": 0}),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert repr_state(np.random.get_state(legacy=False)) == repr_state(before)
+
+
+@pytest.mark.parametrize("words", [3, 625])
+def test_numpy_words_of_another_number_are_not_written(words):
+    with pytest.raises(ValueError):
+        NumpyGlobal().load_state(
+            {
+                "bit_generator": "MT19937",
+                "state": {"key": np.ones(words, np.uint32), "pos": 3},
+                "has_gauss": 0,
+                "gauss": 0.0,
+            }
+        )
 
 
 def test_numpy_randomstate(path):
@@ -192,6 +264,12 @@ def test_numpy_generator_is_rebuilt_in_place(kind):
     assert np.array_equal(own.standard_normal(5), clean.standard_normal(5))
 
 
+def spawned(generator, count=2):
+    """The first random numbers of a generator's next children."""
+    return [child.random() for child in generator.spawn(count)]
+
+
+@needs_seed_sequences
 @pytest.mark.parametrize("kind", BIT_GENERATORS)
 def test_numpy_generator_spawns_from_the_new_key(kind):
     own = np.random.Generator(kind(3))
@@ -199,8 +277,20 @@ def test_numpy_generator_spawns_from_the_new_key(kind):
     NumpyGenerator(own).reseed(Key(91))
     clean = np.random.Generator(kind(np.random.SeedSequence(91)))
     for _ in range(2):  # the count of children starts again, and continues
-        children = zip(own.spawn(3), clean.spawn(3), strict=True)
-        assert all(a.random() == b.random() for a, b in children)
+        assert spawned(own, 3) == spawned(clean, 3)
+
+
+@pytest.mark.skipif(SETS_SEED_SEQUENCES, reason="this NumPy can set a seed sequence")
+def test_numpy_that_cannot_reset_spawn_says_so():
+    own = np.random.default_rng(3)
+    adapter = NumpyGenerator(own)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing has been spawned
+        adapter.reseed(Key(91))
+        adapter.load_state(adapter.parse_state(adapter.state()))
+    own.spawn(2)
+    with pytest.warns(RuntimeWarning, match=r"Generator.spawn .* install NumPy 2.0"):
+        adapter.reseed(Key(91))
 
 
 # ---------------------------------------------------------------- torch
@@ -256,7 +346,7 @@ def test_public_path_gives_the_same_process_states(monkeypatch):
     scramble()
     s.reseed(1, 2, 3)
     native = snapshot()
-    monkeypatch.setattr(NumpyRandomState, "_look", lambda self, bit_generator: None)
+    monkeypatch.setattr(numpy_rng, "_can_write_words", lambda: False)
     scramble()
     seeder(42, rank=1, world_size=2).reseed(1, 2, 3)
     assert snapshot() == native

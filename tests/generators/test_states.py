@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import threading
@@ -9,9 +10,10 @@ import threading
 import numpy as np
 import pytest
 import torch
-from helpers.support import scramble, snapshot
+from helpers.support import needs_seed_sequences, scramble, snapshot
 
-from fastseed.generators.adapter import pack
+import fastseed
+from fastseed.generators.adapter import MT19937_BYTES, pack
 from fastseed.generators.default import DefaultGenerators
 from fastseed.seeder.registry import adapter_for
 
@@ -97,6 +99,88 @@ def test_every_kind_resumes_and_refuses_other_sizes(kind):
     strided = torch.stack([state, state], 1).reshape(-1)[::2]
     adapter.load_state(adapter.parse_state(strided))
     assert numbers(generator) == expected
+
+
+GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+
+
+def children(generator):
+    """The first random numbers of a generator's next children."""
+    return [child.random() for child in generator.spawn(2)]
+
+
+@needs_seed_sequences
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_the_count_of_spawned_children_comes_back(kind):
+    generator = KINDS[kind]()
+    adapter = adapter_for(generator)
+    generator.spawn(3)
+    parsed = adapter.parse_state(adapter.state())
+    expected = children(generator)
+    for _ in range(2):  # one parsed state may be loaded again
+        adapter.load_state(parsed)
+        assert children(generator) == expected
+    other = adapter_for(twin := np.random.Generator(getattr(np.random, kind)(99)))
+    other.load_state(parsed)
+    assert children(twin) == expected
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_a_state_without_a_seed_sequence_keeps_the_one_that_is_there(kind):
+    class Own(np.random.bit_generator.ISpawnableSeedSequence):
+        def generate_state(self, n_words, dtype=np.uint32):
+            return np.arange(n_words, dtype=dtype)
+
+        def spawn(self, n_children):
+            raise NotImplementedError
+
+    own = Own()
+    generator = np.random.Generator(getattr(np.random, kind)(own))
+    adapter = adapter_for(generator)
+    state, twin = adapter.state(), KINDS[kind]()
+    expected = generator.random()
+    sequence = twin.bit_generator.seed_seq
+    adapter_for(twin).load_state(adapter_for(twin).parse_state(state))
+    assert twin.random() == expected and twin.bit_generator.seed_seq is sequence
+
+
+@pytest.mark.parametrize("kind", ["MT19937", "PCG64"])
+@pytest.mark.parametrize(
+    "change",
+    [{"pool_size": 2**40}, {"n_children_spawned": -1}, {"entropy": -1}, {"spawn_key": 3}, {"a": 1}],
+)
+def test_an_invalid_seed_sequence_is_refused(kind, change):
+    generator = KINDS[kind]()
+    adapter = adapter_for(generator)
+    data = adapter.state().numpy().tobytes()
+    start = MT19937_BYTES if kind == "MT19937" else 0
+    held = json.loads(data[start:])
+    held["seed_seq"].update(change)
+    text = json.dumps(held).encode().ljust(len(data) - start)
+    with pytest.raises(ValueError, match="must be the state of a"):
+        adapter.parse_state(pack(data[:start] + text))
+
+
+@needs_seed_sequences
+def test_blocks_and_samples_leave_what_spawn_returns():
+    class Spawns(list):
+        def __getitem__(self, index):
+            return generator.spawn(1)[0].random()
+
+    generator = np.random.default_rng(5)
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.register_generator(generator, name="spawns")
+    fastseed.reseed(1, 2)
+    expected = children(generator)
+    fastseed.reseed(1, 2)
+    with fastseed.integrations.inside(2):
+        generator.spawn(3)
+    state = fastseed.state_dict(rng=True)
+    assert children(generator) == expected
+    fastseed.load_state_dict(state)
+    data = fastseed.data.per_sample(Spawns(range(3)))
+    assert [data[i] for i in (1, 0)] == [data[i] for i in (0, 1)][::-1]
+    assert children(generator) == expected
 
 
 @pytest.mark.parametrize("gauss", [float("nan"), float("inf"), -float("inf")])

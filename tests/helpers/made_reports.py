@@ -98,7 +98,7 @@ def hostile() -> Report:
         runs,
         verdict=ATTACKS[2],
         summary="".join(ATTACKS),
-        findings=tuple(Finding("lint", True, text, text, text) for text in ATTACKS),
+        findings=tuple(Finding("environment", True, text, text, text) for text in ATTACKS),
         environment=tuple(("high", text, "changed", text, {"x": text}, text) for text in ATTACKS),
         options={text: [text] for text in ATTACKS},
         versions={text: text for text in ATTACKS},

@@ -8,10 +8,12 @@ depends on how an interpreter starts (``PYTHONHASHSEED``, ``-X``, ``LD_PRELOAD``
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import multiprocessing
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -70,7 +72,8 @@ class Script:
         if fresh:
             command = [sys.executable, *self.command]
             with open(self._paths[0], "w") as out, open(self._paths[1], "w") as err:
-                self._popen = subprocess.Popen(command, stdout=out, stderr=err, env=whole)
+                env = {**whole, "PYTHONFAULTHANDLER": "1"}
+                self._popen = subprocess.Popen(command, stdout=out, stderr=err, env=env)
         else:
             with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
                 json.dump([self.command, whole, os.getcwd()], file)
@@ -89,21 +92,31 @@ class Script:
         (self._popen or self._process).kill()
 
     def wait(self, timeout: float = 120) -> Finished:
-        """Wait for the end; TimeoutError, and no process left, after ``timeout`` seconds."""
+        """Wait for the end.
+
+        After ``timeout`` seconds a TimeoutError has the output and the stack of every thread, which
+        faulthandler writes on SIGABRT, and no process is left.
+        """
         try:
-            if self._popen is not None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._popen.wait(timeout)
-                code = self._popen.returncode
-            else:
-                self._process.join(timeout)
-                code = self._process.exitcode
+            code = self._join(timeout)
+            if code is None:
+                os.kill(self.pid, signal.SIGABRT)
+                self._join(10)
         finally:
             self.kill()
         out, err = self._read()
         if code is None:
             raise TimeoutError(f"{self.command} ran for {timeout} s\n{out}\n{err}")
         return Finished(code, out, err)
+
+    def _join(self, timeout: float) -> int | None:
+        """Return the exit code; None if the process still runs after ``timeout`` seconds."""
+        if self._popen is None:
+            self._process.join(timeout)
+            return self._process.exitcode
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(timeout)
+        return self._popen.returncode
 
     def _read(self) -> tuple[str, str]:
         if self._popen is not None:
@@ -124,6 +137,7 @@ def _main(order: str, out: str, err: str) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, number)
         os.close(descriptor)
+    faulthandler.enable(2)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)

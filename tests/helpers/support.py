@@ -23,13 +23,17 @@ from helpers.processes import (
 
 __all__ = [
     "LAUNCHER_VARIABLES", "LOW64", "SCRIPTS", "clean_environment", "free_port", "holds_key",
-    "needs_native", "reference_key", "reference_narrow_seed", "reference_sample_key", "repr_state",
+    "SETS_SEED_SEQUENCES", "needs_native", "needs_seed_sequences", "reference_key", "reference_narrow_seed", "reference_sample_key", "repr_state",
     "run_python", "run_script", "scramble", "seeder", "snapshot",
-    "torch_words",
+    "torch_words", "without_scope",
 ]  # fmt: skip
 
 LOW64 = 2**64 - 1
 
+SETS_SEED_SEQUENCES = isinstance(np.random.MT19937(0).__getstate__(), tuple)  # from NumPy 2.0
+needs_seed_sequences = pytest.mark.skipif(
+    not SETS_SEED_SEQUENCES, reason="NumPy before 2.0 cannot set a seed sequence"
+)
 needs_native = pytest.mark.skipif(
     derive_ops.backend != "native", reason="needs the native code, which is not in use here"
 )
@@ -125,6 +129,11 @@ def scramble() -> None:
 def seeder(master_seed: int | None = 42, **where: Any) -> fastseed.Seeder:
     """A seeder on rank 0 of 1, unless said otherwise."""
     return fastseed.Seeder(master_seed, **{"rank": 0, "world_size": 1, **where})
+
+
+def without_scope(**where: Any) -> None:
+    """Make a seeder that of the process without seeding anything, as before its first reseed."""
+    fastseed.derivation.context.set_current(seeder(**where))
 
 
 def restart(step: int = 0) -> None:

@@ -12,7 +12,7 @@ from helpers import vectors
 
 import fastseed
 from fastseed._backend import derive_ops, dropout_ops
-from fastseed.nn import functional, layer_scope
+from fastseed.nn import functional, layer_scope, scope_blocks
 
 KINDS = {"mask": 60, "value": 300, "layer": 100, "p": 10}
 DTYPES = {
@@ -101,7 +101,7 @@ def test_keys_of_layers(ops):
         master, task, epoch, step = map(int, at)
         scope = torch.tensor(derive_ops.scope_key(master, task, epoch, step), dtype=torch.uint64)
         words = layer_scope.LayerName(name).words
-        index = 0 if label == "-" else layer_scope.label(label).index
+        index = 0 if label == "-" else scope_blocks.label(label).index
         out = torch.empty(3, dtype=torch.uint64)
         layer_key(out, scope, torch.tensor([int(row)]), *words, index, int(elements))
         assert out.tolist() == [int(lo, 16), int(hi, 16), int(first, 16)], (name, label, row)
@@ -116,3 +116,64 @@ def test_thresholds():
     for bits, threshold in rows("p"):
         p = struct.unpack(">d", bytes.fromhex(bits))[0]
         assert functional.threshold_of(p) == int(threshold), p
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_index_after_the_last_is_0(ops, dtype):
+    dropout, _ = ops
+    last = 2**64 - 1
+    x = torch.randn(6000).to(DTYPES[dtype][0])
+    for before in (0, 6, 7, 8, 4095, 4096, 5000):
+        found = dropout(x, key_tensor(3, 4, last - before), [], [], 0, 30000)
+        parts = [
+            dropout(x[i : i + 1], key_tensor(3, 4, (last - before + i) % 2**64), [], [], 0, 30000)
+            for i in range(before - 2 if before > 2 else 0, before + 4)
+        ]
+        assert torch.equal(found[max(before - 2, 0) :][: len(parts)], torch.cat(parts))
+        after = dropout(x[before + 1 :], key_tensor(3, 4), [], [], 0, 30000)
+        assert torch.equal(found[before + 1 :], after)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elements_along_a_stride_of_0_have_one_number(ops, dtype):
+    dropout, _ = ops
+    for rows, channels, each in ((2, 5, 7), (3, 8, 1), (1, 3, 9000)):
+        x = torch.randn(rows, channels, each).to(DTYPES[dtype][0])
+        keys = key_tensor(5, 6, 2**64 - 7)
+        numbers = dropout(torch.ones(rows, channels, 1), keys, [], [], 2, 30000) != 0
+        found = dropout(x, keys, [rows * channels, each], [1, 0], 2, 30000)
+        last = x.transpose(1, 2).contiguous()
+        moved = dropout(last, keys, [rows, each, channels], [channels, 0, 1], 2, 30000)
+        assert torch.equal(found, moved.transpose(1, 2))
+        real = torch.float64 if dtype == "float64" else torch.float32
+        scaled = (x.to(real) * (2**16 / (2**16 - 30000))).to(x.dtype)
+        assert torch.equal(found, torch.where(numbers, scaled, 0))
+        assert not found[~numbers.expand_as(x)].signbit().any()
+
+
+REFUSED = {
+    "keys of a wrong shape": (torch.ones(4), torch.ones(2, dtype=torch.uint64), [], [], 0, 5),
+    "no keys": (torch.ones(4), torch.ones(0, 2, dtype=torch.uint64), [], [], 0, 5),
+    "keys of four words": (torch.ones(4), key_tensor(1, 2, 3, 4), [], [], 0, 5),
+    "keys of another dtype": (torch.ones(4), torch.ones(1, 2, dtype=torch.int64), [], [], 0, 5),
+    "strided keys": (torch.ones(4), key_tensor(1, 2, 3, 4)[:, ::2].t().t(), [], [], 0, 5),
+    "strided input": (torch.ones(4, 4).t(), key_tensor(1, 2), [], [], 0, 5),
+    "integers": (torch.ones(4, dtype=torch.int32), key_tensor(1, 2), [], [], 0, 5),
+    "uneven rows": (torch.ones(5), torch.ones(2, 2, dtype=torch.uint64), [], [], 0, 5),
+    "a threshold too high": (torch.ones(4), key_tensor(1, 2), [], [], 0, 2**16 + 1),
+    "a threshold too low": (torch.ones(4), key_tensor(1, 2), [], [], 0, -1),
+    "a negative offset": (torch.ones(4), key_tensor(1, 2), [], [], -1, 5),
+    "values past 2**56": (torch.ones(4), key_tensor(1, 2), [], [], 2**56, 5),
+    "an axis past 2**56": (torch.ones(4), key_tensor(1, 2), [4], [2**55], 0, 5),
+    "fewer strides than sizes": (torch.ones(4), key_tensor(1, 2), [2, 2], [1], 0, 5),
+    "sizes of another row": (torch.ones(4), key_tensor(1, 2), [3], [1], 0, 5),
+    "a size of 0": (torch.ones(4), key_tensor(1, 2), [4, 0], [1, 1], 0, 5),
+    "a negative stride": (torch.ones(4), key_tensor(1, 2), [4], [-1], 0, 5),
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
+def test_backends_refuse_the_same_arguments(ops, arguments):
+    dropout, _ = ops
+    with pytest.raises((RuntimeError, TypeError, ValueError), match=r"fastseed\.dropout: \w+"):
+        dropout(*arguments)

@@ -9,8 +9,9 @@ from helpers.processes import run_ranks
 
 pytestmark = pytest.mark.slow
 
+THREE = "transformers GPT2LMHeadModel LlamaForCausalLM BertForMaskedLM"
 # In the layouts of 8 ranks too, few models: the others differ in nothing that concerns them.
-WORLDS = {"torch": (2, 4, 8), "transformers": (4,)}
+WORLDS = {"torch": (2, 4, 8), "transformers": (4,), THREE: (2,)}
 CASES = [(models, world) for models, worlds in WORLDS.items() for world in worlds]
 # transformers itself leaves it uninitialised after to_empty
 UNTOUCHED = {"CLIPModel": ["logit_scale"]}
@@ -19,13 +20,13 @@ UNTOUCHED = {"CLIPModel": ["logit_scale"]}
 @functools.cache
 def found(models: str, world: int):
     """Return what each rank found; see ``scripts/init_ranks.py``."""
-    return run_ranks("init_ranks.py", world, models, timeout=280, OMP_NUM_THREADS="1")
+    return run_ranks("init_ranks.py", world, *models.split(), timeout=280, OMP_NUM_THREADS="1")
 
 
 @pytest.mark.parametrize(("models", "world"), CASES)
 def test_parameters_do_not_depend_on_the_layout(models, world):
     (whole,) = found(models, 1)
-    assert len(whole["digests"]) >= (12 if models == "transformers" else 2)
+    assert len(whole["digests"]) >= {"transformers": 12, THREE: 3}.get(models, 2)
     wrong = []
     for rank, made in enumerate(found(models, world)):
         for model, digests in made["digests"].items():

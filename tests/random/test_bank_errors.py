@@ -52,7 +52,11 @@ def test_a_bank_without_keys_refuses(draw):
         ((-1,), ValueError, r"n must be in \[0, 1099511627776\], got -1"),
         ((3, None, 5), TypeError, "name must be a string, got 5"),
         ((3, None, ""), ValueError, "name must "),
-        ((3, None, "torch.cuda"), ValueError, "name must be another than .*, got 'torch.cuda'"),
+        (
+            (3, None, "torch.cuda"),
+            ValueError,
+            "name must be one that fastseed does not use itself .*, got 'torch.cuda'",
+        ),
         ((3, "xpu"), ValueError, "device must be on the CPU, .*, got xpu"),
         ((3, 1.5), TypeError, "device must be a device, got 1.5 of type float"),
         ((3, "nope"), ValueError, "device must be a device of this torch, got 'nope'"),

@@ -170,7 +170,7 @@ def test_a_registered_bank_follows_the_job():
 def test_registration_is_refused_as_for_pools():
     fastseed.init(42)
     fastseed.register_generator(StreamBank(1, name="a"))
-    with pytest.raises(ValueError, match="name must be one that is not in use already"):
+    with pytest.raises(ValueError, match="name must be one that is not registered yet"):
         fastseed.register_generator(StreamBank(2, name="a"))
     fastseed.init(42, scheme="fwr13y")
     with pytest.raises(TypeError, match="gen must be a callable under scheme 'fwr13y', got Stream"):

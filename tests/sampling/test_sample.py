@@ -199,11 +199,15 @@ def test_log_probabilities_are_those_of_the_survivors():
 
 def test_keys_of_seeds_are_those_of_a_bank():
     seeds = [7, 2**64 - 1, 0, -1, 5, 6, 2**63, 8]
-    bank = fastseed.random.StreamBank(B, name="sampling")
+    bank = fastseed.random.StreamBank(B, name="requests")
     bank.reseed_from_seeds(seeds)
+    assert torch.equal(tokens(k=bank), tokens(k=bank.keys))
+    jobs = [fastseed.Seeder(seed % 2**64, rank=0, world_size=1) for seed in seeds]
+    keys = [job.derive_key("sampling", task=0, rank=fastseed.SHARED) for job in jobs]
     before = snapshot()
-    expected = tokens(k=bank.keys)
-    assert torch.equal(tokens(k=bank), expected)
+    expected = tokens(
+        k=torch.tensor([divmod(key, 2**64)[::-1] for key in keys], dtype=torch.uint64)
+    )
     assert torch.equal(tokens(k=seeds), expected)
     assert torch.equal(
         tokens(k=torch.tensor([(s + 2**63) % 2**64 - 2**63 for s in seeds])), expected

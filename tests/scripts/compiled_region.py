@@ -4,6 +4,7 @@ import json
 import logging
 import random
 import sys
+import warnings
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ import fastseed.pyt
 
 logging.getLogger("fastseed").setLevel(logging.ERROR)  # scopes are repeated on purpose
 found = {"dynamo_at_start": "torch._dynamo" in sys.modules}
+warnings.simplefilter("always")
+warned: list[str] = []
+warnings.showwarning = lambda message, *_: warned.append(str(message))
 
 seeder = fastseed.Seeder(7, rank=0, world_size=1)
 fastseed.init(7, rank=0, world_size=1)
@@ -45,6 +49,13 @@ def step(reseed):
 def bare(x, epoch):
     fastseed.reseed(3, epoch)
     return x
+
+
+def blocks(x, epoch):
+    fastseed.reseed(4, epoch)
+    with fastseed.fork_rng("block"):
+        x = x + torch.rand(3)
+    return x + torch.rand(3)
 
 
 def pooled(x, epoch):
@@ -89,4 +100,6 @@ for backend in ("eager", "aot_eager"):
         found[f"{backend}/{way}/fullgraph"] = fullgraph(step(reseed), backend)
     found[f"{backend}/no tensor"] = compare(bare, backend)
     found[f"{backend}/pool"] = compare(pooled, backend)
+    found[f"{backend}/fork_rng"] = compare(blocks, backend)
+found["warnings"] = [text for text in warned if "does not know how to trace" in text]
 print(json.dumps(found))

@@ -1,8 +1,9 @@
 """One rank of a job: initialises models in every layout, and prints digests of their parameters.
 
-``init_ranks.py torch|transformers``. A job of one rank initialises each model whole. More ranks
-shard it while it is on the meta device (FSDP2, every parameter cut as tensor parallelism does, and
-both) and initialise the shards. Parameters are gathered before they are digested.
+``init_ranks.py torch|transformers [class ...]``: all models, or those of some classes. A job of one
+rank initialises each model whole. More ranks shard it while it is on the meta device (FSDP2, every
+parameter cut as tensor parallelism does, and both) and initialise the shards. Parameters are
+gathered before they are digested.
 """
 
 import hashlib
@@ -132,14 +133,11 @@ def cut(model, mesh):
 
 
 def shard(model, mesh):
-    """Apply FSDP2, which takes no scalars.
-
-    To the children of a model of transformers: it takes a root whose class FSDP2 has replaced for
-    code of others, and leaves out the initialisation of modules that have no parameters themselves.
-    """
+    """Apply FSDP2 to each layer, then to the model, as its tutorial does; it takes no scalars."""
     scalars = {parameter for parameter in model.parameters() if parameter.dim() == 0}
-    modules = list(model.children()) if hasattr(model, "is_custom_code") else model
-    fully_shard(modules, mesh=mesh, ignored_params=scalars)
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    for module in (*(layer for layers in reversed(lists) for layer in layers), model):
+        fully_shard(module, mesh=mesh, ignored_params=scalars)
 
 
 def layouts():
@@ -233,7 +231,8 @@ def main():
         dist.init_process_group("gloo")
     fastseed.init(42)
     models = torch_models() if sys.argv[1] == "torch" else transformers_models()
-    found = {name: attempt(digests, build) for name, build in models.items()}
+    chosen = sys.argv[2:] or models
+    found = {name: attempt(digests, models[name]) for name in chosen}
     print(
         json.dumps({"digests": found, "torch": attempt(torch_alone, models[CONTROL[sys.argv[1]]])}),
         flush=True,

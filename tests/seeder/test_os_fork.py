@@ -173,9 +173,9 @@ def test_master_seed_rank_scope_and_keys_stay_the_jobs(reseeded):
 
 
 @needs_fork
-def test_a_child_forked_before_the_first_reseed_has_no_scope(reseeded):
+def test_a_child_forked_before_the_first_reseed_is_in_the_scope_of_init(reseeded):
     drawn, scope = reseeded["before the first reseed"]
-    assert scope is None
+    assert scope == [0, 0, 0]
     seeder(master_of_child(42, 3, (Fork((0, 0, 0), 1),)), rank=3, world_size=8).reseed(0)
     assert drawn[2] == torch.randint(2**60, ()).item()
 
@@ -247,10 +247,43 @@ def test_a_child_sent_to_a_spawned_process_stays_a_child():
     assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=1, epoch=9)
 
 
-def test_seeders_are_not_kept_alive():
-    gone = weakref.ref(seeder(on_os_fork="reseed"))
-    gc.collect()  # a seeder and its parts refer to each other
-    assert gone() is None
+def test_seeders_end_with_their_last_user_without_the_garbage_collector():
+    """So that what a forked child draws does not depend on when the collector runs."""
+    gc.disable()
+    try:
+        s = seeder(on_os_fork="reseed")
+        s.register_generator(torch.Generator())
+        s.reseed(1)
+        with s.fork_rng("block"):
+            pass
+        gone = weakref.ref(s)
+        del s
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@needs_fork
+@pytest.mark.parametrize("mode", [None, "inherit"])
+def test_a_seeder_that_init_replaced_leaves_children_alone(mode):
+    fastseed.init(42, rank=0, world_size=1, on_os_fork="reseed")
+    replaced = fastseed.derivation.context.seeder  # keeps it alive
+    fastseed.init(42, rank=0, world_size=1, on_os_fork=mode)
+    fastseed.reseed(1, 2)
+    assert first_of_a_child() == torch.randint(2**60, ()).item()
+    assert replaced.lineage.forks == ()
+
+
+def first_of_a_child() -> int:
+    """Return the first number that a forked child draws from torch's generator."""
+    read, write = os.pipe()
+    if not os.fork():
+        os.write(write, str(torch.randint(2**60, ()).item()).encode())
+        os._exit(0)
+    os.wait()
+    os.close(write)
+    with open(read) as file:
+        return int(file.read())
 
 
 # ---------------------------------------------------------------- locks

@@ -110,7 +110,9 @@ def one_stream(drawn: torch.Tensor) -> bool:
     words = np.stack([values >> np.uint64(32), values & low32], axis=1).ravel()
     x = untemper(words)
     mixed = (x[:-1] & np.uint64(0x80000000)) | (x[1:] & np.uint64(0x7FFFFFFF))
-    twist = (mixed >> np.uint64(1)) ^ np.where(x[1:] & np.uint64(1), np.uint64(0x9908B0DF), 0)
+    twist = (mixed >> np.uint64(1)) ^ np.where(
+        x[1:] & np.uint64(1), np.uint64(0x9908B0DF), np.uint64(0)
+    )
     n = len(x) - 624
     return np.array_equal(x[624:], x[397 : 397 + n] ^ twist[:n])
 

@@ -87,14 +87,15 @@ def test_an_equal_name_is_refused():
     with pytest.raises(ValueError) as caught:
         s.register_generator(Recorder(), name="a")
     assert str(caught.value) == (
-        "fastseed.register_generator: name must be one that is not in use already, got 'a'"
+        "fastseed.register_generator: name must be one that is not registered yet (pass another, "
+        "or unregister that one first), got 'a'"
     )
     assert len(s.registry) == 1
 
 
 @pytest.mark.parametrize("name", LIBRARY_NAMES)
 def test_names_of_the_library_are_taken(name):
-    with pytest.raises(ValueError, match=f"that is not in use already, got '{name}'"):
+    with pytest.raises(ValueError, match=f"fastseed does not use itself .*got '{name}'"):
         seeder().register_generator(Recorder(), name=name)
 
 

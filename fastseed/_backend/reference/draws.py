@@ -248,9 +248,16 @@ def words32(keys: U64, positions: U64, first_block: int, blocks: int) -> U32:
     counts = np.arange(blocks, dtype=np.uint64) + np.uint64(first_block)
     for row, (lo, hi), position in zip(out, keys.tolist(), positions.tolist(), strict=True):
         b = counts + np.uint64((position + 3) % 2**64 // 4)
-        r = _blocks(lo, b & _LOW32, b >> _32, np.uint64(hi & 0xFFFFFFFF), np.uint64(hi >> 32))
-        row[:] = np.stack(r, axis=-1).astype(np.uint32).reshape(-1)
+        row[:] = words_of_blocks([lo, hi], b).reshape(-1)
     return out
+
+
+def words_of_blocks(key: list[int], blocks: U64) -> U32:
+    """Return the words of the blocks with these numbers of a stream, (n, 4)."""
+    lo, hi = key
+    high = np.uint64(hi & 0xFFFFFFFF), np.uint64(hi >> 32)
+    found = _blocks(lo, blocks & _LOW32, blocks >> _32, *high)
+    return np.stack(found, axis=-1).astype(np.uint32)
 
 
 def _values(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from . import philox
-from .draws import words32
+from . import draws, philox
+from .philox import U64
 
 EACH = 8
 """Elements of one block of a stream: 16 bits each."""
@@ -18,13 +18,13 @@ def scale(threshold: int) -> float:
     return 0.0 if threshold == LEVELS else LEVELS / (LEVELS - threshold)
 
 
-def is_kept(key: list[int], first: int, count: int, threshold: int) -> npt.NDArray[np.bool_]:
-    """Return which of the elements first, ..., first + count - 1 of a logical tensor stay."""
-    block, begin = divmod(first, EACH)
-    blocks = -(-(begin + count) // EACH)
-    words = words32(np.array([key], np.uint64), np.zeros(1, np.uint64), block, blocks)
-    numbers = words.astype("<u4").view("<u2").reshape(-1)
-    kept: npt.NDArray[np.bool_] = numbers[begin : begin + count] >= threshold
+def is_kept(key: list[int], indices: U64, threshold: int) -> npt.NDArray[np.bool_]:
+    """Return which of the elements with these indices in the logical tensor stay."""
+    blocks, numbers = indices // np.uint64(EACH), indices % np.uint64(EACH)
+    first_of_each = np.append(True, blocks[1:] != blocks[:-1])
+    words = draws.words_of_blocks(key, blocks[first_of_each])
+    found = words.astype("<u4").view("<u2")[np.cumsum(first_of_each) - 1, numbers]
+    kept: npt.NDArray[np.bool_] = found >= threshold
     return kept
 
 

@@ -17,9 +17,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..._utils import atomic_file, validation
+from ..._utils import atomic_file, small_file, strict_json, validation
 from .collect import Capture, collect
-from .comparison import Difference, compare
+from .comparison import Difference, compare, is_comparable
 
 __all__ = ["FORMAT", "VERSION", "Capture", "Difference", "capture", "diff", "load"]
 
@@ -61,7 +61,7 @@ def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = 
         >>> environment.diff(folder / "a", found)
         []
     """
-    function = "environment.capture"
+    function = "tools.environment.capture"
     validation.check_bool(function, "patches", patches)
     path = None if directory is None else _path(function, directory)
     if path is not None and path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -69,8 +69,8 @@ def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = 
     found = collect(patches=patches)
     if found.patches:
         logger.warning(
-            "fastseed.environment.capture: uncommitted changes are stored as text, with any secret "
-            "that is in them (%s)",
+            "fastseed.tools.environment.capture: uncommitted changes are stored as text, with any "
+            "secret that is in them (%s)",
             ", ".join(found.patches),
         )
     if path is not None:
@@ -109,18 +109,23 @@ def load(directory: str | os.PathLike[str]) -> Capture:
         >>> environment.load(folder) == found
         True
     """
-    function = "environment.load"
+    function = "tools.environment.load"
     file = _path(function, directory) / _NAME
     if not file.is_file():
         rule = f"a folder with a capture ({_NAME})"
         raise validation.value_error(function, "directory", rule, os.fspath(directory))
+    reason = "not damaged"
     try:
-        document = json.loads(file.read_bytes())
+        document = strict_json.parse(small_file.read(file))
         if (document["format"], document["version"]) == (FORMAT, VERSION):
-            return Capture(document["captured"], document["sections"], document["patches"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+            found = Capture(document["captured"], document["sections"], document["patches"])
+            if is_comparable(found):
+                return found
+    except ValueError as error:
+        reason = str(error)
+    except (KeyError, TypeError):
         pass
-    rule = f"a capture of version {VERSION}, not damaged"
+    rule = f"a capture of version {VERSION}, {reason}"
     raise ValueError(f"fastseed.{function}: {str(file)!r} must be {rule}")
 
 

@@ -67,6 +67,11 @@ SEVERITIES = (
 )
 
 
+_LISTS = ("libraries", "preload")  # sections whose values are lists of libraries
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # surrogates that are no byte of a file
+_DEEPEST = 32  # levels of objects and lists in a capture
+
+
 class Difference(NamedTuple):
     """One difference.
 
@@ -103,6 +108,27 @@ def compare(a: Capture, b: Capture) -> list[Difference]:
         kind = "added" if before is None else "removed" if after is None else "changed"
         found.append(Difference(level, path, kind, before, after, why))
     return sorted(found, key=lambda one: (severity(one.path), one.path))
+
+
+def is_comparable(capture: Capture) -> bool:
+    """Return whether a capture, as it was read from a file, has the form that is compared."""
+    header, sections, patches = capture
+    level: list[Any] = [header, sections, patches]
+    if not all(isinstance(one, dict) for one in level) or not all(
+        isinstance(section, dict) for section in sections.values()
+    ):
+        return False
+    lists = [many for name in _LISTS for many in sections.get(name, {}).values()]
+    if not all(map(_has_dicts, lists)) or not all(map(_is_text, patches.values())):
+        return False
+    for _ in range(_DEEPEST):
+        inner = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [one for many in inner for one in many if isinstance(one, (dict, list))]
+    return not level
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and _NO_BYTE.search(value) is None
 
 
 def _walk(path: str, a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:

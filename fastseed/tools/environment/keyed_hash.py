@@ -13,7 +13,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from ..._utils import environ
+from ..._utils import environ, small_file
 
 PREFIX = "hmac:"
 _LENGTH = 32  # bytes of a key
@@ -86,12 +86,12 @@ def _read_or_create(path: Path) -> bytes:
         finally:
             os.unlink(new)
     try:
-        key = bytes.fromhex(path.read_text("ascii"))
+        key = bytes.fromhex(small_file.read(path, most=1 << 12).decode("ascii"))
     except ValueError:
         key = b""
     if len(key) != _LENGTH:
         raise ValueError(
-            f"fastseed.environment.capture: key must be a file with {2 * _LENGTH} hexadecimal "
-            f"digits, got {str(path)!r}"
+            f"fastseed.tools.environment.capture: key must be a file with {2 * _LENGTH} "
+            f"hexadecimal digits, got {str(path)!r}"
         )
     return key

@@ -51,7 +51,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         >>> rng_states.inspect(folder).findings
         ('torch.cpu: rank 0, rank 1 have one state and draw the same random numbers',)
     """
-    function = "rng_states.inspect"
+    function = "tools.rng_states.inspect"
     return read(function, "path", _path(function, "path", path))
 
 
@@ -82,7 +82,7 @@ def compare(
         >>> [one.words for one in rng_states.compare(f"{folder}/a.pth", f"{folder}/b.pth")]
         [2]
     """
-    function = "rng_states.compare"
+    function = "tools.rng_states.compare"
     validation.check_int(function, "most", most, 0, 2**40)
     sides = []
     for name, path in (("a", a), ("b", b)):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..._utils import strict_json
-from ...generators.adapter import unpack_mt19937
+from ...generators.adapter import MT19937_BYTES, unpack_mt19937
 from ...generators.torch_rng import CPU_STATE
 from . import archives
 from .archives import Tree
@@ -23,6 +23,7 @@ _MOST_VISITS = 500_000
 _MOST_DEPTH = 24
 _MOST_ENTRIES = 20_000_000  # of lists and dicts, counted again at every visit
 _MOST_STATES = 10_000
+_NOT_OF_STATE = ("has_gauss", "gauss", "seed_seq")
 _MOST_KEYS = 16  # of a dict in the state of a bit generator, which has at most six
 _MT_WORDS = 624
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
@@ -188,7 +189,7 @@ def _bit_generator(node: dict[Any, Any]) -> GeneratorState:
     if len(node) > _MOST_KEYS:
         raise ValueError("it has more than the state of a bit generator")
     return make_state(
-        _plain({k: v for k, v in node.items() if k not in ("has_gauss", "gauss")}), cached
+        _plain({k: v for k, v in node.items() if k not in _NOT_OF_STATE}), cached
     )
 
 
@@ -236,7 +237,9 @@ def _ours(stream: str, data: bytes) -> Iterator[tuple[str, GeneratorState]]:
     elif data[:1] == b"{":  # of a NumPy generator; the others are bytes
         state = _numpy(_try(strict_json.parse, data))
         yield from [] if state is None else [(stream, state)]
-    elif (found := _try(unpack_mt19937, held)) is not None:
+    elif data[MT19937_BYTES : MT19937_BYTES + 1] not in (b"", b"{"):
+        return
+    elif (found := _try(unpack_mt19937, held[:MT19937_BYTES])) is not None:
         words, position, gauss = found
         cached = [] if gauss is None else [gauss]
         yield stream, make_mt19937(np.frombuffer(words, "<u4"), position, cached)

@@ -3,7 +3,8 @@
 ``verify`` runs a command several times in four experiments and compares all losses, and all
 tensors that ``fastseed.debug.Watch`` recorded, to the last bit. The experiments, the
 placeholders of the command and the verdicts are described in ``docs/verify.md``. The classes of
-the report are in ``fastseed.tools.verify.result``.
+the report are in ``fastseed.tools.verify.result``. ``repeat`` runs a program twice and compares
+its output.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..._utils import validation
 from .options import EXPERIMENTS, PLACEHOLDERS, Options
+from .repeat import Repetition, repeat
 
 if TYPE_CHECKING:
     from .result import Report
     from .run_directory import RunDirectory
     from .runner import Event
 
-__all__ = ["EXPERIMENTS", "PLACEHOLDERS", "Options", "verify"]
+__all__ = ["EXPERIMENTS", "PLACEHOLDERS", "Options", "Repetition", "repeat", "verify"]
 
 
 def verify(options: Options, progress: Callable[[Event], object] | None = None) -> Report:
@@ -80,8 +82,7 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
     bands = {name: comparison.band(found) for name, found in of.items()}
     verdict, summary = comparison.conclude(checks)
     notes = [*comparison.notes_about(runs), *directory.notes]
-    suspects = diagnosis.lint_script(options.command)
-    environment = _environment(directory, notes)
+    environment, suspects = _environment(directory, notes), []
     if verdict == DIFFERENT:
         suspects += diagnosis.read_environment(environment)
         suspects += diagnosis.compare_checkpoints(runs)

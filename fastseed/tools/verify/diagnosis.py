@@ -1,10 +1,10 @@
-"""Explain why runs differ, from recordings, the script's text and the environment."""
+"""Explain why runs differ, from recordings, checkpoints and the environment."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .comparison import Recorded
@@ -12,15 +12,7 @@ from .options import CHECKPOINT
 from .result import Check, Finding, Run
 
 _NAMES = 4  # in a list
-_ORDER = (
-    *("generator", "worker", "resume", "arithmetic", "tensor", "environment", "baseline"),
-    "lint",
-)
-_KINDS = {
-    **dict.fromkeys(("FS101", "FS102", "FS103", "FS104"), "generator"),
-    **{"FS203": "worker", "FS301": "resume", "FS302": "resume", "FS501": "arithmetic"},
-}
-"""Rule of the linter -> the kind of difference that it explains; ``lint`` for the others."""
+_ORDER = ("generator", "resume", "arithmetic", "tensor", "environment", "baseline")
 
 
 def explain(
@@ -43,7 +35,7 @@ def explain(
         elif failed == "resume" or (first is not None and first.b.startswith("resumed")):
             found.append(resumed_differs(first))
         else:
-            found += seeded_differ(first, suspects)
+            found.append(seeded_differ(first))
     if named["baseline"].passed is False:
         message = f"the unseeded baseline does not differ: {named['baseline'].message}"
         fix = "pass the seed as [ --seed {seed} ], or verify without the baseline"
@@ -51,9 +43,9 @@ def explain(
     return sorted([*found, *suspects], key=_importance)
 
 
-def _importance(one: Finding) -> tuple[bool, bool, int]:
-    """Sort causes before remarks, and observed findings before likely ones."""
-    return one.kind == "lint", not one.certain, _ORDER.index(one.kind)
+def _importance(one: Finding) -> tuple[bool, int]:
+    """Sort observed findings before likely ones."""
+    return not one.certain, _ORDER.index(one.kind)
 
 
 # ---------------------------------------------------------------- by check
@@ -67,13 +59,11 @@ _TRUNCATED = Finding(
 )  # fmt: skip
 
 
-def seeded_differ(first: Recorded | None, suspects: Sequence[Finding]) -> Iterator[Finding]:
+def seeded_differ(first: Recorded | None) -> Finding:
     """Explain why runs with the same seed differ."""
     if first is None:
-        if not any(one.kind in ("generator", "worker") for one in suspects):
-            message = "the cause is unknown: no tensors were recorded"
-            yield Finding("tensor", False, message, "", f"{_RECORD}, or run fastseed doctor")
-        return
+        message = "the cause is unknown: no tensors were recorded"
+        return Finding("tensor", False, message, "", f"{_RECORD}, or run fastseed doctor")
     tensor, step, states = first.found.first, first.found.step, _generators(first)
     where = f"{tensor.group} {tensor.name}, step {step}" if tensor else f"step {step}"
     if states:
@@ -82,22 +72,21 @@ def seeded_differ(first: Recorded | None, suspects: Sequence[Finding]) -> Iterat
             "of times"
         )
         fix = "seed it: fastseed.init() and fastseed.reseed(task, epoch)"
-        yield Finding("generator", True, message, f"{first.a}, {first.b}", fix)
-    elif first.found.start:
+        return Finding("generator", True, message, f"{first.a}, {first.b}", fix)
+    if first.found.start:
         message = "the initial weights differ: their initialization is not seeded"
         fix = "call fastseed.reseed(task, epoch) before creating the model"
-        yield Finding("generator", True, message, where, fix)
-    elif not any(one.kind in ("generator", "worker") for one in suspects):
-        equal = "all registered generators were in equal states at the difference: "
-        message = (
-            f"{equal if first.generators else ''}it is an operation whose result depends on the "
-            "order in which threads or atomics add, or a generator that is not registered"
-        )
-        fix = (
-            "fastseed run --deterministic: torch then refuses operations that it knows to be "
-            "nondeterministic; fastseed doctor finds unseeded generators"
-        )
-        yield Finding("arithmetic", False, message, where, fix)
+        return Finding("generator", True, message, where, fix)
+    equal = "all registered generators were in equal states at the difference: "
+    message = (
+        f"{equal if first.generators else ''}it is an operation whose result depends on the "
+        "order in which threads or atomics add, or a generator that is not registered"
+    )
+    fix = (
+        "fastseed run --deterministic: torch then refuses operations that it knows to be "
+        "nondeterministic; fastseed doctor finds unseeded generators"
+    )
+    return Finding("arithmetic", False, message, where, fix)
 
 
 def resumed_differs(first: Recorded | None) -> Finding:
@@ -176,7 +165,7 @@ def compare_checkpoints(runs: Sequence[Run]) -> list[Finding]:
     return []
 
 
-# ---------------------------------------------------------------- environment and script
+# ---------------------------------------------------------------- environment
 
 
 def read_environment(rows: Sequence[Sequence[Any]]) -> list[Finding]:
@@ -190,19 +179,3 @@ def read_environment(rows: Sequence[Sequence[Any]]) -> list[Finding]:
         )
         for level, path, _, before, after, why in rows if level in ("critical", "high")
     ][:_NAMES]  # fmt: skip
-
-
-def lint_script(command: Sequence[str]) -> list[Finding]:
-    """Return what the linter finds in the script of a command."""
-    script = next((one for one in command if one.endswith(".py") and os.path.isfile(one)), None)
-    if script is None:
-        return []
-    from .. import lint
-
-    return [
-        Finding(
-            _KINDS.get(one.rule, "lint"), False, f"{one.rule} {one.message}",
-            f"{one.path}:{one.line}", one.fix,
-        )
-        for one in lint.check([script]).findings
-    ]  # fmt: skip

@@ -107,8 +107,8 @@ class Finding:
     """A cause, or a likely cause, of a difference.
 
     Attributes:
-        kind: ``generator``, ``worker``, ``resume``, ``arithmetic``, ``tensor``, ``environment``,
-            ``baseline`` or ``lint``.
+        kind: ``generator``, ``resume``, ``arithmetic``, ``tensor``, ``environment`` or
+            ``baseline``.
         certain: True if it was observed; False if the script's text makes it likely.
         message: the cause in a sentence.
         where: file and line, run, or step; may be empty.

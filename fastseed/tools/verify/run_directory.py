@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..._utils import atomic_file, validation
+from ..._utils import atomic_file, small_file, strict_json, validation
 from .options import Options
 
 _FIXED = ("command", "epochs", "seed", "deterministic", "files")  # what the runs depend on
@@ -97,10 +97,13 @@ def _file_hashes(command: Sequence[str]) -> dict[str, str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_bytes()))
+        found = strict_json.parse(small_file.read(path))
+        if isinstance(found, dict):
+            return found
     except ValueError as error:
-        message = f"fastseed.tools.verify: {str(path)!r} is damaged: remove it"
+        message = f"fastseed.tools.verify: {str(path)!r} must be {error}: remove it"
         raise ValueError(message) from error
+    raise ValueError(f"fastseed.tools.verify: {str(path)!r} must be a JSON object: remove it")
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -19,9 +17,7 @@ from .logs import read_curve
 from .options import CHECKPOINT, placeholders
 from .result import Curve, Run, Steps
 from .run_directory import RunDirectory
-from .subprocesses import Processes
-
-_OUTPUT_LINES = 12  # of a failed run, in the error
+from .subprocesses import Processes, last_lines
 
 
 class Event(NamedTuple):
@@ -134,7 +130,7 @@ class _Runner:
         if code != 0:
             timeout = f"did not end within {self.options.timeout} seconds"
             reason = timeout if code is None else f"ended with exit code {code}"
-            raise RuntimeError(f"fastseed.tools.verify: run {name} {reason}{_last_lines(folder)}")
+            raise RuntimeError(f"fastseed.tools.verify: run {name} {reason}{last_lines(folder)}")
         return self.directory.finish(name, command, time.perf_counter() - begin)
 
     def _copy_checkpoint(self, truncated: str, folder: Path) -> None:
@@ -177,13 +173,3 @@ class _Runner:
         with self._lock:
             total = self.options.runs * len(self.options.experiments)
             self._progress(Event(name, what, seconds, self._done, total))
-
-
-def _last_lines(folder: Path) -> str:
-    """Return the end of a failed run's output."""
-    for path in (folder / "stderr.txt", folder / "stdout.txt"):
-        with contextlib.suppress(OSError), open(path, errors="replace") as file:
-            lines = deque(file, maxlen=_OUTPUT_LINES)
-            if lines:
-                return f"; the end of {path}:\n  " + "  ".join(lines).rstrip("\n")
-    return f"; it printed nothing (in {folder})"

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+_OUTPUT_LINES = 12  # of a failed run, in an error
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 _Process = subprocess.Popen[bytes]
@@ -81,3 +83,13 @@ def _end(processes: Sequence[_Process]) -> None:
 def _send(process: _Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)  # the leader of a session: its group has its number
+
+
+def last_lines(folder: Path) -> str:
+    """Return the end of a run's output, for an error."""
+    for path in (folder / "stderr.txt", folder / "stdout.txt"):
+        with contextlib.suppress(OSError), open(path, errors="replace") as file:
+            lines = deque(file, maxlen=_OUTPUT_LINES)
+            if lines:
+                return f"; the end of {path}:\n  " + "  ".join(lines).rstrip("\n")
+    return f"; it printed nothing (in {folder})"

@@ -79,6 +79,18 @@ void check_layouts(const Dropout<T>& rule, Key key, uint64_t first, const std::v
     check_all(rule, {key.lo, key.hi, first, ~key.lo, key.hi, 2}, 3, box, in);
     const Layout scattered{1, n, 0, 2, {n / 4, 4}, {9, 2}};
     check_all(rule, {key.lo, key.hi, first}, 3, scattered, in);
+    // the index after 2^64 - 1 is 0
+    for (const uint64_t before : {uint64_t{1}, uint64_t{7}, uint64_t{8}, uint64_t{11}}) {
+      check_all(rule, {key.lo, key.hi, ~uint64_t{0} - before}, 3, Layout{n, 1, 0, 0, {}, {}}, in);
+      check_all(rule, {key.lo, key.hi, ~uint64_t{0} - before}, 3, scattered, in);
+    }
+    // channels: all elements of one have its number, one after the other or apart
+    const Layout channels{1, n, 0, 2, {n / 4, 4}, {1, 0}};
+    check_all(rule, {key.lo, key.hi, first}, 3, channels, in);
+    const Layout one_channel{1, n, 3, 1, {n}, {0}};
+    check_all(rule, {key.lo, key.hi, first}, 3, one_channel, in);
+    const Layout channels_last{n / 4, 4, 0, 1, {4}, {0}};
+    check_all(rule, {key.lo, key.hi, first}, 3, channels_last, in);
   }
 }
 

@@ -188,7 +188,7 @@ def test_a_section_that_cannot_be_read_is_a_problem(monkeypatch):
     ],
 )
 def test_wrong_arguments(arguments, error):
-    with pytest.raises(error, match=r"^fastseed.environment.capture: \w+ must be"):
+    with pytest.raises(error, match=r"^fastseed.tools.environment.capture: \w+ must be"):
         environment.capture(**arguments)
 
 

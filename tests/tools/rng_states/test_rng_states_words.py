@@ -252,7 +252,9 @@ def test_wrong_arguments(tmp_path, capsys):
         assert "Traceback" not in capsys.readouterr().err
         if path == tmp_path:
             save(tmp_path / "empty.pt", weights=torch.ones(3))
-    with pytest.raises(TypeError, match=r"fastseed\.rng_states\.inspect: path must be a path"):
+    with pytest.raises(
+        TypeError, match=r"fastseed\.tools\.rng_states\.inspect: path must be a path"
+    ):
         rng_states.inspect(3)
-    with pytest.raises(ValueError, match=r"fastseed\.rng_states\.compare: most must be in"):
+    with pytest.raises(ValueError, match=r"fastseed\.tools\.rng_states\.compare: most must be in"):
         rng_states.compare(empty, empty, most=-1)

@@ -1,0 +1,73 @@
+"""Names of streams that fastseed uses itself, so that no two features share random numbers.
+
+No registered generator, pool or bank can have one. To derive a key under one is allowed, since that
+is how a key of fastseed's own is reproduced, and warned about where no page documents the address.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+from .._utils import validation
+from .coordinates import OWN_NAMES
+
+logger = logging.getLogger("fastseed")
+
+NAMES = {
+    **dict.fromkeys(OWN_NAMES, "a default generator"),
+    "loader": "the order of torch's samplers under fastseed's loaders",
+    **dict.fromkeys(
+        ("loader.python", "loader.numpy", "loader.torch.cpu"),
+        "the order of other libraries' samplers under fastseed's loaders",
+    ),
+    "sample": "the generators that data.per_sample passes to datasets",
+    "shuffle": "data.ShuffleSampler",
+    "mixture": "data.MixtureSampler",
+    "rollout": "sampling.rollout_seeds",
+    "sampling": "sampling.sample with seeds as keys",
+    "process.fork": "children of os.fork",
+    "process.mesh": "the mesh in exact states",
+    "accelerate.order": "integrations.AcceleratedJob",
+    "transformers.order": "the Trainer's FastseedCallback",
+}
+"""Each reserved name, and what uses it."""
+
+PREFIXES = {"init/": "nn.initialize", "dropout/": "nn.Dropout"}
+"""The beginnings of reserved names."""
+
+_DOCUMENTED = (*OWN_NAMES, "rollout", "sampling", *PREFIXES)  # addresses that pages tell to derive
+
+
+def user_of(name: str) -> str | None:
+    """Return what uses a name; None if it is not reserved."""
+    if name in NAMES:
+        return NAMES[name]
+    return next((user for prefix, user in PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def check_free(function: str, name: str) -> str:
+    """Return a name that is not reserved; ValueError if it is."""
+    user = user_of(name)
+    if user is not None:
+        rule = f"one that fastseed does not use itself (this one is for {user})"
+        raise validation.value_error(function, "name", rule, name)
+    return name
+
+
+def warn_if_derived(function: str, name: Any) -> None:
+    """Warn once of each name under which a key of the caller's would be one of fastseed's own."""
+    if isinstance(name, str) and user_of(name) and not name.startswith(_DOCUMENTED):
+        _warn(function, name)
+
+
+@functools.cache
+def _warn(function: str, name: str) -> None:
+    logger.warning(
+        "fastseed.%s: the stream %r is the one of %s, whose random numbers this key repeats; use "
+        "another name for a stream of your own",
+        function,
+        name,
+        user_of(name),
+    )

@@ -1,0 +1,137 @@
+"""Run a program twice, as it is, and compare what it prints and records."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..._utils import environ, validation
+from ...determinism import launch
+from .subprocesses import Processes, last_lines
+
+_FUNCTION = "tools.verify.repeat"
+_SHOWN = 200  # characters of a line
+_LONGEST = 1 << 24  # bytes of a line that are compared at once
+
+
+class Repetition(NamedTuple):
+    """The comparison of two runs of one program; true if they are equal.
+
+    Attributes:
+        lines: the number of lines of standard output that were compared.
+        line: the first line that differs, from 1; None if all are equal.
+        a: that line in the first run; None where its output has ended.
+        b: the same of the second run.
+        recorded: the comparison of the recordings of ``fastseed.debug.Watch`` in a sentence; None
+            if the program records nothing.
+        same_recordings: whether the recordings are equal; True without recordings.
+    """
+
+    lines: int
+    line: int | None
+    a: str | None
+    b: str | None
+    recorded: str | None
+    same_recordings: bool
+
+    def __bool__(self) -> bool:
+        return self.line is None and self.same_recordings
+
+
+def repeat(
+    command: Sequence[str],
+    *,
+    seed: int | None = None,
+    deterministic: bool = False,
+    timeout: float | None = None,
+) -> Repetition:
+    """Run a program twice and compare its standard output and recordings, to the last bit.
+
+    Args:
+        command: the program and its arguments, which are used as they are. It is never passed to
+            a shell. Both runs get ``FASTSEED_RUN_DIR``, an empty temporary folder in which
+            ``fastseed.debug.Watch`` records by default.
+        seed: start the program as ``fastseed run --seed`` does, [0, 2**64). None: no variable is
+            set, so that the seed is the program's own.
+        deterministic: start the program as ``fastseed run --deterministic`` does.
+        timeout: seconds for each run; None for no limit.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or there is nothing to compare.
+        RuntimeError: a run cannot be started, failed or timed out.
+
+    Examples:
+        >>> import sys
+        >>> from fastseed.tools import verify
+        >>> program = [sys.executable, "-S", "-c", "import os; print(os.getpid())"]
+        >>> result = verify.repeat(program)
+        >>> bool(result), result.line
+        (False, 1)
+    """
+    if isinstance(command, (str, bytes)) or not isinstance(command, Sequence) or not command:
+        raise validation.type_error(_FUNCTION, "command", "a list of strings", command)
+    for i, word in enumerate(command):
+        validation.check_instance(_FUNCTION, f"command[{i}]", word, str, "a string")
+    deterministic = validation.check_bool(_FUNCTION, "deterministic", deterministic)
+    if timeout is not None:
+        timeout = validation.check_float(_FUNCTION, "timeout", timeout, 1e-3, 30 * 24 * 3600.0)
+    variables = dict(os.environ)
+    if seed is not None or deterministic:
+        variables |= launch.variables(variables, seed=seed, deterministic=deterministic)
+    with tempfile.TemporaryDirectory(prefix="fastseed-verify-") as root:
+        folders = [Path(root, name) for name in ("a", "b")]
+        for folder in folders:
+            folder.mkdir()
+            _run(command, {**variables, environ.RUN_DIR: str(folder)}, folder, timeout)
+        return _compare(*folders)
+
+
+def _run(
+    command: Sequence[str], variables: dict[str, str], folder: Path, timeout: float | None
+) -> None:
+    try:
+        code = Processes().run(command, variables, folder, timeout)
+    except OSError as error:
+        message = f"fastseed.{_FUNCTION}: {command[0]!r} cannot be started: {error.strerror}"
+        raise RuntimeError(message) from None
+    if code != 0:
+        reason = f"did not end within {timeout} seconds"
+        if code is not None:
+            reason = f"ended with exit code {code}"
+        end = last_lines(folder).replace(f"{folder}{os.sep}", "")  # the folder will be gone
+        raise RuntimeError(f"fastseed.{_FUNCTION}: the program {reason}{end}")
+
+
+def _compare(a: Path, b: Path) -> Repetition:
+    recorded, same = _compare_recordings(a, b)
+    count = 0
+    with open(a / "stdout.txt", "rb") as one, open(b / "stdout.txt", "rb") as other:
+        for count in itertools.count(1):
+            left, right = one.readline(_LONGEST), other.readline(_LONGEST)
+            if left != right:
+                return Repetition(count, count, _text(left), _text(right), recorded, same)
+            if not left:
+                break
+    if count == 1 and recorded is None:
+        rule = "a program that prints something, or records with fastseed.debug.Watch"
+        raise ValueError(f"fastseed.{_FUNCTION}: command must be {rule}, got no output")
+    return Repetition(count - 1, None, None, None, recorded, same)
+
+
+def _text(line: bytes) -> str | None:
+    return line.decode("utf-8", "replace").rstrip("\n")[:_SHOWN] if line else None
+
+
+def _compare_recordings(a: Path, b: Path) -> tuple[str | None, bool]:
+    """Return the comparison of two folders of recordings; (None, True) if both have none."""
+    from ...debug.bisection import bisect
+
+    found = [sorted(folder.rglob("rank-*.watch"))[:1] for folder in (a, b)]
+    if not all(found):
+        return ("only one of the runs recorded", False) if any(found) else (None, True)
+    compared = bisect(found[0][0].parent, found[1][0].parent)
+    return str(compared), compared.equal

@@ -1,0 +1,334 @@
+"""Several datasets of per_sample in one scope: nested, side by side, with names, in threads."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import pickle
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+from helpers.interrupts import interrupt
+from helpers.support import scramble, snapshot
+from helpers.worker_cases import Draws, DrawsAll, draw_from, flat, options
+from torch.utils.data import ConcatDataset, Dataset
+
+import fastseed
+from fastseed._backend import derive_ops
+from fastseed._backend.reference import philox
+from fastseed.data import loader, per_sample, plain_loader, sample_rng
+from fastseed.data.equal_streams import StreamUsers
+from fastseed.data.sample_streams import _depths
+
+GLOBALS = ("python", "numpy", "torch")
+
+
+class Given(Dataset):
+    """Draws from the generator that it is given."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index, rng):
+        return draw_from(rng)
+
+
+@pytest.fixture(autouse=True)
+def job(monkeypatch):
+    for module, name in (
+        (sample_rng, "_users"),
+        (plain_loader, "_stream_users"),
+        (plain_loader, "_order_users"),
+    ):
+        monkeypatch.setattr(module, name, StreamUsers(getattr(module, name)._message))
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 5)
+
+
+def warnings(caplog):
+    return [r.message for r in caplog.records if r.levelno == logging.WARNING]
+
+
+# ---------------------------------------------------------------- one inside another
+
+
+class Around(Dataset):
+    """Draws before and after it reads another dataset."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getitem__(self, i):
+        return draw_from("python"), self.inner[i], *map(draw_from, GLOBALS)
+
+
+@pytest.mark.parametrize("name", [None, "inner"])
+def test_one_that_reads_another_does_not_depend_on_workers(name):
+    found = []
+    for workers in (0, 1, 2):
+        data = per_sample(Around(per_sample(DrawsAll(GLOBALS, 6), name=name)))
+        found.append(flat(loader(data, **options(workers=workers))))
+    assert found[0] == found[1] == found[2]
+    before, inner, *after = zip(*found[0], strict=True)
+    alone = per_sample(DrawsAll(("python", "python", "numpy", "torch"), 6))
+    assert [(b, *a) for b, *a in zip(before, *after, strict=True)] == [
+        s[1:] for s in map(alone.__getitem__, range(6))
+    ]
+    numbers = {x for sample in inner for x in sample[1:]}
+    assert (numbers & {*before, *after[1], *after[2]} == set()) == (name is not None)
+
+
+def test_one_that_reads_another_of_equal_numbers_warns(caplog):
+    data = per_sample(Around(per_sample(DrawsAll(GLOBALS, 6))))
+    data[0], data[1]
+    (message,) = warnings(caplog)
+    assert "task 1, epoch 5" in message and "name=" in message
+    named = per_sample(Around(per_sample(DrawsAll(GLOBALS, 6), name="inner")))
+    caplog.clear()
+    named[0]
+    assert warnings(caplog) == []
+
+
+# ---------------------------------------------------------------- side by side
+
+
+@pytest.mark.parametrize("generator", [None, "numpy"])
+def test_parts_of_a_concatenation_warn(caplog, generator):
+    parts = [Given(), Given()] if generator else [Draws("python", 6), Draws("python", 6)]
+    data = ConcatDataset([per_sample(part, generator) for part in parts])
+    assert data[0] == data[6]
+    assert len(warnings(caplog)) == 1
+    a, b = (per_sample(part, generator, name=name) for part, name in zip(parts, "ab", strict=True))
+    data = ConcatDataset([a, b])
+    assert len({data[i] for i in range(12)}) == 12
+    whole = per_sample(ConcatDataset(parts), None)
+    if generator is None:
+        assert len({whole[i] for i in range(12)}) == 12
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_datasets_in_one_scope_warn(caplog, workers):
+    train, valid = per_sample(Draws("python", 6)), per_sample(Draws("python", 6))
+    first = flat(loader(train, **options(workers=workers)))
+    assert warnings(caplog) == []
+    assert flat(loader(valid, **options(workers=workers))) == first
+    (message,) = warnings(caplog)
+    assert message.startswith("fastseed.data.per_sample: two datasets are read in task 1, epoch 5")
+    assert "per_sample(b, name='b')" in message
+
+
+def test_what_is_meant_does_not_warn(caplog):
+    images, masks = Draws("python", 6), Draws("python", 6)
+    a, b = per_sample(images), per_sample(images)  # one dataset
+    before = a[0]
+    assert b[0] == before
+    named = per_sample(masks, name="pair"), per_sample(images, name="pair")  # equal on purpose
+    assert named[0][1] == named[1][1]
+    fastseed.reseed(2, 5)  # another task
+    assert per_sample(masks)[0] != before
+    del a, b, named  # what is gone is not counted
+    for _ in range(2):
+        assert per_sample(Draws("python", 6))[0] is not None
+    assert warnings(caplog) == []
+
+
+def test_names_have_the_keys_of_the_specification():
+    scope = philox.scope_key(42, 1, 5, 0)
+    key = philox.stream_key(philox.name_key(scope, philox.name_words("masks")), 0, 0, 0, 1)
+    named = key & 2**64 - 1, key >> 64
+    lo, tweak = philox.name_key(named, philox.name_words("python"))
+    expected = philox.stream_key((lo, tweak ^ 3), 0, 0, 0, derive_ops.DOMAIN_SAMPLE)
+    found = per_sample(Draws("python", 6), name="masks")[3]
+    assert found == random.Random(expected).getrandbits(62)
+
+
+def test_names_travel_with_copies(caplog):
+    data = per_sample(Draws("python", 6), name="masks")
+    assert pickle.loads(pickle.dumps(data))[3] == data[3]
+    assert "name='masks'" in repr(data)
+    for name, kind in ((3, TypeError), ("", ValueError)):
+        with pytest.raises(kind, match=r"data\.per_sample: name must be"):
+            per_sample(Draws("python"), name=name)
+
+
+# ---------------------------------------------------------------- loaders
+
+
+def test_two_loaders_with_workers_in_one_scope_warn(caplog):
+    def pair(**more):
+        datasets = Draws("python", 6), Draws("torch", 6)
+        loaders = [loader(data, **options(workers=1), **more) for data in datasets]
+        return [flat(each) for each in loaders]
+
+    pair()
+    (message,) = warnings(caplog)
+    assert "task 1, epoch 5, and their workers have the same random numbers" in message
+    caplog.clear()
+    plain_loader._stream_users.has_warned = False
+    pair(name="a")
+    assert warnings(caplog) == []
+
+
+def test_a_name_gives_a_loader_streams_and_an_order_of_its_own():
+    found = {}
+    for name in (None, "a", "b"):
+        made = loader(DrawsAll(("python",), 40), shuffle=True, name=name, **options(workers=1))
+        assert made.sampler.name == (name or "shuffle")
+        found[name] = flat(made)
+    orders = [[i for i, _ in samples] for samples in found.values()]
+    assert orders[0] != orders[1] != orders[2] and sorted(orders[1]) == sorted(orders[2])
+    assert len({x for samples in found.values() for _, x in samples}) == 120
+    resumable = fastseed.data.steps(loader(Draws("python"), name="a", shuffle=True)).loader
+    assert resumable.name == resumable.sampler.name == "a"
+    with pytest.raises(TypeError, match=r"data\.loader: name must be a string, got 3"):
+        loader(Draws("python"), name=3)
+
+
+def test_a_name_reaches_torchs_samplers():
+    orders = []
+    for name in (None, None, "a"):
+        sampler = torch.utils.data.RandomSampler(range(50))
+        made = loader(range(50), 10, sampler=sampler, name=name)
+        orders.append([i for batch in made for i in batch.tolist()])
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_two_shuffled_loaders_of_equal_size_warn(caplog):
+    first, second = (loader(list(range(9)), 3, shuffle=True) for _ in range(2))
+    assert [b.tolist() for b in first] == [b.tolist() for b in second]
+    (message,) = warnings(caplog)
+    assert "have the same order: give one of them name=" in message
+    caplog.clear()
+    plain_loader._order_users.has_warned = False
+    fastseed.reseed(3, 5)
+    list(first)
+    fastseed.reseed(4, 5)
+    list(second)
+    assert warnings(caplog) == []
+
+
+# ---------------------------------------------------------------- interrupts, threads, forks
+
+
+def interruptions(call):
+    """Interrupt ``call`` at each of its points; yield where, after each.
+
+    Python ignores an interrupt while it closes a generator; then nothing was interrupted.
+    """
+    for at in itertools.count():
+        try:
+            where = interrupt(call, at)
+        except AssertionError as ignored:
+            assert "the interrupt was caught" in str(ignored)
+            continue
+        if not where:
+            return
+        yield where
+
+
+closing = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@closing
+def test_an_interrupt_restores_the_generators():
+    class Reads(Dataset):
+        def __getitem__(self, i):
+            return draw_from("python"), np.random.rand(), torch.randn(3), self.rng.random()
+
+    Reads.rng = np.random.default_rng(3)
+    data, scope = per_sample(Reads()), sample_rng.get_iteration_scope()
+    data[0]
+    scramble()
+    before, held = snapshot(), Reads.rng.bit_generator.state
+    count = 0
+    for where in interruptions(lambda: data.__getitems__([1, 2])):
+        assert snapshot() == before, where
+        assert Reads.rng.bit_generator.state == held, where
+        assert _depths == {} and sample_rng.get_iteration_scope() == scope, where
+        count += 1
+    assert count > 50
+
+
+@closing
+def test_an_interrupt_of_a_loader_restores_the_generators():
+    class Sampler:
+        """A sampler of another library: draws from the global generators."""
+
+        def __len__(self):
+            return 2
+
+        def __iter__(self):
+            return iter(np.random.permutation(2).tolist())
+
+    made = loader(per_sample(Draws("torch", 2)), 2, sampler=Sampler(), collate_fn=list)
+    expected = list(made)
+    scramble()
+    before = snapshot()
+    for where in interruptions(lambda: list(made)):
+        assert snapshot() == before, where
+        assert sample_rng.get_iteration_scope() is None, where
+    assert list(made) == expected
+
+
+@closing
+def test_an_interrupt_leaves_torchs_samplers_without_a_generator():
+    sampler = torch.utils.data.RandomSampler(range(4))
+    made = loader(range(4), 2, sampler=sampler)
+    for where in interruptions(lambda: list(made)):
+        assert sampler.generator is None, where
+
+
+class Slow(Draws):
+    """Reads until it may leave."""
+
+    def __init__(self):
+        super().__init__("python")
+        self.entered, self.leave = threading.Event(), threading.Event()
+
+    def __getitem__(self, i):
+        self.entered.set()
+        assert self.leave.wait(30)
+        return draw_from(self.rng)
+
+
+@pytest.fixture
+def reading():
+    """A thread that reads a sample meanwhile; the list gets its sample."""
+    slow, found = Slow(), []
+    thread = threading.Thread(target=lambda: found.append(per_sample(slow)[0]))
+    thread.start()
+    assert slow.entered.wait(30)
+    yield found
+    slow.leave.set()
+    thread.join()
+    assert found == [per_sample(Draws("python"))[0]] and _depths == {}
+
+
+def test_a_thread_that_reads_meanwhile_is_an_error(reading):
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"per_sample: two threads read samples at once"):
+            per_sample(Draws("python"))[0]
+    assert per_sample(Given(), "numpy")[0]  # leaves the generators alone
+
+
+def test_a_forked_child_has_no_reads_of_other_threads(reading):
+    expected = 1 + per_sample(Given(), "numpy")[1]
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            is_read = isinstance(per_sample(Draws("torch"))[0], int)
+            os.write(write, str(is_read + per_sample(Given(), "numpy")[1]).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as text:
+        assert text.read() == str(expected)

@@ -1,0 +1,298 @@
+"""States, loaders and samplers that are refused or warned of, with what to do."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+
+import numpy as np
+import pytest
+import torch
+from helpers.loaders import Indexed, Plain, same
+from helpers.support import snapshot
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+import fastseed
+from fastseed.data import (
+    Loader,
+    ResumableLoader,
+    ShuffleSampler,
+    loader,
+    per_sample,
+    prepare,
+    steps,
+)
+from fastseed.data.resumable_loader import _warn_undivided
+from fastseed.derivation import context
+
+
+@pytest.fixture(autouse=True)
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+    _warn_undivided.cache_clear()
+
+
+def make(n=10, epochs=2):
+    return steps(ResumableLoader(Plain(n), 4, shuffle=True, collate_fn=same), epochs, task=1)
+
+
+def stopped(count):
+    """The state of a loop after so many steps."""
+    loop = make()
+    for _ in itertools.islice(loop, count):
+        pass
+    return loop.state_dict()
+
+
+def freed():
+    """A tensor whose storage has been freed: to read it ends the process."""
+    tensor = torch.ones(1 << 20)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+# ---------------------------------------------------------------- hostile values
+
+
+@pytest.mark.parametrize("bad", [freed, lambda: torch.tensor(1), lambda: np.ones(3), lambda: None])
+def test_values_of_other_types_are_refused_unread(bad):
+    state, loop = stopped(2), make()
+    before = loop.state_dict()
+    for field in state["loader"]:
+        wrong = {**state["loader"], field: bad()}
+        with pytest.raises((TypeError, ValueError), match=rf"state\['{field}'\] must be"):
+            loop.loader.load_state_dict(wrong)
+        with pytest.raises((TypeError, ValueError), match=r"data\.steps\.load_state_dict: state"):
+            loop.load_state_dict({**state, "loader": wrong})
+    for field in state:
+        with pytest.raises((TypeError, ValueError), match=r"data\.steps\.load_state_dict: state"):
+            loop.load_state_dict({**state, field: bad()})
+    for key in (freed(), "more"):
+        with pytest.raises(ValueError, match="state must be a dict of"):
+            loop.loader.load_state_dict({**state["loader"], key: 1})
+        with pytest.raises(ValueError, match="state must be a dict of"):
+            loop.load_state_dict({**state, key: freed()})
+    assert loop.state_dict() == before
+
+
+def test_numpy_integers_are_accepted():
+    state = stopped(2)
+    state["loader"] = {k: np.int64(v) if type(v) is int else v for k, v in state["loader"].items()}
+    loop = make()
+    loop.load_state_dict(state)
+    assert next(iter(loop))[:2] == (0, 2)
+
+
+# ---------------------------------------------------------------- the wrong dict
+
+
+def test_a_checkpoint_around_the_state_is_refused_with_its_key():
+    state, loop = stopped(2), make()
+    with pytest.raises(
+        ValueError, match=r"what state_dict\(\) returned: pass state\['steps'\], got"
+    ):
+        loop.load_state_dict({"model": {}, "steps": state})
+    with pytest.raises(ValueError, match=r"pass state\['loader'\], got"):
+        loop.loader.load_state_dict(state)
+    message = r"of format 'fastseed.steps', but this is a state of 'fastseed.loader'"
+    with pytest.raises(ValueError, match=message):
+        loop.load_state_dict(state["loader"])
+
+
+def test_a_state_of_another_master_seed_says_which():
+    state = stopped(2)
+    fastseed.init(43, rank=0, world_size=1)
+    loop = make()
+    message = r"under master seed 42, but the job has 43: call fastseed\.init\(42\)"
+    with pytest.raises(ValueError, match=message):
+        loop.load_state_dict(state)
+    fastseed.init(42, rank=0, world_size=1)
+    loop.load_state_dict(state)
+    assert next(iter(loop))[:2] == (0, 2)
+
+
+# ---------------------------------------------------------------- the wrong epoch
+
+
+@pytest.mark.parametrize("done", [3, 4])
+def test_a_loop_over_epochs_starts_where_the_state_continues(done):
+    """Else the epochs before would be trained twice."""
+    state, loop = stopped(4), make(epochs=None)
+    if done == 3:  # after the loop over epoch 0
+        whole = make()
+        list(whole.in_epoch(0))
+        state = whole.state_dict()
+    loop.load_state_dict(state)
+    before = snapshot(), context.seeder.scope, loop.state_dict()
+    with pytest.raises(
+        ValueError, match=r"epoch must be 1, .* start the loop at steps.epoch, got 0"
+    ):
+        for epoch in range(3):
+            loop.in_epoch(epoch)
+    assert (snapshot(), context.seeder.scope, loop.state_dict()) == before
+    seen = [(e, s) for e in range(loop.epoch, 3) for _, s, _ in loop.in_epoch(e)]
+    assert seen == [(1, s) for s in range(done - 3, 3)] + [(2, 0), (2, 1), (2, 2)]
+    list(loop.in_epoch(0))  # after that the loop over epochs is the script's
+
+
+def test_a_refused_start_leaves_the_job_where_it_is():
+    """As after a state of another task was loaded into the loader itself."""
+    loop = make()
+    loop.loader.load_state_dict({**stopped(1)["loader"], "task": 7})
+    fastseed.reseed(5, 6, 7)
+    before = snapshot(), context.seeder.scope, loop.state_dict()
+    with pytest.raises(RuntimeError, match=r"within task 7, epoch 0, but the job is in task 1, ep"):
+        next(iter(loop))
+    assert (snapshot(), context.seeder.scope, loop.state_dict()) == before
+
+
+# ---------------------------------------------------------------- what a loop and a loader are
+
+
+def test_steps_have_the_length_of_an_epoch_and_the_dataset():
+    data = Plain(10)
+    loop = steps(DataLoader(data, 4))
+    assert len(loop) == 3 and loop.dataset is data
+    assert [len(list(loop.in_epoch(epoch))) for epoch in (0, 1)] == [3, 3]
+
+
+def test_steps_without_epochs_have_a_loop_of_the_script():
+    with pytest.raises(
+        TypeError, match=r"data\.steps: epochs must be the number of epochs .*in_ep"
+    ):
+        iter(steps(DataLoader(Plain(10), 4)))
+
+
+def test_a_loader_that_a_framework_made_is_refused_with_what_to_pass():
+    class Prepared(DataLoader):
+        def __iter__(self):
+            return super().__iter__()
+
+    with pytest.raises(TypeError, match=r"accelerator\.prepare .* pass the loader from before"):
+        steps(Prepared(Plain(4)))
+
+
+@pytest.mark.parametrize("kind", [Loader, ResumableLoader])
+def test_a_loader_is_no_dataset(kind):
+    path = rf"data\.{'loader' if kind is Loader else 'ResumableLoader'}"
+    message = rf"{path}: dataset must be a dataset, not a DataLoader: write fastseed\.data\.prepare"
+    with pytest.raises(TypeError, match=message):
+        kind(DataLoader(Plain(4)))
+    for bad in (None, 5, iter([1]), object()):
+        with pytest.raises(TypeError, match=rf"{path}: dataset must be a dataset with __getitem__"):
+            kind(bad)
+    for name in ("shuffle", "drop_last"):
+        with pytest.raises(TypeError, match=rf"{path}: {name} must be a bool, got 'no'"):
+            kind(Plain(4), **{name: "no"})
+
+
+def test_a_sampler_with_a_generator_is_refused_with_what_to_use():
+    sampler = RandomSampler(Plain(9), generator=torch.Generator())
+    with pytest.raises(ValueError, match=r"use shuffle=True, or a ShuffleSampler"):
+        steps(DataLoader(Plain(9), sampler=sampler))
+
+
+def test_a_generator_beside_shuffle_is_named(caplog):
+    existing = DataLoader(Plain(9), shuffle=True, generator=torch.Generator())
+    for make_one in (
+        prepare,
+        steps,
+        lambda _: loader(Plain(9), shuffle=True, generator=torch.Generator()),
+    ):
+        caplog.clear()
+        make_one(existing)
+        (record,) = caplog.records
+        assert "shuffle=True follows the master seed, not the generator" in record.message
+    caplog.clear()
+    loader(Plain(9), generator=torch.Generator())
+    assert caplog.records == []
+
+
+# ---------------------------------------------------------------- two ranks
+
+
+def read(make_one):
+    """Return the samples that each of two ranks reads."""
+    found = []
+    for rank in (0, 1):
+        fastseed.init(42, rank=rank, world_size=2)
+        fastseed.reseed(1, 0)
+        made = make_one()
+        is_loop = isinstance(made, fastseed.data.Steps)
+        batches = [batch for *_, batch in made.in_epoch(0)] if is_loop else made
+        found.append([i for batch in batches for i in batch])
+    return found
+
+
+MORE = {"collate_fn": same, "batch_size": 2}
+SHUFFLED = {
+    "steps": lambda: steps(DataLoader(Plain(8), shuffle=True, **MORE)),
+    "loader": lambda: loader(Plain(8), shuffle=True, **MORE),
+    "prepare": lambda: prepare(DataLoader(Plain(8), shuffle=True, **MORE)),
+    "resumable": lambda: ResumableLoader(Plain(8), shuffle=True, **MORE),
+    "in order": lambda: ResumableLoader(Plain(8), sampler=ShuffleSampler(8, shuffle=False), **MORE),
+}
+
+
+@pytest.mark.parametrize("kind", SHUFFLED)
+def test_ranks_divide_what_is_shuffled(kind, caplog):
+    first, second = read(SHUFFLED[kind])
+    assert sorted(first + second) == list(range(8))
+    assert not any("ranks reads all" in record.message for record in caplog.records)
+
+
+WHOLE = {
+    "SequentialSampler": lambda data: {"shuffle": False},
+    "RandomSampler": lambda data: {"sampler": RandomSampler(range(8))},
+    "SubsetRandomSampler": lambda data: {"sampler": SubsetRandomSampler(range(8))},
+}
+
+
+@pytest.mark.parametrize("resumable", [steps, lambda made: steps(made).loader])
+@pytest.mark.parametrize("name", WHOLE)
+def test_ranks_that_read_the_same_are_warned_of(name, resumable, caplog):
+    data = Plain(8)
+    first, second = read(lambda: resumable(DataLoader(data, **WHOLE[name](data), **MORE)))
+    assert sorted(first) == sorted(second) == list(range(8))
+    (message,) = {r.message for r in caplog.records if "ranks reads all" in r.message}
+    assert f"each of the 2 ranks reads all samples that {name} yields: pass shuffle=True" in message
+
+
+def test_ranks_that_are_meant_to_read_the_same_are_not(caplog):
+    replacing = WeightedRandomSampler([1.0] * 8, 8)
+    divided = DistributedSampler(range(8), 2, 0)
+    for sampler in (replacing, RandomSampler(range(8), replacement=True), divided):
+        read(lambda sampler=sampler: ResumableLoader(Plain(8), sampler=sampler, **MORE))
+    for rank in (0, 1):
+        mesh = {"dp": (0, 1), "tp": (rank, 2)}
+        fastseed.init(42, rank=rank, world_size=2, mesh=mesh)
+        fastseed.reseed(1, 0)
+        list(ResumableLoader(Plain(8), **MORE))
+    assert not any("ranks reads all" in record.message for record in caplog.records)
+
+
+# ---------------------------------------------------------------- no false alarm
+
+
+def test_a_run_that_resumes_in_its_process_does_not_warn(caplog):
+    train = per_sample(Indexed(12))
+    batches = DataLoader(train, 4, shuffle=True, collate_fn=same)
+    valid = DataLoader(per_sample(Indexed(12)), 4, collate_fn=same)
+    with caplog.at_level(logging.WARNING, logger="fastseed"):
+        loop = steps(batches, 2)
+        for epoch in range(2):
+            for _ in loop.in_epoch(epoch):
+                saved = loop.state_dict()
+            fastseed.reseed(2, epoch)
+            list(valid)
+        resumed = steps(batches, 2)
+        resumed.load_state_dict(saved)
+        list(resumed)
+    texts = [r.message for r in caplog.records if "was used before" not in r.message]
+    assert texts == []

@@ -1,0 +1,150 @@
+"""Models that get the same weights because their parameters have the same names."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import fastseed
+
+
+@pytest.fixture(autouse=True)
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+
+
+def reset(model: nn.Module, **where) -> nn.Module:
+    with fastseed.nn.initialize(model, **where):
+        for module in model.modules():
+            getattr(module, "reset_parameters", lambda: None)()
+    return model
+
+
+def build() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+
+
+def test_a_second_model_with_equal_names_in_one_scope_is_a_warning():
+    one, other = reset(build()), build()
+    with pytest.warns(UserWarning) as found:
+        reset(other)
+    assert torch.equal(one[0].weight, other[0].weight)
+    (warning,) = found
+    assert warning.filename == __file__
+    assert str(warning.message) == (
+        "fastseed.nn.initialize: 4 tensors (0.weight, 0.bias, 1.weight, ...) have the random "
+        "numbers of another model, whose tensors of the same names were initialised at the same "
+        "task 0, epoch 0, step 0: pass prefix= or another task= for weights of its own"
+    )
+
+
+def test_a_second_model_that_is_constructed_is_a_warning():
+    one = fastseed.nn.construct(build)
+    with pytest.warns(UserWarning, match=r"^fastseed.nn.construct: 4 .* pass another task="):
+        other = fastseed.nn.construct(build)
+    with pytest.warns(UserWarning, match=r"^fastseed.nn.initialize: 4 "):
+        reset(build())
+    assert torch.equal(one[0].weight, other[0].weight)
+
+
+def test_reseed_in_between_does_not_change_the_names():
+    one = reset(build())
+    fastseed.reseed(task=0)
+    with pytest.warns(UserWarning, match="have the random numbers of another model"):
+        reset(build())
+    assert one is not None
+
+
+@pytest.mark.parametrize(
+    "where", [{"prefix": "b."}, {"task": 1}, {"epoch": 1}, {"step": 1}], ids=str
+)
+def test_a_model_with_other_keys_is_no_warning(where):
+    one = reset(build())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other = reset(build(), **where)
+    assert not torch.equal(one[0].weight, other[0].weight)
+
+
+def repeat(model: nn.Module) -> None:
+    reset(model)
+
+
+def repeat_a_part(model: nn.Module) -> None:
+    reset(model[1], prefix="1.")
+
+
+def repeat_in_a_wrapper(model: nn.Module) -> None:
+    wrapper = nn.Module()
+    wrapper._orig_mod = model
+    reset(wrapper)
+
+
+def repeat_after_a_change_of_dtype(model: nn.Module) -> None:
+    reset(model.to(torch.float64).float())
+
+
+def repeat_on_new_memory(model: nn.Module) -> None:
+    reset(model.to_empty(device="cpu"))
+
+
+def begin_a_new_job(model: nn.Module) -> None:
+    fastseed.init(42, rank=0, world_size=1)
+    reset(build())
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        repeat,
+        repeat_a_part,
+        repeat_in_a_wrapper,
+        repeat_after_a_change_of_dtype,
+        repeat_on_new_memory,
+        begin_a_new_job,
+    ],
+)
+def test_the_same_model_again_has_the_same_weights_without_a_warning(again):
+    model = reset(build())
+    before = copy.deepcopy(model.state_dict())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again(model)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_a_model_that_is_gone_is_no_warning_whenever_the_collector_runs():
+    gc.disable()
+    try:
+        for _ in range(3):
+            model = build()
+            model.cycle = [model]
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                reset(model)
+            del model
+    finally:
+        gc.enable()
+
+
+def test_parameters_have_no_weak_references_afterwards():
+    """Torch swaps no tensor that has one, as ``to_empty`` does with DTensors."""
+    model = reset(build())
+    weight, other = model[0].weight, nn.Parameter(torch.ones(4, 4))
+    torch.utils.swap_tensors(weight, other)
+    assert weight.sum() == 16
+
+
+def test_a_block_that_fails_is_no_warning():
+    one, other = reset(build()), build()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ZeroDivisionError), fastseed.nn.initialize(other):
+            other[0].reset_parameters()
+            1 / 0  # noqa: B018
+    assert one is not None

@@ -1,0 +1,205 @@
+"""Initialisation of sharded models, the ranks of a job one after the other in this process."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from helpers.interrupts import interruptions
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+import fastseed
+
+
+@pytest.fixture(autouse=True)
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+
+
+@pytest.fixture
+def as_rank():
+    """Return a function that makes this process one of two ranks, or of more, without the others.
+
+    Only one rank of each number of ranks: torch keeps what it found out for equal meshes.
+    """
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    def become(rank: int, world: int = 2) -> None:
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+
+    yield become
+    dist.destroy_process_group()
+
+
+def gpt2() -> nn.Module:
+    transformers = pytest.importorskip("transformers", minversion="5.0")
+    config = transformers.GPT2Config(
+        vocab_size=61, n_embd=16, n_layer=2, n_head=2, n_positions=20, bos_token_id=1,
+        eos_token_id=1)  # fmt: skip
+    return transformers.GPT2LMHeadModel(config)
+
+
+class ByType(nn.Module):
+    """Initialised as the example of ``torch.nn.Module.apply`` does it, by the types of modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+
+    def init_weights(self) -> None:
+        def fill(module: nn.Module) -> None:
+            if type(module) is nn.Linear:
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+            elif type(module) is ByType:
+                for block in self.blocks:
+                    block.weight.data.mul_(2)
+
+        self.apply(fill)
+
+    def tie_weights(self) -> None:
+        """Nothing is tied."""
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return [block for blocks in lists for block in blocks]
+
+
+def on_meta(build, sharded: bool = False) -> nn.Module:
+    with torch.device("meta"):
+        model = build()
+    if sharded:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for module in (*blocks_of(model), model):
+            fully_shard(module, mesh=mesh)
+    return model
+
+
+def allocated(model: nn.Module, tie: bool = True) -> nn.Module:
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            local = getattr(tensor, "_local_tensor", tensor)
+            local.fill_(0.34375)
+    if tie:
+        model.tie_weights()
+    return model
+
+
+def initialised(model: nn.Module) -> dict[str, torch.Tensor]:
+    with fastseed.nn.initialize(model):
+        model.init_weights()
+    return {n: getattr(p, "_local_tensor", p).detach() for n, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize(("rank", "world"), [(0, 2), (2, 3)])
+@pytest.mark.parametrize("build", [gpt2, ByType])
+def test_a_model_whose_blocks_and_root_are_sharded_has_the_weights_of_one_process(
+    build, rank, world, as_rank
+):
+    whole = initialised(allocated(on_meta(build)))
+    assert not any((weight == 0.34375).any() for weight in whole.values())
+    as_rank(rank, world)
+    model = allocated(on_meta(build, sharded=True))
+    for name, part in initialised(model).items():
+        assert torch.equal(part, whole[name].chunk(world)[rank]), name
+    assert all(isinstance(module, FSDPModule) for module in (model, *blocks_of(model)))
+
+
+def test_sharded_models_may_be_allocated_in_the_block(as_rank):
+    as_rank(0)
+    before = initialised(allocated(on_meta(ByType, sharded=True)))
+    model = on_meta(ByType, sharded=True)
+    with fastseed.nn.initialize(model):
+        assert type(model) is ByType
+        model.to_empty(device="cpu")
+        assert type(model) is ByType
+        model.init_weights()
+    assert isinstance(model, FSDPModule) and "_apply" not in vars(model)
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight.to_local(), before[name]), name
+    group = fully_shard.state(model.blocks[0])._fsdp_param_groups[0]
+    held = {p._module_info.param_name: p.sharded_param for p in group.fsdp_params}
+    assert held["weight"] is model.blocks[0].weight  # what FSDP2 gathers
+
+
+def test_gathered_parameters_are_initialised_where_they_are_kept(as_rank):
+    whole = initialised(allocated(on_meta(ByType)))
+    as_rank(0)
+    model = allocated(on_meta(ByType, sharded=True))
+    model.blocks[0].unshard()
+    assert not hasattr(model.blocks[0].weight, "placements")
+    for name, part in initialised(model).items():
+        assert torch.equal(part, whole[name].chunk(2)[0]), name
+
+
+def test_sharded_models_have_their_classes_again_after_an_error(as_rank):
+    as_rank(0)
+    model = allocated(on_meta(ByType, sharded=True))
+    with pytest.raises(ZeroDivisionError), fastseed.nn.initialize(model):
+        1 / 0  # noqa: B018
+    assert all(isinstance(module, FSDPModule) for module in (model, *model.blocks))
+    assert not any("_apply" in vars(module) for module in model.modules())
+
+
+def test_an_interrupt_leaves_sharded_models_their_classes(as_rank):
+    as_rank(0)
+    model = on_meta(ByType, sharded=True)
+
+    def initialise() -> None:
+        with fastseed.nn.initialize(model):
+            pass
+
+    initialise()  # modules are imported here, not between interrupts
+    for where in interruptions(initialise):
+        assert all(isinstance(m, FSDPModule) for m in (model, *model.blocks)), where
+        assert not any("_apply" in vars(module) for module in model.modules()), where
+
+
+def test_a_sharded_model_is_initialised_by_one_thread_at_a_time(as_rank):
+    as_rank(0)
+    model, found = allocated(on_meta(ByType, sharded=True)), []
+
+    def elsewhere() -> None:
+        try:
+            initialised(model)
+        except RuntimeError as error:
+            found.append(str(error))
+
+    with fastseed.nn.initialize(model):
+        model.init_weights()
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        with fastseed.nn.initialize(model):  # in the same thread
+            model.init_weights()
+        assert type(model) is ByType
+    assert "initialised by one thread at a time, got a ByType" in found[0], found
+    assert isinstance(model, FSDPModule)
+
+
+def test_tied_weights_that_to_empty_has_untied_are_refused():
+    model = allocated(on_meta(gpt2), tie=False)
+    refused = r"got two for lm_head.weight and transformer.wte.weight; nothing was drawn: call tie_"
+    with pytest.raises(RuntimeError, match=refused):
+        initialised(model)
+    assert all((weight == 0.34375).all() for weight in model.parameters())
+
+
+def test_weights_that_fsdp_has_kept_tied_are_those_of_one_process(as_rank):
+    whole = initialised(allocated(on_meta(gpt2)))["transformer.wte.weight"]
+    as_rank(0)
+    model = allocated(on_meta(gpt2, sharded=True), tie=False)
+    assert model.lm_head.weight is model.transformer.wte.weight
+    assert torch.equal(initialised(model)["transformer.wte.weight"], whole[:31])
+
+
+def test_a_model_that_transformers_has_marked_as_initialised_is_a_warning():
+    model = gpt2()
+    with pytest.warns(UserWarning, match="nothing was initialised in the block, because transf"):
+        initialised(model)

@@ -1,0 +1,268 @@
+"""init: it seeds everything at task 0, replaces what an earlier call made, and shows its seed."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+
+import pytest
+import torch
+from helpers.support import scramble, seeder, snapshot
+
+import fastseed
+from fastseed.derivation import context
+from fastseed.generators.accelerator import AcceleratorGenerators
+from fastseed.seeder import seeder as seeder_module
+from fastseed.seeder.seeder import Seeder
+
+
+def said(caplog, level=logging.WARNING):
+    return [record.getMessage() for record in caplog.records if record.levelno >= level]
+
+
+# ---------------------------------------------------------------- it seeds
+
+
+def test_init_does_the_reseed_of_task_0(caplog):
+    scramble()
+    seeder(42).reseed(0)
+    expected = snapshot()
+    scramble()
+    fastseed.init(42, rank=0, world_size=1)
+    assert snapshot() == expected
+    assert context.seeder.scope == (0, 0, 0)
+    assert fastseed.state_dict()["reseeded"] == 1
+    scramble()
+    fastseed.reseed(task=0)  # of a script that calls both
+    assert snapshot() == expected
+    assert said(caplog) == []
+    fastseed.reseed(task=0)
+    (warning,) = said(caplog)
+    assert "was used before in this process" in warning
+
+
+def test_init_is_the_same_on_any_rank_and_mesh():
+    scramble()
+    seeder(42, rank=3, world_size=8).reseed(0)
+    expected = snapshot()
+    fastseed.init(42, rank=3, world_size=8)
+    assert snapshot() == expected
+    fastseed.init(42, mesh={"dp": (1, 2), "tp": (3, 4)})
+    assert snapshot() != expected
+
+
+def test_a_seeder_object_seeds_nothing_before_its_reseed():
+    before = snapshot()
+    assert seeder().scope is None
+    assert snapshot() == before
+
+
+def test_init_under_fwr13y_changes_no_generator():
+    """As fwr13y's own init, next to which it is run."""
+    import fwr13y.seeder.pyt as original
+
+    scramble()
+    before = snapshot()
+    original.init(42, 8, 3)
+    assert snapshot() == before
+    fastseed.init(42, 8, 3, scheme="fwr13y")
+    assert snapshot() == before and context.seeder.scope is None
+
+
+def test_generators_registered_after_init_follow_the_next_reseed(caplog):
+    fastseed.init(42, rank=0, world_size=1)
+    seeds: list[int] = []
+    fastseed.register_generator(seeds.append)
+    assert seeds == []
+    fastseed.reseed(task=0)
+    assert len(seeds) == 1 and said(caplog) == []
+
+
+def test_a_state_is_loaded_into_a_process_after_init():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 3)
+    torch.rand(5)
+    state, expected = fastseed.state_dict(rng=True), snapshot()
+    fastseed.init(7, rank=0, world_size=1)
+    fastseed.load_state_dict(state)
+    assert snapshot() == expected and fastseed.get_master_seed() == 42
+    fastseed.reseed(1, 4)
+
+
+@pytest.mark.skipif(torch.cuda.is_initialized(), reason="CUDA is initialised")
+def test_an_accelerator_that_is_not_initialised_gets_its_seed_later(monkeypatch):
+    waiting = AcceleratorGenerators("cuda")
+    monkeypatch.setattr(waiting, "ready", lambda: False)
+    monkeypatch.setattr(waiting, "_queue", lambda: None)
+    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(seeder_module, "AcceleratorGenerators", lambda kind: waiting)
+    fastseed.init(42, rank=0, world_size=1)
+    key = fastseed.derive_key("torch.cuda", task=0)
+    assert waiting._waiting is not None and waiting._waiting.key() == key
+
+
+# ---------------------------------------------------------------- where it is refused
+
+
+def refused(message):
+    """Call init and check that it is refused and changes nothing."""
+    old, before = context.seeder, snapshot()
+    with pytest.raises(RuntimeError, match=message):
+        fastseed.init(7, rank=0, world_size=1)
+    assert context.seeder is old and snapshot() == before
+
+
+def test_init_inside_a_block_is_refused():
+    fastseed.init(42, rank=0, world_size=1)
+    with fastseed.fork_rng("block"):
+        refused(r"fastseed\.init: must not be called inside a fork_rng block")
+    fastseed.init(7, rank=0, world_size=1)
+
+
+def test_init_during_a_capture_is_refused(monkeypatch):
+    def capturing(self, function):
+        raise RuntimeError(f"fastseed.{function}: must not be called during a capture")
+
+    fastseed.init(42, rank=0, world_size=1)
+    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(AcceleratorGenerators, "refuse_capture", capturing)
+    refused(r"fastseed\.init: must not be called during a capture")
+
+
+@pytest.mark.parametrize("call", ["reseed", "load_state_dict", "Seeder.reseed"])
+def test_reseeding_in_a_dataloader_worker_is_refused(call):
+    fastseed.init(42, rank=0, world_size=1)
+    state = fastseed.state_dict()
+    calls = {
+        "reseed": lambda: fastseed.reseed(1),
+        "load_state_dict": lambda: fastseed.load_state_dict(state),
+        "Seeder.reseed": lambda: seeder().reseed(1),
+    }
+    assert in_a_worker(calls[call]) == (
+        f"fastseed.{call.split('.')[-1]}: must not be used in a DataLoader worker, where all "
+        "workers would draw the same; workers have streams of their own already "
+        "(fastseed.data.worker_init_fn, fastseed.data.loader)"
+    )
+
+
+def test_init_in_a_dataloader_worker_leaves_its_generators(caplog):
+    def start():
+        before = snapshot()
+        fastseed.init(42, rank=0, world_size=1)
+        raise RuntimeError("as before" if snapshot() == before else "changed")
+
+    assert in_a_worker(start) == "as before"
+
+
+class Calls(torch.utils.data.Dataset):
+    """Its sample is the text of the RuntimeError of a call in the worker."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        try:
+            self.call()
+        except RuntimeError as error:
+            return str(error)
+        return "no error"
+
+
+def in_a_worker(call):
+    """Return the text of the RuntimeError that a call raises in a forked worker."""
+    context = multiprocessing.get_context("fork")
+    loader = torch.utils.data.DataLoader(
+        Calls(call), batch_size=None, num_workers=1, multiprocessing_context=context
+    )
+    (text,) = loader
+    return text
+
+
+# ---------------------------------------------------------------- a second call
+
+
+def test_a_second_init_names_the_registrations_that_it_drops(caplog):
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.init(42, rank=0, world_size=1)
+    assert said(caplog) == []
+    fastseed.register_generator(torch.Generator(), name="augmentation")
+    fastseed.register_generator(torch.Generator())
+    fastseed.init(42, rank=0, world_size=1)
+    (warning,) = said(caplog)
+    assert "drops the registered generators ['augmentation', 'generator/0']" in warning
+
+
+# ---------------------------------------------------------------- the seed is shown
+
+
+def test_a_drawn_seed_is_shown_once(capsys, caplog):
+    fastseed.init(rank=0, world_size=1)
+    seed = fastseed.get_master_seed()
+    line = f"fastseed.init: the master seed is {seed}; pass it to repeat this run"
+    assert capsys.readouterr().err.splitlines() == [line]
+    with caplog.at_level(logging.INFO, logger="fastseed"):
+        fastseed.init(rank=0, world_size=1)
+    seed = fastseed.get_master_seed()
+    assert any(f"the master seed is {seed}" in text for text in said(caplog, logging.INFO))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_given_seed_is_not_shown(capsys, monkeypatch):
+    fastseed.init(42, rank=0, world_size=1)
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", "7")
+    fastseed.init(rank=0, world_size=1)
+    assert fastseed.get_master_seed() == 7
+    fastseed.Seeder(rank=0, world_size=1)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_drawn_seed_is_shown_by_rank_0_alone(capsys, caplog):
+    with caplog.at_level(logging.CRITICAL, logger="fastseed"):
+        fastseed.init(rank=1, world_size=2)
+    assert capsys.readouterr().err == ""
+
+
+def test_enforce_reproducibility_shows_its_seed_once(capsys):
+    fastseed.enforce_reproducibility()
+    assert capsys.readouterr().err.splitlines() == [f"Using seed: {fastseed.get_master_seed()}"]
+
+
+# ---------------------------------------------------------------- fastseed run --seed
+
+
+def test_another_seed_than_that_of_fastseed_run_is_a_warning(monkeypatch, caplog):
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", "7")
+    fastseed.init(7, rank=0, world_size=1)
+    fastseed.init(rank=0, world_size=1)
+    assert said(caplog) == []
+    fastseed.init(42, rank=0, world_size=1)
+    assert fastseed.get_master_seed() == 42
+    (warning,) = said(caplog)
+    assert "master seed 42 was given and is used, but FASTSEED_MASTER_SEED=7" in warning
+    assert "call init() without a seed" in warning
+
+
+# ---------------------------------------------------------------- ranks
+
+
+def test_ngpus_is_world_size_and_local_rank_is_rank():
+    for place in ({"ngpus": 8, "rank": 3}, {"world_size": 8, "local_rank": 3},
+                  {"ngpus": 8, "world_size": 8, "rank": 3, "local_rank": 3}):  # fmt: skip
+        s = Seeder(42, **place)
+        assert (s.rank, s.world_size) == (3, 8), place
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"ngpus": 4, "rank": 3, "world_size": 8}, r"ngpus must be world_size \(8\), or not given"),
+        ({"local_rank": 1, "rank": 3, "world_size": 8}, r"local_rank must be rank \(3\), or not"),
+        ({"rank": 3}, r"world_size must be given with rank=3, since default shows 1 rank"),
+    ],
+)
+def test_ranks_that_contradict_each_other_are_refused(place, message):
+    with pytest.raises(ValueError, match=rf"fastseed\.init: {message}"):
+        Seeder(42, **place)
