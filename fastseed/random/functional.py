@@ -319,8 +319,10 @@ def check_keys(function: str, argument: str, keys: Any, device: torch.device) ->
 
 def _check_unambiguous(function: str, keys: Any, shape: Any) -> None:
     """TypeError for two integers, as in ``randn(3, 4)``, of which the first is no derived key."""
-    if isinstance(keys, int) and isinstance(shape, _SIZES) and keys < 2**32:
-        rule = f"a tuple where keys is a small integer (the key comes first: key, ({keys}, {shape}))"
+    if type(keys) is int and isinstance(shape, _SIZES) and 0 <= keys < 2**32:
+        rule = (
+            f"a tuple where keys is a small integer (the key comes first: key, ({keys}, {shape}))"
+        )
         raise validation.type_error(function, "shape", rule, shape)
 
 

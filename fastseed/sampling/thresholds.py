@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from .._backend.sampling_ops import BINS, DIGIT_BITS, DIGITS, INDEX_BITS, LEAST_CODE
+from .._utils import validation
 from . import arguments
 
 if TYPE_CHECKING:
@@ -112,6 +113,11 @@ def find_threshold(
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
     heat = arguments.check_temperature(function, temperature, logits.size(0), logits.device)
     filters = check_filters(function, top_k, top_p, min_p, logits)
+    if group is not None:
+        from torch.distributed import ProcessGroup
+
+        rule = "a torch.distributed.ProcessGroup or None"
+        validation.check_instance(function, "group", group, ProcessGroup, rule)
     return threshold_of(Rows(logits, heat, first, group), filters)
 
 

@@ -230,7 +230,7 @@ def answer(function, arguments):
 
 
 def is_clear(error):
-    """Whether an error is the operator's own, or torch's for a tensor that it has no code for."""
+    """Return whether an error is the operator's, or torch's for tensors without a kernel."""
     return "fastseed." in str(error) or isinstance(error, NotImplementedError)
 
 

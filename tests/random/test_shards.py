@@ -268,7 +268,9 @@ def test_gathered_sums_are_refused_and_stay(ranks):
     for rank in ranks:
         says, unchanged = rank["sums"]
         assert unchanged
-        assert says.startswith("fastseed.random.normal_: tensor must have no placements but Replicate")
+        assert says.startswith(
+            "fastseed.random.normal_: tensor must have no placements but Replicate"
+        )
 
 
 def test_initialisation_by_torch_itself_depends_on_the_mesh(ranks):
