@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-
-from fastseed import cli
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GUIDES = {
@@ -42,10 +39,3 @@ def test_programs_of_the_guides_run(guide, caplog, tmp_path, monkeypatch):
     if guide not in REPEATING:
         assert said == []
     assert all("was used before in this process" in line for line in said)  # which is the point
-
-
-def test_the_first_command_of_the_quick_start_is_accepted(capsys):
-    lines = re.findall(r"^fastseed .*", (DOCS / "quick-start.md").read_text(), re.MULTILINE)
-    _, command, *arguments = shlex.split(lines[0], comments=True)
-    assert cli.main([command, "--dry-run", *arguments]) == 0
-    assert "FASTSEED_MASTER_SEED=42" in capsys.readouterr().out
