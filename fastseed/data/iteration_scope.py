@@ -9,6 +9,7 @@ import torch
 
 from .._utils import validation
 from ..derivation import context
+from ..derivation.streams import Coordinates
 from ..seeder.seeder import Seeder
 
 
@@ -65,6 +66,12 @@ thread_scope: ContextVar[IterationScope | None] = ContextVar("thread_scope", def
 
 Each thread has its own; one that a dataset starts has none. In a worker ``worker_seeding`` has it.
 """
+
+
+def epoch_scope(seeder: Seeder) -> Coordinates | None:
+    """Return the scope of the job; None in that of ``init``, in which all epochs were the same."""
+    scope = seeder.scope
+    return None if scope == (0, 0, 0) and not seeder.recent_scopes.used else scope
 
 
 def keyed_seeder(function: str) -> Seeder:

@@ -15,7 +15,7 @@ from ..seeder.seeder import Seeder
 from . import framework_checks
 from .equal_streams import StreamUsers
 from .iteration import Iteration, samplers_in, users_epoch
-from .iteration_scope import IterationScope, keyed_seeder
+from .iteration_scope import IterationScope, epoch_scope, keyed_seeder
 from .sample_rng import PerSample
 from .sampler import ShuffleSampler
 from .torch_loader import LoaderIterator, TorchLoader, index_sampler_of, settings_of
@@ -56,7 +56,7 @@ class Loader(DataLoader[Any]):
       loop draws afterwards depends on how much it drew (``per_sample`` avoids that).
     - A dataset that raises StopIteration is an error, not the end of the epoch.
 
-    Iterating raises RuntimeError before ``init`` and ``reseed``.
+    Iterating raises RuntimeError before ``init``.
 
     Args:
         dataset: a map-style or iterable-style dataset, no DataPipe.
@@ -153,7 +153,7 @@ class Loader(DataLoader[Any]):
         """Log a warning if another loader has the same streams or order, or every epoch has."""
         sampler = self.sampler
         is_shuffled = isinstance(sampler, ShuffleSampler) and sampler.shuffle
-        in_scope_of_init = not (at.task or at.epoch or seeder.recent_scopes.used)
+        in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder))
         if is_shuffled and in_scope_of_init and self._iterations > 1:
             _warn_repeated(self._path)
         if isinstance(self.dataset, PerSample):

@@ -17,7 +17,7 @@ from .._utils import validation
 from ..derivation import context, streams
 from ..generators.torch_rng import TorchGenerator
 from .equal_streams import StreamUsers
-from .iteration_scope import IterationScope, SharedScope, keyed_seeder
+from .iteration_scope import IterationScope, SharedScope, epoch_scope, keyed_seeder
 from .occurrences import MAX_INDEX, Repeat
 from .sample_streams import SampleStreams, read_in_streams
 from .worker_seeding import WorkerSeeder, get_iteration_scope, get_worker, is_spawning
@@ -119,7 +119,7 @@ class PerSample(DatasetWrapper, Dataset[Any]):
             at = self._scope.read()
         if at is not None:
             return at.task, at.epoch
-        scope = context.current(_FUNCTION).scope if get_worker_info() is None else None
+        scope = epoch_scope(context.current(_FUNCTION)) if get_worker_info() is None else None
         if scope is None:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: the epoch is not known: iterate the dataset with "

@@ -11,7 +11,7 @@ from .._backend import derive_ops
 from .._utils import validation
 from ..derivation import context, streams
 from .framework_checks import refuse_second_division
-from .iteration_scope import keyed_seeder
+from .iteration_scope import epoch_scope, keyed_seeder
 from .permutation import Order, Permutation
 
 _CLASS = "data.ShuffleSampler"
@@ -140,7 +140,8 @@ class ShuffleSampler(Sampler[int]):
         """Return (task, epoch): as given, else as set, else those of the last ``reseed``."""
         task = self.task if task is None else task
         epoch = self.epoch if epoch is None else epoch
-        at = None if task is not None and epoch is not None else context.current(function).scope
+        is_set = task is not None and epoch is not None
+        at = None if is_set else epoch_scope(context.current(function))
         if at is not None:
             task = at.task if task is None else task
             epoch = at.epoch if epoch is None else epoch

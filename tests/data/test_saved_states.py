@@ -295,6 +295,26 @@ def test_ranks_that_are_meant_to_read_the_same_are_not(caplog):
     assert not any("ranks reads all" in record.message for record in caplog.records)
 
 
+# ---------------------------------------------------------------- init alone
+
+
+@pytest.mark.parametrize(
+    "make_one", [lambda: list(ShuffleSampler(8)), lambda: per_sample(Indexed(8))[0]]
+)
+def test_without_a_loader_the_scope_of_init_is_no_epoch(make_one):
+    """Every epoch would be the same."""
+    with pytest.raises(RuntimeError, match=r"fastseed\.reseed\(task, epoch\)"):
+        make_one()
+    fastseed.reseed(1, 3)
+    state, found = fastseed.state_dict(), make_one()
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.load_state_dict(state)
+    assert make_one() == found
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(0)
+    assert make_one() != found
+
+
 # ---------------------------------------------------------------- no false alarm
 
 
