@@ -2,13 +2,13 @@
 #include "dropout.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "dispatch.h"
 
 namespace fastseed {
 namespace {
 
+constexpr int64_t kSame = 256;    // copies of a number at a time
 constexpr uint64_t kChunk = 512;  // blocks at a time: their words stay in the cache
 
 // Words that CpuPath::blocks writes as halves of 64 bits, read as 16-bit numbers.
@@ -42,25 +42,78 @@ void drop_run(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t fir
   }
 }
 
-// `count` elements that all have the number of index `first`, as those of a channel.
+// `count` elements, of which each `repeats` neighbours have one number, as those of a channel. The
+// first of them is element `skip` of the repetitions of index `first`.
 template <class T>
-void drop_together(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t first,
-                   int64_t count, const T* in, T* out) {
+void drop_repeated(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t first,
+                   int64_t repeats, int64_t skip, int64_t count, const T* in, T* out) {
   const auto loop = std::get<DropoutLoop<T>>(path.dropout);
   alignas(64) uint16_t numbers[kDropoutEach * kChunk];
-  write_numbers(path, key, first / kDropoutEach, 1, numbers);
-  const int64_t most = std::min(count, static_cast<int64_t>(std::size(numbers)));
-  std::fill_n(numbers, most, numbers[first % kDropoutEach]);
-  for (int64_t done = 0; done < count; done += most) {
-    loop(rule, numbers, std::min(count - done, most), in + done, out + done);
+  alignas(64) uint16_t same[kSame];
+  uint64_t left = 0;  // numbers that are there, from numbers[next] on
+  uint64_t next = 0;
+  for (int64_t done = 0; done < count; ++first, --left, ++next) {
+    if (left == 0) {
+      const uint64_t wanted = static_cast<uint64_t>((count - done) / repeats) + 2;
+      const uint64_t block = first / kDropoutEach;
+      const uint64_t blocks = std::min({wanted / kDropoutEach + 2, kChunk, kDropoutBlocks - block});
+      write_numbers(path, key, block, blocks, numbers);
+      next = first % kDropoutEach;
+      left = blocks * kDropoutEach - next;
+    }
+    const int64_t end = done + std::min(count - done, repeats - skip);
+    std::fill_n(same, std::min(end - done, kSame), numbers[next]);
+    for (; done < end; done += std::min(end - done, kSame)) {
+      loop(rule, same, std::min(end - done, kSame), in + done, out + done);
+    }
+    skip = 0;
   }
 }
 
-// How many neighbouring elements have one number: those along a last dimension of stride 0.
-int64_t repeats_of(const Layout& layout) {
-  const int last = layout.dims - 1;
-  return layout.length == 1 && last >= 0 && layout.strides[last] == 0 ? layout.sizes[last] : 1;
+// `count` elements of runs of `length` that all have the numbers from index `first` on. The first
+// of them is element `skip` of a run.
+template <class T>
+void drop_again(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t first,
+                int64_t length, int64_t skip, int64_t count, const T* in, T* out) {
+  const auto loop = std::get<DropoutLoop<T>>(path.dropout);
+  alignas(64) uint16_t numbers[kDropoutEach * (kChunk + 1)];
+  const uint64_t block = first / kDropoutEach;
+  const uint64_t wanted =
+      (first % kDropoutEach + static_cast<uint64_t>(length) - 1) / kDropoutEach + 1;
+  const uint64_t until_end = std::min(wanted, kDropoutBlocks - block);
+  write_numbers(path, key, block, until_end, numbers);
+  if (until_end < wanted) {
+    write_numbers(path, key, 0, wanted - until_end, numbers + until_end * kDropoutEach);
+  }
+  const uint16_t* const all = numbers + first % kDropoutEach;
+  for (int64_t done = 0; done < count;) {
+    const int64_t n = std::min(count - done, length - skip);
+    loop(rule, all + skip, n, in + done, out + done);
+    done += n;
+    skip = 0;
+  }
 }
+
+// The elements of one stretch of a layout, whose first indices need no division.
+struct Stretch {
+  int64_t repeats = 1;  // neighbours with one number
+  int64_t runs = 1;     // runs with the same numbers
+  int64_t length;       // of all its elements
+
+  explicit Stretch(const Layout& layout) : length(layout.length) {
+    const int last = layout.dims - 1;
+    if (last < 0 || layout.strides[last] != 0) {
+      return;
+    }
+    if (layout.length > 1) {
+      runs = layout.length <= kDropoutEach * static_cast<int64_t>(kChunk) ? layout.sizes[last] : 1;
+      length *= runs;
+      return;
+    }
+    repeats = layout.sizes[last];
+    length = repeats * (last > 0 && layout.strides[last - 1] == 1 ? layout.sizes[last - 1] : 1);
+  }
+};
 
 }  // namespace
 
@@ -68,17 +121,22 @@ template <class T>
 void launch_dropout(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout,
                     int64_t begin, int64_t end, const T* in, T* out) {
   const CpuPath& path = cpu_path();
-  const int64_t repeats = repeats_of(layout);
-  const int64_t line = layout.length * repeats;
+  const Stretch stretch(layout);
   for (int64_t at = begin; at < end;) {
-    const int64_t run = at / layout.length;
-    const int64_t skip = at % layout.length;
-    const int64_t count = std::min(end - at, line - at % line);
+    const int64_t skip = at % stretch.length;
+    const int64_t run = (at - skip) / layout.length;
+    const int64_t count = std::min(end - at, stretch.length - skip);
     const DropoutKey row = keys.row(run / layout.runs, [](const uint64_t* word) { return *word; });
-    const uint64_t first =
-        row.first + static_cast<uint64_t>(layout.start(run % layout.runs) + skip);
-    const auto drop = repeats == 1 ? drop_run<T> : drop_together<T>;
-    drop(rule, path, row.key, first, count, in + at, out + at);
+    const uint64_t first = row.first + static_cast<uint64_t>(layout.start(run % layout.runs));
+    if (stretch.repeats > 1) {
+      drop_repeated(rule, path, row.key, first + static_cast<uint64_t>(skip / stretch.repeats),
+                    stretch.repeats, skip % stretch.repeats, count, in + at, out + at);
+    } else if (stretch.runs > 1) {
+      drop_again(rule, path, row.key, first, layout.length, skip % layout.length, count, in + at,
+                 out + at);
+    } else {
+      drop_run(rule, path, row.key, first + static_cast<uint64_t>(skip), count, in + at, out + at);
+    }
     at += count;
   }
 }

@@ -97,7 +97,7 @@ def _write_scope() -> None:
 
 
 class _Entered:
-    """What a block says, from when it is entered."""
+    """The rows or the label of a block, from when it is entered."""
 
     block: weakref.ref[Any] | None = None  # its callback removes this where the block is gone
 
@@ -211,8 +211,8 @@ def _scope_of_caller() -> ThreadScope:
             return caller
     if len(current.open) > 1:
         raise RuntimeError(
-            "fastseed.nn.Dropout: the thread that called backward() cannot be told from the others "
-            "that are in blocks of fastseed.nn.rows or label: let one thread at a time be in them"
+            "fastseed.nn.Dropout: the thread that called backward() cannot be distinguished from "
+            "others in blocks of fastseed.nn.rows or label: let one thread at a time be in them"
         )
     if current.open:
         return current.open[0]

@@ -86,11 +86,13 @@ void check_layouts(const Dropout<T>& rule, Key key, uint64_t first, const std::v
     }
     // channels: all elements of one have its number, one after the other or apart
     const Layout channels{1, n, 0, 2, {n / 4, 4}, {1, 0}};
-    check_all(rule, {key.lo, key.hi, first}, 3, channels, in);
     const Layout one_channel{1, n, 3, 1, {n}, {0}};
     check_all(rule, {key.lo, key.hi, first}, 3, one_channel, in);
     const Layout channels_last{n / 4, 4, 0, 1, {4}, {0}};
-    check_all(rule, {key.lo, key.hi, first}, 3, channels_last, in);
+    for (const uint64_t begin : {first, ~uint64_t{0} - 2}) {
+      check_all(rule, {key.lo, key.hi, begin}, 3, channels, in);
+      check_all(rule, {key.lo, key.hi, begin}, 3, channels_last, in);
+    }
   }
 }
 
