@@ -41,6 +41,9 @@ class AcceleratedJob:
     ``save_state``, on all ranks or on the main process alone, keeps where the job is, and
     ``load_state`` continues after that step. Use neither ``set_seed`` nor ``skip_first_batches``.
 
+    The job and its loop belong to one thread, as the accelerator does: they move the scope and the
+    generators of the process.
+
     If the accelerator has no ``data_seed``, its ``SeedableRandomSampler`` gets one from the
     master seed, since torch's seed differs between ranks here.
 
