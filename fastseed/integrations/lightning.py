@@ -243,5 +243,5 @@ def _second_division() -> ValueError:
     return ValueError(
         f"fastseed.{_NAME}: use_distributed_sampler of the Trainer must be False: the loaders and "
         "samplers of fastseed share their order between ranks, and Lightning has put a "
-        "DistributedSampler in the place of theirs"
+        "DistributedSampler in their place"
     )
