@@ -114,7 +114,8 @@ def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
     """Run a block in another task; afterwards every generator is exactly as it was before.
 
     So nothing inside changes the random numbers outside. A registered callable has no state to
-    restore: it is called with its seed of the outer scope again.
+    restore: it is called with its seed of the outer scope again. The scope and the generators are
+    those of the process: no other thread may draw from them or reseed meanwhile.
 
     Args:
         task: [0, 2**24).

@@ -17,6 +17,7 @@ from typing import Any
 
 from .._utils import validation
 from ..data import Steps
+from ..data.saved_state import check_state
 from ..derivation import context, streams
 from . import _common, _prepared_loader
 from ._common import Tasks, inside, move_to
@@ -26,6 +27,7 @@ VERSION = 1
 
 _NAME = "integrations.accelerate.AcceleratedJob"
 _SEED_BITS = 31
+_PARTS = ("steps", "division")  # of a state: of Steps, and how its ranks divided the data
 
 
 class AcceleratedJob:
@@ -40,6 +42,9 @@ class AcceleratedJob:
     and world size; calls ``reseed(tasks.init)``; and registers itself for checkpointing:
     ``save_state``, on all ranks or on the main process alone, keeps where the job is, and
     ``load_state`` continues after that step. Use neither ``set_seed`` nor ``skip_first_batches``.
+
+    The job and its loop belong to one thread, as the accelerator does: they move the scope and the
+    generators of the process.
 
     If the accelerator has no ``data_seed``, its ``SeedableRandomSampler`` gets one from the
     master seed, since torch's seed differs between ranks here.
@@ -205,21 +210,18 @@ def _done(steps: Steps) -> int:
 
 
 def _check_state(function: str, state: Any, master_seed: int) -> None:
-    validation.check_instance(function, "state", state, dict, "a dict from state_dict()")
-    fields = {"format", "version", "master_seed", "epoch", "accumulated", "steps", "division"}
-    if set(state) != fields:
-        rule = f"a dict of {', '.join(sorted(fields))}"
-        raise validation.value_error(function, "state", rule, sorted(map(str, state)))
-    expected = {"format": FORMAT, "version": VERSION, "master_seed": master_seed}
-    for field, value in expected.items():
-        if isinstance(state[field], bool) or state[field] != value:
-            rule = f"{value!r}, as for this job"
-            raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
+    own: dict[str, str | int] = {"format": FORMAT, "version": VERSION}
+    check_state(function, "job", state, own, ("master_seed", "epoch", "accumulated", *_PARTS))
+    saved = state["master_seed"]
+    validation.check_int(function, "state['master_seed']", saved, 0, streams.MAX_MASTER)
     for field, limit in (("epoch", streams.MAX_EPOCH + 1), ("accumulated", streams.MAX_STEP)):
         validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
-    rule = "a dict from state_dict()"
-    validation.check_instance(function, "state['steps']", state["steps"], dict, rule)
-    validation.check_instance(function, "state['division']", state["division"], dict, rule)
+    for field in _PARTS:
+        rule = "a dict from state_dict()"
+        validation.check_instance(function, f"state[{field!r}]", state[field], dict, rule)
+    if saved != master_seed:
+        rule = f"{master_seed}, that of the job; to resume, call fastseed.init({saved})"
+        raise validation.value_error(function, "state['master_seed']", rule, saved)
 
 
 def _check_rng_types(accelerator: Any) -> None:

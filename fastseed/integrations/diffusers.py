@@ -84,7 +84,8 @@ def use_streams() -> Iterator[None]:
     """Let pipelines and schedulers of diffusers take a StreamBank as their ``generator``.
 
     Inside, ``randn_tensor`` of the modules of diffusers that are imported is ``randn_tensor``,
-    in all threads.
+    in all threads: what diffusers takes is passed to its own function. Blocks may not overlap in
+    two threads, since the first that ends ends both.
 
     Examples:
         >>> import diffusers.utils.torch_utils

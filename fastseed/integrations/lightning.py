@@ -58,6 +58,8 @@ class FastseedCallback(_base()):  # type: ignore[misc]
       from there, also mid-epoch if the DataLoader does (``fastseed.data.ResumableLoader``),
       on any number of ranks (see ``fastseed.load_state_dict``).
 
+    The phases move the scope and the generators of the process: train in one thread at a time.
+
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.
         tasks: the task numbers.
@@ -241,5 +243,5 @@ def _second_division() -> ValueError:
     return ValueError(
         f"fastseed.{_NAME}: use_distributed_sampler of the Trainer must be False: the loaders and "
         "samplers of fastseed share their order between ranks, and Lightning has put a "
-        "DistributedSampler in the place of theirs"
+        "DistributedSampler in their place"
     )

@@ -59,6 +59,8 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     The Trainer seeds all ranks alike from ``TrainingArguments.seed`` when it is made and before
     ``model_init``: random numbers there follow that seed.
 
+    The phases move the scope and the generators of the process: train in one thread at a time.
+
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.
         tasks: the task numbers.
