@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
+from .._backend import tensors
 from .._utils import validation
 
 _CLASS = "data.PackedDataset"
@@ -89,6 +90,8 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
             TypeError: ``index`` is not an integer.
             IndexError: ``index`` is out of range.
         """
+        if isinstance(index, torch.Tensor):
+            tensors.check_dense(_CLASS, "index", index)
         try:
             index = operator.index(index)
         except TypeError as error:

@@ -51,7 +51,7 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         >>> fastseed.distributed.verify_agreement(timeout=5)
     """
     if group is not None:
-        if group == dist.GroupMember.NON_GROUP_MEMBER:  # type: ignore[comparison-overlap]
+        if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
             return
         rule = "a torch.distributed process group"
         validation.check_instance(_NAME, "group", group, dist.ProcessGroup, rule)

@@ -283,6 +283,7 @@ class Seeder:
     ) -> None:
         """Let ``reseed`` set one more generator, as ``fastseed.register_generator``."""
         function = "register_generator"
+        shared = validation.check_bool(function, "shared", shared)
         if shared and not self._agreed:
             raise RuntimeError(
                 f"fastseed.{function}: shared must be False here: master_seed was None and there "
@@ -389,7 +390,7 @@ class Seeder:
 
     def state_dict(self, *, rng: bool = False) -> dict[str, Any]:
         """Return what ``fastseed.state_dict`` returns, for this seeder."""
-        if rng:
+        if validation.check_bool("state_dict", "rng", rng):
             stack.refuse_inside("state_dict")
         return states.state_dict(self, rng=rng)
 

@@ -392,3 +392,22 @@ def test_reseed_in_a_compiled_region_is_never_ignored(first):
             kind, text = found[f"{backend}/{way}/fullgraph"]
             assert kind != "no error" and "Seeder.reseed" in text, (backend, way)
             assert "call it outside of the compiled function" in text
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda t: fastseed.state_dict(rng=t), "state_dict: rng must be a bool"),
+        (lambda t: fastseed.register_generator(torch.Generator(), shared=t), "shared must be a b"),
+        (lambda t: fastseed.distributed.verify_agreement(group=t), "group must be a torch.dist"),
+        (lambda t: fastseed.data.PackedDataset([[1]], 1)[t], "index must have memory"),
+        (lambda t: fastseed.sampling.find_threshold(torch.ones(1, 2), top_p=[t]), "top_p must be"),
+    ],
+)
+def test_freed_tensors_in_place_of_numbers_are_refused(call, says):
+    """To read one, as a truth value for example, ends the process."""
+    fastseed.init(42, rank=0, world_size=1)
+    freed = torch.ones(1, dtype=torch.int64)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises((TypeError, ValueError), match=says):
+        call(freed)
