@@ -256,9 +256,8 @@ def _drop(
             shape = input.shape[:2] if channels else input.shape
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
         found = functional.drop(input, keys, pieces, threshold, channels=channels)
-    if (
-        real and not torch.compiler.is_compiling()
-    ):  # last, so that a refused input is no use of its rows
+    # last, so that a refused input is no use of its rows
+    if real and not torch.compiler.is_compiling():
         where.check(layer, scope.label_index)
     return found
 

@@ -95,14 +95,16 @@ def check_input(function: str, input: Any, p: Any) -> int:
     if input.dtype not in REALS:
         names = ", ".join(map(str, REALS))
         raise TypeError(f"fastseed.{function}: input must be one of {names}, got {input.dtype}")
+    _check_dense(function, "input", input)
     if not shards.is_dtensor(input):
-        _check_dense(function, "input", input)
         random_functional.check_device(function, "input", input.device)
     return threshold_of(p)
 
 
 def _check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
     """ValueError for a tensor without elements in memory, or without values."""
+    if shards.is_dtensor(tensor):
+        return
     if type(tensor) is FakeTensor and type(torch.empty(0)) is not FakeTensor:
         rule = "a tensor with values, outside of the FakeTensorMode that made it"
         raise validation.value_error(function, argument, rule, tensor)
@@ -231,9 +233,8 @@ def check_attention(function: str, query: Any, key: Any, value: Any, attn_mask: 
         validation.check_instance(function, name, tensor, torch.Tensor, "a torch.Tensor")
         dtypes = (*REALS, torch.bool) if name == "attn_mask" else REALS
         if tensor.dtype not in dtypes or (name in named and tensor.dim() < 2):
-            rule = "of a floating-point dtype" + (
-                ", (..., length, features)" if name in named else ""
-            )
+            shape = ", (..., length, features)" if name in named else " or torch.bool"
+            rule = "of a floating-point dtype" + shape
             raise validation.value_error(function, name, rule, tensor)
         _check_dense(function, name, tensor)
         if tensor.device != query.device:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .philox import U32, U64, _blocks
+from . import philox
+from .philox import U32, U64
 from .philox import block as _block
 
 Reals = Any  # an array of float32 or float64
@@ -248,16 +249,8 @@ def words32(keys: U64, positions: U64, first_block: int, blocks: int) -> U32:
     counts = np.arange(blocks, dtype=np.uint64) + np.uint64(first_block)
     for row, (lo, hi), position in zip(out, keys.tolist(), positions.tolist(), strict=True):
         b = counts + np.uint64((position + 3) % 2**64 // 4)
-        row[:] = words_of_blocks([lo, hi], b).reshape(-1)
+        row[:] = philox.words_of_blocks([lo, hi], b).reshape(-1)
     return out
-
-
-def words_of_blocks(key: list[int], blocks: U64) -> U32:
-    """Return the words of the blocks with these numbers of a stream, (n, 4)."""
-    lo, hi = key
-    high = np.uint64(hi & 0xFFFFFFFF), np.uint64(hi >> 32)
-    found = _blocks(lo, blocks & _LOW32, blocks >> _32, *high)
-    return np.stack(found, axis=-1).astype(np.uint32)
 
 
 def _values(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from . import draws, philox
+from . import philox
 from .philox import U64
 
 EACH = 8
@@ -22,7 +22,7 @@ def is_kept(key: list[int], indices: U64, threshold: int) -> npt.NDArray[np.bool
     """Return which of the elements with these indices in the logical tensor stay."""
     blocks, numbers = indices // np.uint64(EACH), indices % np.uint64(EACH)
     first_of_each = np.append(True, blocks[1:] != blocks[:-1])
-    words = draws.words_of_blocks(key, blocks[first_of_each])
+    words = philox.words_of_blocks(key, blocks[first_of_each])
     found = words.astype("<u4").view("<u2")[np.cumsum(first_of_each) - 1, numbers]
     kept: npt.NDArray[np.bool_] = found >= threshold
     return kept

@@ -65,6 +65,14 @@ def _blocks(key: int, w0: Any, w1: Any, w2: Any, w3: Any) -> tuple[Any, Any, Any
     return w0, w1, w2, w3
 
 
+def words_of_blocks(key: list[int], blocks: U64) -> U32:
+    """Return the words of the blocks with these numbers of a stream, (n, 4)."""
+    lo, hi = key
+    low, shift = np.uint64(_LOW32), np.uint64(32)
+    found = _blocks(lo, blocks & low, blocks >> shift, np.uint64(hi & _LOW32), np.uint64(hi >> 32))
+    return np.stack(found, axis=-1).astype(np.uint32)
+
+
 def signed(value: int) -> int:
     """Return the signed integer with the same 64 bits, as operators take them."""
     return value - 2**64 if value >= 2**63 else value
