@@ -226,8 +226,8 @@ def prepared_settings(function: str, loader: Any) -> dict[str, Any]:
     )
     if type(loader).__iter__ not in (DataLoader.__iter__, Loader.__iter__):
         rule = (
-            "a DataLoader without its own __iter__ (what accelerator.prepare returns has one: pass "
-            "the loader from before)"
+            "a DataLoader without its own __iter__ (what accelerator.prepare returns has one: use "
+            "AcceleratedJob.train of fastseed.integrations.accelerate)"
         )
         raise validation.type_error(function, "loader", rule, loader)
     named = {"name": loader.name} if isinstance(loader, Loader) else {}

@@ -36,8 +36,8 @@ class Steps:
 
     Args:
         loader: a ``ResumableLoader``. Any other DataLoader becomes one with its settings, as by
-            ``prepare``; the argument is not changed. Pass it as it is before a framework wraps it,
-            before ``accelerator.prepare`` for example.
+            ``prepare``; the argument is not changed. Under Accelerate, use
+            ``fastseed.integrations.accelerate.AcceleratedJob.train`` instead.
         epochs: the number of epochs, [0, 2**32); None for a script that has the loop over epochs
             itself and calls ``in_epoch``.
         task: the task of ``reseed``, [0, 2**24).

@@ -192,7 +192,7 @@ def test_a_loader_that_a_framework_made_is_refused_with_what_to_pass():
         def __iter__(self):
             return super().__iter__()
 
-    with pytest.raises(TypeError, match=r"accelerator\.prepare .* pass the loader from before"):
+    with pytest.raises(TypeError, match=r"accelerator\.prepare .* use AcceleratedJob\.train"):
         steps(Prepared(Plain(4)))
 
 
