@@ -29,13 +29,19 @@ TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package
   'docs/test_guides.py::test_programs_of_the_guides_run[quick-start.md]' \
   && cd ../build && test-wheel/bin/python -m fastseed doctor
 BENCH_ARGS ?=
+OLDEST_NUMPY_TESTS = seeder generators checkpoint sampling derivation data/test_samples.py \
+  data/test_samples_generator.py data/test_sampler.py data/test_mixture.py data/test_packed.py \
+  random/test_draw_vectors.py random/test_bank_state.py
 
-.PHONY: help setup demo test test-slow lint docs wheel test-wheel check-wheel bench sanitize cuda-check clean
+.PHONY: help setup demo test test-slow test-matrix test-oldest-numpy lint docs wheel test-wheel check-wheel \
+  bench sanitize cuda-check clean
 
 help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
 	@echo "make test      run the tests (under five minutes on two cores)"
 	@echo "make test-slow run the rest: compilers, statistics, training runs, sanitizers"
+	@echo "make test-matrix  the core of the tests beside the oldest and the newest of what is declared, in"
+	@echo "               environments of their own; make test-oldest-numpy beside the torch that is here"
 	@echo "make lint      style, types, warnings"
 	@echo "make docs      the documentation as a site in build/site; warnings, as of broken links, are errors"
 	@echo "make wheel     one wheel for every torch from 2.10, in dist/; make test-wheel TORCH=... tests it,"
@@ -73,6 +79,17 @@ test: setup
 
 test-slow: setup
 	$(PY) -m pytest $(PYTEST_ARGS) -m slow $(TEST_ARGS)
+
+# The oldest and the newest Python, NumPy, torch, pytest and frameworks; MATRIX and MATRIX_ARGS choose
+# others, see tests/helpers/matrix.py. Gigabytes are downloaded where the index has only CUDA builds of torch.
+MATRIX ?= oldest newest
+MATRIX_ARGS ?=
+test-matrix: setup
+	$(PY) tests/helpers/matrix.py $(MATRIX) --jobs $(JOBS) $(MATRIX_ARGS)
+
+# What touches NumPy, beside the oldest NumPy that is declared and everything else of $(VENV).
+test-oldest-numpy: setup
+	$(PY) tests/helpers/matrix.py borrowed --jobs $(JOBS) --tests $(OLDEST_NUMPY_TESTS) $(MATRIX_ARGS)
 
 lint: setup
 	$(PY) -m ruff check .

@@ -2,8 +2,7 @@
 
     import fastseed
 
-    fastseed.init(master_seed=42)
-    fastseed.reseed(task=0)                     # task 0: initialisation
+    fastseed.init(master_seed=42)               # seeds everything, at task 0: initialisation
     for epoch in range(epochs):
         fastseed.reseed(task=1, epoch=epoch)    # task 1: training
 
@@ -95,17 +94,26 @@ _HOME = {
     "enforce_reproducibility": "seeder.enforce",
     "fork_rng_contexts": "seeder.fork_rng",
 }
+_SEED = "call fastseed.init(master_seed), which seeds every generator of this process"
+_INSTEAD = {
+    "seed": f"{_SEED}; or fastseed.derive_seed(name, task=...) for the seed of one stream",
+    **dict.fromkeys(("manual_seed", "set_seed", "seed_everything"), _SEED),
+    **{
+        name: f"call torch.{name} after fastseed.init(...), or fastseed.random.{name}(key, ...)"
+        for name in ("rand", "randn", "randint", "bernoulli")
+    },
+    "DataLoader": "use torch.utils.data.DataLoader, and iterate fastseed.data.steps(loader, ...); "
+    "or fastseed.data.loader, which takes the same arguments",
+}
+"""Names that users of other libraries try, and the call that does it here."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f".{name}", __name__)
-    if name == "seed":
-        raise AttributeError(
-            "fastseed.seed: call fastseed.init(master_seed) to set the master seed, or "
-            "fastseed.derive_seed(name, task=...) for the seed of one stream"
-        )
     if name not in __all__:
+        if name in _INSTEAD:
+            raise AttributeError(f"fastseed.{name}: {_INSTEAD[name]}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _HOME.get(name, "seeder.api")
     value = getattr(importlib.import_module(f".{home}", __name__), name)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from helpers.support import LAUNCHER_VARIABLES
-from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
 from helpers.watchdog import pytest_collection_modifyitems as set_limits
+from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
 
 from fastseed._backend import derive_ops
 from fastseed.derivation import context

@@ -1,6 +1,7 @@
 // Host entries of the derivation on CUDA devices: pointers of the device, counts, a stream (a
 // cudaStream_t). Nothing waits for the device, nothing is allocated: a graph may capture them. They
-// throw std::runtime_error where CUDA refuses the launch. Draws: launch_draw_cuda in draws.h.
+// throw std::runtime_error where CUDA refuses the launch. Draws: launch_draw_cuda in
+// ../cpu/draws.h.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +18,7 @@ struct StreamAt {
   uint32_t worker;
 };
 
-// As launch_derive_keys and launch_derive_seeds (launch.h).
+// As launch_derive_keys and launch_derive_seeds (../cpu/derive.h).
 void launch_derive_keys_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
                              void* cuda_stream);
 void launch_derive_keys_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* out,

@@ -1,4 +1,4 @@
-// Normal and exponential draws in float32 (and 16 bits) with the bits of core/real.h and fewer
+// Normal and exponential draws in float32 (and 16 bits) with the bits of core/fp_math.h and fewer
 // instructions: a GPU is bound by them here, not by memory.
 //
 // What differs, and why no bit does:

@@ -32,7 +32,7 @@ class AnyDivider {
   bool wide_ = false;
 };
 
-// The same as a Layout (core/layout.h).
+// The same as a Layout (../core/strided_layout.h).
 struct FastLayout {
   int64_t length;
   int64_t offset;

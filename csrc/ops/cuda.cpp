@@ -1,13 +1,18 @@
-// The operators on CUDA devices: arguments checked, then one launch on the current stream. Nothing
-// waits for the device, so that a graph may capture them. Schemas are in schemas.cpp.
+// The operators on CUDA devices: arguments checked, then one launch on the current stream. None but
+// `digest`, which copies a table to the device, waits for the device: a graph may capture the
+// others. Schemas are in schemas.cpp.
 #if !defined(USE_CUDA)
 #define USE_CUDA  // torch's header then declares aoti_torch_get_current_cuda_stream
 #endif
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
 
-#include "../cpu/digest.h"
+#include <algorithm>
+#include <iterator>
+
 #include "../cuda/derive.h"
+#include "digest_args.h"
 #include "draw_ops.h"
 #include "dropout_ops.h"
 #include "key_ops.h"
@@ -48,10 +53,8 @@ struct Cuda {
     };
   }
 
-  static StreamAt stream_at(const Tensor& scope, const Name& name, int64_t rank_word,
-                            int64_t worker) {
-    return StreamAt{words_of(scope), name, static_cast<uint32_t>(rank_word),
-                    static_cast<uint32_t>(worker)};
+  static StreamAt stream_at(const Tensor& scope, const Name& name, const StreamWords& at) {
+    return StreamAt{words_of(scope), name, at.rank_word, at.worker};
   }
 
   // of a Stream, or a StreamAt
@@ -128,23 +131,32 @@ void sampling_histogram(const Tensor& out, const Tensor& numbers, const Tensor& 
   });
 }
 
-// The plan is in the device's memory too (see launch_digest_cuda), where its addresses cannot be
-// checked without waiting for the device: fastseed/debug/tensor_digest.py is its only caller.
-void digest_tiles(const Tensor& sums, const Tensor& plan, int64_t tiles) {
-  STD_TORCH_CHECK(plan.scalar_type() == Dtype::Long && plan.dim() == 2 &&
-                      plan.size(1) == kDigestColumns && plan.is_contiguous() &&
-                      plan.get_device_index() == sums.get_device_index(),
-                  "fastseed.digest: plan must be a contiguous tensor of shape (n, 8), torch.int64, "
-                  "where sums is");
-  STD_TORCH_CHECK(
-      sums.scalar_type() == Dtype::UInt64 && sums.dim() == 2 && sums.size(0) == plan.size(0) &&
-          sums.size(1) == 2 && sums.is_contiguous(),
-      "fastseed.digest: sums must be a contiguous tensor of shape (n, 2), torch.uint64");
-  check_memory(plan, "digest", "plan");
-  check_memory(sums, "digest", "sums");
-  STD_TORCH_CHECK(tiles >= 0, "fastseed.digest: tiles must be 0 or more, got ", tiles);
+// One launch for all tensors, by a table whose addresses come from the tensors themselves.
+void digest(const Tensor& sums, std::vector<Tensor> memory, const Tensor& plan) {
+  const std::vector<DigestEntry> entries = digest_entries(sums, memory, plan);
+  const auto count = static_cast<int64_t>(memory.size());
+  const Tensor table = torch::stable::new_empty(plan, {count, kDigestColumns});
+  int64_t* row = longs_of(table);
+  int64_t tiles = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto& [key, rows, begin] = entries[static_cast<size_t>(i)];
+    const int64_t columns[kDigestColumns] = {
+        static_cast<int64_t>(key),
+        static_cast<int64_t>(reinterpret_cast<intptr_t>(rows.bytes)),
+        rows.row_bytes,
+        rows.rows,
+        rows.stride,
+        static_cast<int64_t>(rows.place),
+        static_cast<int64_t>(rows.place_stride),
+        tiles};
+    row = std::copy(std::begin(columns), std::end(columns), row);
+    tiles += (groups_of(rows) + kDigestTile - 1) / kDigestTile;
+  }
+  mark_written(sums);
   const OnDevice device(sums);
-  launch_digest_cuda(longs_of(plan), plan.size(0), tiles, words_of(sums), device.stream());
+  Tensor there = torch::stable::new_empty(sums, {count, kDigestColumns}, Dtype::Long);
+  torch::stable::copy_(there, table);
+  launch_digest_cuda(longs_of(there), count, tiles, words_of(sums), device.stream());
 }
 
 }  // namespace
@@ -158,5 +170,5 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   m.impl("sampling_race", TORCH_BOX(&fastseed::sampling_race));
   m.impl("sampling_histogram", TORCH_BOX(&fastseed::sampling_histogram));
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
-  m.impl("digest_tiles", TORCH_BOX(&fastseed::digest_tiles));
+  m.impl("digest", TORCH_BOX(&fastseed::digest));
 }

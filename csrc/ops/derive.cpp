@@ -23,11 +23,9 @@ void zero(const Tensor& positions) {
 }
 
 struct Cpu {
-  static Stream stream_at(const Tensor& scope, const Name& name, int64_t rank_word,
-                          int64_t worker) {
+  static Stream stream_at(const Tensor& scope, const Name& name, const StreamWords& at) {
     const uint64_t* words = words_of(scope);
-    return Stream{name_key(Scope{words[0], words[1]}, name), static_cast<uint32_t>(rank_word),
-                  static_cast<uint32_t>(worker)};
+    return Stream{name_key(Scope{words[0], words[1]}, name), at.rank_word, at.worker};
   }
 
   static void keys(const Tensor& out, const Stream& stream, uint64_t start) {
@@ -78,8 +76,13 @@ void derive_seed_grid(const Tensor& out, const Tensor& indices, const Tensor& wo
                   "fastseed.", kOp, ": out must be of shape (indices, workers)");
   check_disjoint(out, indices, kOp, "indices");
   check_disjoint(out, workers, kOp, "workers");
+  const uint64_t* numbers = words_of(workers);
+  for (int64_t i = 0; i < workers.size(0); ++i) {
+    STD_TORCH_CHECK(numbers[i] >> 32 == 0, "fastseed.", kOp,
+                    ": workers must be in [0, 2**32), got ", numbers[i]);
+  }
+  const Stream stream = stream_of(key, tweak, StreamWords(rank_word, 0, kOp));
   mark_written(out);
-  const Stream stream = stream_of(key, tweak, rank_word, 0);
   const SeedGrid grid{stream.name, stream.rank_word, words_of(indices), words_of(workers),
                       workers.size(0)};
   uint64_t* data = words_of(out);

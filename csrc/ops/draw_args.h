@@ -21,7 +21,7 @@ inline void check_keys(const Tensor& keys, const char* op, const char* argument 
 inline void check_per_stream(const Tensor& t, const Tensor& keys, Dtype dtype, const char* op,
                              const char* what) {
   STD_TORCH_CHECK(t.scalar_type() == dtype, "fastseed.", op, ": ", what, " must be of dtype ",
-                  dtype == Dtype::UInt64 ? "torch.uint64" : "torch.int64");
+                  dtype_name(dtype));
   STD_TORCH_CHECK(t.dim() == 1 && t.size(0) == keys.size(0), "fastseed.", op, ": ", what,
                   " must be of shape (n,), one for each of the ", keys.size(0), " keys");
   STD_TORCH_CHECK(same_device(t, keys), "fastseed.", op, ": ", what,

@@ -5,7 +5,7 @@
 
 // Counted up with each change of the table, of an operator or of the module: the three parts of
 // the package have to agree (see fastseed/_backend/native.py).
-#define FS_INTERFACE 16
+#define FS_INTERFACE 17
 #define FS_TEXT_OF(number) #number
 #define FS_TEXT(number) FS_TEXT_OF(number)
 #define FS_INTERFACE_MARK "fastseed interface " FS_TEXT(FS_INTERFACE) "."  // in the library's file

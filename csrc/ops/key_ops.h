@@ -5,11 +5,26 @@
 
 namespace fastseed {
 
-// Integers of a schema are signed 64-bit; the derivation's are unsigned: same bits.
-inline Stream stream_of(int64_t key, int64_t tweak, int64_t rank_word, int64_t worker) {
-  return Stream{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
-                static_cast<uint32_t>(rank_word),
-                static_cast<uint32_t>(worker)};
+// Words of a counter have 32 bits.
+inline uint32_t checked_word(int64_t value, const char* op, const char* argument) {
+  STD_TORCH_CHECK(value >= 0 && value >> 32 == 0, "fastseed.", op, ": ", argument,
+                  " must be in [0, 2**32), got ", value);
+  return static_cast<uint32_t>(value);
+}
+
+// Where below a name a stream is.
+struct StreamWords {
+  uint32_t rank_word, worker;
+
+  StreamWords(int64_t rank_word, int64_t worker, const char* op)
+      : rank_word(checked_word(rank_word, op, "rank_word")),
+        worker(checked_word(worker, op, "worker")) {}
+};
+
+// Other integers of a schema are signed, the derivation's unsigned: the same 64 bits.
+inline Stream stream_of(int64_t key, int64_t tweak, const StreamWords& at) {
+  return Stream{
+      {static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)}, at.rank_word, at.worker};
 }
 
 inline Name name_of(int64_t lo, int64_t hi) {
@@ -30,49 +45,53 @@ inline void check_reseed(const Tensor& keys, const Tensor& positions, const char
   check_disjoint(keys, positions, op, "positions");
 }
 
-// Device::stream_at(scope, name, rank_word, worker) is a stream whose scope lies in a tensor;
+// Device::stream_at(scope, name, at) is a stream whose scope lies in a tensor;
 // Device::keys, ::seeds, ::reseed and ::reseed_from write to tensors that are checked.
 template <class Device>
 struct KeyOps {
   static void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word,
                           int64_t worker, int64_t start) {
     check_keys(out, "derive_keys", "out");
+    const StreamWords at(rank_word, worker, "derive_keys");
     mark_written(out);
-    Device::keys(out, stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start));
+    Device::keys(out, stream_of(key, tweak, at), static_cast<uint64_t>(start));
   }
 
   static void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo,
                              int64_t name_hi, int64_t rank_word, int64_t worker, int64_t start) {
     check_keys(out, "derive_keys_at", "out");
     check_scope(scope, out, "derive_keys_at");
+    const StreamWords at(rank_word, worker, "derive_keys_at");
     mark_written(out);
-    Device::keys(out, Device::stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+    Device::keys(out, Device::stream_at(scope, name_of(name_lo, name_hi), at),
                  static_cast<uint64_t>(start));
   }
 
   static void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word,
                            int64_t worker, int64_t start) {
     check_seeds(out, "derive_seeds");
+    const StreamWords at(rank_word, worker, "derive_seeds");
     mark_written(out);
-    Device::seeds(out, stream_of(key, tweak, rank_word, worker), static_cast<uint64_t>(start));
+    Device::seeds(out, stream_of(key, tweak, at), static_cast<uint64_t>(start));
   }
 
   static void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo,
                               int64_t name_hi, int64_t rank_word, int64_t worker, int64_t start) {
     check_seeds(out, "derive_seeds_at");
     check_scope(scope, out, "derive_seeds_at");
+    const StreamWords at(rank_word, worker, "derive_seeds_at");
     mark_written(out);
-    Device::seeds(out, Device::stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+    Device::seeds(out, Device::stream_at(scope, name_of(name_lo, name_hi), at),
                   static_cast<uint64_t>(start));
   }
 
   static void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key,
                              int64_t tweak, int64_t rank_word, int64_t worker, int64_t start) {
     check_reseed(keys, positions, "reseed_streams");
+    const StreamWords at(rank_word, worker, "reseed_streams");
     mark_written(keys);
     mark_written(positions);
-    Device::reseed(keys, positions, stream_of(key, tweak, rank_word, worker),
-                   static_cast<uint64_t>(start));
+    Device::reseed(keys, positions, stream_of(key, tweak, at), static_cast<uint64_t>(start));
   }
 
   static void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
@@ -81,10 +100,10 @@ struct KeyOps {
     check_reseed(keys, positions, "reseed_streams_at");
     check_scope(scope, keys, "reseed_streams_at");
     check_disjoint(positions, scope, "reseed_streams_at", "scope");
+    const StreamWords at(rank_word, worker, "reseed_streams_at");
     mark_written(keys);
     mark_written(positions);
-    Device::reseed(keys, positions,
-                   Device::stream_at(scope, name_of(name_lo, name_hi), rank_word, worker),
+    Device::reseed(keys, positions, Device::stream_at(scope, name_of(name_lo, name_hi), at),
                    static_cast<uint64_t>(start));
   }
 

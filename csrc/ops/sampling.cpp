@@ -29,11 +29,22 @@ void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& num
   });
 }
 
+// The higher digits of a code that histograms of `digit` select by.
+void check_prefixes(const DigitRows& digits, int64_t rows) {
+  const int64_t end = int64_t{1} << kDigitBits * (kDigits - 1 - digits.digit);
+  for (int64_t row = 0; row < rows; ++row) {
+    STD_TORCH_CHECK(digits.prefixes[row] >= 0 && digits.prefixes[row] < end,
+                    "fastseed.sampling_histogram: prefix must be in [0, ", end, ") for digit ",
+                    digits.digit, ", got ", digits.prefixes[row]);
+  }
+}
+
 void sampling_histogram(const Tensor& out, const Tensor& numbers, const Tensor& floor,
                         const Tensor& prefix, std::optional<Tensor> greatest,
                         const Tensor& temperature, int64_t digit, int64_t first) {
   for_numbers(numbers, first, "sampling_histogram", [&](const auto& rows) {
     const DigitRows digits = digit_rows(out, numbers, floor, prefix, greatest, temperature, digit);
+    check_prefixes(digits, rows.rows);
     mark_written(out);
     int64_t* bins = static_cast<int64_t*>(out.data_ptr());
     parallel(rows.rows, grain_of(rows.size),

@@ -10,13 +10,21 @@ inline void check_row_values(const Tensor& values, Dtype dtype, int64_t rows, in
                              const Tensor& numbers, const char* op, const char* argument) {
   check_memory(values, op, argument);
   STD_TORCH_CHECK(values.scalar_type() == dtype, "fastseed.", op, ": ", argument,
-                  " is of another dtype than it must be");
-  STD_TORCH_CHECK(values.size(0) == rows && values.dim() == (columns == 0 ? 1 : 2) &&
+                  " must be of dtype ", dtype_name(dtype));
+  STD_TORCH_CHECK(values.dim() == (columns == 0 ? 1 : 2) && values.size(0) == rows &&
                       (columns == 0 || values.size(1) == columns),
                   "fastseed.", op, ": ", argument, " must have one entry for each of ", rows,
                   " rows");
   STD_TORCH_CHECK(same_device(values, numbers), "fastseed.", op, ": ", argument,
                   " must be on the device of the numbers");
+}
+
+// Bytes from the first number to the last one.
+inline int64_t bytes_between(const Tensor& numbers) {
+  const int64_t rows = numbers.size(0);
+  return rows == 0 ? 0
+                   : ((rows - 1) * numbers.stride(0) + numbers.size(1)) *
+                         static_cast<int64_t>(numbers.element_size());
 }
 
 // Rows of consecutive numbers that may lie apart.
@@ -28,10 +36,8 @@ inline void check_numbers(const Tensor& numbers, int64_t first, const char* op) 
                   ": tokens must be below 2**24");
   STD_TORCH_CHECK(size == 1 || numbers.stride(1) == 1, "fastseed.", op,
                   ": the numbers of a row must be consecutive");
-  const int64_t bytes = static_cast<int64_t>(numbers.element_size());
   STD_TORCH_CHECK(
-      rows == 0 || (numbers.stride(0) >= 0 &&
-                    ((rows - 1) * numbers.stride(0) + size) * bytes <= bytes_behind(numbers)),
+      rows == 0 || (numbers.stride(0) >= 0 && bytes_between(numbers) <= bytes_behind(numbers)),
       "fastseed.", op, ": numbers must have memory for all of its elements");
 }
 
@@ -78,7 +84,9 @@ inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tens
   check_row_values(threshold, Dtype::Long, rows, 0, numbers, op, "threshold");
   STD_TORCH_CHECK(role >= 0 && role < kRoles, "fastseed.", op, ": role must be in [0, 3], got ",
                   role);
+  check_disjoint(scores, tokens, op, "tokens");
   for (const Tensor* written : {&scores, &tokens}) {
+    check_disjoint(*written, numbers, bytes_between(numbers), op, "numbers");
     check_disjoint(*written, keys, op, "keys");
     check_disjoint(*written, positions, op, "positions");
     check_disjoint(*written, temperature, op, "temperature");
@@ -103,6 +111,7 @@ inline DigitRows digit_rows(const Tensor& out, const Tensor& numbers, const Tens
   check_row_values(floor, Dtype::Long, rows, 0, numbers, op, "floor");
   check_row_values(prefix, Dtype::Long, rows, 0, numbers, op, "prefix");
   check_row_values(temperature, Dtype::Double, rows, 0, numbers, op, "temperature");
+  check_disjoint(out, numbers, bytes_between(numbers), op, "numbers");
   check_disjoint(out, floor, op, "floor");
   check_disjoint(out, prefix, op, "prefix");
   check_disjoint(out, temperature, op, "temperature");

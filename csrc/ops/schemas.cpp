@@ -45,7 +45,6 @@ STABLE_TORCH_LIBRARY(fastseed, m) {
       "layer_key(Tensor(a0!) out, Tensor scope, Tensor first_row, int name_lo, int name_hi, "
       "int label, int row_elements) -> ()");
   m.def("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()");
-  m.def("digest_tiles(Tensor(a0!) sums, Tensor plan, int tiles) -> ()");  // CUDA alone
   m.def(
       "derive_seed_grid(Tensor(a0!) out, Tensor indices, Tensor workers, int key, int tweak, "
       "int rank_word) -> ()");                        // CPU alone

@@ -14,6 +14,20 @@ namespace fastseed {
 using Dtype = torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
+// Of the dtypes that operators ask of their smaller arguments.
+inline const char* dtype_name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::UInt64:
+      return "torch.uint64";
+    case Dtype::Long:
+      return "torch.int64";
+    case Dtype::Double:
+      return "torch.float64";
+    default:
+      return "torch.float32";
+  }
+}
+
 inline bool same_device(const Tensor& a, const Tensor& b) {
   return a.device() == b.device();
 }
@@ -38,31 +52,62 @@ inline void check_memory(const Tensor& tensor, const char* op, const char* argum
                   op, ": ", argument, " must have memory for all of its elements");
 }
 
-// Two contiguous tensors without a byte in common: one of them is written while the other is read.
-inline void check_disjoint(const Tensor& written, const Tensor& other, const char* op,
-                           const char* argument) {
+// `written`, which is contiguous, and `bytes` from the first element of `other` on have no byte in
+// common: one of them is written while the other is read.
+inline void check_disjoint(const Tensor& written, const Tensor& other, int64_t bytes,
+                           const char* op, const char* argument) {
   const auto a = reinterpret_cast<uintptr_t>(written.data_ptr());
   const auto b = reinterpret_cast<uintptr_t>(other.data_ptr());
-  STD_TORCH_CHECK(bytes_of(written) == 0 || bytes_of(other) == 0 ||
+  STD_TORCH_CHECK(bytes_of(written) == 0 || bytes == 0 ||
                       a + static_cast<uintptr_t>(bytes_of(written)) <= b ||
-                      b + static_cast<uintptr_t>(bytes_of(other)) <= a,
+                      b + static_cast<uintptr_t>(bytes) <= a,
                   "fastseed.", op, ": ", argument, " must not share memory with what is written");
 }
 
-// Counts a write for autograd, which the stable ABI has no call for: this operator changes no
-// element and no stride, but increments the version counter.
+// The same of two contiguous tensors.
+inline void check_disjoint(const Tensor& written, const Tensor& other, const char* op,
+                           const char* argument) {
+  check_disjoint(written, other, bytes_of(other), op, argument);
+}
+
+// Gradients are not recorded while it lives.
+class NoGrad {
+ public:
+  NoGrad() : recorded_(aoti_torch_grad_mode_is_enabled()) {
+    aoti_torch_grad_mode_set_enabled(false);
+  }
+  ~NoGrad() {
+    aoti_torch_grad_mode_set_enabled(recorded_);
+  }
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool recorded_;
+};
+
+inline bool is_inference(const Tensor& tensor) {
+  std::array<StableIValue, 1> stack{torch::stable::detail::from(tensor)};
+  return torch_call_dispatcher("aten::is_inference", "", stack.data(), TORCH_ABI_VERSION) ==
+             AOTI_TORCH_SUCCESS &&
+         torch::stable::detail::to<bool>(stack[0]);
+}
+
+// Counts a write for autograd, which the stable ABI (2.10 to 2.13) has no call for: this operator
+// changes no element and no stride, but increments the version counter. It fails on an inference
+// tensor, which has no counter.
 inline void mark_written(const Tensor& tensor) {
-  const bool records = aoti_torch_grad_mode_is_enabled();
-  aoti_torch_grad_mode_set_enabled(false);
+  const NoGrad guard;
   std::array<StableIValue, 3> stack{torch::stable::detail::from(tensor),
                                     torch::stable::detail::from(int64_t{0}),
                                     torch::stable::detail::from(int64_t{0})};
   const AOTITorchError error =
       torch_call_dispatcher("aten::transpose_", "", stack.data(), TORCH_ABI_VERSION);
-  aoti_torch_grad_mode_set_enabled(records);
-  if (error == AOTI_TORCH_SUCCESS) {  // an inference tensor has no counter
-    torch::stable::detail::to<Tensor>(stack[0]);
+  if (error == AOTI_TORCH_SUCCESS) {
+    torch::stable::detail::to<Tensor>(stack[0]);  // takes over the reference
+    return;
   }
+  STD_TORCH_CHECK(is_inference(tensor), "fastseed: torch does not count a write to a tensor");
 }
 
 }  // namespace fastseed

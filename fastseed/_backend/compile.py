@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import CodeType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -19,7 +18,7 @@ _frame_callback: Callable[[], Any] = getattr(
 )
 
 
-def _skip(code: CodeType) -> None:
+def _skip(function: Any) -> None:
     """Let Dynamo run a function as it is, where this torch can; else it warns of the query above.
 
     The same as ``torch._dynamo.eval_frame.skip_code``, without importing Dynamo.
@@ -28,8 +27,7 @@ def _skip(code: CodeType) -> None:
     if hasattr(native, "set_code_exec_strategy"):
         action = native._FrameAction
         strategy = native._FrameExecStrategy(action.SKIP, action.DEFAULT)
-        native.set_code_exec_strategy(code, strategy)
-
+        native.set_code_exec_strategy(function.__code__, strategy)
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
@@ -39,7 +37,10 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     here. The same as ``torch.compiler.disable``, without importing Dynamo, which takes seconds,
     before the first call in such a region.
     """
-    name = f"fastseed.{function.__qualname__}"
+    package = function.__module__.split(".")[1]
+    # the classes of these two are at the top level
+    path = "" if package in ("seeder", "generators") else f"{package}."
+    name = f"fastseed.{path}{function.__qualname__}"
     reason = (
         f"{name} changes the state of random number generators, which a compiled graph would leave "
         "out; call it outside of the compiled function, or compile without fullgraph=True"
@@ -60,7 +61,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
             disabled = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
         return disabled(*args, **kwargs)
 
-    _skip(call.__code__)
+    _skip(call)
     # The marks by which Dynamo knows functions that it must not trace.
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
     call._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]

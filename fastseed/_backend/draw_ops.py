@@ -14,12 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from . import native, tensors
+from . import native, op_checks, tensors
 from .reference import draws, philox
 from .reference import shuffle as reference_shuffle
 
 _LOW64 = 2**64 - 1
-NATIVE_ONLY = ("derive_seed_grid", "advise_huge_pages", "digest", "digest_tiles")
+NATIVE_ONLY = ("derive_seed_grid", "advise_huge_pages", "digest")
 
 IMPLEMENTATIONS: dict[str, Callable[..., None]] = {}
 """The operators in NumPy, by name."""
@@ -30,13 +30,18 @@ SCHEMAS: dict[str, str] = {}
 def _checked(
     name: str, function: Callable[..., None], names: Sequence[str], written: int
 ) -> Callable[..., None]:
-    """Check the tensors before ``function``, and count a write to the first ones after it."""
+    """Check the arguments before ``function``, and count a write to the first ones after it."""
+    check = op_checks.CHECKS.get(name, op_checks.draw if name.startswith("draw_") else None)
 
     def checked(*arguments: Any) -> None:
         for argument, value in zip(names, arguments, strict=False):
             if isinstance(value, Tensor):
                 tensors.check_dense(name, argument, value)
-        function(*arguments)
+        if check is not None:
+            check(name, *arguments)
+        # operators are below autograd, and write to inference tensors too
+        with torch.inference_mode():
+            function(*(v.detach() if isinstance(v, Tensor) else v for v in arguments))
         for tensor in arguments[:written]:
             if not tensor.is_inference():
                 torch.autograd.graph.increment_version(tensor)
@@ -72,16 +77,8 @@ Values = Callable[[npt.NDArray[Any], npt.NDArray[Any], int, int], npt.NDArray[An
 
 
 def runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, Iterator[int]]:
-    """(length, first value of each) of the runs of consecutive values, row by row."""
-    dims: list[list[int]] = []
-    for size, stride in zip(sizes, strides, strict=True):
-        if size == 1:
-            continue
-        if dims and dims[-1][1] == size * stride:  # continues the dimension before
-            dims[-1] = [dims[-1][0] * size, stride]
-        else:
-            dims.append([size, stride])
-    length = dims.pop()[0] if dims and dims[-1][1] == 1 else 1
+    """Return (length, first value of each) of the runs of consecutive values, row by row."""
+    length, dims = op_checks.runs_of(sizes, strides)
     starts = np.zeros(1, np.int64)
     for size, stride in dims:
         starts = (starts[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
@@ -250,6 +247,11 @@ def _fake(*given: Any) -> None:
         raise RuntimeError(f"fastseed: tensors must be on one device, got {devices}")
 
 
+def _fake_digest(sums: Tensor, memory: Sequence[Tensor], plan: Tensor) -> None:
+    """Do the same for ``digest``, whose plan is on the CPU."""
+    _fake(sums, *memory)
+
+
 def _batched(name: str, info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
     """Fill a batch under ``torch.vmap``: its keys are those of one call with more rows."""
     out, keys, positions, *rest = arguments
@@ -293,7 +295,8 @@ def register_operators(
             library.define(name + schema)
             library.impl(name, implementations[name], "CPU")
     for name in (*schemas, *(() if native.kernels is None else more)):
-        torch.library.register_fake(f"fastseed::{name}", _fake, lib=library)
+        fake = _fake_digest if name == "digest" else _fake
+        torch.library.register_fake(f"fastseed::{name}", fake, lib=library)
     return library
 
 

@@ -109,7 +109,7 @@ def in_memory_order(found: Tensor, like: Tensor) -> Tensor:
 
 def memory_order(tensor: Tensor) -> list[int]:
     """Return the dimensions of a tensor, that of the longest stride first."""
-    return sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim))
+    return sorted(range(tensor.dim()), key=tensor.stride().__getitem__, reverse=True)
 
 
 def inverse(order: list[int]) -> list[int]:

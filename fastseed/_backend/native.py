@@ -18,7 +18,7 @@ import torch
 
 from .._utils import environ
 
-INTERFACE = 16
+INTERFACE = 17
 """FS_INTERFACE of csrc/ops/interface.h, which the three parts of the package have to share."""
 
 CHOICES = ("auto", "native", "reference")

@@ -6,6 +6,7 @@ to look at: in compiled code, under ``vmap``, and for fake and meta tensors.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -27,6 +28,17 @@ def check_device(function: str, device: Any) -> torch.device:
         raise type_error(function, "device", "a device", device) from None
     except RuntimeError:
         raise value_error(function, "device", "a device of this torch", device) from None
+
+
+def check_available(function: str, argument: str, device: torch.device) -> torch.device:
+    """Return ``device`` if a tensor can be made there."""
+    if device.type not in ("cpu", "meta"):
+        try:
+            torch.empty(0, device=device)
+        except (AssertionError, NotImplementedError, RuntimeError) as error:
+            rule = "a device that this torch can use here"
+            raise value_error(function, argument, rule, str(device)) from error
+    return device
 
 
 def check_dtype(function: str, argument: str, value: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -185,9 +197,22 @@ def has_memory(tensor: torch.Tensor) -> bool:
         return False
 
 
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Return whether it is a tensor of ``FakeTensorMode``, without data; imports nothing."""
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return False
+    module = sys.modules.get("torch._subclasses.fake_tensor")
+    return module is not None and isinstance(tensor, module.FakeTensor)
+
+
+def has_data(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is neither a meta nor a fake tensor."""
+    return not (tensor.is_meta or is_fake(tensor))
+
+
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's memory can be looked at: not in compiled code or under vmap."""
-    if torch.compiler.is_compiling():
+    """Return whether a tensor's memory can be read: not in compiled code, under vmap or if fake."""
+    if torch.compiler.is_compiling() or is_fake(tensor):
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
@@ -201,10 +226,10 @@ def _span(tensor: torch.Tensor) -> int:
 
 def _addresses(tensor: torch.Tensor) -> range:
     """The addresses from the first to the last byte of a tensor; empty where it has none."""
-    if torch.compiler.is_compiling() or tensor.numel() == 0 or tensor.is_meta:
+    if torch.compiler.is_compiling() or tensor.numel() == 0 or tensor.is_meta or is_fake(tensor):
         return range(0)
     try:
         first = tensor.data_ptr()
-    except RuntimeError:  # fake, or under vmap
+    except RuntimeError:  # under vmap
         return range(0)
     return range(first, first + _span(tensor) * tensor.element_size())

@@ -29,6 +29,8 @@ class ReseedError(RuntimeError):
         super().__init__(f"fastseed.reseed: these generators were not reseeded: {reasons}")
         self.failures = failures
 
+    __module__ = "fastseed"  # where users find it, in tracebacks too
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.failures,)
 

@@ -78,8 +78,9 @@ def check_int(function: str, argument: str, value: Any, low: int, high: int) -> 
 
 
 def check_float(function: str, argument: str, value: Any, low: float, high: float) -> float:
-    """Return ``value`` as a finite float of [low, high]; ints pass, bools do not."""
-    if isinstance(value, bool) or not hasattr(type(value), "__float__") or isinstance(value, str):
+    """Return ``value`` as a finite float of [low, high]; ints pass, bools and tensors do not."""
+    kind = type(value)
+    if isinstance(value, bool) or not hasattr(kind, "__float__") or hasattr(kind, "__len__"):
         raise type_error(function, argument, "a number", value)
     try:
         number = float(value)

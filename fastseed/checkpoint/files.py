@@ -15,6 +15,7 @@ from .._utils.version import __version__
 from ..derivation import context
 from ..distributed import discovery
 from ..distributed.agreement import verify_agreement
+from ..distributed.rendezvous import collective
 from ..seeder import api
 from ..seeder.seeder import Seeder
 from . import format as file_format
@@ -78,7 +79,7 @@ def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout:
     except Exception as error:  # raised below, after the other ranks are notified
         problem, part = error, f"{type(error).__name__}: {error}"
     parts: list[Any] | None = [None] * size if dist.get_rank() == 0 else None
-    dist.gather_object(part, parts)
+    collective(function, dist.gather_object, part, parts)
     outcome = [""]
     if parts is not None:
         failed = [f"rank {rank}: {one}" for rank, one in enumerate(parts) if isinstance(one, str)]
@@ -90,7 +91,7 @@ def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout:
                 _write(function, path, file_format.encode(function, state, __version__))
             except Exception as error:
                 problem, outcome = error, [f"rank 0: {type(error).__name__}: {error}"]
-    dist.broadcast_object_list(outcome)
+    collective(function, dist.broadcast_object_list, outcome)
     if problem is not None:
         raise problem
     if outcome[0]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .._utils.validation import check_bool, check_instance, value_error
+from .._utils.validation import check_bool, check_instance, type_error, value_error
 from .._utils.version import __version__
 from ..derivation import context
 from ..seeder import api
@@ -121,6 +121,10 @@ class Stateful:
 
     def __init__(self, *, rng: bool = True, source: Any = None) -> None:
         self._rng, self._source = check_bool("checkpoint.Stateful", "rng", rng), source
+        is_reader = hasattr(source, "read_metadata")
+        if not (source is None or is_reader or isinstance(source, (str, os.PathLike))):
+            rule = "a path, a StorageReader or None"
+            raise type_error("checkpoint.Stateful", "source", rule, source)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the tensors to save; with ``source``, tensors of the sizes that will be loaded."""

@@ -12,6 +12,7 @@ from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import streams
 from ..seeder.seeder import Seeder
+from . import framework_checks
 from .equal_streams import StreamUsers
 from .iteration import Iteration, samplers_in, users_epoch
 from .iteration_scope import IterationScope, epoch_scope, keyed_seeder
@@ -113,6 +114,11 @@ class Loader(DataLoader[Any]):
         self._iterations = 0
         self._torch: TorchLoader | None = None  # with persistent workers
 
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Refuse ``accelerator.prepare``, which reads this and would make a loader of its own."""
+        return framework_checks.refuse_preparation(self)
+
     @eager
     def __iter__(self) -> Any:
         seeder = keyed_seeder("data.loader")
@@ -132,6 +138,7 @@ class Loader(DataLoader[Any]):
 
     def _start(self, iteration: Iteration, seeder: Seeder) -> LoaderIterator:
         """Return an iterator over the batches of an iteration."""
+        framework_checks.warn_of_unprepared(self)
         self._iterations += 1
         self._note_streams(iteration.scope, seeder)
         kept, self._torch = self._torch, None

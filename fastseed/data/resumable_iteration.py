@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import BatchSampler, DataLoader
 
 from ..seeder.seeder import Seeder
+from .division import Division
 from .iteration import Iteration, samplers_in
 from .iteration_scope import IterationScope
 from .sampler import ShuffleSampler
@@ -138,6 +139,8 @@ class ResumableIteration(Iteration):
             passed = max(passed - size, 0)
 
     def _size(self, batch: Any) -> int:
+        if isinstance(self.index_sampler, Division):
+            return 1
         return len(batch) if self._is_batched or isinstance(batch, list) else 1
 
     def note(self, batch: Any) -> None:

@@ -10,6 +10,7 @@ from torch.utils.data import Sampler
 from .._backend import derive_ops
 from .._utils import validation
 from ..derivation import context, streams
+from .framework_checks import refuse_second_division
 from .iteration_scope import epoch_scope, keyed_seeder
 from .permutation import Order, Permutation
 
@@ -180,9 +181,11 @@ class ShuffleSampler(Sampler[int]):
         """Yield this rank's indices as Python ints, in the scope and on the ranks of this moment.
 
         Raises:
-            RuntimeError: ``fastseed.init`` was not called, or neither ``reseed`` nor ``set_epoch``.
+            RuntimeError: ``fastseed.init`` was not called, or neither ``reseed`` nor ``set_epoch``;
+                or Accelerate divides the order of several ranks a second time.
         """
         rank, world_size = self._rank_and_size()
+        refuse_second_division(self, world_size)
         order = self._order(_CLASS, None, None)
         first, self._first = self._first, 0
         size = self._count(self.n - first, world_size)

@@ -11,10 +11,12 @@ import torch
 import torch.distributed as dist
 
 from .._utils.validation import type_error, value_error
+from ..distributed.rendezvous import collective
 from ..random import shards
 from . import tensor_digest
 from .tensor_digest import MODULUS, Part
 
+_DIGEST = "debug.digest"
 _LIMBS = 4  # of 32 bits each, in signed 64-bit words: 2**31 ranks can be added
 
 
@@ -66,7 +68,8 @@ def _check_names(mesh: Any, dim: int, parts: Mapping[str, Part], names: list[str
     text = repr([(name, parts[name].header) for name in names])
     mine = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
     both = torch.tensor([mine, -mine], device=mesh.device_type)
-    dist.all_reduce(both, op=dist.ReduceOp.MAX, group=mesh.get_group(dim))
+    group = mesh.get_group(dim)
+    collective(_DIGEST, dist.all_reduce, both, op=dist.ReduceOp.MAX, group=group)
     if both.tolist() != [mine, -mine]:
         raise RuntimeError(
             "fastseed.debug.digest: all ranks of a mesh must hold the same DTensors, but another "
@@ -80,14 +83,15 @@ def _reduce(mesh: Any, dim: int, parts: list[Part]) -> None:
     limbs = [[part.total >> 32 * i & 0xFFFFFFFF for i in range(_LIMBS)] for part in parts]
     fragments = sum(len(part.fragments) for part in parts)
     words = torch.tensor([*limbs, [fragments, 0, 0, 0]], device=mesh.device_type)
-    dist.all_reduce(words, group=group)
+    collective(_DIGEST, dist.all_reduce, words, group=group)
     *limbs, (fragments, *_) = words.tolist()
     for part, summed in zip(parts, limbs, strict=True):
         part.total = sum(limb << 32 * i for i, limb in enumerate(summed)) % MODULUS
     if fragments == 0:
         return
     everyone: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, [part.fragments for part in parts], group=group)
+    fragments_here = [part.fragments for part in parts]
+    collective(_DIGEST, dist.all_gather_object, everyone, fragments_here, group=group)
     for part, theirs in zip(parts, zip(*everyone, strict=True), strict=True):
         total, part.fragments = tensor_digest.join(part.header.key, chain.from_iterable(theirs))
         part.total = (part.total + total) % MODULUS
@@ -118,12 +122,13 @@ def agree(table: Mapping[str, int], problem: str, group: Any) -> None:
     ranks = dist.get_process_group_ranks(group)
     mine = "" if problem else hashlib.sha256(repr(sorted(table.items())).encode()).hexdigest()
     found: list[Any] = [None] * len(ranks)
-    dist.all_gather_object(found, mine, group=group)
+    collective(_AGREE, dist.all_gather_object, found, mine, group=group)
     if mine and set(found) == {mine}:
         return
     first: list[Any] = [(dict(table), problem)]
-    dist.broadcast_object_list(first, src=ranks[0], group=group)
-    dist.all_gather_object(found, _compared(table, problem, *first[0]), group=group)
+    collective(_AGREE, dist.broadcast_object_list, first, src=ranks[0], group=group)
+    difference = _compared(table, problem, *first[0])
+    collective(_AGREE, dist.all_gather_object, found, difference, group=group)
     lines = [f"rank {rank}: {text}" for rank, text in zip(ranks, found, strict=True) if text]
     more = f"; and {len(lines) - _SHOWN} ranks more" if len(lines) > _SHOWN else ""
     raise RuntimeError(

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from .._backend import native
@@ -25,9 +24,6 @@ from ..random import shards
 NAME = b"fastseed digest 1"
 GROUP = reference.GROUP
 MODULUS = reference.MODULUS
-
-TILE = 1024
-"""Groups that a block of threads processes at a time (csrc/cuda/digest.cu)."""
 
 _FUNCTION = "debug.digest"
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -311,22 +307,17 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
     for i, r in enumerate(rows):
         by_device.setdefault(r.memory.device, []).append(i)
     for device, chosen in by_device.items():
-        if device.type == "cuda" and cuda_kernel() is not None:
-            found = _on_cuda(device, [keys[i] for i in chosen], [rows[i] for i in chosen])
-        else:
-            found = _on_cpu([keys[i] for i in chosen], [rows[i] for i in chosen])
+        direct = device.type == "cuda" and has_cuda_kernel()
+        found = _sums([keys[i] for i in chosen], [rows[i] for i in chosen], direct)
         for i, total in zip(chosen, found, strict=True):
             sums[i] = total
     return sums
 
 
-def cuda_kernel() -> Any:
-    """Return the operator for tensors on CUDA devices; None if it was not built."""
-    op = "fastseed::digest_tiles"
-    if native.kernels is None or not hasattr(native.kernels, "digest_tiles"):
-        return None
-    built = torch._C._dispatch_has_kernel_for_dispatch_key(op, "CUDA")
-    return native.kernels.digest_tiles if built else None
+def has_cuda_kernel() -> bool:
+    """Return whether the operator was built for tensors on CUDA devices."""
+    op = "fastseed::digest"
+    return native.kernels is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op, "CUDA")
 
 
 def _bytes_of(r: Rows) -> torch.Tensor:
@@ -336,17 +327,17 @@ def _bytes_of(r: Rows) -> torch.Tensor:
     return found.set_(r.memory.untyped_storage(), offset, (r.rows, r.length), (r.stride, 1))
 
 
-def _plan(keys: list[int], rows: list[Rows], columns: int) -> npt.NDArray[np.uint64]:
-    plan = np.zeros((len(rows), columns), np.uint64)
+def _plan(keys: list[int], rows: list[Rows]) -> torch.Tensor:
+    plan = np.zeros((len(rows), 7), np.uint64)
     if rows:
-        plan[:, :7] = np.array(
+        plan[:] = np.array(
             [
                 (key, r.memory.data_ptr(), r.length, r.rows, r.stride, r.first, r.step)
                 for key, r in zip(keys, rows, strict=True)
             ],
             np.uint64,
         )
-    return plan
+    return torch.from_numpy(plan.view(np.int64))
 
 
 def _sum_whole(parts: list[Part], tensors: list[torch.Tensor]) -> None:
@@ -363,28 +354,18 @@ def _sum_whole(parts: list[Part], tensors: list[torch.Tensor]) -> None:
         part.total = total
 
 
-def _on_cpu(keys: list[int], rows: list[Rows]) -> list[int]:
-    rows = [r if r.memory.is_cpu else rows_of(_bytes_of(r).cpu(), *r[4:]) for r in rows]
+def _sums(keys: list[int], rows: list[Rows], direct: bool) -> list[int]:
+    """Return the sums of rows on one device: with one call there if ``direct``, else on the CPU."""
+    if not direct:
+        rows = [r if r.memory.is_cpu else rows_of(_bytes_of(r).cpu(), *r[4:]) for r in rows]
     if native.kernels is None:
         return [
             reference.digest_rows(key, _bytes_of(r).numpy(), r.first, r.step)
             for key, r in zip(keys, rows, strict=True)
         ]
-    sums = torch.zeros((len(rows), 2), dtype=torch.uint64)
-    plan = torch.from_numpy(_plan(keys, rows, 7).view(np.int64))
-    native.kernels.digest(sums, [r.memory for r in rows], plan)
-    return _as_integers(sums)
-
-
-def _on_cuda(device: torch.device, keys: list[int], rows: list[Rows]) -> list[int]:
-    """One launch, for which the plan is copied to the device, and one copy back."""
-    plan = _plan(keys, rows, 8)
-    tiles = [-(-(-(-r.length // GROUP) * r.rows) // TILE) for r in rows]
-    ends = np.cumsum(tiles, dtype=np.uint64)
-    plan[1:, 7] = ends[:-1]
+    device = rows[0].memory.device
     sums = torch.zeros((len(rows), 2), dtype=torch.uint64, device=device)
-    there = torch.from_numpy(plan.view(np.int64)).to(device)
-    cuda_kernel()(sums, there, int(ends[-1]))
+    native.kernels.digest(sums, [r.memory for r in rows], _plan(keys, rows))
     return _as_integers(sums.cpu())
 
 

@@ -264,9 +264,12 @@ def _check_mesh(mesh: Any) -> None:
 
 def _folder(path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
+        check_instance(_FUNCTION, "path", path, (str, os.PathLike), "a path")
+        if "\0" in os.fsdecode(path):
+            raise value_error(_FUNCTION, "path", "a path without NUL", path)
         if os.path.exists(path) and not os.path.isdir(path):
             raise value_error(_FUNCTION, "path", "a folder, new or existing", os.fspath(path))
-        return Path(path)
+        return Path(os.fsdecode(path))
     run = os.environ.get(environ.RUN_DIR)
     if not run:
         raise RuntimeError(
@@ -285,8 +288,15 @@ def _optimizers(optimizer: Any) -> list[Any]:
     return found
 
 
+def _names(argument: str, given: Any) -> set[str]:
+    found = [given] if isinstance(given, str) else given
+    if not isinstance(found, Collection) or not all(isinstance(name, str) for name in found):
+        raise type_error(_FUNCTION, argument, "a collection of names", given)
+    return set(found)
+
+
 def _groups(groups: Any) -> set[str]:
-    found = {groups} if isinstance(groups, str) else set(groups)
+    found = _names("groups", groups)
     if not found <= set(STATE):
         raise value_error(_FUNCTION, "groups", f"among {', '.join(STATE)}", sorted(found))
     return found
@@ -297,7 +307,7 @@ def _modules(model: torch.nn.Module, modules: Any) -> Collection[str] | None:
     if isinstance(modules, bool):
         return None
     names = {without_wrappers(name) for name, _ in model.named_modules()}
-    chosen = {modules} if isinstance(modules, str) else set(modules)
+    chosen = _names("modules", modules)
     if not chosen <= names:
         raise value_error(_FUNCTION, "modules", "names of modules", sorted(chosen - names))
     return chosen

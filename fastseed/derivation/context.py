@@ -1,6 +1,9 @@
 """The process-wide context: the Seeder that ``fastseed.init`` made.
 
 Everything that uses the seeder of the process gets it here, also from folders below ``seeder``.
+
+Threads: all share the one seeder. ``init`` replaces it in one assignment, so that another thread
+has the old one or the new one; call it before threads are started. A forked child has its parent's.
 """
 
 from __future__ import annotations

@@ -10,8 +10,10 @@ import torch.distributed as dist
 from .._backend import derive_ops
 from .._utils import validation, version
 from ..derivation import context
+from .discovery import discover_rank
 from .rendezvous import GRACE, meet, name_ranks
 
+_NAME = "distributed.verify_agreement"
 _OWN = ("rank", "mesh coordinates")  # which no two ranks may have in common
 _SHOWN = 16  # values, at most, in one part of a message
 
@@ -28,8 +30,8 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
     Compared are the versions of fastseed and of the derivation, the scheme, the master seed, the
     world size, the scope, the sizes of the mesh, ``distinct_over``, ``on_os_fork`` and the names of
     registered generators; ranks and coordinates in the mesh must be unique. Every rank of the group
-    has to make the call. No generator changes. Without a process group, and on a rank that is not
-    in ``group``, it returns at once.
+    has to make the call. No generator changes. In a job of one rank, and on a rank that is not in
+    ``group``, it returns at once.
 
     Args:
         timeout: seconds in [0.001, 86400] to wait for the other ranks; give every rank the same.
@@ -38,7 +40,8 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
     Raises:
         TypeError, ValueError: an argument is invalid; the other ranks raise RuntimeError.
         RuntimeError: ranks differ, a rank has an error of its own, ``fastseed.init`` was not
-            called, or the process that keeps the store of torch.distributed has ended.
+            called, there are several ranks and no process group to compare them, or the process
+            that keeps the store of torch.distributed has ended.
         TimeoutError: some ranks, which the message names, did not call it in time, or the store did
             not answer, as when rank 0 is stopped.
 
@@ -51,26 +54,40 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         if group == dist.GroupMember.NON_GROUP_MEMBER:  # type: ignore[comparison-overlap]
             return
         rule = "a torch.distributed process group"
-        validation.check_instance("verify_agreement", "group", group, dist.ProcessGroup, rule)
+        validation.check_instance(_NAME, "group", group, dist.ProcessGroup, rule)
     problem: Exception | None = None
     record: dict[str, Any] = {}
     seconds = GRACE
     try:
-        seconds = validation.check_float("verify_agreement", "timeout", timeout, 1e-3, 86400)
-        record = describe(context.current("verify_agreement"))
+        seconds = validation.check_float(_NAME, "timeout", timeout, 1e-3, 86400)
+        record = describe(context.current(_NAME))
     except (TypeError, ValueError, RuntimeError) as error:
         problem, record = error, {"problem": str(error)}
     if dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1:
         try:
-            found = meet("verify_agreement", record, _judge, group=group, seconds=seconds)
+            found = meet(_NAME, record, _judge, group=group, seconds=seconds)
         except (TimeoutError, RuntimeError):
             if problem is not None:
                 raise problem from None
             raise
         if problem is None and "error" in found:
             raise RuntimeError(found["error"])
+    elif problem is None and group is None:
+        problem = _without_a_group()
     if problem is not None:
         raise problem
+
+
+def _without_a_group() -> RuntimeError | None:
+    """Return the error of a job of several ranks without a process group of them."""
+    seeder = context.current(_NAME)
+    size = max(seeder.world_size, discover_rank().world_size)
+    if size == 1:
+        return None
+    return RuntimeError(
+        f"fastseed.{_NAME}: call torch.distributed.init_process_group first: there are {size} "
+        "ranks, and no process group in which to compare them"
+    )
 
 
 def describe(seeder: Any) -> dict[str, Any]:
@@ -101,7 +118,7 @@ def _judge(ranks: list[int], records: list[dict[str, Any]]) -> dict[str, Any]:
     found = failed or [*compare(ranks, records), *find_duplicates(ranks, records)]
     if not found:
         return {}
-    return {"error": f"fastseed.verify_agreement: all ranks must agree, but {'; '.join(found)}"}
+    return {"error": f"fastseed.{_NAME}: all ranks must agree, but {'; '.join(found)}"}
 
 
 def _holders(ranks: list[int], records: list[dict[str, Any]], field: str) -> dict[str, list[int]]:

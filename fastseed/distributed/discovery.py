@@ -175,12 +175,13 @@ def _one_of(alias: str, other: Any, argument: str, value: Any, low: int) -> int 
     top = streams.MAX_RANK + low
     if value is not None:
         value = validation.check_int("init", argument, value, low, top)
-    if other is None:
-        return None if value is None else int(value)
-    other = validation.check_int("init", alias, other, low, top)
-    if value is not None and other != value:
-        raise validation.value_error("init", alias, f"{argument} ({value}), or not given", other)
-    return other
+    if other is not None:
+        other = validation.check_int("init", alias, other, low, top)
+        if value not in (None, other):
+            rule = f"{argument} ({value}), or not given"
+            raise validation.value_error("init", alias, rule, other)
+        value = other
+    return None if value is None else int(value)
 
 
 def agree_on_master(

@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .._utils import validation
@@ -59,18 +59,24 @@ class Mesh(NamedTuple):
         return math.prod(self.sizes)
 
     def along(self, dimensions: Dimensions) -> tuple[int, int]:
-        """Return (mixed-radix index of this rank along ``dimensions``, number of such indices)."""
+        """Return (mixed-radix index of this rank along ``dimensions``, number of such indices).
+
+        Raises:
+            TypeError, ValueError: ``dimensions`` is no tuple of names, or the fields of the mesh
+                are not integers of one length.
+        """
         function = "distributed.Mesh.along"
-        if not isinstance(dimensions, (tuple, list)) or not all(
-            isinstance(name, str) for name in dimensions
-        ):
-            raise type_error(function, "dimensions", "a tuple of names", dimensions)
+        for name in _collection(function, "dimensions", dimensions):
+            validation.check_text(function, "the name of a dimension", name)
+        fields = [_collection(function, name, getattr(self, name)) for name in self._fields]
+        if len(set(map(len, fields))) != 1:
+            raise value_error(function, "names, ranks and sizes", "of one length", tuple(self))
+        for i, (rank, size) in enumerate(zip(self.ranks, self.sizes, strict=True)):
+            validation.check_int(function, f"sizes[{i}]", size, 1, streams.MAX_RANK + 1)
+            validation.check_int(function, f"ranks[{i}]", rank, 0, size - 1)
         index, count = 0, 1
         for name, rank, size in zip(self.names, self.ranks, self.sizes, strict=True):
             if name in dimensions:
-                top = (streams.MAX_RANK + 1) // count
-                size = validation.check_int(function, f"the size of {name!r}", size, 1, top)
-                rank = validation.check_int(function, f"the rank in {name!r}", rank, 0, size - 1)
                 index, count = index * size + rank, count * size
         return index, count
 
@@ -78,6 +84,12 @@ class Mesh(NamedTuple):
     def data(self) -> tuple[int, int]:
         """(rank, number of ranks) along the dimensions that divide the data."""
         return self.along(tuple(name for name in self.names if name.startswith(DATA)))
+
+
+def _collection(function: str, argument: str, given: Any) -> Collection[Any]:
+    if not isinstance(given, (tuple, list, set, frozenset)):
+        raise type_error(function, argument, "a tuple", given)
+    return given
 
 
 def read_mesh(given: Any) -> Mesh:

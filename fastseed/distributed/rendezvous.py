@@ -44,6 +44,23 @@ def meet(
             the store did not answer.
         RuntimeError: the process that keeps the store has ended.
     """
+    verdict = _verdict(function, record, judge, group, seconds)
+    if verdict.get("missing"):
+        raise TimeoutError(
+            f"fastseed.{function}: {name_ranks(verdict['missing'])} did not call it within "
+            f"{verdict['seconds']:g} seconds of the others; look there for the cause"
+        )
+    return verdict
+
+
+def _verdict(
+    function: str,
+    record: dict[str, Any],
+    judge: Judge,
+    group: dist.ProcessGroup | None,
+    seconds: float | None,
+) -> dict[str, Any]:
+    """Return the verdict, with ``missing`` ranks and the ``seconds`` if some did not come."""
     c10d: Any = dist.distributed_c10d
     store = c10d._get_default_store()
     limit = store.timeout.total_seconds() if seconds is None else seconds
@@ -69,12 +86,32 @@ def meet(
         ) from verdict
     if isinstance(verdict, Exception):
         raise verdict
-    if verdict.get("missing"):
-        raise TimeoutError(
-            f"fastseed.{function}: {name_ranks(verdict['missing'])} did not call it within "
-            f"{verdict['seconds']:g} seconds of the others; look there for the cause"
-        )
     return dict(verdict)
+
+
+def collective(
+    function: str, operation: Callable[..., Any], *args: Any, group: Any = None, **more: Any
+) -> None:
+    """Call a collective of torch; where it fails, name the ranks that do not answer.
+
+    Raises:
+        RuntimeError: it failed. A rank that is stopped is noticed after the time limit of the
+            process group; others that wait for it in the call cannot answer either.
+    """
+    try:
+        operation(*args, group=group, **more)
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0]
+        try:
+            verdict = _verdict(function, {}, lambda ranks, records: {}, group, GRACE)
+        except (TimeoutError, RuntimeError) as found:  # of the store
+            raise RuntimeError(f"{found} ({reason})") from error
+        ranks = name_ranks(verdict["missing"]) if "missing" in verdict else ""
+        gone = f"{ranks} did not answer within {GRACE:g} seconds: look there for the cause"
+        raise RuntimeError(
+            f"fastseed.{function}: a collective call failed, and "
+            f"{gone if ranks else 'all ranks answer'} ({reason})"
+        ) from error
 
 
 class _Meeting:

@@ -23,9 +23,12 @@ KNOWN = ("cuda", "xpu", "mps")
 
 
 def compiled_types() -> list[str]:
-    """Return the accelerator types that this torch was built for, and that of a plug-in."""
-    built = (torch.cuda._is_compiled(), torch.xpu._is_compiled(), torch.backends.mps.is_built())
-    kinds = [kind for kind, there in zip(KNOWN, built, strict=True) if there]
+    """Return the accelerator types that this torch was built for, and that of a plug-in.
+
+    MPS counts where it is available: without Metal, as in some virtual machines, it never will be.
+    """
+    there = torch.cuda._is_compiled(), torch.xpu._is_compiled(), torch.backends.mps.is_available()
+    kinds = [kind for kind, is_there in zip(KNOWN, there, strict=True) if is_there]
     current = torch.accelerator.current_accelerator()
     if current is not None and current.type not in kinds:
         kinds.append(current.type)
@@ -55,8 +58,6 @@ class AcceleratorGenerators:
 
     def ready(self) -> bool:
         """Return whether torch has initialised the accelerator in this process."""
-        if self.kind == "mps":
-            return torch.backends.mps.is_available()
         is_initialized = getattr(self._module, "is_initialized", None)
         return is_initialized is None or bool(is_initialized())
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from .._backend import native
 from .._backend.derive_ops import Scope
+from .._utils.errors import reseed_error
 from ..derivation.streams import Coordinates, Stream, sample_stream
 from .adapter import GeneratorAdapter
-from .numpy_rng import NumpyGlobal
+from .numpy_rng import NumpyGlobal, Words
 from .python_rng import PythonRandom
 from .torch_rng import TorchGenerator
 
@@ -29,29 +30,33 @@ class DefaultGenerators:
         )
 
     def reseed_in_place(self, master_seed: int, at: Coordinates, rank: int) -> bool:
-        """Reseed all three; False, with nothing changed, where that needs ``reseed``."""
+        """Reseed all three; return False where that needs ``reseed``, which names what fails."""
         words = self._numpy.find_words()
         if words is None:
             return False
-        lo, hi = native.generators.reseed_defaults_of_cpu(
-            master_seed, *at, rank, words.lock, words.address
-        )
-        self._numpy.clear_gauss()
-        self._python.seed(lo | hi << 64)
-        return True
+        call = native.generators.reseed_defaults_of_cpu
+        return self._set_all(words, call, master_seed, *at, rank)
 
     def reseed_sample(self, scope: Scope, index: int, occurrence: int) -> None:
-        """Give all three the stream of a sample."""
+        """Give all three the stream of a sample; ReseedError names those that failed."""
         words = self._numpy.find_words()
-        if words is None:
-            for name, adapter in self.adapters.items():
-                adapter.reseed(sample_stream(scope, name, index, occurrence))
-            return
-        lo, hi = native.generators.reseed_sample_of_cpu(
-            *scope, index, occurrence, words.lock, words.address
-        )
-        self._numpy.clear_gauss()
-        self._python.seed(lo | hi << 64)
+        if words is not None:
+            call = native.generators.reseed_sample_of_cpu
+            if self._set_all(words, call, *scope, index, occurrence):
+                return
+        failures = self.reseed(lambda name: sample_stream(scope, name, index, occurrence))
+        if failures:
+            raise reseed_error(failures)
+
+    def _set_all(self, words: Words, call: Callable[..., tuple[int, int]], *where: int) -> bool:
+        """Set all three by one native call; return False if one of them failed."""
+        try:
+            lo, hi = call(*where, words.lock, words.address)
+            self._numpy.clear_gauss()
+            self._python.seed(lo | hi << 64)
+        except Exception:
+            return False
+        return True
 
     def reseed(self, stream_of: Callable[[str], Stream]) -> dict[str, Exception]:
         """Reseed one after another; return the exceptions of those that failed, by stream name."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..derivation.streams import Stream
 from .adapter import LOW64, MT19937_BYTES, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
 
 _JSON_BLOCK = 1024
+_MOST_SPAWNED = 10_000  # children that are made only to be counted
 _MAX_POOL = 1024  # words of a SeedSequence, 4 unless the user says otherwise
 
 
@@ -76,8 +78,7 @@ class NumpyGenerator:
         words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
         parsed = _mt19937(np.frombuffer(words, "<u4").astype(np.uint32), position, gauss)
         if state.numel() > MT19937_BYTES:
-            rest = _parse_json(None, unpack(state[MT19937_BYTES:]))
-            parsed["seed_seq"] = rest["seed_seq"]
+            parsed.update(_parse_seeds(unpack(state[MT19937_BYTES:])))
         return parsed
 
 
@@ -94,7 +95,7 @@ def _rebuild(bit_generator: Any, key: int) -> None:
 
 
 def _assign(bit_generator: Any, state: dict[str, Any], seeds: _SeedSequence | None) -> None:
-    """Set a state and what ``spawn`` uses. NumPy before 2.0 cannot set the latter: warn if needed."""
+    """Set a state and what ``spawn`` uses, which NumPy before 2.0 cannot set: warn if needed."""
     if seeds is not None and isinstance(bit_generator.__getstate__(), tuple):
         bit_generator.__setstate__((state, seeds))
         return
@@ -103,7 +104,8 @@ def _assign(bit_generator: Any, state: dict[str, Any], seeds: _SeedSequence | No
     if seeds is None or type(here) is not _SeedSequence:
         return
     made, wanted = here.n_children_spawned, seeds.n_children_spawned
-    if made <= wanted and {**here.state, "n_children_spawned": wanted} == seeds.state:
+    same = _plain({**here.state, "n_children_spawned": wanted}) == _plain(seeds.state)
+    if same and 0 <= wanted - made <= _MOST_SPAWNED:
         here.spawn(wanted - made)  # counts them
     elif made or wanted:
         warnings.warn(
@@ -119,43 +121,59 @@ def _to_json(state: dict[str, Any]) -> torch.Tensor:
     return pack(text.ljust(-(-len(text) // _JSON_BLOCK) * _JSON_BLOCK))
 
 
-def _parse_json(kind: Any, data: bytes) -> dict[str, Any]:
-    """Return a state of a bit generator of this kind; ValueError if NumPy did not make it.
-
-    Without a kind there is the seed sequence alone.
-    """
-    name = "SeedSequence" if kind is None else kind.__name__
+@contextlib.contextmanager
+def _must_be_of(kind: str) -> Iterator[None]:
+    """Raise ValueError for any exception: NumPy raises several types for what is no state."""
     try:
-        held = dict(json.loads(data))
-        valid = len(data) % _JSON_BLOCK == 0
-        seeds = {"seed_seq": _parse_seeds(held.pop("seed_seq"))} if "seed_seq" in held else {}
-        if kind is None:
-            valid = valid and not held and bool(seeds)
-            parsed = {}
-        else:
-            cached = {name: held.pop(name) for name in ("has_gauss", "gauss") if name in held}
-            scratch = kind()
-            scratch.state = _with_arrays(held)
-            found = json.loads(json.dumps(scratch.state, default=lambda value: value.tolist()))
-            valid = valid and found == held and np.isfinite(cached.get("gauss", 0.0))
-            valid = valid and cached.get("has_gauss", 0) in (0, 1)
-            valid = valid and held.get("buffer_pos", 0) in range(5)  # NumPy reads there unchecked
-            parsed = {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached}
-    except Exception as error:  # NumPy raises several types for what is no state
-        raise ValueError(f"it must be the state of a {name}, got {error!r}") from error
-    if not valid:
-        raise ValueError(f"it must be the state of a {name}")
-    return {**parsed, **seeds}
+        yield
+    except Exception as error:
+        raise ValueError(f"it must be the state of a {kind}, got {error!r}") from error
 
 
-def _parse_seeds(held: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a SeedSequence, which must have been made by one."""
-    if held["pool_size"] > _MAX_POOL:
-        raise ValueError(f"pool_size must be at most {_MAX_POOL}, got {held['pool_size']}")
-    made = _SeedSequence(**held)
-    if json.loads(json.dumps(made.state, default=lambda value: value.tolist())) != held:
-        raise ValueError("a seed sequence has other values")
+def _from_json(data: bytes) -> dict[str, Any]:
+    if len(data) % _JSON_BLOCK:
+        raise ValueError(f"{len(data)} bytes")
+    return dict(json.loads(data))
+
+
+def _parse_json(kind: Any, data: bytes) -> dict[str, Any]:
+    """Return a state of a bit generator of this kind; ValueError if NumPy did not make it."""
+    with _must_be_of(kind.__name__):
+        held = _from_json(data)
+        cached = {name: held.pop(name) for name in ("has_gauss", "gauss") if name in held}
+        seeds = {"seed_seq": held.pop("seed_seq")} if "seed_seq" in held else {}
+        scratch = kind()
+        scratch.state = _with_arrays(held)
+        valid = _plain(scratch.state) == held and np.isfinite(cached.get("gauss", 0.0))
+        valid = valid and cached.get("has_gauss", 0) in (0, 1)
+        valid = valid and held.get("buffer_pos", 0) in range(5)  # NumPy reads there unchecked
+        if not valid:
+            raise ValueError("other values")
+        _check_seeds(**seeds)
+    return {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached, **seeds}
+
+
+def _parse_seeds(data: bytes) -> dict[str, Any]:
+    """Return the seed sequence that follows the words of an MT19937."""
+    with _must_be_of("SeedSequence"):
+        held = _from_json(data)
+        _check_seeds(**held)
     return held
+
+
+def _check_seeds(seed_seq: dict[str, Any] | None = None) -> None:
+    """Raise an exception unless these are the arguments of a SeedSequence, as it returns them."""
+    if seed_seq is None:
+        return
+    if seed_seq["pool_size"] > _MAX_POOL:
+        raise ValueError(f"pool_size must be at most {_MAX_POOL}, got {seed_seq['pool_size']}")
+    if _plain(_SeedSequence(**seed_seq).state) != seed_seq:
+        raise ValueError("other values in seed_seq")
+
+
+def _plain(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state as it comes back from JSON."""
+    return dict(json.loads(json.dumps(state, default=lambda value: value.tolist())))
 
 
 def _with_arrays(value: Any) -> Any:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from .._utils import validation
 from ..derivation import context, streams
+from ..distributed.rendezvous import collective
 from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import Seeder
@@ -161,7 +162,7 @@ class TrainingState:
         if not (dist.is_available() and dist.is_initialized()) or state["world_size"] == 1:
             return state
         parts: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(parts, state)
+        collective(self._function, dist.all_gather_object, parts, state)
         for part in parts:
             state = {**state, **{k: v for k, v in part.items() if k.startswith(states.RNG)}}
         return state

@@ -1,44 +1,47 @@
-"""A job under Hugging Face Accelerate: a stream for each epoch and phase, and exact resumption.
+"""A job under Hugging Face Accelerate: a stream for each step and phase, and exact resumption.
 
 accelerator = Accelerator()
 job = AcceleratedJob(accelerator, master_seed=42)      # before the model is built
-batches = fastseed.data.ResumableLoader(dataset, batch_size=32, shuffle=True)
-accelerator.register_for_checkpointing(batches)
-model, optimizer = accelerator.prepare(model, optimizer)
-for epoch in range(epochs):
-    job.train(epoch)
-    for batch in batches: ...
+model, optimizer, batches, scheduler = accelerator.prepare(model, optimizer, batches, scheduler)
+for epoch in range(job.epoch, epochs):
+    for step, batch in job.train(batches, epoch): ...  # was: enumerate(batches)
     with job.validate(epoch): ...
 """
 
 from __future__ import annotations
 
 import contextlib
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from .._utils import validation
+from ..data import Steps
 from ..derivation import context, streams
-from ..seeder import api
-from ..seeder import state as states
-from . import _common
-from ._common import Tasks, move_to
+from . import _common, _prepared_loader
+from ._common import Tasks, inside, move_to
+
+FORMAT = "fastseed.accelerate"
+VERSION = 1
 
 _NAME = "integrations.accelerate.AcceleratedJob"
 _SEED_BITS = 31
 
 
 class AcceleratedJob:
-    """Reseed the phases of a job that uses an ``accelerate.Accelerator``, and save where it is.
+    """Reseed the steps and phases of a job under ``accelerate``, and save where it is.
+
+    Prepare everything as Accelerate's documentation says, torch's DataLoaders included, and iterate
+    ``train(loader, epoch)`` in place of ``enumerate(loader)``. Device placement, ``accumulate``,
+    ``gather_for_metrics`` and the schedulers are then Accelerate's. The order of the data and all
+    random numbers follow the master seed.
 
     The constructor calls ``fastseed.init``, unless the script has, with the accelerator's rank
     and world size; calls ``reseed(tasks.init)``; and registers itself for checkpointing:
-    ``save_state`` keeps the exact state of every rank's generators, and ``load_state`` restores
-    them after Accelerate's own.
+    ``save_state``, on all ranks or on the main process alone, keeps where the job is, and
+    ``load_state`` continues after that step. Use neither ``set_seed`` nor ``skip_first_batches``.
 
-    Loaders of ``fastseed.data`` share their order between ranks themselves: do not ``prepare``
-    them. A prepared loader needs ``ShuffleSampler(dataset, rank=0, world_size=1)``, which
-    Accelerate cuts, and ``fastseed.register_generator(prepared)`` so that ``reseed`` sets its
-    epoch. If the accelerator has no ``data_seed``, its ``SeedableRandomSampler`` gets one from the
+    If the accelerator has no ``data_seed``, its ``SeedableRandomSampler`` gets one from the
     master seed, since torch's seed differs between ranks here.
 
     Args:
@@ -71,44 +74,152 @@ class AcceleratedJob:
         if config.data_seed is None:
             key = seeder.derive_key("accelerate.order", task=self.tasks.init, rank=streams.SHARED)
             config.data_seed = key & ((1 << _SEED_BITS) - 1)
-        self._training = _common.TrainingState(_NAME)
+        self._accelerator = accelerator
+        self._loader: Any = None  # the prepared loader of _steps
+        self._steps: Steps | None = None
         self._loaded: dict[str, Any] | None = None
         accelerator.register_for_checkpointing(self)
 
     @property
     def epoch(self) -> int:
-        """The training epoch of the job, or of the checkpoint that was loaded."""
-        return int(self._training.get()["epoch"])
+        """The epoch of the next training step, also after ``load_state``."""
+        if self._loaded is not None:
+            return int(self._loaded["epoch"])
+        return 0 if self._steps is None else self._steps.epoch
 
-    def train(self, epoch: int) -> None:
-        """Reseed for a training epoch; restore the exact states if ``load_state`` was inside it."""
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None and (loaded["task"], loaded["epoch"]) == (self.tasks.train, epoch):
-            api.load_state_dict(loaded)
-        else:
-            move_to(self.tasks.train, epoch)
+    # ------------------------------------------------------------------ phases
+
+    def train(self, loader: Any, epoch: int) -> Iterator[tuple[int, Any]]:
+        """Iterate an epoch as ``enumerate(loader)`` does, each step in its own scope.
+
+        Before each step it calls ``reseed(tasks.train, epoch, step)``. After ``load_state`` or
+        ``break`` it begins after the step that was done last, if that was in this epoch.
+
+        Args:
+            loader: what ``accelerator.prepare`` returned for a torch DataLoader of a map-style
+                dataset. ``shuffle=True`` has the order of a ``ShuffleSampler``; other samplers
+                are kept, and draw from streams that all ranks share.
+            epoch: [0, 2**32).
+
+        Returns:
+            An iterator over (step, batch), the batch on the accelerator's device.
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type or is out of range.
+            RuntimeError: the loaded state is of another epoch, of which something is left; or on
+                these ranks no batch begins where it ends.
+        """
+        function = f"{_NAME}.train"
+        _prepared_loader.check_prepared(function, loader)
+        if self._steps is None or self._loader is not loader:
+            batches = _prepared_loader.resumable(loader)
+            # The epochs are those of the script's loop.
+            self._steps = Steps(batches, streams.MAX_EPOCH, task=self.tasks.train)
+            self._loader = loader
+        if self._loaded is not None:
+            if self._loaded["steps"]:
+                here = _prepared_loader.on_these_ranks(function, self._loaded, loader)
+                self._steps.load_state_dict(here)
+            self._loaded = None
+        return self._train(loader, self._steps, self._steps.in_epoch(epoch))
+
+    def _train(self, loader: Any, steps: Steps, batches: Any) -> Iterator[tuple[int, Any]]:
+        send = _common.import_framework("accelerate.utils", "accelerate").send_to_device
+        is_non_blocking = self._accelerator.dataloader_config.non_blocking
+        loader.begin()  # so accumulate() and gather_for_metrics() know where it ends
+        try:
+            for _, step, batch in batches:
+                loader.end_of_dataloader = _done(steps) == len(loader)
+                if loader.device is not None:
+                    batch = send(batch, loader.device, non_blocking=is_non_blocking)
+                yield step, batch
+        finally:
+            loader.end()
+        if _done(steps) != len(loader):
+            raise RuntimeError(
+                f"fastseed.{_NAME}.train: len(loader) must be the number of its batches, which is "
+                f"{_done(steps)}, got {len(loader)}: the last accumulation may be lost"
+            )
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the validation task; afterwards every generator is as it was before."""
-        return self._training.inside(self.tasks.validate, epoch)
+        return inside(self.tasks.validate, epoch)
 
     def test(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the test task; afterwards every generator is as it was before."""
-        return self._training.inside(self.tasks.test, epoch)
+        return inside(self.tasks.test, epoch)
 
     def predict(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the prediction task; afterwards every generator is as it was before."""
-        return self._training.inside(self.tasks.predict, epoch)
+        return inside(self.tasks.predict, epoch)
+
+    # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of training with the exact states of every rank (collective)."""
-        return self._training.gather()
+        """Return where training is: after the step that it is in. The state of any rank serves all.
+
+        Warns:
+            UserWarning: between two updates of an accumulation: Accelerate saves no gradients.
+        """
+        if self._loaded is not None:
+            return dict(self._loaded)
+        seeder, steps = context.current(f"{_NAME}.state_dict"), self._steps
+        state = {
+            "format": FORMAT,
+            "version": VERSION,
+            "master_seed": seeder.master_seed,
+            "epoch": self.epoch,
+            "accumulated": self._accelerator.step,
+            "steps": {} if steps is None else steps.state_dict(),
+            "division": {} if steps is None else _prepared_loader.division_of(self._loader),
+        }
+        if not self._accelerator.sync_gradients:
+            warnings.warn(
+                f"fastseed.{_NAME}: save_state was called inside an accumulation, and Accelerate "
+                "does not save its gradients: the run that resumes will differ; call it where "
+                "accelerator.sync_gradients is True",
+                stacklevel=2,
+            )
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state of training; errors are those of ``fastseed.load_state_dict``."""
-        states.check(state, context.current(_NAME).scheme)
-        api.load_state_dict(state)
-        self._loaded = state
+        """Continue after the step in which ``state`` was taken.
+
+        Args:
+            state: what ``state_dict`` returned, on any rank.
+
+        Raises:
+            TypeError, ValueError: ``state`` is damaged, or of another version or master seed;
+                nothing is changed.
+        """
+        function = f"{_NAME}.load_state_dict"
+        _check_state(function, state, context.current(function).master_seed)
+        self._accelerator.step = state["accumulated"]  # also where Accelerate has no file of a rank
+        self._loaded = dict(state)
+
+
+def _done(steps: Steps) -> int:
+    """Return how many batches of the epoch this rank has had."""
+    iteration: Any = steps.loader.latest_iteration
+    return int(iteration.position) // int(iteration.order.ranks)
+
+
+def _check_state(function: str, state: Any, master_seed: int) -> None:
+    validation.check_instance(function, "state", state, dict, "a dict from state_dict()")
+    fields = {"format", "version", "master_seed", "epoch", "accumulated", "steps", "division"}
+    if set(state) != fields:
+        rule = f"a dict of {', '.join(sorted(fields))}"
+        raise validation.value_error(function, "state", rule, sorted(map(str, state)))
+    expected = {"format": FORMAT, "version": VERSION, "master_seed": master_seed}
+    for field, value in expected.items():
+        if isinstance(state[field], bool) or state[field] != value:
+            rule = f"{value!r}, as for this job"
+            raise validation.value_error(function, f"state[{field!r}]", rule, state[field])
+    for field, limit in (("epoch", streams.MAX_EPOCH + 1), ("accumulated", streams.MAX_STEP)):
+        validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
+    rule = "a dict from state_dict()"
+    validation.check_instance(function, "state['steps']", state["steps"], dict, rule)
+    validation.check_instance(function, "state['division']", state["division"], dict, rule)
 
 
 def _check_rng_types(accelerator: Any) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from .._utils.validation import value_error
+from .._backend import tensors
+from .._utils.validation import type_error, value_error
 from ..random import StreamBank
 from . import _common
 
@@ -68,11 +69,14 @@ def randn_tensor(
         return found
     if layout not in (None, torch.strided):
         raise value_error(_NAME, "layout", "torch.strided with a bank", layout)
+    if not isinstance(shape, (tuple, list)) or not shape:
+        raise type_error(_NAME, "shape", "a tuple of sizes, at least one", shape)
+    where = tensors.check_available(_NAME, "device", tensors.check_device(_NAME, device))
     images, *sizes = shape
     if images != len(generator):
         rule = f"of as many images as the bank has streams, {len(generator)}"
         raise value_error(_NAME, "shape", rule, tuple(shape))
-    return generator.randn(tuple(sizes), dtype=dtype).to(device or "cpu")
+    return generator.randn(tuple(sizes), dtype=dtype).to(where)
 
 
 @contextlib.contextmanager

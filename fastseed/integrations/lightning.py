@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data.distributed import DistributedSampler
 
 from .._utils import validation
-from ..data.plain_loader import Loader
+from ..data import Loader, ShuffleSampler
+from ..data.iteration import samplers_in
 from ..derivation import context
 from ..seeder import api
 from ..seeder import state as states
@@ -142,7 +143,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Restore the states of a checkpoint, after DataLoaders were made."""
-        _check_samplers(trainer)
+        _check_train_samplers(trainer)
         if self._loaded is not None:
             api.load_state_dict(self._loaded["job"])
             self._loaded = self._began = None
@@ -168,6 +169,20 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Remember that the epoch is at its end."""
         self._over = True
+
+    # ------------------------------------------------------------------ evaluation
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse an order that is divided twice."""
+        _check_samplers(trainer.val_dataloaders)
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse an order that is divided twice."""
+        _check_samplers(trainer.test_dataloaders)
+
+    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse an order that is divided twice."""
+        _check_samplers(trainer.predict_dataloaders)
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -203,11 +218,28 @@ def _use_no_globals(trainer: Any) -> bool:
     return all(isinstance(loader, Loader) for loader in _train_loaders(trainer))
 
 
-def _check_samplers(trainer: Any) -> None:
+def _check_train_samplers(trainer: Any) -> None:
     for loader in _train_loaders(trainer):
         if isinstance(loader, Loader) and isinstance(loader.sampler, DistributedSampler):
-            raise ValueError(
-                f"fastseed.{_NAME}: use_distributed_sampler of the Trainer must be False: the "
-                "loaders of fastseed share their order between ranks, and Lightning has replaced "
-                "the sampler by a DistributedSampler"
-            )
+            raise _second_division()
+        _check_samplers(loader)
+
+
+def _check_samplers(*loaders: Any) -> None:
+    """Refuse a ShuffleSampler, which divides its order, inside a sampler that divides it again."""
+    for loader in tree_leaves(loaders):
+        for sampler in (getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)):
+            for one in samplers_in(sampler):
+                # Lightning wraps the samplers of users in a dataset of their indices.
+                inner = getattr(getattr(one, "dataset", None), "_sampler", None)
+                is_divided = isinstance(inner, ShuffleSampler) and inner.world_size != 1
+                if is_divided and isinstance(one, DistributedSampler):
+                    raise _second_division()
+
+
+def _second_division() -> ValueError:
+    return ValueError(
+        f"fastseed.{_NAME}: use_distributed_sampler of the Trainer must be False: the loaders and "
+        "samplers of fastseed share their order between ranks, and Lightning has put a "
+        "DistributedSampler in the place of theirs"
+    )

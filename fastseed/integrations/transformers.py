@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from typing import Any
 
 import torch
 
 from .._utils import validation
 from ..checkpoint import files as checkpoint
+from ..data import Loader
 from ..derivation import context, streams
 from ..sampling import sample
 from ..seeder import api
@@ -29,7 +31,9 @@ logger = logging.getLogger("fastseed")
 
 _NAME = "integrations.transformers.FastseedCallback"
 _FILE = "fastseed-{rank:05d}.state"
+_ORDER = "transformers.order"
 _SEED_BITS = 31
+_DEPTH = 8  # of loaders and samplers inside each other
 _transformers: Any = _common.import_framework("transformers", "transformers")
 
 
@@ -37,7 +41,10 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     """Reseed at each epoch, keep evaluation apart, and make a resumed run exact.
 
     - When training begins: ``fastseed.init``, unless the script has called it, with the rank
-      and world size of the arguments. The order of the data gets its seed from the master seed.
+      and world size of the arguments. The order of the data gets its seed from the master seed:
+      that of Accelerate's sampler, and of every other one with an attribute ``generator``, such as
+      TRL's ``RepeatSampler``, in each epoch. On several ranks, a sampler without it is named in a
+      warning.
     - Each epoch: ``reseed(tasks.train, epoch)``, when the last step of the epoch before is done, so
       that a checkpoint of that step has the states in which the next epoch begins.
     - Evaluation that the Trainer schedules runs at ``(tasks.validate, epoch)``; then training
@@ -70,6 +77,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self._outer: dict[str, Any] | None = None  # training's state, around an evaluation
         self._is_inside = False  # the generators are in the evaluation's scope now
         self._resume: str | None = None  # a file to load at the next step
+        self._samplers: list[Any] = []  # of the training data
 
     # ------------------------------------------------------------------ training
 
@@ -77,7 +85,11 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         """Call ``init`` if needed and seed the order of the data."""
         _common.ensure_seeder(_NAME, self._master_seed, args.process_index, args.world_size)
         self._outer, self._is_inside, self._resume = None, False, None
-        _seed_samplers(keywords.get("train_dataloader"), self._tasks.train)
+        _check_folder(args.output_dir)
+        self._samplers = _samplers_of(keywords.get("train_dataloader"))
+        _seed_accelerate(self._samplers, self._tasks.train)
+        if args.world_size > 1:
+            _name_unseeded(self._samplers)
         if state.global_step and not _is_whole(state.epoch):
             self._resume = _saved_file(args, state)
         if getattr(args, "eval_on_start", False):
@@ -88,6 +100,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self._is_inside = False
         task, epoch = self._tasks.train, int(state.epoch or 0)
         move_to(task, epoch)
+        _seed_generators(self._samplers, task, epoch)
         dataset: Any = getattr(keywords.get("train_dataloader"), "dataset", None)
         if callable(getattr(dataset, "set_scope", None)):  # per_sample, in workers
             dataset.set_scope(task, epoch)
@@ -224,9 +237,9 @@ def _saved_file(args: Any, state: Any) -> str | None:
     named = args.resume_from_checkpoint
     folders = [named] if isinstance(named, str) and os.path.isdir(named) else []
     for folder in (*folders, _folder(args, state)):
-        path = os.path.join(folder, _FILE)
-        if any(os.path.exists(path.format(rank=rank)) for rank in (0, args.process_index)):
-            return path
+        names = (_FILE.format(rank=rank) for rank in (0, args.process_index))
+        if any(os.path.exists(os.path.join(folder, name)) for name in names):
+            return os.path.join(folder, _FILE)
     if list(context.current(_NAME).registry):
         logger.warning(
             "fastseed: there is no %s in %s: registered generators restart the epoch",
@@ -236,11 +249,60 @@ def _saved_file(args: Any, state: Any) -> str | None:
     return None
 
 
-def _seed_samplers(dataloader: Any, task: int) -> None:
-    """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
-    key = context.current(_NAME).derive_key("transformers.order", task=task, rank=streams.SHARED)
-    for _ in range(8):  # loaders and samplers inside each other
-        if hasattr(dataloader, "initial_seed") and hasattr(dataloader, "set_epoch"):
-            dataloader.initial_seed = key & ((1 << _SEED_BITS) - 1)
+def _check_folder(folder: str) -> None:
+    """Refuse a folder in which ``fastseed.checkpoint`` would read a rank."""
+    if re.search(r"\{rank(:0\dd)?\}", folder):
+        rule = "without {rank}: each rank writes a file of its own into the same folder"
+        raise validation.value_error(_NAME, "output_dir of the arguments", rule, folder)
+
+
+# ------------------------------------------------------------------ the order of the data
+
+
+def _samplers_of(dataloader: Any) -> list[Any]:
+    """Return the samplers of a loader, and those inside them; fastseed's loader seeds its own."""
+    found: list[Any] = []
+    if isinstance(dataloader, Loader):
+        return found
+    while dataloader is not None and len(found) < _DEPTH:
         inner = getattr(dataloader, "batch_sampler", None)
         dataloader = inner if inner is not None else getattr(dataloader, "sampler", None)
+        found += [] if dataloader is None else [dataloader]
+    return found
+
+
+def _seed_accelerate(samplers: list[Any], task: int) -> None:
+    """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
+    key = context.current(_NAME).derive_key(_ORDER, task=task, rank=streams.SHARED)
+    for sampler in samplers:
+        if hasattr(sampler, "initial_seed") and hasattr(sampler, "set_epoch"):
+            sampler.initial_seed = key & ((1 << _SEED_BITS) - 1)
+
+
+def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
+    """Seed the samplers' own generators, which continue from epoch to epoch, on all ranks alike."""
+    seeder = context.current(_NAME)
+    key = seeder.derive_key(_ORDER, task=task, epoch=epoch, step=0, rank=streams.SHARED)
+    for sampler in samplers:
+        if _has_generator(sampler):
+            if sampler.generator is None:
+                sampler.generator = torch.Generator()
+            sampler.generator.manual_seed(key & streams.MAX_MASTER)
+
+
+def _has_generator(sampler: Any) -> bool:
+    found = getattr(sampler, "generator", 0)
+    return found is None or isinstance(found, torch.Generator)
+
+
+def _name_unseeded(samplers: list[Any]) -> None:
+    """Name a sampler that may draw from the global generators, which differ between ranks."""
+    known = ("torch.", "accelerate.", "fastseed.")
+    last = samplers[-1] if samplers else None
+    if last is None or _has_generator(last) or type(last).__module__.startswith(known):
+        return
+    logger.warning(
+        "fastseed: if %s draws its order at random, the ranks get different ones and samples are "
+        "lost: give it an attribute generator, a torch.Generator, which the callback seeds",
+        type(last).__name__,
+    )

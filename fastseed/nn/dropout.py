@@ -19,6 +19,7 @@ from .layer_scope import (
     check_use,
     current,
     device_scope,
+    has_values,
     thread_scope,
 )
 
@@ -37,6 +38,11 @@ class Dropout(torch.nn.Dropout):
     A ``DTensor`` says itself which part of the whole it is. For other inputs ``fastseed.nn.rows``
     says which rows of the global batch they hold, and ``shard_inputs`` along which dimensions of a
     mesh they are cut.
+
+    The scope and the record of used rows belong to the process, rows and label to the thread. So
+    threads may use one layer at the same time for different rows, in blocks of their own, while no
+    thread calls ``fastseed.reseed``. A forked child has the masks of its parent, whatever
+    ``on_os_fork`` is.
 
     Args:
         p: the probability of a zero, in [0, 1].
@@ -75,7 +81,8 @@ class Dropout(torch.nn.Dropout):
         name: str | None = None,
         batch_dim: int | None = 0,
     ) -> None:
-        super().__init__(p, inplace)
+        p = functional.check_probability(_CLASS, p)  # torch would read a tensor
+        super().__init__(p, validation.check_bool(_CLASS, "inplace", inplace))
         set_up(self, name, batch_dim)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -92,7 +99,7 @@ class Dropout(torch.nn.Dropout):
 class Dropout1d(Dropout):
     """Zero whole channels of (N, C, L) with probability ``p`` in training.
 
-    The mask is that of ``Dropout`` for a tensor (N, C).
+    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
 
     Args:
         p: the probability of a zero, in [0, 1].
@@ -122,7 +129,7 @@ class Dropout1d(Dropout):
 class Dropout2d(Dropout1d):
     """Zero whole channels of (N, C, H, W) with probability ``p`` in training.
 
-    The mask is that of ``Dropout`` for a tensor (N, C).
+    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
 
     Args:
         p: the probability of a zero, in [0, 1].
@@ -149,7 +156,7 @@ class Dropout2d(Dropout1d):
 class Dropout3d(Dropout1d):
     """Zero whole channels of (N, C, D, H, W) with probability ``p`` in training.
 
-    The mask is that of ``Dropout`` for a tensor (N, C).
+    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
 
     Args:
         p: the probability of a zero, in [0, 1].
@@ -234,19 +241,24 @@ def _drop(
         )
     where = _Placed.of(input.shape[:2] if channels else input.shape, batch_dim, scope.rows)
     keys = torch.empty(3, dtype=torch.uint64, device=input.device)
-    at = (*layer.words, scope.label_index, where.row_elements)
-    _LAYER_KEY(keys, *device_scope(input.device, scope), *at)
+    real = has_values(keys)
+    if real:
+        at = (*layer.words, scope.label_index, where.row_elements)
+        _LAYER_KEY(keys, *device_scope(input.device, scope), *at)
     keys = keys.view(1, 3)
     if shards.is_dtensor(input):
-        options = {"pieces_of": where.pieces, "channels": channels}
-        found = functional.drop_dtensor(_CLASS, input, keys, threshold, **options)
+        found = functional.drop_dtensor(
+            _CLASS, input, keys, threshold, pieces_of=where.pieces, channels=channels
+        )
     else:
         pieces = shards.WHOLE
         if where.moves_elements:
             shape = input.shape[:2] if channels else input.shape
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
         found = functional.drop(input, keys, pieces, threshold, channels=channels)
-    if not torch.compiler.is_compiling():  # last, so that a refused input is no use of its rows
+    if (
+        real and not torch.compiler.is_compiling()
+    ):  # last, so that a refused input is no use of its rows
         where.check(layer, scope.label_index)
     return found
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 from .._backend import dropout_ops, tensors
@@ -90,16 +91,30 @@ def dropout(
 def check_input(function: str, input: Any, p: Any) -> int:
     """Return the threshold for a probability, after checking it and the input."""
     validation.check_instance(function, "input", input, torch.Tensor, "a torch.Tensor")
-    p = number(function, "p", p)
-    if not 0 <= p <= 1:
-        raise validation.value_error(function, "p", "in [0, 1]", p)
+    p = check_probability(function, p)
     if input.dtype not in REALS:
         names = ", ".join(map(str, REALS))
         raise TypeError(f"fastseed.{function}: input must be one of {names}, got {input.dtype}")
     if not shards.is_dtensor(input):
-        tensors.check_dense(function, "input", input)
+        _check_dense(function, "input", input)
         random_functional.check_device(function, "input", input.device)
     return threshold_of(p)
+
+
+def _check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
+    """ValueError for a tensor without elements in memory, or without values."""
+    if type(tensor) is FakeTensor and type(torch.empty(0)) is not FakeTensor:
+        rule = "a tensor with values, outside of the FakeTensorMode that made it"
+        raise validation.value_error(function, argument, rule, tensor)
+    tensors.check_dense(function, argument, tensor)
+
+
+def check_probability(function: str, p: Any) -> float:
+    """Return a probability as a float."""
+    found = number(function, "p", p)
+    if not 0 <= found <= 1:
+        raise validation.value_error(function, "p", "in [0, 1]", found)
+    return found
 
 
 def threshold_of(p: float) -> int:
@@ -209,9 +224,59 @@ def drop_dtensor(
     return found
 
 
+def check_attention(function: str, query: Any, key: Any, value: Any, attn_mask: Any) -> None:
+    """Refuse tensors that cannot be attended to."""
+    named = {"query": query, "key": key, "value": value}
+    for name, tensor in {**named, "attn_mask": query if attn_mask is None else attn_mask}.items():
+        validation.check_instance(function, name, tensor, torch.Tensor, "a torch.Tensor")
+        dtypes = (*REALS, torch.bool) if name == "attn_mask" else REALS
+        if tensor.dtype not in dtypes or (name in named and tensor.dim() < 2):
+            rule = "of a floating-point dtype" + (
+                ", (..., length, features)" if name in named else ""
+            )
+            raise validation.value_error(function, name, rule, tensor)
+        _check_dense(function, name, tensor)
+        if tensor.device != query.device:
+            rule = f"on the device of query, {query.device}"
+            raise validation.value_error(function, name, rule, tensor.device)
+    if key.size(-1) != query.size(-1):
+        rule = f"of {query.size(-1)} features, as query"
+        raise validation.value_error(function, "key", rule, tuple(key.shape))
+    if value.size(-2) != key.size(-2):
+        rule = f"of {key.size(-2)} elements along dimension -2, as key"
+        raise validation.value_error(function, "value", rule, tuple(value.shape))
+
+
+def _check_shapes(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None,
+    enable_gqa: bool,
+) -> None:
+    """ValueError for shapes that do not fit those of ``query``."""
+    batch = list(query.shape[:-2])
+    for name, tensor in (("key", key), ("value", value)):
+        shape = list(tensor.shape[:-2])
+        if enable_gqa and shape and batch and shape[-1] and batch[-1] % shape[-1] == 0:
+            shape[-1] = batch[-1]
+        if not _broadcasts(shape, batch):
+            rule = f"of the batch and heads of query {tuple(query.shape)}"
+            raise validation.value_error(_ATTENTION, name, rule, tuple(tensor.shape))
+    weights = [*batch, query.size(-2), key.size(-2)]
+    if attn_mask is not None and not _broadcasts(attn_mask.shape, weights):
+        rule = f"of a shape that broadcasts to that of the weights, {tuple(weights)}"
+        raise validation.value_error(_ATTENTION, "attn_mask", rule, tuple(attn_mask.shape))
+
+
+def _broadcasts(shape: Sequence[int], other: Sequence[int]) -> bool:
+    pairs = zip(reversed(shape), reversed(other), strict=False)
+    return all(1 in pair or pair[0] == pair[1] for pair in pairs)
+
+
 def repeated_heads(tensor: torch.Tensor, query: torch.Tensor, enable_gqa: bool) -> torch.Tensor:
     """Return keys or values with as many heads as the queries have."""
-    if not enable_gqa or tensor.size(-3) == query.size(-3):
+    if not enable_gqa or min(tensor.dim(), query.dim()) < 3 or tensor.size(-3) == query.size(-3):
         return tensor
     return tensor.repeat_interleave(query.size(-3) // tensor.size(-3), -3)
 
@@ -231,7 +296,7 @@ def attention_weights(
     key = repeated_heads(key, query, enable_gqa)
     with _without_autocast(query.device.type):
         scores = _wide(query) @ _wide(key).transpose(-2, -1)
-        scores = scores * (query.size(-1) ** -0.5 if scale is None else scale)
+        scores = scores * (max(query.size(-1), 1) ** -0.5 if scale is None else scale)
         if is_causal:
             causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
             scores = scores.masked_fill(~causal, -math.inf)
@@ -298,6 +363,12 @@ def scaled_dot_product_attention(
         ... )[0, 0, :, 0]
         tensor([2., 1.])
     """
+    check_attention(_ATTENTION, query, key, value, attn_mask)
+    is_causal = validation.check_bool(_ATTENTION, "is_causal", is_causal)
+    enable_gqa = validation.check_bool(_ATTENTION, "enable_gqa", enable_gqa)
+    if scale is not None:
+        scale = number(_ATTENTION, "scale", scale)
+    _check_shapes(query, key, value, attn_mask, enable_gqa)
     weights = attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
     weights = dropout(weights, dropout_p, dropout_key, shard=shard)
     return weights @ repeated_heads(value, query, enable_gqa)

@@ -249,8 +249,10 @@ def randperm_(tensor: torch.Tensor, key: Keys) -> torch.Tensor:
     if tensor.numel() == 0 or tensor.is_meta:
         return tensor
     whole = torch.empty(tensor.numel(), dtype=torch.int64, device="cpu")
-    lo, hi = check_keys(function, "key", _on_cpu(key), whole.device).tolist()
-    derive_ops.fill_shuffle(whole, lo | hi << 64, len(whole), 0, 1)
+    if isinstance(key, torch.Tensor):
+        lo, hi = key.tolist()
+        key = lo | hi << 64
+    derive_ops.fill_shuffle(whole, int(key), len(whole), 0, 1)
     return keep_part(function, tensor, whole)
 
 

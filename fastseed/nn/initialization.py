@@ -123,7 +123,8 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             fill(tensor, self._key_of(name, self.fills[name]), *parameters, **named)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{error} ({operator} on {name})") from error
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{error} ({operator} on {name})") from error
         self.fills[name] += 1
         self._equal_names.note(*owner)
         return tensor
@@ -284,7 +285,8 @@ def initialize(
         True
     """
     validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
-    validation.check_instance(_FUNCTION, "prefix", prefix, str, "a string")
+    if prefix != "":
+        validation.check_text(_FUNCTION, "prefix", prefix)
     scope = check_scope(_FUNCTION, task, epoch, step)
     key_of = key_derivation(_FUNCTION, scope)
     equal_names = EqualNames(_FUNCTION, scope, "prefix= or another task=")

@@ -15,6 +15,8 @@ import weakref
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from .._backend import derive_ops
 from .._backend.derive_ops import signed
@@ -46,7 +48,7 @@ class _DeviceScope(NamedTuple):
 
     @property
     def is_usable(self) -> bool:
-        """Return whether it is on the CPU, or this process made it: a child of fork cannot use it."""
+        """Return whether this process can use it: a child of fork cannot use an accelerator's."""
         return self.scope.device.type == "cpu" or self.process_id == os.getpid()
 
 
@@ -85,7 +87,7 @@ def _write_scope() -> None:
         current.latest = this_thread.scope
     on_cpu = current.devices[_CPU].scope
     on_cpu.numpy()[:] = words  # in a tenth of the time that copy_ from a new tensor takes
-    for held in current.devices.values():
+    for held in tuple(current.devices.values()):
         if held.scope is not on_cpu and held.is_usable:
             for target, word in zip(held.words, words, strict=True):
                 target.fill_(signed(word))  # by value: a copy from memory would wait for the device
@@ -148,13 +150,15 @@ class ThreadScope:
             else:
                 label_index = block.index
         self.rows, self.label_index = rows, label_index
-        for device, held in current.devices.items():
+        for device, held in tuple(current.devices.items()):
             if held.is_usable:
                 self.first_row(device).fill_(self._start())
-        current.open = [scope for scope in current.open if scope is not self]
         if self.blocks:
-            current.open.append(self)
             current.latest = self
+            if self not in current.open:
+                current.open.append(self)
+        elif self in current.open:
+            current.open.remove(self)
 
     def _start(self) -> int:
         return 0 if self.rows is None else self.rows.start
@@ -189,7 +193,7 @@ def own_scope() -> ThreadScope:
 
 
 def thread_scope() -> ThreadScope:
-    """Return the scope that layers run in: in a thread of autograd, of the ``backward()`` caller."""
+    """Return the scope that layers run in: for a thread of autograd, that of its caller."""
     scope = this_thread.scope
     if this_thread.is_foreign and not scope.blocks:
         return _scope_of_caller()
@@ -202,7 +206,7 @@ def _scope_of_caller() -> ThreadScope:
     """Return the scope of the thread for which this one works, which Python did not start."""
     if not torch.compiler.is_compiling() and torch._C._is_key_in_tls("context"):
         # what torch.autograd gives to its threads: a copy of the context of the caller
-        caller = torch._C._get_obj_in_tls("context").get(_scope_of_thread)
+        caller: ThreadScope | None = torch._C._get_obj_in_tls("context").get(_scope_of_thread)
         if caller is not None:  # else the caller is such a thread itself
             return caller
     if len(current.open) > 1:
@@ -216,7 +220,7 @@ def _scope_of_caller() -> ThreadScope:
 
 
 def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (scope, first row) on a device; made at its first use, or by a ``reseed`` before it."""
+    """Return (scope, first row) on a device, made at its first use or by a ``reseed``."""
     held = current.devices.get(device)
     if held is None:
         check_not_compiling(device)
@@ -224,6 +228,15 @@ def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor
             _add_device(current.devices[_CPU].scope.to(device))
         held = current.devices[device]
     return held.scope, scope.first_row(device)
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Return whether a new tensor has values: under torch's FakeTensorMode none has."""
+    return (
+        torch.compiler.is_compiling()
+        or type(tensor) is not FakeTensor
+        or get_proxy_mode() is not None
+    )
 
 
 def check_not_compiling(device: torch.device) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +22,10 @@ _RESEED = _OPS.reseed_streams.default
 _RESEED_AT = _OPS.reseed_streams_at.default
 _RESEED_FROM = _OPS.reseed_streams_from.default
 _STREAM = derive_ops.DOMAIN_STREAM << 24
+
+# The streams that a bank of each name was given last, and the bank. Threads may write at the same
+# time: at worst a warning is missing.
+_latest: dict[str, tuple[Any, Callable[[], StreamBank | None]]] = {}
 
 
 class StreamBank:
@@ -62,13 +68,13 @@ class StreamBank:
     def __init__(
         self, n: int, device: torch.device | str | int | None = None, name: str = "bank"
     ) -> None:
-        n = check_int("StreamBank", "n", n, 0, streams.MAX_MEMBERS)
-        self._name = streams.check_name("StreamBank", name)
+        n = check_int("random.StreamBank", "n", n, 0, streams.MAX_MEMBERS)
+        self._name = streams.check_name("random.StreamBank", name)
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
-        reserved.check_free("StreamBank", name)
-        place = tensors.check_device("StreamBank", device)
-        functional.check_device("StreamBank", "device", place)
+        reserved.check_free("random.StreamBank", name)
+        place = tensors.check_device("random.StreamBank", device)
+        functional.check_device("random.StreamBank", "device", place)
         with torch.inference_mode(False):  # tensors that can be written inside of it and outside
             self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=place)
             self._positions = torch.zeros(n, dtype=torch.int64, device=place)
@@ -133,20 +139,39 @@ class StreamBank:
             RuntimeError: ``init`` was not called, or a CUDA graph is being captured.
             TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y", which
                 has no keys; the bank is unchanged.
+
+        Warns:
+            UserWarning: another bank of this name has the same streams at this point.
         """
-        origin = _origin("StreamBank.reseed")
-        at = streams.check_coordinates("StreamBank.reseed", task, epoch, step)
+        origin = _origin("random.StreamBank.reseed")
+        at = streams.check_coordinates("random.StreamBank.reseed", task, epoch, step)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
 
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
         draw_ops.refuse_capture(
-            "StreamBank.reseed", self.device, "use reseed_from_scope, or call it between replays"
+            "random.StreamBank.reseed",
+            self.device,
+            "use reseed_from_scope, or call it between replays",
         )
+        self._warn_of_equal_streams(stream)
         key, tweak = (signed(word) for word in stream.name_key)
         rank_word = stream.rank | _STREAM
         _RESEED(self._keys, self._positions, key, tweak, rank_word, stream.worker, 0)
         self._seeded = True
+
+    def _warn_of_equal_streams(self, stream: streams.Stream) -> None:
+        """Warn if another bank that still exists was given the same streams."""
+        at = (stream.name_key, stream.rank, stream.worker)
+        before, other = _latest.get(self.name, (None, lambda: None))
+        twin = other()
+        if before == at and twin is not None and twin is not self:
+            warnings.warn(
+                f"fastseed.random.StreamBank.reseed: another bank with the name {self.name!r} has "
+                "the same streams in this scope; give each bank its own, StreamBank(n, name=...)",
+                stacklevel=5,
+            )
+        _latest[self.name] = at, weakref.ref(self)
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
         """Reseed at a scope that is on the device, for CUDA graphs and compiled code.
@@ -161,7 +186,7 @@ class StreamBank:
             TypeError, ValueError: ``scope`` is invalid, or ``init`` chose scheme "fwr13y"; the bank
                 is unchanged.
         """
-        function = "StreamBank.reseed_from_scope"
+        function = "random.StreamBank.reseed_from_scope"
         origin = _origin(function)
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
@@ -190,7 +215,7 @@ class StreamBank:
             TypeError, ValueError: an argument is invalid; the bank is unchanged.
             RuntimeError: a CUDA graph is being captured, and they are not on the bank's device.
         """
-        function = "StreamBank.reseed_from_seeds"
+        function = "random.StreamBank.reseed_from_seeds"
         seeds = self._integers(function, "seeds", seeds, -(2**63), 2**64 - 1)
         if indices is not None:
             top = 2**63 - 1  # the largest int64
@@ -368,7 +393,7 @@ class StreamBank:
         out: Any,
         *parameters: Any,
     ) -> torch.Tensor:
-        function = f"StreamBank.{method}"
+        function = f"random.StreamBank.{method}"
         what = distributions.distribution(function, functional.dtype_of(dtype, out), *parameters)
         self.check_seeded(function)
         shape = functional.check_shape(function, shape, what.words)
@@ -403,8 +428,17 @@ class StreamBank:
         bank_state.unpack(states, len(self))
 
     def load_states(self, states: torch.Tensor) -> None:
-        """Load what ``states`` returned."""
-        self._load(*bank_state.unpack(states, len(self)))
+        """Load what ``states`` returned.
+
+        Raises:
+            TypeError, ValueError: ``states`` is no such tensor; the bank is unchanged.
+        """
+        try:
+            found = bank_state.unpack(states, len(self))
+        except ValueError as error:
+            function = "fastseed.random.StreamBank.load_states"
+            raise ValueError(f"{function}: states is invalid: {error}") from error
+        self._load(*found)
 
 
 def _origin(function: str) -> context.Origin:

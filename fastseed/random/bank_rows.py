@@ -33,7 +33,8 @@ def draw(
         whole = (keys.size(0), *shape)
         found = functional.draw_into(function, what, keys, positions, whole, out, inputs)
         if rows is not None:
-            bits = found.view(_SIGNED.get(found.dtype, found.dtype))
+            same_bits = _SIGNED.get(found.dtype)  # not for others: they may be negated views
+            bits = found if same_bits is None else found.view(same_bits)
             bits.masked_fill_(rows.logical_not().view(-1, *(1,) * (found.dim() - 1)), 0)
             advance = rows.to(torch.int64) * advance
         positions.add_(advance)

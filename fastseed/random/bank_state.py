@@ -15,15 +15,22 @@ State = tuple[torch.Tensor, torch.Tensor, bool]  # keys, positions, whether they
 
 def pack(keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> torch.Tensor:
     """Return a state as uint8 on the CPU: keys, positions, and one byte for ``seeded``."""
+    if not tensors.has_data(keys):
+        raise RuntimeError(
+            "fastseed.random.StreamBank.states: the bank must have data, which meta and fake "
+            "tensors do not"
+        )
     parts = (keys, positions, torch.tensor([seeded], device="cpu"))
     return torch.cat([part.cpu().view(torch.uint8).reshape(-1) for part in parts])
 
 
 def unpack(states: torch.Tensor, n: int) -> State:
     """Return the contents of the bytes of n streams; ValueError if they are damaged."""
-    tensors.check_tensor("StreamBank.load_states", "states", states, torch.uint8)
+    tensors.check_tensor("random.StreamBank.load_states", "states", states, torch.uint8)
     if states.numel() != 24 * n + 1:
         raise ValueError(f"it must be {24 * n + 1} bytes, got {states.numel()}")
+    if not tensors.has_data(states):
+        raise ValueError("it must have data, got a meta or fake tensor")
     states = states.to("cpu", copy=True, memory_format=torch.contiguous_format)
     keys = states[: 16 * n].view(torch.uint64).view(n, 2)
     positions = states[16 * n : 24 * n].view(torch.int64)
@@ -51,7 +58,7 @@ def state_dict(name: str, n: int, states: torch.Tensor) -> dict[str, Any]:
 
 def unpack_dict(name: str, n: int, state: Any) -> State:
     """Return the contents of a state of a bank of this name and size."""
-    function = "StreamBank.load_state_dict"
+    function = "random.StreamBank.load_state_dict"
     check_instance(function, "state", state, dict, "a dict from state_dict()")
     expected = state_dict(name, n, torch.empty(0))
     if set(state) != set(expected):

@@ -44,7 +44,8 @@ def rand(
 
     Args:
         keys: a key, or a tensor of keys.
-        shape: the shape for each key: a tuple of sizes, or one size.
+        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
+            below 2**32, so that ``f(3, 4)`` is no key 3).
         low: the lower bound, finite in ``dtype``.
         high: the upper bound, above ``low`` in ``dtype``; ``high - low`` is finite there.
         dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
@@ -66,7 +67,7 @@ def rand(
         >>> fastseed.random.rand(42, (3,))
         tensor([0.6130, 0.4686, 0.0732])
     """
-    return _draw("rand", keys, shape, dtype, positions, out, low, high)
+    return _draw("random.rand", keys, shape, dtype, positions, out, low, high)
 
 
 def randn(
@@ -83,7 +84,8 @@ def randn(
 
     Args:
         keys: a key, or a tensor of keys.
-        shape: the shape for each key: a tuple of sizes, or one size.
+        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
+            below 2**32, so that ``f(3, 4)`` is no key 3).
         mean: the mean, finite in ``dtype``.
         std: the standard deviation, finite in ``dtype``, 0 or more.
         dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
@@ -103,7 +105,7 @@ def randn(
         tensor([[ 0.3804, -0.2963, -0.2492],
                 [-1.3072,  0.0223, -0.1819]])
     """
-    return _draw("randn", keys, shape, dtype, positions, out, mean, std)
+    return _draw("random.randn", keys, shape, dtype, positions, out, mean, std)
 
 
 def exponential(
@@ -119,7 +121,8 @@ def exponential(
 
     Args:
         keys: a key, or a tensor of keys.
-        shape: the shape for each key: a tuple of sizes, or one size.
+        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
+            below 2**32, so that ``f(3, 4)`` is no key 3).
         rate: above 0, with 1 / rate finite and above 0 in ``dtype``.
         dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
         positions: words of each stream to skip, (...) torch.int64. Default: 0.
@@ -135,7 +138,7 @@ def exponential(
         >>> fastseed.random.exponential(42, (3,), rate=2.0)
         tensor([0.2447, 0.3790, 1.3071])
     """
-    return _draw("exponential", keys, shape, dtype, positions, out, rate)
+    return _draw("random.exponential", keys, shape, dtype, positions, out, rate)
 
 
 def trunc_normal(
@@ -154,7 +157,8 @@ def trunc_normal(
 
     Args:
         keys: a key, or a tensor of keys.
-        shape: the shape for each key: a tuple of sizes, or one size.
+        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
+            below 2**32, so that ``f(3, 4)`` is no key 3).
         mean: the mean of the whole normal distribution, finite in ``dtype``.
         std: its standard deviation, above 0 and finite in ``dtype``.
         a: the lower bound, finite in ``dtype``.
@@ -174,7 +178,7 @@ def trunc_normal(
         >>> fastseed.random.trunc_normal(42, (4,), std=0.02, a=-0.04, b=0.04)
         tensor([-0.0225,  0.0324,  0.0035,  0.0187])
     """
-    return _draw("trunc_normal", keys, shape, dtype, positions, out, mean, std, a, b)
+    return _draw("random.trunc_normal", keys, shape, dtype, positions, out, mean, std, a, b)
 
 
 def bernoulli(
@@ -191,7 +195,8 @@ def bernoulli(
     Args:
         keys: a key, or a tensor of keys.
         p: the probability of a one, in [0, 1].
-        shape: the shape for each key: a tuple of sizes, or one size.
+        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
+            below 2**32, so that ``f(3, 4)`` is no key 3).
         dtype: torch.bool, uint8, float16, bfloat16, float32 or float64, with the same values in
             each. Default: that of ``out``, else torch.bool.
         positions: words of each stream to skip, (...) torch.int64. Default: 0.
@@ -207,7 +212,7 @@ def bernoulli(
         >>> fastseed.random.bernoulli(42, 0.5, (4,))
         tensor([False,  True,  True,  True])
     """
-    return _draw("bernoulli", keys, shape, dtype, positions, out, p)
+    return _draw("random.bernoulli", keys, shape, dtype, positions, out, p)
 
 
 def randint(
@@ -227,7 +232,8 @@ def randint(
         low: the smallest value, an integer of ``dtype``.
         high: one more than the largest value, above ``low``; ``high - low`` is below 2**64, for
             torch.int32 below 2**32.
-        shape: the shape for each key: a tuple of sizes, or one size.
+        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
+            below 2**32, so that ``f(3, 4)`` is no key 3).
         dtype: torch.uint8, int32 or int64, with the same values in each. Default: that of ``out``,
             else torch.int64.
         positions: words of each stream to skip, (...) torch.int64. Default: 0.
@@ -243,7 +249,7 @@ def randint(
         >>> fastseed.random.randint(42, 1, 7, (5,))
         tensor([4, 3, 1, 3, 6])
     """
-    return _draw("randint", keys, shape, dtype, positions, out, low, high)
+    return _draw("random.randint", keys, shape, dtype, positions, out, low, high)
 
 
 def bits(
@@ -258,7 +264,8 @@ def bits(
 
     Args:
         keys: a key, or a tensor of keys.
-        shape: the shape for each key: a tuple of sizes, or one size.
+        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
+            below 2**32, so that ``f(3, 4)`` is no key 3).
         dtype: torch.uint32, or uint64 (two words, the lower one first). Default: that of ``out``,
             else torch.uint32.
         positions: words of each stream to skip, (...) torch.int64. Default: 0.
@@ -274,7 +281,7 @@ def bits(
         >>> fastseed.random.bits(42, (2,)).tolist()
         [2632642643, 2012563771]
     """
-    return _draw("bits", keys, shape, dtype, positions, out)
+    return _draw("random.bits", keys, shape, dtype, positions, out)
 
 
 # ---------------------------------------------------------------- shared by all of them
@@ -308,6 +315,15 @@ def check_keys(function: str, argument: str, keys: Any, device: torch.device) ->
     found[0] = signed(key & 2**64 - 1)
     found[1] = signed(key >> 64)
     return found.view(torch.uint64)
+
+
+def _check_unambiguous(function: str, keys: Any, shape: Any) -> None:
+    """TypeError for two integers, as in ``randn(3, 4)``, of which the first is no derived key."""
+    if type(keys) is int and isinstance(shape, _SIZES) and 0 <= keys < 2**32:
+        rule = (
+            f"a tuple where keys is a small integer (the key comes first: key, ({keys}, {shape}))"
+        )
+        raise validation.type_error(function, "shape", rule, shape)
 
 
 def check_shape(function: str, shape: Any, words: int) -> tuple[int, ...]:
@@ -378,6 +394,7 @@ def _draw(
 ) -> torch.Tensor:
     what = distributions.distribution(function, dtype_of(dtype, out), *parameters)
     device = out.device if isinstance(out, torch.Tensor) else torch.device("cpu")
+    _check_unambiguous(function, keys, shape)
     keys = check_keys(function, "keys", keys, device)
     rows = tuple(keys.shape[:-1])
     shape = check_shape(function, shape, what.words)

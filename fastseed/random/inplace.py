@@ -54,7 +54,7 @@ def uniform_(
         >>> fastseed.random.uniform_(torch.empty(3), 42)
         tensor([0.6130, 0.4686, 0.0732])
     """
-    return _fill("uniform_", tensor, key, position, shard, low, high)
+    return _fill("random.uniform_", tensor, key, position, shard, low, high)
 
 
 def normal_(
@@ -90,7 +90,7 @@ def normal_(
         >>> torch.equal(rows, whole[2:])
         True
     """
-    return _fill("normal_", tensor, key, position, shard, mean, std)
+    return _fill("random.normal_", tensor, key, position, shard, mean, std)
 
 
 def exponential_(
@@ -121,7 +121,7 @@ def exponential_(
         >>> fastseed.random.exponential_(torch.empty(3), 42, rate=2.0)
         tensor([0.2447, 0.3790, 1.3071])
     """
-    return _fill("exponential_", tensor, key, position, shard, rate)
+    return _fill("random.exponential_", tensor, key, position, shard, rate)
 
 
 def trunc_normal_(
@@ -159,7 +159,7 @@ def trunc_normal_(
         >>> fastseed.random.trunc_normal_(torch.empty(4), 42, std=0.02, a=-0.04, b=0.04)
         tensor([-0.0225,  0.0324,  0.0035,  0.0187])
     """
-    return _fill("trunc_normal_", tensor, key, position, shard, mean, std, a, b)
+    return _fill("random.trunc_normal_", tensor, key, position, shard, mean, std, a, b)
 
 
 def bernoulli_(
@@ -190,7 +190,7 @@ def bernoulli_(
         >>> fastseed.random.bernoulli_(torch.empty(4), 42)
         tensor([0., 1., 1., 1.])
     """
-    return _fill("bernoulli_", tensor, key, position, shard, p)
+    return _fill("random.bernoulli_", tensor, key, position, shard, p)
 
 
 def randint_(
@@ -223,7 +223,7 @@ def randint_(
         >>> fastseed.random.randint_(torch.empty(4, dtype=torch.int64), 42, 1, 7)
         tensor([4, 3, 1, 3])
     """
-    return _fill("randint_", tensor, key, position, shard, low, high)
+    return _fill("random.randint_", tensor, key, position, shard, low, high)
 
 
 def bits_(
@@ -252,7 +252,7 @@ def bits_(
         >>> fastseed.random.bits_(torch.empty(2, dtype=torch.uint32), 42).tolist()
         [2632642643, 2012563771]
     """
-    return _fill("bits_", tensor, key, position, shard)
+    return _fill("random.bits_", tensor, key, position, shard)
 
 
 # ---------------------------------------------------------------- shared by all of them

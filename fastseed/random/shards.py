@@ -78,7 +78,7 @@ def is_dtensor(tensor: torch.Tensor) -> bool:
 
 def of_shard(function: str, shape: Sequence[int], shard: Any) -> list[Piece]:
     """The values of a tensor of ``shape`` that is the part ``shard``; arguments are checked."""
-    validation.check_instance(function, "shard", shard, Shard, "a fastseed.Shard or None")
+    validation.check_instance(function, "shard", shard, Shard, "a fastseed.random.Shard or None")
     sizes, offsets = (_integers(function, name, getattr(shard, name)) for name in Shard._fields)
     inside = len(sizes) == len(offsets) == len(shape) and all(
         offset + size <= whole for offset, size, whole in zip(offsets, shape, sizes, strict=True)

@@ -26,7 +26,9 @@ MAX_POSITION = 2**56 - 1
 
 def is_readable(tensor: torch.Tensor) -> bool:
     """Return whether the values of a tensor can be read now, without waiting for a device."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    if torch.compiler.is_compiling() or tensors.is_fake(tensor):
+        return False
+    return tensor.device.type == "cpu"
 
 
 def check_numbers(
@@ -70,6 +72,7 @@ def check_keys(function: str, keys: Any, rows: int, device: torch.device) -> tor
     if keys is None:
         return _fresh_keys(rows, device)
     unseeded = set() if isinstance(keys, torch.Tensor) else _unseeded_rows(keys)
+    _check_no_keys(function, keys)
     if unseeded:
         keys = [0 if i in unseeded else key for i, key in enumerate(keys)]
     seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1)
@@ -81,6 +84,14 @@ def check_keys(function: str, keys: Any, rows: int, device: torch.device) -> tor
     mask = torch.tensor([[i in unseeded] for i in range(rows)]).to(device)
     fresh = _fresh_keys(rows, device).view(torch.int64)
     return torch.where(mask, fresh, found.view(torch.int64)).view(torch.uint64)
+
+
+def _check_no_keys(function: str, keys: Any) -> None:
+    """ValueError for keys of 128 bits in a list, where an integer is a seed."""
+    for i, key in enumerate(keys if isinstance(keys, (list, tuple)) else ()):
+        if isinstance(key, int) and 2**64 <= key < 2**128:
+            rule = "a seed in [-2**63, 2**64) (use derive_seed, or a tensor of derive_keys)"
+            raise validation.value_error(function, f"keys[{i}]", rule, key)
 
 
 def _unseeded_rows(keys: Any) -> set[int]:
@@ -96,13 +107,16 @@ def _fresh_keys(rows: int, device: torch.device) -> torch.Tensor:
     return words.view(torch.uint64)
 
 
-def check_positions(function: str, positions: Any, rows: int, device: torch.device) -> torch.Tensor:
-    """Return one position a row, contiguous int64."""
+def check_positions(
+    function: str, positions: Any, rows: int, device: torch.device, following: int = 0
+) -> torch.Tensor:
+    """Return one position a row, contiguous int64, with room for ``following`` positions."""
+    last = MAX_POSITION - following
     if not isinstance(positions, torch.Tensor):
-        number = validation.check_int(function, "positions", positions, 0, MAX_POSITION)
+        number = validation.check_int(function, "positions", positions, 0, last)
         return torch.full((rows,), number, dtype=torch.int64, device=device)
     tensors.check_tensor(function, "positions", positions, torch.int64, (rows,), device)
-    tensors.check_values(function, "positions", positions, MAX_POSITION)
+    tensors.check_values(function, "positions", positions, last)
     return positions.contiguous()
 
 

@@ -19,6 +19,10 @@ from ..derivation import context, coordinates, reserved
 
 _NAME = "sampling.rollout_seeds"
 _PROMPTS = "a sequence of strings and integers"
+_PROMPT = (
+    "a string or an integer (for chat messages: the text of apply_chat_template; for token ids: "
+    "their text, or the number of the prompt in the dataset)"
+)
 
 
 class Rollout(NamedTuple):
@@ -269,6 +273,8 @@ def _identities(prompts: Any) -> tuple[Sequence[int | str], U64]:
 def _word(position: int, prompt: Any) -> int:
     argument = f"prompts[{position}]"
     if not isinstance(prompt, str):
+        if isinstance(prompt, (list, tuple, dict)):
+            raise type_error(_NAME, argument, _PROMPT, prompt)
         return validation.check_int(_NAME, argument, prompt, 0, coordinates.MAX_INDEX)
     try:
         text = prompt.encode()

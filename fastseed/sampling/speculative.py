@@ -51,7 +51,8 @@ def accept_or_resample(
         target_probs: (B, K + 1, V): the target model's, the last row being those of the token
             behind the drafted ones.
         keys: as for ``sample``.
-        positions: (B,) torch.int64, the position of each row's first drafted token; or an integer.
+        positions: (B,) torch.int64 of [0, 2**56 - K), the position of each row's first drafted
+            token; or an integer.
 
     Returns:
         Tokens and number of accepted ones of each row. The tokens of a row with invalid
@@ -68,7 +69,7 @@ def accept_or_resample(
         ... )
         Verified(tokens=tensor([[ 1, -1]]), accepted=tensor([0]))
     """
-    function = "accept_or_resample"
+    function = "sampling.accept_or_resample"
     target_probs = arguments.check_numbers(function, "target_probs", target_probs, 3)
     n, k, size = target_probs.size(0), target_probs.size(1) - 1, target_probs.size(2)
     device = target_probs.device
@@ -79,7 +80,7 @@ def accept_or_resample(
         raise validation.value_error(function, "draft_probs", rule, tuple(draft_probs.shape))
     tensors.check_tensor(function, "draft_tokens", draft_tokens, torch.int64, (n, k), device)
     tensors.check_values(function, "draft_tokens", draft_tokens, size - 1)
-    at = arguments.check_positions(function, positions, n, device)
+    at = arguments.check_positions(function, positions, n, device, following=k)
     own = arguments.check_keys(function, keys, n, device)
 
     accepted = _accepted(draft_tokens, draft_probs, target_probs, own, at)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from .._backend.sampling_ops import BINS, DIGIT_BITS, DIGITS, INDEX_BITS, LEAST_CODE
+from .._utils import validation
 from . import arguments
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ class Rows(NamedTuple):
         if self.group is not None:
             from torch import distributed
 
+            from ..distributed.rendezvous import collective
+
             operation = distributed.ReduceOp.MAX if greatest else distributed.ReduceOp.SUM
-            distributed.all_reduce(values, operation, self.group)
+            function = "sampling.find_threshold"
+            collective(function, distributed.all_reduce, values, operation, group=self.group)
         return values
 
     def greatest(self) -> torch.Tensor:
@@ -95,6 +99,7 @@ def find_threshold(
 
     Raises:
         TypeError, ValueError: an argument is invalid.
+        RuntimeError: processes of the group, which the message names, did not take part.
 
     Examples:
         >>> import torch
@@ -103,11 +108,16 @@ def find_threshold(
         >>> int(fastseed.sampling.sample(logits, [7], 0, threshold=threshold))
         1
     """
-    function = "find_threshold"
+    function = "sampling.find_threshold"
     logits = arguments.check_numbers(function, "logits", logits, 2)
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
     heat = arguments.check_temperature(function, temperature, logits.size(0), logits.device)
     filters = check_filters(function, top_k, top_p, min_p, logits)
+    if group is not None:
+        from torch.distributed import ProcessGroup
+
+        rule = "a torch.distributed.ProcessGroup or None"
+        validation.check_instance(function, "group", group, ProcessGroup, rule)
     return threshold_of(Rows(logits, heat, first, group), filters)
 
 

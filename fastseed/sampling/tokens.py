@@ -61,7 +61,8 @@ def sample(
         threshold: (B,) torch.int64 from ``find_threshold``, in place of the filters.
         out: (B,) torch.int64, the tensor to write the tokens to.
         return_scores: also return the scores, for ``merge``; rows may then have no token.
-        return_logprobs: also return the log-probabilities of the tokens among those that survive.
+        return_logprobs: also return the log-probabilities of the tokens among those that survive in
+            ``logits``, which must be the whole vocabulary; not with ``vocab_offset``.
 
     Returns:
         The tokens, (B,) torch.int64, or a tuple of them and (B,) float64 scores or float32
@@ -82,7 +83,7 @@ def sample(
         >>> fastseed.sampling.sample(logits[1:], keys=[8], positions=0)
         tensor([0])
     """
-    function = "sample"
+    function = "sampling.sample"
     logits = arguments.check_numbers(function, "logits", logits, 2)
     n, device = logits.size(0), logits.device
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
@@ -94,6 +95,9 @@ def sample(
         tensors.check_tensor(function, "threshold", threshold, torch.int64, (n,), device)
         if filters.any():
             raise validation.value_error(function, "threshold", "None with filters", threshold)
+    if return_logprobs and first:
+        rule = "False with vocab_offset, as a part does not know the whole's probabilities"
+        raise validation.value_error(function, "return_logprobs", rule, True)
     if return_scores and return_logprobs:
         raise validation.value_error(function, "return_logprobs", "False with return_scores", True)
     if out is not None:
@@ -141,14 +145,14 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         >>> fastseed.sampling.merge(tokens, scores), fastseed.sampling.sample(logits, [7], 0)
         (tensor([3]), tensor([3]))
     """
-    tensors.check_tensor("merge", "tokens", tokens, torch.int64)
+    tensors.check_tensor("sampling.merge", "tokens", tokens, torch.int64)
     if tokens.dim() != 2 or tokens.size(0) == 0:
         rule = "of shape (parts, B), parts at least 1"
-        raise validation.value_error("merge", "tokens", rule, tuple(tokens.shape))
+        raise validation.value_error("sampling.merge", "tokens", rule, tuple(tokens.shape))
     shape = tuple(tokens.shape)
-    tensors.check_tensor("merge", "scores", scores, torch.float64, shape, tokens.device)
+    tensors.check_tensor("sampling.merge", "scores", scores, torch.float64, shape, tokens.device)
     found: torch.Tensor = _merged(scores, tokens, 0)[1]
-    check_tokens("merge", "tokens", found)
+    check_tokens("sampling.merge", "tokens", found)
     return found
 
 

@@ -33,6 +33,7 @@ def init(
     distinct_over: Any = None,
     scheme: str = "philox-v1",
     on_os_fork: str | None = None,
+    seed: None = None,
 ) -> None:
     """Seed this process: set master seed, rank and mesh, and do ``fastseed.reseed(task=0)``.
 
@@ -61,6 +62,7 @@ def init(
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit.
         on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
             parent, ``"reseed"`` for its own (docs/processes.md).
+        seed: never given; an error names ``master_seed`` instead.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or master seeds differ between ranks; the
@@ -77,6 +79,8 @@ def init(
         >>> torch.equal(torch.rand(3), weights)
         True
     """
+    if seed is not None:
+        raise TypeError(f"fastseed.init: seed must be given as master_seed, got seed={seed!r}")
     seeder = Seeder(
         requested_seed(master_seed),
         ngpus,
@@ -181,7 +185,8 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     """Give every random generator of this process the state that belongs to (task, epoch, step).
 
     Python's ``random``, NumPy's global generator, torch's on the CPU and on every device, and
-    what was registered. The same arguments always give the same states.
+    what was registered. The same arguments always give the same states. The generators belong to
+    the process: of several threads that call it, one waits for the other, and the last one decides.
 
     Args:
         task: [0, 2**24): what the job is doing (say 0 initialisation, 1 training).
@@ -190,8 +195,8 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
 
     Raises:
         TypeError, ValueError: an argument is invalid; no generator has changed.
-        RuntimeError: before ``init``, while a CUDA graph is captured, or inside ``fork_rng``; no
-            generator has changed.
+        RuntimeError: before ``init``, while a CUDA graph is captured, inside ``fork_rng``, or in a
+            DataLoader worker, whose streams the loader sets; no generator has changed.
         ReseedError: some generators failed; all others are reseeded.
 
     Examples:
@@ -217,6 +222,9 @@ def register_generator(
 ) -> None:
     """Let ``fastseed.reseed`` set one more generator, from the next call on.
 
+    ``init`` has seeded the others already: call ``reseed(task=0)`` after registering to have this
+    one seeded, too.
+
     Args:
         gen: a callable ``f(seed: int)``, ``torch.Generator`` or list of them,
             ``numpy.random.Generator``, ``numpy.random.RandomState``,
@@ -231,8 +239,9 @@ def register_generator(
             ``init`` says.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, the name is in use, or ``shared`` and
-            ``distinct_over`` contradict each other or ``init``; nothing is registered.
+        TypeError, ValueError: an argument is invalid, the name is registered already or one that
+            fastseed uses itself, or ``shared`` and ``distinct_over`` contradict each other or
+            ``init``; nothing is registered.
         RuntimeError: before ``init``; ``shared`` while ranks have not agreed on a master seed.
 
     Examples:
@@ -347,7 +356,7 @@ def load_state_dict(state: dict[str, Any]) -> None:
     Raises:
         TypeError, ValueError: the state is damaged, or from another tool, version or scheme; no
             generator has changed.
-        RuntimeError: before ``init``, or inside ``fork_rng``.
+        RuntimeError: before ``init``, inside ``fork_rng``, or in a DataLoader worker.
         ReseedError: some generators failed; all others are restored.
 
     Examples:

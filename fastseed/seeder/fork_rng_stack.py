@@ -3,13 +3,13 @@
 torch's default generators belong to the process, so its blocks form one stack. The innermost block
 runs; every other stream on the stack, and what runs outside of all blocks, holds its own snapshot.
 
-Threads: whoever sets torch's default generators holds ``stack.lock``, ``reseed`` included. A block
-of one thread must not be entered while another thread is inside one. ``os.fork``: a child begins
-outside of all blocks, with a lock of its own.
+Threads: ``stack.lock`` is held while torch's default generators are set, also by ``reseed``. A
+block of one thread must not be entered while another thread is inside one. ``os.fork``: a child
+begins outside of all blocks, with a lock of its own.
 
 Interrupts (``KeyboardInterrupt``): entering and leaving change nothing, or all, since they end with
 assignments, between which the interpreter runs no signal handler. What was interrupted is undone,
-or completed, before the exception goes on.
+or completed, before the exception leaves the block.
 """
 
 from __future__ import annotations

@@ -126,6 +126,6 @@ def _device_of(
     """Return the device of the result; TypeError or ValueError if ``out`` does not fit."""
     where = tensors.check_device(function, device)
     if out is None:
-        return where
+        return tensors.check_available(function, "device", where)
     wanted = None if device is None else where
     return tensors.check_out(function, "out", out, shape, torch.uint64, wanted).device

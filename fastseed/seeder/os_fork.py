@@ -11,7 +11,11 @@ task 0, epoch 0, step 0 before the first ``reseed``.
 
 Locks: a thread that draws while another one forks would leave the generator's lock held in the
 child for ever. The forking thread takes the locks of all generators first: NumPy's in the order of
-their ids, then torch's mutexes in the order of their addresses.
+their ids, then torch's mutexes in the order of their addresses. NumPy's are not re-entrant before 2.4:
+there the child releases those that are taken.
+
+A child follows the seeder of the last ``init``, and each ``Seeder`` that was made by hand and is
+still in use. One that a second ``init`` replaced is forgotten at once.
 """
 
 from __future__ import annotations
@@ -42,6 +46,10 @@ STREAM = "process.fork"
 """The stream of children's master seeds; no generator can be registered under its name."""
 
 MODES = ("inherit", "reseed")
+
+_PLAIN_LOCK = type(threading.Lock())
+"""NumPy's before 2.4. The thread that forks may hold it, and other handlers may draw, so it cannot be
+taken: the child, which has no other thread, releases it."""
 
 _MANY = 1 << 12  # scopes in which children are counted
 
@@ -119,7 +127,8 @@ class _ForkHandlers(threading.local):
                 elif isinstance(generator, (np.random.Generator, np.random.RandomState)):
                     bits.append(generator._bit_generator)  # type: ignore[union-attr]
         for lock in sorted({bit.lock for bit in bits}, key=id):
-            lock.acquire()
+            if type(lock) is not _PLAIN_LOCK:
+                lock.acquire()
             locks.append(lock)
         if native.generators is not None:
             native.generators.hold_across_fork(generators)
@@ -128,7 +137,8 @@ class _ForkHandlers(threading.local):
         """Release the locks (torch's are released inside the fork), and continue as the child."""
         locks, children = self.pending.pop() if self.pending else ([], [])
         for lock in reversed(locks):
-            lock.release()
+            if type(lock) is not _PLAIN_LOCK or (in_child and lock.locked()):
+                lock.release()
         for seeder, fork in children if in_child else ():
             try:
                 seeder.follow_fork(fork)

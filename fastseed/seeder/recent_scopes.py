@@ -15,7 +15,8 @@ class RecentScopes:
     """The scopes that this process has used, as (master seed, task, epoch, step), in 256 KiB.
 
     A table of hashes, each in the slot that its low bits name. A new one may replace another, whose
-    repetition is then not detected; a false alarm needs two scopes with equal 64-bit hashes.
+    repetition is then not detected; a false alarm needs two scopes with equal 64-bit hashes. Only
+    ``reseed`` writes it, which one thread at a time executes.
     """
 
     def __init__(self) -> None:

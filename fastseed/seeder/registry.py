@@ -23,6 +23,10 @@ from ..generators.torch_rng import TorchGenerator
 from ..random.bank import StreamBank
 
 _FUNCTION = "register_generator"
+_CLASSES = (
+    *(torch.Generator, np.random.Generator, np.random.RandomState, random.Random),
+    *(GeneratorPool, StreamBank),
+)
 
 
 class Registration(NamedTuple):
@@ -65,8 +69,21 @@ def adapter_for(generator: Any, bits: int = 31) -> GeneratorAdapter:
     raise validation.type_error(_FUNCTION, "gen", rule, generator)
 
 
+def _refuse_class(generator: Any) -> None:
+    """Raise TypeError for a class of generators, which is callable but would make new ones."""
+    if isinstance(generator, type) and (
+        issubclass(generator, _CLASSES) or is_epoch_setter(generator)
+    ):
+        rule = f"an instance, as {generator.__name__}()"
+        raise validation.type_error(_FUNCTION, "gen", rule, generator)
+
+
 class Registry:
-    """Registrations in order, under names that all differ."""
+    """Registrations in order, under names that all differ.
+
+    A thread may register while another one reseeds, which then uses the registrations from before:
+    their tuples are replaced, never changed. Two threads must not register at the same time.
+    """
 
     def __init__(
         self, reserved: tuple[str, ...], rank_fields: RankFields, functions_only: bool = False
@@ -90,6 +107,7 @@ class Registry:
         """Register; nothing has changed when this raises."""
         shared = validation.check_bool(_FUNCTION, "shared", shared)
         bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
+        _refuse_class(generator)
         adapter: EpochSetter | GeneratorAdapter
         if self._functions_only:  # also those that have set_epoch
             if not callable(generator):
@@ -102,10 +120,11 @@ class Registry:
         else:
             adapter = adapter_for(generator, bits)
         unnamed = name is None and not isinstance(generator, (GeneratorPool, StreamBank))
+        number = self._unnamed
         if unnamed:
-            while f"generator/{self._unnamed}" in self._names:
-                self._unnamed += 1
-            name = f"generator/{self._unnamed}"
+            while f"generator/{number}" in self._names:
+                number += 1
+            name = f"generator/{number}"
         elif name is None:
             name = generator.name
         name = streams.check_name(_FUNCTION, name)
@@ -113,7 +132,7 @@ class Registry:
             reserved.check_free(_FUNCTION, name)
         self._check_free(_FUNCTION, name)
         rank = self._rank_fields.of_registered(name, shared, distinct_over)
-        self._unnamed += unnamed
+        self._unnamed = number + unnamed
         self._names[name] = rank
         entry = Registration(name, generator, adapter, rank)
         if isinstance(adapter, EpochSetter):

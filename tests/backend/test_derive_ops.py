@@ -352,3 +352,17 @@ def test_export_is_refused():
 
     with pytest.raises(RuntimeError, match="must not be called while a model is exported"):
         torch.export.export(Model(), (torch.ones(2),), strict=False)
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda **more: fastseed.derive_seeds("a", 3, task=0, **more),
+             lambda **more: fastseed.derive_scope(0, **more)]
+)  # fmt: skip
+def test_a_device_that_is_not_here_is_refused(draw):
+    fastseed.init(42, rank=0, world_size=1)
+    if not torch.cuda.is_available():
+        with pytest.raises(
+            ValueError, match=r"^fastseed\.derive_\w+: device must be a device that"
+        ):
+            draw(device="cuda")
+    assert draw(device="cpu").device.type == "cpu"

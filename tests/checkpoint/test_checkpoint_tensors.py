@@ -136,6 +136,12 @@ def test_a_source_with_two_states_is_refused(tmp_path):
         checkpoint.Stateful(source=tmp_path / "x").state_dict()
 
 
+@pytest.mark.parametrize("source", [5, torch.zeros(2), ["a"]])
+def test_stateful_refuses_a_source_that_is_no_checkpoint(source):
+    with pytest.raises(TypeError, match=r"^fastseed\.checkpoint\.Stateful: source must be a path"):
+        fastseed.checkpoint.Stateful(source=source)
+
+
 def test_a_state_that_needs_no_tensors_is_named():
     fastseed.init(42, rank=0, world_size=1)
     with pytest.raises(

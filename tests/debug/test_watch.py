@@ -408,3 +408,20 @@ def test_ranks_that_only_one_run_has(runs, tmp_path):
 
 def test_watch_and_bisect_are_public():
     assert fastseed.debug.Watch is Watch and fastseed.debug.bisect is bisect
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"path": 5}, "path must be a path"),
+        ({"path": "a\0b"}, "path must be a path without NUL"),
+        ({"groups": 5}, "groups must be a collection of names"),
+        ({"groups": [5]}, "groups must be a collection of names"),
+        ({"modules": torch.ones(2)}, "modules must be a collection of names"),
+    ],
+)
+def test_watch_refuses_other_names(tmp_path, more, says):
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises((TypeError, ValueError), match=rf"^fastseed\.debug\.Watch: {says}"):
+        fastseed.debug.Watch(model, **{"path": tmp_path / "run", **more})
+    assert not list(tmp_path.iterdir())

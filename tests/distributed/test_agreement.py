@@ -10,7 +10,7 @@ import fastseed
 from fastseed.derivation import context
 from fastseed.distributed import agreement, rendezvous
 
-PREFIX = "fastseed.verify_agreement: "
+PREFIX = "fastseed.distributed.verify_agreement: "
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +102,13 @@ def test_subgroups_agree_for_themselves(ranks):
         assert rank["invalid group"][0].startswith(f"TypeError: {PREFIX}group must be a torch.dist")
 
 
-def test_without_a_group_it_returns(ranks):
+def test_several_ranks_without_a_group_are_an_error(ranks):
+    """It would return as if they agreed."""
     for rank in ranks:
-        assert rank["without a group"][0] == "agreed"
+        assert rank["without a group"][0] == (
+            f"RuntimeError: {PREFIX}call torch.distributed.init_process_group first: there are 4 "
+            "ranks, and no process group in which to compare them"
+        )
         assert rank["before init, without a group"][0].endswith("call fastseed.init(...) first")
 
 

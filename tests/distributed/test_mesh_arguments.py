@@ -377,3 +377,25 @@ def test_exact_states_without_a_mesh_are_not_taken_into_one(caplog):
     assert not any("process.mesh" in key for key in held)
     of_rank(2, HERE, 4).load_state_dict(held)
     assert "are dropped: they are of mesh None, and this process has mesh [" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "dimensions", "says"),
+    [
+        ((("a",), (1,), (2,)), 5, "dimensions must be a tuple"),
+        ((("a",), (1,), (2,)), "a", "dimensions must be a tuple"),
+        ((("a",), (1,), (2,)), torch.zeros(3), "dimensions must be a tuple"),
+        ((("a",), (1,), (2,)), (1,), "the name of a dimension must be a string"),
+        ((("a", "b"), (1,), (2,)), ("a",), "names, ranks and sizes must be of one length"),
+        ((("a",), torch.zeros(2**20), (2,)), ("a",), "ranks must be a tuple"),
+        ((("a",), (0,), (torch.ones(2),)), ("a",), r"sizes\[0\] must be an integer"),
+        ((("a",), (0,), (2**80,)), ("a",), r"sizes\[0\] must be in"),
+        ((("a",), (2,), (2,)), ("a",), r"ranks\[0\] must be in \[0, 1\]"),
+    ],
+)
+def test_mesh_along_refuses(fields, dimensions, says):
+    mesh = distributed.Mesh(*fields)
+    with pytest.raises(
+        (TypeError, ValueError), match=rf"^fastseed\.distributed\.Mesh\.along: {says}"
+    ):
+        mesh.along(dimensions)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-
-from fastseed import cli
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GUIDES = {
@@ -42,12 +39,3 @@ def test_programs_of_the_guides_run(guide, caplog, tmp_path, monkeypatch):
     if guide not in REPEATING:
         assert said == []
     assert all("was used before in this process" in line for line in said)  # which is the point
-
-
-def test_commands_of_the_quick_start_are_accepted(capsys):
-    """Those of ``fastseed run``; the others are in the pages of their subcommands."""
-    lines = re.findall(r"^fastseed .*", (DOCS / "quick-start.md").read_text(), re.MULTILINE)
-    commands = [shlex.split(line, comments=True)[1:] for line in lines]
-    assert [command[0] for command in commands] == ["run", "doctor"]
-    assert cli.main([*commands[0][:1], "--dry-run", *commands[0][1:]]) == 0
-    assert "FASTSEED_MASTER_SEED=42" in capsys.readouterr().out

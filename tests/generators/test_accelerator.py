@@ -291,6 +291,14 @@ def test_state_of_devices_is_saved_and_put_back(fake_cuda, monkeypatch):
 # ---------------------------------------------------------------- what is really there
 
 
+def test_mps_that_is_built_but_not_available_is_left_out(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_built", lambda: True)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: None)
+    assert "mps" not in accelerators.compiled_types()
+    seeder().reseed(1)
+
+
 @needs_native
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 @pytest.mark.parametrize("kind", ["cuda", "xpu", "mps"])

@@ -29,7 +29,7 @@ _MOST = 100_000  # points: a call that has more does not end
 
 
 class Interrupt(KeyboardInterrupt):
-    """What is raised, to tell it from a real one."""
+    """The exception of this module, to tell it from a real one."""
 
 
 class _Points:

@@ -2,12 +2,12 @@
 
     python tests/helpers/matrix.py oldest newest
     python tests/helpers/matrix.py middle --python 3.12 --torch 2.12.0 --numpy 2.0
-    python tests/helpers/matrix.py borrowed --numpy 1.26.4
+    python tests/helpers/matrix.py borrowed --numpy 2.0
 
 ``oldest`` has the oldest Python and the lower bound of every requirement, ``newest`` what pip
 chooses; options replace either. Each is an environment of its own with a copy of the sources, in
-which the native parts are built. ``borrowed`` is this environment with another NumPy: it uses this
-torch and the native parts that are here, and installs nothing else. Each run ends with a row of
+which the native parts are built. ``borrowed`` is this environment with another NumPy, the oldest
+unless said: it uses the torch and the native parts that are here. Each run ends with a row of
 docs/install.md.
 """
 
@@ -52,6 +52,12 @@ def requirements() -> list[Requirement]:
     texts = [*content["build-system"]["requires"], *project["dependencies"]]
     texts += [text for extra in project["optional-dependencies"].values() for text in extra]
     return [found for found in map(Requirement, texts) if found.name != "fastseed"]
+
+
+def lowest(package: str) -> str:
+    """Return the version of the oldest constraint of a package, as 1.26.*."""
+    (found,) = (bound for bound in oldest() if bound.startswith(f"{package}=="))
+    return found.removeprefix(f"{package}==")
 
 
 def oldest() -> list[str]:
@@ -133,7 +139,7 @@ def make(name: str, arguments: argparse.Namespace) -> tuple[Path, Path]:
 
 def borrow(numpy: str) -> tuple[Path, Path]:
     """Make an environment with a NumPy of its own and everything else of this one."""
-    home = FOLDER / f"numpy-{numpy}"
+    home = FOLDER / f"numpy-{numpy.removesuffix('.*')}"
     shutil.rmtree(home, ignore_errors=True)
     run(sys.executable, "-m", "venv", "--without-pip", home)
     inside = home / "bin" / "python"
@@ -195,7 +201,7 @@ def main() -> int:
     status = 0
     for name in arguments.names:
         if name == "borrowed":
-            python, sources = borrow(arguments.numpy)
+            python, sources = borrow(arguments.numpy or lowest("numpy"))
         else:
             python, sources = make(name, arguments)
         status |= test(name, python, sources, arguments)

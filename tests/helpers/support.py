@@ -22,10 +22,10 @@ from helpers.processes import (
 )
 
 __all__ = [
-    "LAUNCHER_VARIABLES", "LOW64", "SCRIPTS", "clean_environment", "free_port", "holds_key",
-    "SETS_SEED_SEQUENCES", "needs_native", "needs_seed_sequences", "reference_key", "reference_narrow_seed", "reference_sample_key", "repr_state",
-    "run_python", "run_script", "scramble", "seeder", "snapshot",
-    "torch_words", "without_scope",
+    "LAUNCHER_VARIABLES", "LOW64", "SCRIPTS", "SETS_SEED_SEQUENCES", "clean_environment",
+    "free_port", "holds_key", "needs_native", "needs_seed_sequences", "reference_key",
+    "reference_narrow_seed", "reference_sample_key", "repr_state", "run_python", "run_script",
+    "scramble", "seeder", "snapshot", "torch_words", "without_scope",
 ]  # fmt: skip
 
 LOW64 = 2**64 - 1

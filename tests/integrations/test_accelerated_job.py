@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from itertools import chain
 
 import accelerate
@@ -12,7 +13,12 @@ import torch
 from accelerate import Accelerator
 from helpers.processes import run_ranks
 from helpers.support import snapshot
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    WeightedRandomSampler,
+)
 
 import fastseed
 from fastseed.data.plain_loader import loader
@@ -20,7 +26,6 @@ from fastseed.data.resumable_loader import ResumableLoader
 from fastseed.data.sampler import ShuffleSampler
 from fastseed.integrations import Tasks, inside
 from fastseed.integrations.accelerate import AcceleratedJob
-from fastseed.tools import rng_states
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N, BATCH, EPOCHS = 12, 3, 3
@@ -42,29 +47,26 @@ class Points(Dataset):
         return int(i), torch.rand(3) + np.random.rand()
 
 
-def run(folder=None, save_at=None, resume=False, validate=True, own=None):
+def run(folder=None, save_at=None, resume=False, validate=True, own=None, batch=BATCH, **loading):
     """A script; what each step saw and drew, and the digest of its parameters."""
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=1)
     fastseed.derivation.context.seeder = None
     job = AcceleratedJob(accelerator, 42)
     if own is not None:
         fastseed.register_generator(own, name="own")
     model = torch.nn.Linear(3, 1)
-    batches = ResumableLoader(Points(), batch_size=BATCH, shuffle=True)
-    held_out = loader(Points(), batch_size=6)
-    accelerator.register_for_checkpointing(batches)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
-    first = 0
+    batches, held_out = DataLoader(Points(), batch, **(loading or {"shuffle": True})), Points()
+    model, optimizer, batches, held_out = accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), 0.1), batches, DataLoader(held_out, 6)
+    )
     if resume:
         accelerator.load_state(folder)
-        first = job.epoch
     seen, checked = [], []
-    for epoch in range(first, EPOCHS):
-        job.train(epoch)
-        for indices, points in batches:
+    for epoch in range(job.epoch, EPOCHS):
+        for step, (indices, points) in job.train(batches, epoch):
             kept = torch.nn.functional.dropout(points.float(), 0.5)
             drawn = None if own is None else own.random()
-            seen.append((epoch, indices.tolist(), float(torch.rand(())), drawn))
+            seen.append((epoch, step, indices.tolist(), float(torch.rand(())), drawn))
             accelerator.backward((model(kept) ** 2).mean())
             optimizer.step()
             optimizer.zero_grad()
@@ -80,7 +82,7 @@ def run(folder=None, save_at=None, resume=False, validate=True, own=None):
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6, 7, 8, 11, 12])
-def test_a_run_that_goes_on_is_the_same_run(tmp_path, step):
+def test_a_run_that_resumes_is_the_same_run(tmp_path, step):
     own = np.random.default_rng()
     seen, digest, _ = run(tmp_path, save_at=step, own=own)
     rest, same, _ = run(tmp_path, resume=True, own=np.random.default_rng())
@@ -90,7 +92,7 @@ def test_a_run_that_goes_on_is_the_same_run(tmp_path, step):
 def test_validation_leaves_training_alone():
     seen, digest, checked = run()
     assert run(validate=False)[:2] == (seen, digest)
-    draws = [entry[2] for entry in seen]
+    draws = [entry[3] for entry in seen]
     assert len({*draws}) == len(draws) and set(draws).isdisjoint(checked) and checked
 
 
@@ -99,17 +101,19 @@ def test_phases_have_tasks_of_their_own():
     tasks = Tasks(init=10, train=11, validate=12, test=13, predict=14)
     job = AcceleratedJob(accelerator, 42, tasks=tasks)
     assert tuple(fastseed.derivation.context.seeder.scope) == (10, 0, 0)
-    job.train(3)
+    batches = accelerator.prepare(DataLoader(range(4)))
+    next(steps := job.train(batches, 3))
+    next(steps)
     torch.rand(1)
-    before, places = snapshot(), []
+    before, scopes, saved = snapshot(), [], job.state_dict()
     for phase in (job.validate(3), job.test(), job.predict(1)):
         with phase:
-            places.append(tuple(fastseed.derivation.context.seeder.scope))
-            assert job.epoch == 3  # what would be saved is training
+            scopes.append(tuple(fastseed.derivation.context.seeder.scope))
+            assert job.epoch == 3 and job.state_dict() == saved
             torch.rand(1)
         assert snapshot() == before
-    assert places == [(12, 3, 0), (13, 0, 0), (14, 1, 0)]
-    assert tuple(fastseed.derivation.context.seeder.scope) == (11, 3, 0)
+    assert scopes == [(12, 3, 0), (13, 0, 0), (14, 1, 0)]
+    assert tuple(fastseed.derivation.context.seeder.scope) == (11, 3, 1)
 
 
 def test_inside_comes_back_after_an_error_too():
@@ -126,45 +130,256 @@ def test_inside_comes_back_after_an_error_too():
     assert snapshot() == before and tuple(fastseed.derivation.context.seeder.scope) == (1, 2, 0)
 
 
-def test_a_prepared_loader_is_told_the_epoch():
+# ---------------------------------------------------------------- the loop
+
+
+def train(accelerator, loader, epochs=2, steps_of=None):
+    """A loop with a schedule over ``len(loader)``; updates, rates and what was gathered."""
+    job = AcceleratedJob(accelerator, 42)
+    model = torch.nn.Linear(1, 1)
+    optimizer, length = torch.optim.SGD(model.parameters(), 1.0), len(loader) * epochs
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: max(0.0, 1 - i / length))
+    model, optimizer, schedule, loader = accelerator.prepare(model, optimizer, schedule, loader)
+    updates, rates, gathered = [], [], []
+    for epoch in range(epochs):
+        for _, points in enumerate(loader) if steps_of == "torch" else job.train(loader, epoch):
+            rates.append(optimizer.param_groups[0]["lr"])
+            gathered += accelerator.gather_for_metrics(points).flatten().tolist()
+            with accelerator.accumulate(model):
+                accelerator.backward(model(points).sum())
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+                updates.append(accelerator.sync_gradients)
+    return updates, rates, gathered
+
+
+@pytest.mark.parametrize("n", [10, 8])
+def test_train_accumulates_and_schedules_as_accelerate_does(n):
+    loops = []
+    for kind in ("torch", "fastseed"):
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+        points = torch.arange(float(n))[:, None]
+        loops.append(train(accelerator, DataLoader(points, 1, shuffle=True), steps_of=kind))
+        accelerate.state.GradientState._reset_state()
+        accelerate.state.AcceleratorState._reset_state(True)
+    (updates, rates, _), (same, equal, gathered) = loops
+    assert updates == same and sum(same) == 2 * -(-n // 4) and rates == equal
+    assert sorted(gathered[:n]) == sorted(gathered[n:]) == list(range(n))
+    assert gathered[:n] != gathered[n:]
+
+
+class Own(torch.utils.data.Sampler):
+    """A sampler with a generator that continues from epoch to epoch, as TRL's RepeatSampler."""
+
+    def __init__(self):
+        self.generator = torch.Generator().manual_seed(3)
+
+    def __len__(self):
+        return N
+
+    def __iter__(self):
+        return iter(torch.randperm(N, generator=self.generator).tolist())
+
+
+class Global(Own):
+    """One that draws from a global generator."""
+
+    def __init__(self):
+        pass
+
+    def __iter__(self):
+        return iter(random.sample(range(N), N))
+
+
+@pytest.mark.parametrize(
+    "loading",
+    [
+        lambda: {"sampler": Own()},
+        lambda: {"sampler": Global()},
+        lambda: {"sampler": WeightedRandomSampler(torch.arange(1.0, N + 1), N)},
+        lambda: {"sampler": ShuffleSampler(N)},
+        lambda: {"shuffle": True, "num_workers": 1, "generator": torch.Generator()},
+        lambda: {"shuffle": False},
+    ],
+)
+def test_every_sampler_resumes(tmp_path, loading):
+    seen, digest, _ = run(tmp_path, save_at=STEPS + 2, validate=False, **loading())
+    rest, same, _ = run(tmp_path, resume=True, validate=False, **loading())
+    if "num_workers" in loading():  # the workers draw the points; the order is the same
+        rest, seen = [[one[:3] for one in steps] for steps in (rest, seen)]
+    else:
+        assert digest == same
+    assert rest == seen[STEPS + 2 :]
+    orders = [[*chain(*(one[2] for one in seen if one[0] == epoch))] for epoch in range(EPOCHS)]
+    assert all(len(order) == N for order in orders)
+    assert (orders[0] == orders[1]) == (loading() == {"shuffle": False})
+
+
+def test_order_is_that_of_a_shuffle_sampler():
+    seen = run(validate=False)[0]
+    fastseed.init(42)
+    fastseed.reseed(1, 1)
+    assert [*chain(*(one[2] for one in seen if one[0] == 1))] == list(ShuffleSampler(N))
+
+
+def test_another_batch_size_resumes_where_a_step_begins(tmp_path):
+    seen = run(tmp_path, save_at=STEPS + 2, validate=False)[0]
+    order = [*chain(*(one[2] for one in seen if one[0] == 1))]
+    rest = run(tmp_path, resume=True, validate=False, batch=6, shuffle=True)[0]
+    assert [one[2] for one in rest if one[0] == 1] == [order[6:]]
+    with pytest.raises(RuntimeError, match="after 2 steps of 3 samples, where no step of 4"):
+        run(tmp_path, resume=True, validate=False, batch=4, shuffle=True)
+
+
+def test_a_step_may_be_the_last_that_a_loop_has(tmp_path):
     accelerator = Accelerator(cpu=True)
     job = AcceleratedJob(accelerator, 42)
-    sampler = ShuffleSampler(N, rank=0, world_size=1)
-    prepared = accelerator.prepare(DataLoader(range(N), batch_size=BATCH, sampler=sampler))
-    fastseed.register_generator(prepared)
-    job.train(7)
-    found = [int(i) for batch in prepared for i in batch]
-    fastseed.reseed(1, 7)
-    assert found == list(ShuffleSampler(N))
-    rest = accelerator.skip_first_batches(prepared, 2)
-    rest.set_epoch(7)  # Accelerate before 1.15 forgets it
-    assert [int(i) for batch in rest for i in batch] == found[2 * BATCH :]
+    batches = accelerator.prepare(DataLoader(range(4)))
+    for step, _ in job.train(batches, 0):
+        if step == 1:
+            break
+    assert [step for step, _ in job.train(batches, 0)] == [2, 3]
+    assert not accelerator.gradient_state.in_dataloader
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("kind", [ResumableLoader, loader])
+def test_prepare_refuses_loaders_of_fastseed(kind):
+    with pytest.raises(TypeError, match=r"accelerator\.prepare must not be given a loader"):
+        Accelerator(cpu=True).prepare(kind(range(16), batch_size=2, shuffle=True))
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(range(8))
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "text"),
+    [
+        (lambda prepare: 3, TypeError, "loader must be what accelerator.prepare returned"),
+        (lambda prepare: DataLoader(range(4)), TypeError, "what accelerator.prepare returned"),
+        (lambda prepare: loader(range(4)), TypeError, "what accelerator.prepare returned"),
+        (lambda prepare: prepare(DataLoader(Stream())), TypeError, "accelerator.prepare returned"),
+        (
+            lambda prepare: accelerate.skip_first_batches(prepare(DataLoader(range(4))), 1),
+            ValueError,
+            "loader must be the one from before skip_first_batches",
+        ),
+        (
+            lambda prepare: prepare(DataLoader(range(4), batch_size=None)),
+            ValueError,
+            "loader must be of a map-style dataset, in batches",
+        ),
+    ],
+)
+def test_train_refuses_other_loaders(make, kind, text):
+    accelerator = Accelerator(cpu=True)
+    job = AcceleratedJob(accelerator, 42)
+    made = make(accelerator.prepare)
+    with pytest.raises(kind, match=text):
+        job.train(made, 0)
+
+
+class TooLong(BatchSampler):
+    def __len__(self):
+        return super().__len__() + 1
+
+
+def test_a_wrong_length_is_an_error():
+    accelerator = Accelerator(cpu=True)
+    job = AcceleratedJob(accelerator, 42)
+    batches = TooLong(range(4), 2, False)
+    batches = accelerator.prepare(DataLoader(range(4), batch_sampler=batches))
+    with pytest.raises(RuntimeError, match="number of its batches, which is 2, got 3"):
+        list(job.train(batches, 0))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_state_inside_an_accumulation_warns(tmp_path):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    job = AcceleratedJob(accelerator, 42)
+    model = accelerator.prepare(torch.nn.Linear(1, 1))
+    batches = accelerator.prepare(DataLoader(range(4)))
+    for step, _ in job.train(batches, 0):
+        with accelerator.accumulate(model):
+            if step == 0:
+                with pytest.warns(UserWarning, match="inside an accumulation"):
+                    job.state_dict()
+            else:
+                job.state_dict()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loader_that_accelerate_does_not_know_warns():
+    fastseed.init(42)
+    fastseed.reseed(1)
+    batches = loader(range(4))
+    list(batches)
+    accelerator = Accelerator(cpu=True)
+    list(batches)
+    accelerator.gradient_accumulation_steps = 2
+    with pytest.warns(UserWarning, match="Accelerate does not know this loader"):
+        list(batches)
+    with pytest.warns(UserWarning, match="iterate its result with AcceleratedJob.train"):
+        list(fastseed.data.steps(DataLoader(range(4)), epochs=1))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        ({"version": 2}, ValueError, r"state\['version'\] must be 1"),
+        ({"master_seed": 43}, ValueError, r"state\['master_seed'\] must be 42"),
+        ({"epoch": -1}, ValueError, r"state\['epoch'\] must be in"),
+        ({"more": 1}, ValueError, "state must be a dict of accumulated"),
+        ({"steps": 1}, TypeError, r"state\['steps'\] must be a dict"),
+    ],
+)
+def test_a_damaged_state_changes_nothing(change, kind, text):
+    job = AcceleratedJob(Accelerator(cpu=True), 42)
+    state = job.state_dict()
+    with pytest.raises(kind, match=text):
+        job.load_state_dict({**state, **change})
+    assert job.state_dict() == state
 
 
 def test_what_is_saved_is_plain_data(tmp_path):
     run(tmp_path, save_at=5)
     held = torch.load(tmp_path / "custom_checkpoint_0.pkl", weights_only=True)
-    assert (held["master_seed"], held["task"], held["epoch"]) == (42, 1, 1)
-    assert torch.load(tmp_path / "custom_checkpoint_1.pkl", weights_only=True)["position"] == 3
+    assert (held["master_seed"], held["epoch"], held["steps"]["step"]) == (42, 1, 1)
+
+
+# ---------------------------------------------------------------- ranks
 
 
 def test_two_ranks(tmp_path):
     ranks = run_ranks("accelerate_ranks.py", 2, tmp_path)
     for rank in ranks:
-        assert rank["first"] == rank["again"]
+        assert rank["whole"][rank["saved"] :] == rank["rest"] and len({*rank["digests"]}) == 1
         assert "rng_types of the Accelerator must be None or ['generator']" in rank["error"]
-    assert ranks[0]["first"][1] != ranks[1]["first"][1]
-    held = {one[:2] for one in rng_states.inspect(tmp_path).states}
-    assert {"rank 0", "rank 1"} == {owner for owner, _ in held} and len(held) == 12
-    for both in zip(*(rank["orders"] for rank in ranks), strict=True):
-        one, other, same = ([*chain(*parts)] for parts in zip(*both, strict=True))
-        assert sorted(one) == sorted(other) == list(range(12))  # together, every sample once
-        assert one == same != other
-    fastseed.init(42)
-    fastseed.reseed(1, 5)
-    whole = list(ShuffleSampler(12))
-    batches = [whole[i : i + 2] for i in range(0, 12, 2)]
-    assert [rank["orders"][0][0] for rank in ranks] == [[*chain(*batches[r::2])] for r in (0, 1)]
+        assert rank["updates"] == 2 * 2  # of 6 batches by 4, in 2 epochs
+        assert rank["rates"][-1] > 0 and rank["rates"] == rank["theirs"]
+        for kind in ("resumable", "loader"):
+            assert "accelerator.prepare must not be given a loader" in rank["refused"][kind]
+        for kind in ("sampler", "seedable"):
+            assert "must be 0 and world_size 1 in a loader that Accelerate" in rank["refused"][kind]
+        for epoch in rank["gathered"]:
+            assert sorted(epoch) == list(range(22))
+    one, other = (rank["whole"] for rank in ranks)
+    assert [x[-1] for x in one] != [x[-1] for x in other]
+    assert not {x[-1] for x in one} & {x[-1] for x in other}  # random numbers
+    seen = [*chain(*(x[2] for x in (*one, *other) if x[0] == 0))]
+    assert set(seen) == set(range(22)) and len(seen) == 24
+
+
+@pytest.mark.slow
+def test_three_ranks(tmp_path):
+    for rank in run_ranks("accelerate_ranks.py", 3, tmp_path):
+        assert rank["whole"][rank["saved"] :] == rank["rest"] and len({*rank["digests"]}) == 1
+        assert all(sorted(epoch) == list(range(22)) for epoch in rank["gathered"])
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,14 @@ def test_refused_arguments():
     with pytest.raises(ValueError, match=r"layout must be torch\.strided"):
         randn_tensor((4, 2), bank, layout=torch.sparse_coo)
     assert torch.equal(bank.positions, before)
+
+
+@pytest.mark.parametrize(
+    ("shape", "device", "says"),
+    [(5, None, "shape must be"), ((), None, "shape must be"), ((4, 2), "xla", "device must be")],
+)
+def test_refused_noise_does_not_advance_the_bank(shape, device, says):
+    bank = bank_of(SEEDS)
+    with pytest.raises((TypeError, ValueError), match=says):
+        randn_tensor(shape, bank, device=device)
+    assert not bank.positions.any()

@@ -63,44 +63,30 @@ class Model(pytorch_lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
-class Tiny(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(3, 1)
-
-    def forward(self, index, point):
-        return {"loss": self.layer(point).mean()}
+PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+KINDS = ["seeder", "lightning", "accelerate", "trainer", "mesh"]
 
 
-def test_programs_run(tmp_path):
-    programs = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(programs) == 5
-    quiet = dict(accelerator="cpu", logger=False, enable_progress_bar=False)
-    quiet |= dict(enable_model_summary=False, enable_checkpointing=False)
-    silent = dict(use_cpu=True, report_to=[], disable_tqdm=True, remove_unused_columns=False)
-    silent |= dict(label_names=["index"], save_strategy="no", logging_strategy="no")
-    nothing = argparse.Namespace(set_seed=lambda seed: None)
-    names = {
-        "args": argparse.Namespace(seed=42, local_rank=0),
-        "world_size": 1,
-        "start_epoch": 0,
-        "epochs": 2,
-        "dali_pipeline": nothing,
-        "shuffle_rng": random.Random(),
-        "torch": torch,
-        "Model": Model,
-        "dataset": Points(),
-        "dictionaries": Points(keyed=True),
-        "tiny": Tiny(),
-        "folder": str(tmp_path),
-        "quiet": quiet,
-        "silent": silent,
-    }
-    for program in programs:
-        exec(compile(program, "migration.md", "exec"), names)
-    assert names["job"].epoch == 0  # of a new job; the last program's is on a mesh
-    assert names["trainer"].state.global_step == 4
-    assert not torch.equal(names["hidden"], names["inner"])
+@pytest.mark.parametrize(("kind", "program"), [*zip(KINDS, PROGRAMS, strict=True)], ids=KINDS)
+def test_programs_run_as_they_are(kind, program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "pasted"}
+    exec(compile(program, "migration.md", "exec"), names)
+    if kind == "lightning":
+        assert names["trainer"].current_epoch == 2
+    elif kind == "accelerate":
+        assert names["job"].epoch == 2 and names["outputs"].shape == (2, 1)
+        assert names["scheduler"].scheduler.last_epoch == 2 * 3  # of 8 batches by 3, in 2 epochs
+        held = torch.load(tmp_path / "checkpoint" / "custom_checkpoint_0.pkl", weights_only=True)
+        assert (held["epoch"], held["steps"]["step"]) == (1, 8)
+    elif kind == "trainer":
+        assert names["trainer"].state.global_step == 4
+    elif kind == "mesh":
+        assert not torch.equal(names["hidden"], names["inner"])
+
+
+def test_the_accelerate_recipe_changes_ten_lines_at_most():
+    assert sum("  # was: " in line or "  # new" in line for line in PROGRAMS[2].splitlines()) <= 10
 
 
 def test_the_change_of_a_script_runs_before_and_after():

@@ -186,6 +186,40 @@ def test_a_loader_of_fastseed_resumes_within_an_epoch(tmp_path, made):
         assert model.digest() == whole.digest(), step
 
 
+class Own(torch.utils.data.Sampler):
+    """A sampler with a generator that continues from epoch to epoch, as TRL's RepeatSampler."""
+
+    def __init__(self):
+        self.generator = torch.Generator().manual_seed(7)
+
+    def __len__(self):
+        return N
+
+    def __iter__(self):
+        return iter(torch.randperm(N, generator=self.generator).tolist())
+
+
+class TrainerWithSampler(transformers.Trainer):
+    def _get_train_sampler(self, train_dataset=None):
+        return Own()
+
+
+def test_a_sampler_with_its_own_generator_resumes(tmp_path):
+    whole = train(tmp_path, kind=TrainerWithSampler, save_strategy="steps", save_steps=6)
+    path = str(tmp_path / "checkpoint-6")
+    model = train(tmp_path / "rest", kind=TrainerWithSampler, resume=path)
+    assert model.trained == whole.trained[6:] and model.digest() == whole.digest()
+    other = train(tmp_path, kind=TrainerWithSampler, callback=Seeded43())
+    orders = [[i for batch, _, _ in m.trained[:STEPS] for i in batch] for m in (whole, other)]
+    assert orders[0] != orders[1] and all(sorted(order) == list(range(N)) for order in orders)
+
+
+class Seeded43(FastseedCallback):
+    def on_train_begin(self, *arguments, **keywords):
+        fastseed.init(43)
+        super().on_train_begin(*arguments, **keywords)
+
+
 def test_workers_are_told_the_epoch(tmp_path):
     alone = train(tmp_path)
     shared = train(tmp_path, dataloader_num_workers=2)
@@ -215,13 +249,7 @@ def test_registered_generators_are_part_of_it(tmp_path, caplog):
 
 def test_the_order_and_the_epochs_follow_the_master_seed(tmp_path):
     found = train(tmp_path)
-
-    class Other(FastseedCallback):
-        def on_train_begin(self, *arguments, **keywords):
-            fastseed.init(43)
-            super().on_train_begin(*arguments, **keywords)
-
-    other = train(tmp_path, callback=Other())
+    other = train(tmp_path, callback=Seeded43())
     orders = [[i for batch, _, _ in m.trained for i in batch] for m in (found, other)]
     epochs = [order[k * N : k * N + N] for order in orders for k in range(EPOCHS)]
     assert all(sorted(epoch) == list(range(N)) for epoch in epochs)
@@ -269,6 +297,31 @@ def test_a_missing_file_is_said(tmp_path, caplog):
     caplog.set_level(logging.WARNING, "fastseed")
     train(tmp_path, resume=str(path), callback=Registering())
     assert "there is no fastseed-00000.state" in caplog.text
+
+
+def test_a_folder_with_braces_resumes(tmp_path):
+    folder = tmp_path / "runs{exp}"
+    whole = train(folder, save_strategy="steps", save_steps=6)
+    model = train(folder, resume=str(folder / "checkpoint-6"))
+    assert model.trained == whole.trained[6:]
+    with pytest.raises(ValueError, match=r"output_dir of the arguments must be without \{rank\}"):
+        train(tmp_path / "runs{rank:02d}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sampler", "loader", "grouped"])
+def test_two_ranks_divide_orders_that_are_not_the_trainer_s(tmp_path, kind):
+    whole, rest = zip(*run_ranks("trainer_ranks.py", 2, tmp_path, kind), strict=True)
+    for epoch in (slice(0, 6), slice(6, 12)):
+        assert sorted(whole[0]["seen"][epoch] + whole[1]["seen"][epoch]) == list(range(12))
+    for found, expected in zip(rest, whole, strict=True):
+        assert found["digest"] == expected["digest"] and found["seen"] == expected["seen"][-3:]
+
+
+@pytest.mark.slow
+def test_two_ranks_name_a_sampler_without_a_generator(tmp_path):
+    for rank in run_ranks("trainer_ranks.py", 2, tmp_path, "global"):
+        assert "if Global draws its order at random" in rank[0]["log"]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import torch
 from helpers.support import restart
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
@@ -150,6 +151,11 @@ class Calls(nn.Module):
         (lambda x: torch.native_dropout(x, 0.5, True), "native_dropout"),
         (lambda x: torch.dropout_(x.clone(), 0.5, True), "dropout_"),
         (lambda x: nn.MultiheadAttention(8, 2, 0.1)(x, x, x)[0], "multi_head_attention_forward"),
+        (lambda x: F.rrelu(x, training=True), "rrelu"),
+        (lambda x: torch.rrelu_(x.clone(), 0.1, 0.3, True), "rrelu_"),
+        (lambda x: nn.LSTM(8, 8, 2, dropout=0.1)(x)[0], "lstm"),
+        (lambda x: nn.GRU(8, 8, 2, dropout=0.1)(pack_sequence(list(x)))[0], "gru"),
+        (lambda x: nn.RNN(8, 8, 2, dropout=0.1)(x)[0], "rnn_tanh"),
     ],
 )
 def test_calls_without_a_key_are_refused(call, name):
@@ -163,6 +169,9 @@ def test_calls_that_draw_nothing_are_left_alone():
         lambda x: F.alpha_dropout(x, 0.5),
         lambda x: F.dropout(x, 0.0) + torch.dropout(x, 0.5, False),
         lambda x: nn.MultiheadAttention(8, 2)(x, x, x)[0],
+        lambda x: F.rrelu(x),
+        lambda x: nn.LSTM(8, 8, 2)(x)[0],
+        lambda x: nn.GRU(8, 8, 2, dropout=0.1).eval()(pack_sequence(list(x)))[0],
         lambda x: F.scaled_dot_product_attention(x, x, x, None, 0.0),
     )
     for call in calls:
@@ -212,6 +221,23 @@ def test_modules_without_a_keyed_form_are_refused(module):
     with pytest.raises(ValueError, match=r"convert: model must be without dropout .*got '1"):
         convert(whole)
     assert type(whole[0]) is nn.Dropout
+
+
+def test_refusals_say_what_to_do_with_each_module():
+    whole = nn.Sequential(nn.LSTM(4, 4, 2, dropout=0.5), nn.RReLU(), nn.AlphaDropout(0.1))
+    with pytest.raises(ValueError) as refused:
+        convert(whole)
+    assert str(refused.value).endswith(
+        "got '0' (LSTM): set its dropout to 0; '1' (RReLU): use nn.LeakyReLU; "
+        "'2' (AlphaDropout): set its p to 0"
+    )
+
+
+def test_replicas_of_data_parallel_are_refused():
+    for found in (nn.DataParallel(nn.Dropout(0.5)), nn.Sequential(nn.DataParallel(nn.Dropout()))):
+        with pytest.raises(ValueError, match="use DistributedDataParallel"):
+            convert(found)
+        assert not any(isinstance(m, fastseed.nn.Dropout) for m in found.modules())
 
 
 def test_convert_checks_its_arguments():

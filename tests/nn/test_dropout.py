@@ -251,7 +251,10 @@ def test_layer_needs_a_scope_a_name_and_rows():
     restart()
     with pytest.raises(RuntimeError, match=r"same mask on all of the 2 ranks.*data_rows"):
         layer(x)
-    with nn.rows(0, 2), pytest.raises(RuntimeError, match="3 rows, and 2 are left of 2 from row 0 on"):
+    with (
+        nn.rows(0, 2),
+        pytest.raises(RuntimeError, match="3 rows, and 2 are left of 2 from row 0 on"),
+    ):
         layer(x)
     with nn.rows(0, 4, count=2), pytest.raises(ValueError, match="a multiple of the 2 rows"):
         layer(x)

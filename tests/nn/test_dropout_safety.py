@@ -9,13 +9,16 @@ import threading
 import pytest
 import torch
 from helpers.support import needs_native, restart
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.nn import functional as torch_functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fastseed
 from fastseed import nn
+from fastseed.nn import layer_scope
 from fastseed.nn.functional import dropout, scaled_dot_product_attention
 
 ONES = torch.ones(4, 16)
@@ -151,6 +154,167 @@ def test_attention_has_the_digits_of_torch(dtype):
     mask = torch.zeros(64, 64).index_fill(0, torch.tensor([3]), -torch.inf)
     found = scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_key=1)
     assert found[:, 3].count_nonzero() == 0 and found.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("given", ["16 bits", "float32"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"is_causal": True},
+        {"scale": 0.5},
+        {"attn_mask": torch.arange(256).view(16, 16).sin() > 0},
+        {"attn_mask": torch.arange(256).view(16, 16).sin() * 100, "scale": 0.01},
+    ],
+    ids=["plain", "causal", "scale", "boolean mask", "added mask"],
+)
+def test_attention_is_exact_under_autocast(dtype, given, options):
+    generator = torch.Generator().manual_seed(5)
+    shapes = ((2, 4, 16, 64), (2, 2, 16, 64), (2, 2, 16, 64))
+    q, k, v = (torch.randn(shape, generator=generator) for shape in shapes)
+    tensors = [t.to(dtype) if given == "16 bits" else t for t in (q * 60, k * 60, v)]
+    mask = options.get("attn_mask")
+    wide = {} if mask is None or mask.dtype == torch.bool else {"attn_mask": mask.double()}
+    exact = torch_functional.scaled_dot_product_attention(
+        *(t.double() for t in tensors), enable_gqa=True, **options | wide
+    )
+    limit = 2 * torch.finfo(dtype).eps * exact.abs().max()  # of weights and of the result
+    with torch.autocast("cpu", dtype):
+        theirs = torch_functional.scaled_dot_product_attention(*tensors, enable_gqa=True, **options)
+        ours = scaled_dot_product_attention(*tensors, enable_gqa=True, dropout_key=1, **options)
+        kept = nn.convert(Attends(options))(*tensors)
+    assert ours.dtype == kept.dtype == theirs.dtype == dtype
+    assert (ours - exact).abs().max() <= limit and kept.isfinite().all()
+    restart()
+    with torch.autocast("cpu", dtype):
+        nothing = nn.convert(Attends(options)).eval()(*tensors)
+    assert torch.equal(nothing, theirs)
+
+
+class Attends(torch.nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.options = options
+
+    def forward(self, *tensors):
+        p = 0.1 if self.training else 0.0
+        attend = torch_functional.scaled_dot_product_attention
+        return attend(*tensors, dropout_p=p, enable_gqa=True, **self.options)
+
+
+def test_reseed_writes_devices_by_value(monkeypatch):
+    class Recorded(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            called.append((func, [a.device.type for a in args if isinstance(a, torch.Tensor)]))
+            return func(*args, **kwargs or {})
+
+    called, meta = [], torch.device("meta")
+    monkeypatch.setattr(layer_scope.current, "devices", dict(layer_scope.current.devices))
+    layer_scope.device_scope(meta, layer_scope.own_scope())
+    with Recorded():
+        fastseed.reseed(1, 0, 9)
+        with nn.rows(4, total=8):
+            pass
+    on_device = [func for func, devices in called if "meta" in devices]
+    assert set(on_device) == {torch.ops.aten.fill_.Scalar} and len(on_device) == 4
+    layer_scope.own_scope().first_rows.pop(meta)
+
+
+def test_words_of_a_scope_are_written_as_they_are(monkeypatch):
+    other = torch.zeros(2, dtype=torch.uint64)
+    monkeypatch.setattr(layer_scope.current, "devices", dict(layer_scope.current.devices))
+    words = other.view(torch.int64)
+    held = layer_scope._DeviceScope(other, (words[0], words[1]), os.getpid())
+    layer_scope.current.devices[torch.device("cpu", 0)] = held
+    for step in range(50):
+        fastseed.reseed(1, 0, step)
+        assert torch.equal(other, layer_scope.current.devices[torch.device("cpu")].scope)
+    layer_scope.own_scope().first_rows.pop(torch.device("cpu", 0), None)
+
+
+def test_fake_tensors_leave_nothing_behind(layer):
+    devices = dict(layer_scope.current.devices)
+    with FakeTensorMode():
+        fake = torch.ones(4, 16)
+        assert layer(fake).shape == (4, 16)
+        assert type(layer(fake)) is FakeTensor, "no use of rows"
+        assert type(dropout(fake, 0.5, 3)) is FakeTensor
+    assert layer_scope.current.devices == devices
+    assert layer(ONES).shape == ONES.shape
+    for call in (layer, lambda x: dropout(x, 0.5, 3), lambda x: attend_to(x)):
+        with pytest.raises(ValueError, match=r"^fastseed\.nn\..* must be a tensor with values"):
+            call(fake)
+
+
+def attend_to(x, **options):
+    return scaled_dot_product_attention(x, x, x, **{"dropout_key": 3, **options})
+
+
+FREED = torch.ones(4, 4)
+FREED.untyped_storage().resize_(0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: attend_to(None),
+        lambda: attend_to(torch.ones(4)),
+        lambda: attend_to(torch.ones(4, 4, dtype=torch.int32)),
+        lambda: attend_to(FREED),
+        lambda: attend_to(ONES, attn_mask=3),
+        lambda: attend_to(ONES, attn_mask=ONES.t()),
+        lambda: attend_to(ONES, is_causal=1),
+        lambda: attend_to(ONES, enable_gqa="a"),
+        lambda: attend_to(ONES, scale="a"),
+        lambda: scaled_dot_product_attention(ONES, ONES[:, 1:], ONES, dropout_key=3),
+        lambda: scaled_dot_product_attention(ONES, ONES, ONES[1:], dropout_key=3),
+        lambda: scaled_dot_product_attention(
+            *(torch.ones(1, heads, 2, 4) for heads in (4, 3, 3)), enable_gqa=True, dropout_key=3
+        ),
+        lambda: scaled_dot_product_attention(ONES, ONES, ONES.to("meta"), dropout_key=3),
+        lambda: nn.Dropout(FREED),
+        lambda: nn.Dropout(0.5, inplace=FREED),
+        lambda: nn.Dropout(0.5, name="a")(None),
+        lambda: nn.Dropout1d(0.5, name="a")("text"),
+        lambda: nn.Dropout1d(0.5, name="a")(torch.ones(())),
+        lambda: nn.convert(Calls())(FREED),
+        lambda: nn.shard_inputs(nn.Dropout(0.5), None, []),
+    ],
+)
+def test_hostile_arguments_are_refused_by_name(call):
+    with pytest.raises((TypeError, ValueError), match=r"^fastseed\.nn\.[\w.]+: \w+ must "):
+        call()
+
+
+def test_attention_without_features():
+    q = torch.ones(2, 3, 0)
+    found = scaled_dot_product_attention(q, q, torch.ones(2, 3, 4), dropout_key=3)
+    assert torch.equal(found, torch.ones(2, 3, 4))
+
+
+def test_rows_past_the_batch_are_counted_in_the_message(layer):
+    with nn.rows(2, 4), pytest.raises(RuntimeError, match="4 rows, and 2 are left of 4 from row 2"):
+        layer(ONES)
+
+
+def test_the_last_row_has_a_mask():
+    with nn.rows(2**53 - 1, total=2**53):
+        found = nn.Dropout(0.5, name="b")(torch.ones(1, 8192))
+    assert set(found.unique().tolist()) == {0.0, 2.0} and 0.4 < found.mean() / 2 < 0.6
+
+
+def test_masks_in_a_forked_child_are_those_of_the_job():
+    fastseed.init(42, rank=0, world_size=1, on_os_fork="reseed")
+    fastseed.reseed(1)
+    layer = nn.Dropout(0.5, name="block")
+    whole = layer(ONES)
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, bytes([torch.equal(layer(ONES), whole)]))
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 1) == b"\x01"
 
 
 def test_vmap_volumes_and_empty_inputs(layer):

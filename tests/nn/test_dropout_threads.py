@@ -11,7 +11,6 @@ from helpers.interrupts import interruptions
 from helpers.support import restart
 from torch.utils.checkpoint import checkpoint
 
-import fastseed
 from fastseed import nn
 from fastseed.nn import layer_scope
 

@@ -236,12 +236,19 @@ def test_arguments_that_a_fill_refuses_name_the_parameter():
 
 @pytest.mark.parametrize(
     ("change", "error"),
-    [({"model": 3}, TypeError), ({"task": -1}, ValueError), ({"prefix": 1}, TypeError)],
+    [
+        ({"model": 3}, TypeError),
+        ({"task": -1}, ValueError),
+        ({"prefix": 1}, TypeError),
+        ({"prefix": None}, TypeError),
+        ({"prefix": "\ud800"}, ValueError),
+    ],
 )
 def test_arguments(change, error):
     ran = []
     given = {"model": nn.Linear(1, 1), **change}
-    with pytest.raises(error, match=r"^fastseed"), fastseed.nn.initialize(**given):
+    refused = pytest.raises(error, match=r"^fastseed\.nn\.initialize: ")
+    with refused, fastseed.nn.initialize(**given):
         ran.append(1)
     assert not ran
 

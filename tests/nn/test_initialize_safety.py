@@ -1,4 +1,4 @@
-"""What initialisation refuses and leaves as it was: arguments, memory, interrupts, threads."""
+"""Initialisation: refusals, outputs, interrupts, threads, and the functions of torch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import torch
 from helpers.interrupts import interruptions
 from helpers.support import snapshot
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import fastseed
+from fastseed.derivation import context
 from fastseed.nn import torch_initializers
 from fastseed.nn.parameter_names import weak_storage
 
@@ -115,6 +117,20 @@ def test_initialisers_write_inference_tensors(function):
 
 
 @pytest.mark.parametrize("function", INITIALISERS)
+def test_initialisers_run_on_fake_tensors(function):
+    with FakeTensorMode():
+        tensor = output(function)
+        assert getattr(fastseed.nn.init, function)(tensor, 7, *INITIALISERS[function]) is tensor
+
+
+@pytest.mark.parametrize("function", INITIALISERS)
+def test_keys_are_integers_or_tensors(function):
+    call, parameters = getattr(fastseed.nn.init, function), INITIALISERS[function]
+    by_tensor = call(output(function), torch.tensor([7, 2], dtype=torch.uint64), *parameters)
+    assert torch.equal(by_tensor, call(output(function), 7 | 2 << 64, *parameters))
+
+
+@pytest.mark.parametrize("function", INITIALISERS)
 def test_initialisers_do_not_depend_on_the_default_device(function):
     tensor = output(function)
     with torch.device("meta"):
@@ -179,24 +195,27 @@ def test_a_generator_is_refused(draw):
         fastseed.nn.construct(factory)
 
 
-def test_the_function_that_was_called_is_named_before_init(monkeypatch):
-    from fastseed.derivation import context
-
-    monkeypatch.setattr(context, "seeder", None)
-    refused = r"^fastseed\.nn\.initialize: call fastseed.init\(...\) first"
-    with pytest.raises(RuntimeError, match=refused), fastseed.nn.initialize(nn.Linear(1, 1)):
+def initialise_nothing() -> None:
+    with fastseed.nn.initialize(nn.Linear(1, 1)):
         pass
-    with pytest.raises(RuntimeError, match=r"^fastseed\.nn\.construct: call fastseed.init"):
-        fastseed.nn.construct(nn.Linear, 1, 1)
 
 
-def test_a_scheme_without_keys_is_refused():
+CALLS = {
+    "initialize": initialise_nothing,
+    "construct": lambda: fastseed.nn.construct(nn.Linear, 1, 1),
+}
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_the_function_that_was_called_is_named(function, monkeypatch):
+    """Before ``init``, and under a scheme that has no keys."""
+    with monkeypatch.context() as patch:
+        patch.setattr(context, "seeder", None)
+        with pytest.raises(RuntimeError, match=rf"^fastseed\.nn\.{function}: call fastseed.init\("):
+            CALLS[function]()
     fastseed.init(42, rank=0, world_size=1, scheme="fwr13y")
-    refused = r"^fastseed\.nn\.initialize: scheme must be 'philox-v1'"
-    with pytest.raises(ValueError, match=refused), fastseed.nn.initialize(nn.Linear(1, 1)):
-        pass
-    with pytest.raises(ValueError, match=r"^fastseed\.nn\.construct: scheme must be 'philox-v1'"):
-        fastseed.nn.construct(nn.Linear, 1, 1)
+    with pytest.raises(ValueError, match=rf"^fastseed\.nn\.{function}: scheme must be 'philox-v1'"):
+        CALLS[function]()
 
 
 def test_a_model_that_is_built_in_the_block_is_refused_with_what_to_do():

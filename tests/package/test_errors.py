@@ -12,6 +12,7 @@ import torch
 from helpers.support import reference_narrow_seed, run_script, scramble, seeder, snapshot
 
 import fastseed
+from fastseed._backend import native
 
 # ---------------------------------------------------------------- before init
 
@@ -255,6 +256,34 @@ def test_failures_of_the_process_generators_are_reported_too(monkeypatch):
     assert list(caught.value.failures) == ["numpy"]
     assert (random.getstate(), torch.get_rng_state().tolist()) == expected
     assert len(seen) == 2 and seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("failing", ["python", "numpy", "torch.cpu"])
+def test_one_default_generator_that_fails_is_reported_and_the_others_are_reseeded(
+    monkeypatch, failing
+):
+    """Also where one native call sets all three."""
+
+    def fails(*_):
+        raise OSError("away")
+
+    s, clean = seeder(), {}
+    s.reseed(1, 2)
+    for name, adapter in s.defaults.adapters.items():
+        clean[name] = adapter.state().tolist()
+    scramble()
+    if s.defaults.adapters["numpy"].find_words() is not None:
+        monkeypatch.setattr(native.generators, "reseed_defaults_of_cpu", fails)
+        monkeypatch.setattr(native.generators, "reseed_sample_of_cpu", fails)
+    monkeypatch.setattr(s.defaults.adapters[failing], "reseed", fails)
+    with pytest.raises(fastseed.ReseedError) as caught:
+        s.reseed(1, 2)
+    assert list(caught.value.failures) == [failing]
+    for name, adapter in s.defaults.adapters.items():
+        assert (adapter.state().tolist() == clean[name]) == (name != failing)
+    with pytest.raises(fastseed.ReseedError) as caught:
+        s.defaults.reseed_sample((1, 2), 3, 0)
+    assert list(caught.value.failures) == [failing]
 
 
 def test_callables_that_raise_under_the_legacy_scheme():

@@ -1,4 +1,4 @@
-"""No call of a public function or an operator ends the process, whatever tensors it is given."""
+"""No call of a public function or operator ends the process, hangs, or changes what it refuses."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import pytest
 from helpers.paths import SCRIPTS
 from helpers.processes import Script
 
+# Packages whose refusals all have fastseed's form; elsewhere their type is checked alone.
+CLEAR = ("random.", "sampling.", "derive_", "ops.", "checkpoint.", "distributed.Mesh")
+
 
 @pytest.mark.parametrize(
     ("seed", "calls"),
-    [(0, 1200), *(pytest.param(seed, 4000, marks=pytest.mark.slow) for seed in range(1, 7))],
+    [(0, 300), *(pytest.param(seed, 2500, marks=pytest.mark.slow) for seed in range(1, 4))],
 )
-def test_hostile_tensors_raise_clear_errors(seed, calls, tmp_path):
-    """In a process of its own: the log's last line names the call that ended it."""
-    log = tmp_path / "calls"
-    done = Script(SCRIPTS / "fuzz_calls.py", seed, calls, log).wait(timeout=280)
-    last = log.read_text().splitlines()[-1] if log.exists() else "before the first call"
-    assert done.returncode == 0, f"{last}\nreturned {done.returncode}\n{done.stderr[-2000:]}"
+def test_hostile_calls_are_refused_and_change_nothing(seed, calls):
+    """In child processes, one after the other: a call that ends its process is named."""
+    done = Script(SCRIPTS / "fuzz_calls.py", seed, calls).wait(timeout=280)
+    assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["calls"] == calls and found["raised"] > calls / 3
-    assert found["unclear"] == []
+    print(f"seed {found['seed']}, {found['calls']} calls, {found['seconds']} s")
+    for kind in ("crashes", "hangs", "internal", "changed"):
+        assert found[kind] == [], kind
+    own = [text for text in found["unclear"] if text.split()[1].startswith(CLEAR)]
+    assert own == []
+    assert found["refused"] > calls / 3
+    assert calls < 2000 or len(found["never_called"]) < 10

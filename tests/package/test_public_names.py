@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.support import run_python
 
 import fastseed
@@ -30,9 +33,40 @@ def test_every_public_name_is_listed_and_found():
             assert getattr(fastseed, name).__doc__
 
 
-def test_seed_names_the_function_that_is_meant():
-    with pytest.raises(AttributeError, match=r"call fastseed\.init\(master_seed\)"):
-        fastseed.seed(42)
+@pytest.mark.parametrize("name", ["seed", "manual_seed", "set_seed", "seed_everything"])
+def test_names_of_other_libraries_name_init(name):
+    with pytest.raises(
+        AttributeError, match=rf"fastseed\.{name}: call fastseed\.init\(master_seed"
+    ):
+        getattr(fastseed, name)(42)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("rand", "torch.rand"), ("randn", "fastseed.random.randn"), ("DataLoader", "data.steps")],
+)
+def test_names_of_torch_say_where_they_are(name, instead):
+    with pytest.raises(AttributeError, match=rf"fastseed\.{name}: .*{instead}"):
+        getattr(fastseed, name)
+
+
+def test_init_with_seed_names_master_seed():
+    with pytest.raises(TypeError, match=r"init: seed must be given as master_seed, got seed=42"):
+        fastseed.init(seed=42)
+    assert fastseed.derivation.context.seeder is None
+
+
+def test_deterministic_takes_true_and_says_how_to_undo_it():
+    with fastseed.deterministic(True):
+        assert torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(ValueError, match=r"mode must be True \(to switch it off, call restore"):
+        fastseed.deterministic(False)
+
+
+def test_reseed_error_is_shown_where_users_find_it():
+    error = fastseed.ReseedError({"a": ValueError("x")})
+    assert traceback.format_exception_only(error)[0].startswith("fastseed.ReseedError: ")
+    assert type(pickle.loads(pickle.dumps(error))) is fastseed.ReseedError
 
 
 def test_shared_has_a_name_in_messages():

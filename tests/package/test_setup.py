@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.paths import ROOT
 
 setuptools = pytest.importorskip("setuptools")
 SETUP = Path(__file__).resolve().parents[2] / "setup.py"
@@ -146,3 +147,12 @@ def test_source_distribution_has_every_source(tmp_path):
     assert set(git.stdout.split()) <= names
     assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
+
+
+@pytest.mark.parametrize("readme", sorted((ROOT / "csrc").glob("*/README.md")), ids=str)
+def test_readme_of_a_native_folder_is_markdown(readme):
+    """clang-format takes it for C++ where it may."""
+    lines = readme.read_text().splitlines()
+    assert lines[0] == f"# {readme.parent.name}"
+    assert not any(line.startswith("  ") for line in lines)
+    assert "**/*.md" in (ROOT / ".clang-format-ignore").read_text().split()

@@ -49,7 +49,6 @@ def test_a_script_that_hangs_is_reported_with_its_stack(tmp_path, fresh):
 
 
 def test_matrix_has_a_lowest_version_of_every_requirement():
-    """Of tools that are pinned exactly, and of what only the bench and the docs need, too."""
     names = {bound.partition("==")[0] for bound in matrix.oldest()}
     pinned = {
         requirement.name

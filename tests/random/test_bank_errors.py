@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fastseed
 from fastseed._backend import draw_ops
@@ -35,7 +39,8 @@ DRAWS = {
 @pytest.mark.parametrize("draw", DRAWS)
 def test_a_bank_without_keys_refuses(draw):
     with pytest.raises(
-        RuntimeError, match=rf"^fastseed\.StreamBank\.{draw}: the bank has no keys yet; call reseed"
+        RuntimeError,
+        match=rf"^fastseed\.random\.StreamBank\.{draw}: the bank has no keys yet; call reseed",
     ):
         DRAWS[draw](StreamBank(3))
 
@@ -58,7 +63,7 @@ def test_a_bank_without_keys_refuses(draw):
     ],
 )
 def test_bank_refuses(arguments, error, says):
-    with pytest.raises(error, match=r"^fastseed\.StreamBank: " + says):
+    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank: " + says):
         StreamBank(*arguments)
 
 
@@ -105,7 +110,7 @@ def test_draws_refuse_and_nothing_moves(arguments, more, error, says):
     bank = bank_of(3)
     bank.rand(2)
     before = contents(bank)
-    with pytest.raises(error, match=r"^fastseed\.StreamBank\.rand: " + says):
+    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.rand: " + says):
         bank.rand(*arguments, **more)
     assert contents(bank) == before
 
@@ -141,7 +146,7 @@ def test_draws_refuse_and_nothing_moves(arguments, more, error, says):
 def test_reseed_from_seeds_refuses_and_changes_nothing(seeds, indices, error, says):
     bank = bank_of(3)
     before = contents(bank)
-    with pytest.raises(error, match=r"^fastseed\.StreamBank\.reseed_from_seeds: " + says):
+    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.reseed_from_seeds: " + says):
         bank.reseed_from_seeds(seeds, indices)
     assert contents(bank) == before
 
@@ -151,7 +156,7 @@ def test_reseeds_refuse_what_pools_refuse():
     scope = torch.zeros(2, dtype=torch.uint64)
     for call in (lambda: bank.reseed(1), lambda: bank.reseed_from_scope(scope)):
         with pytest.raises(
-            RuntimeError, match=r"^fastseed\.StreamBank\.reseed\w*: call fastseed\.i"
+            RuntimeError, match=r"^fastseed\.random\.StreamBank\.reseed\w*: call fastseed\.i"
         ):
             call()
     fastseed.init(42, scheme="fwr13y")
@@ -161,9 +166,11 @@ def test_reseeds_refuse_what_pools_refuse():
         ):
             call()
     fastseed.init(42)
-    with pytest.raises(ValueError, match=r"^fastseed\.StreamBank\.reseed: task must be in"):
+    with pytest.raises(ValueError, match=r"^fastseed\.random\.StreamBank\.reseed: task must be in"):
         bank.reseed(-1)
-    with pytest.raises(TypeError, match=r"^fastseed\.StreamBank\.reseed: epoch must be an integer"):
+    with pytest.raises(
+        TypeError, match=r"^fastseed\.random\.StreamBank\.reseed: epoch must be an integer"
+    ):
         bank.reseed(1, 1.0)
     for bad, says in (
         ([1, 2], "scope must be a tensor, got"),
@@ -228,3 +235,45 @@ def test_freed_memory_is_refused():
         with pytest.raises(ValueError, match="must have memory for all of its elements"):
             call()
         assert contents(bank) == before
+
+
+def test_two_banks_of_one_name_warn_in_one_scope():
+    fastseed.init(42, rank=0, world_size=1)
+    first, second, third = StreamBank(4), StreamBank(2), StreamBank(2, name="another")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first.reseed(0)
+        first.reseed(0)
+        third.reseed(0)
+        second.reseed(0, step=1)
+    with pytest.warns(UserWarning, match=r"another bank with the name 'bank' has the same streams"):
+        first.reseed(0, step=1)
+    del second
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        StreamBank(4).reseed(0, step=2)  # which no longer exists
+        first.reseed(0, step=2)
+
+
+def test_a_mask_of_a_negated_view_draws_like_any_other():
+    rows = torch.tensor([True, False, True])
+    expected = bank_of(3).rand(2, rows=rows)
+    out = torch._neg_view(torch.ones(3, 2))
+    assert torch.equal(bank_of(3).rand(2, rows=rows, out=out), expected)
+
+
+@pytest.mark.parametrize("fake", [False, True])
+def test_a_bank_without_data_says_so(fake):
+    with FakeTensorMode() if fake else contextlib.nullcontext():
+        bank = StreamBank(3, None if fake else "meta")
+        bank.reseed_from_seeds(torch.zeros(3, dtype=torch.int64))
+        assert bank.rand(2).shape == (3, 2)
+        tokens = fastseed.sampling.sample(torch.zeros(3, 5, device=bank.device), bank, 0)
+        assert tokens.shape == (3,)
+        with pytest.raises(
+            RuntimeError, match=r"^fastseed\.random\.StreamBank\.states: the bank m"
+        ):
+            bank.state_dict()
+        says = r"^fastseed\.random\.StreamBank\.load_states: states is invalid: it must have data"
+        with pytest.raises(ValueError, match=says):
+            bank.load_states(torch.zeros(73, dtype=torch.uint8, device=bank.device))

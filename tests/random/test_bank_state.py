@@ -101,7 +101,7 @@ def test_damaged_states_are_refused_and_nothing_changes(change, error, says):
     state = bank.state_dict()
     bank.rand(7)
     before = contents(bank)
-    with pytest.raises(error, match=r"^fastseed\.StreamBank\.load_state_dict: " + says):
+    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.load_state_dict: " + says):
         bank.load_state_dict({**state, **change})
     assert contents(bank) == before
 

@@ -201,10 +201,10 @@ def test_other_devices_are_refused(monkeypatch):
     monkeypatch.setattr(draw_ops, "has_cuda", False)
     with pytest.raises(
         ValueError,
-        match=r"^fastseed\.rand: keys must be on the CPU, as .* without CUDA .*, got "
+        match=r"^fastseed\.random\.rand: keys must be on the CPU, as .* without CUDA .*, got "
         r"cuda:0$",
     ):
-        functional.check_device("rand", "keys", cuda)
+        functional.check_device("random.rand", "keys", cuda)
     monkeypatch.setattr(draw_ops, "has_cuda", True)
     functional.check_device("rand", "keys", cuda)
     with pytest.raises(ValueError, match=r"keys must be on the CPU or a CUDA device, got xpu:1$"):

@@ -84,7 +84,7 @@ KEYS = torch.zeros(3, 2, dtype=torch.uint64)
 )
 def test_rand_refuses(change, error, says):
     arguments = {"keys": KEYS, "shape": 2, **change}
-    with pytest.raises(error, match=r"^fastseed\.rand: " + says):
+    with pytest.raises(error, match=r"^fastseed\.random\.rand: " + says):
         fastseed.random.rand(**arguments)
     if isinstance(out := change.get("out"), torch.Tensor) and out.device.type == "cpu":
         assert not out.any()
@@ -164,5 +164,17 @@ def test_rand_refuses(change, error, says):
 )
 def test_parameters_are_refused(name, change, error, says):
     needed = {"bernoulli": {"p": 0.5}, "randint": {"low": 0, "high": 9}}.get(name, {})
-    with pytest.raises(error, match=rf"^fastseed\.{name}: .*{says}"):
+    with pytest.raises(error, match=rf"^fastseed\.random\.{name}: .*{says}"):
         getattr(fastseed.random, name)(KEYS, shape=2, **{**needed, **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("randn", ()), ("rand", ()), ("bits", ()), ("randint", (0, 9))]
+)
+def test_two_small_integers_are_no_key_and_shape(name, parameters):
+    function = getattr(fastseed.random, name)
+    says = rf"^fastseed\.random\.{name}: shape must be a tuple where .* key, \(3, 4\)\), got 4"
+    with pytest.raises(TypeError, match=says):
+        function(3, *parameters, 4)
+    assert function(3, *parameters, (4,)).shape == (4,)
+    assert function(2**40, *parameters, 4).shape == (4,)

@@ -279,7 +279,13 @@ def test_no_generator_is_used():
         ("normal_", (0, KEY), {"position": 2**56}, ValueError, "position must be in "),
         ("normal_", (0, KEY), {"position": 2**56 - 4}, ValueError, "position must be in "),
         ("normal_", (0, KEY), {"position": 0.0}, TypeError, "position must be an integer"),
-        ("normal_", (0, KEY), {"shard": (4, 4)}, TypeError, "shard must be a fastseed.Shard"),
+        (
+            "normal_",
+            (0, KEY),
+            {"shard": (4, 4)},
+            TypeError,
+            "shard must be a fastseed.random.Shard",
+        ),
         ("normal_", (0, KEY), {"shard": Shard((4,), (0,))}, ValueError, "shard must hold"),
         ("normal_", (0, KEY, 0.0, -1.0), {}, ValueError, "std must"),
         ("normal_", (0, KEY, "a"), {}, TypeError, "mean must"),
@@ -293,7 +299,7 @@ def test_no_generator_is_used():
 def test_errors_name_what_is_wrong(function, arguments, more, error, says):
     tensor = torch.full((8,), 7.0)
     first = arguments[0] if arguments[0] != 0 else tensor
-    with pytest.raises(error, match=rf"^fastseed\.{function}: {says}"):
+    with pytest.raises(error, match=rf"^fastseed\.random\.{function}: {says}"):
         getattr(inplace, function)(first, *arguments[1:], **more)
     assert (tensor == 7).all() and tensor._version == 0
 

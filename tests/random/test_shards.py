@@ -82,7 +82,7 @@ def test_boxes_are_as_simple_as_they_can_be(shape, shard, grid):
 @pytest.mark.parametrize(
     ("shape", "shard", "error", "says"),
     [
-        ((2,), ((4,), (0,)), TypeError, "shard must be a fastseed.Shard or None"),
+        ((2,), ((4,), (0,)), TypeError, "shard must be a fastseed.random.Shard or None"),
         ((2,), Shard(4, (0,)), TypeError, "shard.global_shape must be a sequence of integers"),
         ((2,), Shard((4,), (0.0,)), TypeError, r"shard.offsets\[0\] must be an integer"),
         ((2,), Shard((4, True), (0, 0)), TypeError, r"shard.global_shape\[1\] must be an integer"),
@@ -268,7 +268,9 @@ def test_gathered_sums_are_refused_and_stay(ranks):
     for rank in ranks:
         says, unchanged = rank["sums"]
         assert unchanged
-        assert says.startswith("fastseed.normal_: tensor must have no placements but Replicate")
+        assert says.startswith(
+            "fastseed.random.normal_: tensor must have no placements but Replicate"
+        )
 
 
 def test_initialisation_by_torch_itself_depends_on_the_mesh(ranks):

@@ -296,3 +296,10 @@ def test_the_prompts_are_copied():
     found = rollout_seeds(3, prompts, 2, master_seed=1)
     prompts[:] = 9
     assert found.replay(int(found.array[0, 0])).prompt == 5
+
+
+@pytest.mark.parametrize("prompt", [[1, 2], [{"role": "user", "content": "a"}], {"text": "a"}])
+def test_tokens_and_messages_are_answered_with_what_to_pass(prompt):
+    says = r"prompts\[0\] must be a string or an integer \(for chat messages: the text of apply_c"
+    with pytest.raises(TypeError, match=says):
+        rollout_seeds(0, [prompt], 1, master_seed=42)

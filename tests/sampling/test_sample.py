@@ -217,7 +217,7 @@ def test_keys_of_seeds_are_those_of_a_bank():
 
 
 def test_a_bank_without_keys_is_an_error():
-    with pytest.raises(RuntimeError, match=r"fastseed\.sample: the bank has no keys yet"):
+    with pytest.raises(RuntimeError, match=r"fastseed\.sampling\.sample: the bank has no keys yet"):
         tokens(k=fastseed.random.StreamBank(B))
 
 
@@ -263,7 +263,9 @@ INVALID_ROWS = (
 @pytest.mark.parametrize("filters", [{}, {"temperature": 0.0}, {"top_k": 1, "top_p": 0.5}])
 def test_rows_without_a_token_are_errors(values, filters):
     x = torch.tensor([[1.0, 2.0], values])
-    with pytest.raises(ValueError, match=r"fastseed\.sample: logits must have .* got row 1 with"):
+    with pytest.raises(
+        ValueError, match=r"fastseed\.sampling\.sample: logits must have .* got row 1 with"
+    ):
         sample(x, [7, 8], 0, **filters)
     found, scores = sample(x, [7, 8], 0, return_scores=True, **filters)
     assert found[1] == -1 and found[0] >= 0 and scores[0].isfinite() and not scores[1].isfinite()
@@ -276,7 +278,9 @@ def test_an_invalid_part_makes_the_row_invalid():
     pairs = [torch.stack(values) for values in zip(valid, empty, strict=True)]
     assert torch.equal(merge(*pairs), valid[0])
     pairs = [torch.stack(values) for values in zip(valid, bad, strict=True)]
-    with pytest.raises(ValueError, match=r"fastseed\.merge: tokens must have a token .* row 0"):
+    with pytest.raises(
+        ValueError, match=r"fastseed\.sampling\.merge: tokens must have a token .* row 0"
+    ):
         merge(*pairs)
 
 
@@ -317,7 +321,7 @@ ERRORS = (
 def test_errors_name_the_argument(arguments, kind, text):
     with pytest.raises(kind) as error:
         tokens(**arguments)
-    assert str(error.value).startswith(f"fastseed.sample: {text}")
+    assert str(error.value).startswith(f"fastseed.sampling.sample: {text}")
 
 
 def test_merge_refuses_other_tensors():
@@ -326,7 +330,9 @@ def test_merge_refuses_other_tensors():
         (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(3, 3, dtype=torch.float64)),
         (torch.zeros(0, 3, dtype=torch.int64), torch.zeros(0, 3, dtype=torch.float64)),
     ):
-        with pytest.raises(ValueError, match=r"fastseed\.merge: (tokens|scores) must be of shape"):
+        with pytest.raises(
+            ValueError, match=r"fastseed\.sampling\.merge: (tokens|scores) must be of shape"
+        ):
             merge(*pair)
 
 
@@ -340,3 +346,19 @@ def test_out_shares_memory_with_no_input():
     with pytest.raises(ValueError, match="keys"):
         out = bank.keys.view(torch.int64).view(-1)[:3]
         fastseed.sampling.sample(logits, bank, 0, out=out)
+
+
+def test_keys_of_128_bits_in_a_list_are_refused():
+    says = r"^fastseed\.sampling\.sample: keys\[1\] must be a seed in .* \(use derive_seed"
+    with pytest.raises(ValueError, match=says):
+        sample(logits(2), [None, 2**100], 0)
+
+
+def test_log_probabilities_of_a_part_are_refused():
+    with pytest.raises(ValueError, match=r"return_logprobs must be False with vocab_offset"):
+        sample(logits(), keys(), 0, vocab_offset=5, return_logprobs=True)
+
+
+def test_the_group_of_a_threshold_is_a_group():
+    with pytest.raises(TypeError, match=r"^fastseed\.sampling\.find_threshold: group must be a"):
+        find_threshold(logits(), top_k=1, group=0)

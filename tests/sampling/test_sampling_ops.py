@@ -139,7 +139,7 @@ REFUSED = (
     ("keys must have one entry", 3, lambda t: t[:1]),
     ("positions must have one entry", 4, lambda t: t[:1]),
     ("positions must be contiguous", 4, lambda t: t.repeat_interleave(2)[::2]),
-    ("temperature is of another dtype", 5, lambda t: t.float()),
+    ("temperature must be of dtype torch.float64", 5, lambda t: t.float()),
     ("threshold must have one entry", 6, lambda t: t[:0]),
     ("role must be in", 7, lambda role: 4),
     ("tokens must be below", 8, lambda first: 2**24),

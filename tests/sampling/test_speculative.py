@@ -133,7 +133,7 @@ def test_invalid_probabilities_are_errors(value):
 def test_errors_name_the_argument(index, value, kind, text):
     with pytest.raises(kind) as error:
         accept_or_resample(*changed(index, value))
-    assert str(error.value).startswith(f"fastseed.accept_or_resample: {text}")
+    assert str(error.value).startswith(f"fastseed.sampling.accept_or_resample: {text}")
 
 
 def test_rounded_probabilities_without_a_residual_choose_from_the_target():
@@ -142,3 +142,13 @@ def test_rounded_probabilities_without_a_residual_choose_from_the_target():
     found = accept_or_resample(drafted, draft.expand(n, 1, 2), target.expand(n, 2, 2), range(n), 0)
     rejected = found.accepted == 0
     assert rejected.any() and bool((found.tokens[rejected, 0] >= 0).all())
+
+
+def test_the_positions_of_all_drafted_tokens_are_in_range():
+    """Position + K stays below 2**56, above which the role's number is."""
+    *given, _ = inputs()
+    last = 2**56 - 1 - K
+    accept_or_resample(*given, last)
+    for positions in (last + 1, torch.full((B,), last + 1)):
+        with pytest.raises(ValueError, match=rf"positions must be in \[0, {last}\]"):
+            accept_or_resample(*given, positions)

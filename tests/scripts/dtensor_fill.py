@@ -128,7 +128,7 @@ def sums_are_refused(mesh):
     try:
         fastseed.random.normal_(tensor, KEY)
     except ValueError as error:
-        return [str(error)[:65], bool((tensor.to_local() == 0).all())]
+        return [str(error)[:80], bool((tensor.to_local() == 0).all())]
     return "no error"
 
 

@@ -123,14 +123,22 @@ def handlers():
     os.register_at_fork(before=lambda: (draw(), fork_too()), after_in_parent=draw)
     start("reseed")
     os.register_at_fork(before=draw, after_in_parent=draw, after_in_child=draw)
-    with np.random.get_bit_generator().lock:  # the forking thread may hold a lock itself
-        found = in_child(lambda: (draw(), torch.initial_seed())[1])
+    found = in_child(lambda: (draw(), torch.initial_seed())[1])
     free = []
     thread = threading.Thread(target=lambda: free.append(draw()))
     thread.start()
     thread.join(10)
     found = [found, *inside]
     return {"hung": found.count(None), "different": len(set(found)), "free": len(free)}
+
+
+def held():
+    """The forking thread holds a lock itself; before NumPy 2.4 it is not re-entrant."""
+    start("reseed")
+    with np.random.get_bit_generator().lock:
+        found = in_child(lambda: (draw(), torch.initial_seed())[1])
+    draw()
+    return {"hung": int(found is None)}
 
 
 CASES = {
@@ -140,6 +148,7 @@ CASES = {
     "reseed": lambda: after("reseed"),
     "two threads": two_threads,
     "handlers": handlers,
+    "held": held,
 }
 print(json.dumps(CASES[sys.argv[1]]()), flush=True)
 os._exit(0)

@@ -1,283 +1,352 @@
-"""Calls of public functions and operators with hostile tensors: none may end the process.
+"""Hostile calls of every public function, class, method and operator.
 
-Writes each call to LOG before it is made, so that the last line names the one that ended it. Usage:
-``fuzz_calls.py SEED CALLS LOG``. Errors are expected; those of functions begin with "fastseed.".
+``fuzz_calls.py SEED CALLS [FIRST]`` makes calls FIRST to FIRST + CALLS - 1 of the sequence of a
+seed; each is a function of (seed, number) alone, so that one can be repeated by itself. Calls run
+in child processes, so that one that ends its process, or hangs, does not end the others. Writes a
+report as JSON: ``crashes``, ``hangs``, ``internal`` errors, ``changed`` state after a refused call,
+and ``unclear`` errors: the right type, but not in fastseed's form. Usage by hand:
+``python tests/scripts/fuzz_calls.py 1 50000``.
 """
 
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import inspect
 import json
+import os
+import pickle
 import random
 import resource
+import signal
 import sys
 import tempfile
+import time
+import traceback
 import warnings
+from collections import Counter
+from pathlib import Path
 
+import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fuzz_values as values
 
 import fastseed
 
-warnings.simplefilter("ignore")
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-SEED, CALLS = int(sys.argv[1]), int(sys.argv[2])
-rng = random.Random(SEED)
-fastseed.init(42, rank=0, world_size=1)
-fastseed.reseed(0)
-
-DTYPES = (
-    *(torch.uint64, torch.int64, torch.uint32, torch.int32, torch.uint8, torch.bool),
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
+LIMIT_S = 60  # of one call, which may be the first one that needs torch._dynamo
+CHUNK = 5000  # calls of one child
+MEMORY = 6 << 30
+PACKAGES = (
+    *("checkpoint", "data", "debug", "determinism", "distributed", "integrations"),
+    *("nn", "nn.functional", "nn.init", "random", "sampling"),
 )
-SHAPES = ((), (0,), (1,), (2,), (3,), (3, 2), (0, 2), (2, 3), (3, 4), (1, 2), (2, 2, 2), (17,))
-
-
-def freed(t):
-    t.untyped_storage().resize_(0)
-    return t
-
-
-def half_freed(t):
-    t.untyped_storage().resize_(t.untyped_storage().nbytes() // 2)
-    return t
-
-
-def backwards(t):
-    """A view whose last element comes first in memory, as NumPy has them."""
-    return torch.as_strided(t, t.shape, [0] * t.dim())
-
-
-BASE = torch.zeros(64, dtype=torch.uint64)  # for tensors that share memory
-MANGLED = {
-    "plain": lambda t: t,
-    "freed": freed,
-    "half freed": half_freed,
-    "expanded": lambda t: t[:1].expand(t.shape) if t.dim() and t.shape[0] else t,
-    "zero strides": backwards,
-    "transposed": lambda t: t.t().contiguous().t() if t.dim() == 2 else t,
-    "every other": lambda t: torch.stack((t, t), -1)[..., 0],
-    "meta": lambda t: t.to("meta"),
-    "sparse": lambda t: t.to_sparse(),
-    "nested": lambda t: torch.nested.nested_tensor([t, t]),
-    "negated": lambda t: torch._neg_view(t) if t.is_floating_point() else t,
-    "efficient zero": lambda t: torch._efficientzerotensor(t.shape, dtype=t.dtype),
-    "grad": lambda t: t.requires_grad_() if t.is_floating_point() else t,
-    "inference": lambda t: inference(t),
-    "wrapped": lambda t: torch.nn.Parameter(t, requires_grad=False),
-    "shared": lambda t: BASE[: t.numel()].view(t.shape),
-    "huge": lambda t: torch.empty((2**40, *t.shape[1:]), dtype=t.dtype, device="meta"),
+LEFT_OUT = {
+    "enforce_reproducibility": "starts the process again",
+    "determinism.apply_config": "starts the process again",
+    "data.worker_init_fn": "called by torch with a number",
+    "debug.doctor": "seconds a call; it takes no tensors",
+    "data.Seekable": "an abstract class",
+    "debug.audit": "seconds a call; it takes no arguments",
+    "ReseedError": "made by the library",
+    **dict.fromkeys(
+        ("GeneratorPool.reseed_members", "random.StreamBank.reseed_members"),
+        "called by the job with a stream that it has derived",
+    ),
 }
+NAMES_OF = {"nn.functional": ("dropout", "scaled_dot_product_attention")}  # without __all__
 
 
-def inference(t):
-    with torch.inference_mode():
-        return t.clone()
+KINDS = ("hangs", "internal", "unclear", "changed")
 
 
-def tensor():
-    dtype, shape = rng.choice(DTYPES[:2] if rng.random() < 0.6 else DTYPES), rng.choice(SHAPES)
-    kind = rng.choice(list(MANGLED))
-    try:
-        found = MANGLED[kind](torch.zeros(shape, dtype=dtype))
-    except (RuntimeError, NotImplementedError, IndexError):
-        kind, found = "plain", torch.zeros(shape, dtype=dtype)
-    return f"{kind} {tuple(shape)} {dtype}", found
+class HangError(BaseException):
+    """A call took longer than LIMIT_S."""
 
 
-def number():
-    found = rng.choice((0, 1, 2, 3, -1, 7, 2**31, 2**32, 2**40, 2**63 - 1, -(2**63), 0.5, 1e300))
-    return repr(found), found
+def public_names():
+    """(path, object) of every public function and class."""
+    for name in fastseed.__all__:
+        yield name, getattr(fastseed, name)
+    for package in PACKAGES:
+        module = importlib.import_module(f"fastseed.{package}")
+        for name in getattr(module, "__all__", NAMES_OF.get(package)):
+            yield f"{package}.{name}", getattr(module, name)
 
 
-def like(shape, dtype):
-    """Mostly a tensor that fits, often without the memory for it."""
-
-    def make():
-        if rng.random() < 0.4:
-            return tensor()
-        kind = rng.choice(("plain", "freed", "half freed", "expanded", "shared", "zero strides"))
-        try:
-            return f"{kind} {shape} {dtype}", MANGLED[kind](torch.zeros(shape, dtype=dtype))
-        except RuntimeError:
-            return f"plain {shape} {dtype}", torch.zeros(shape, dtype=dtype)
-
-    return make
+def methods(path, kind):
+    """(path.method, a function of an instance and arguments) of a class."""
+    for name in dir(kind):
+        found = inspect.getattr_static(kind, name)
+        is_library = str(getattr(found, "__module__", "")).startswith("fastseed")
+        if callable(found) and is_library and (not name.startswith("_") or name == "__getitem__"):
+            yield f"{path}.{name}", found
+    if issubclass(kind, torch.nn.Module):
+        yield f"{path}.forward", kind.forward
 
 
-def anything():
-    chosen = rng.random()
-    if chosen < 0.6:
-        return tensor()
-    if chosen < 0.8:
-        return number()
-    listed = [tensor() for _ in range(rng.randint(0, 2))]
-    if chosen < 0.9:
-        return f"{[name for name, _ in listed]}", [value for _, value in listed]
-    return f"dict {[name for name, _ in listed]}", dict(enumerate(v for _, v in listed))
-
-
-def optional(make):
-    return lambda: ("None", None) if rng.random() < 0.5 else make()
-
-
-def constant(value):
-    return lambda: (repr(value), value)
-
-
-def small():
-    found = rng.choice(((2,), (), (0,), 3, (2, 2), (2**60,), -1, "a"))
-    return repr(found), found
-
-
-U64, I64, F32 = torch.uint64, torch.int64, torch.float32
-keys, one_key = like((3, 2), U64), like((2,), U64)
-positions, seeds, scope = like((3,), I64), like((3,), U64), like((2,), U64)
-at = {"task": constant(0), "name": constant("x")}
-
-
-def bank():
-    made = fastseed.random.StreamBank(3)
-    made.reseed_from_seeds([1, 2, 3])
-    return made
-
-
-def method(name):
-    def call(*arguments, **named):
-        made = bank()
-        own = {"positions": made.positions, "keys": made.keys}
-        if rng.random() < 0.1:
-            if "out" in named:
-                named["out"] = rng.choice(list(own.values()))
-            else:
-                arguments = (rng.choice(list(own.values())), *arguments[1:])
-        return getattr(made, name)(*arguments, **named)
-
-    return call
-
-
-def save_and_load(value):
-    with tempfile.TemporaryDirectory() as folder:
-        fastseed.checkpoint.save(f"{folder}/a", value)
-
-
-r = fastseed.random
-maybe_tensor, maybe_positions = optional(tensor), optional(positions)
-FUNCTIONS = {
-    "random.rand": (r.rand, keys, small, {"positions": maybe_positions, "out": maybe_tensor}),
-    "random.randn": (r.randn, keys, constant((2,)), {"out": optional(like((3, 2), F32))}),
-    "random.bits": (r.bits, keys, constant((2,)), {"out": like((3, 2), U64)}),
-    "random.randint": (r.randint, keys, number, number, small, {"out": maybe_positions}),
-    "random.bernoulli": (r.bernoulli, keys, number, small, {"out": maybe_tensor}),
-    "random.exponential": (r.exponential, one_key, small, {"rate": anything}),
-    "random.trunc_normal": (r.trunc_normal, one_key, small, {"a": anything, "b": anything}),
-    "random.trunc_normal_": (r.trunc_normal_, tensor, one_key, {"std": anything}),
-    "random.rand parameters": (r.rand, keys, small, {"low": anything, "high": anything}),
-    "random.uniform_": (r.uniform_, tensor, one_key, {}),
-    "random.normal_": (r.normal_, like((3, 2), F32), one_key, {"mean": number}),
-    "random.bits_": (r.bits_, like((2,), U64), one_key, {}),
-    "random.randint_": (r.randint_, tensor, anything, number, number, {}),
-    "random.bernoulli_": (r.bernoulli_, tensor, anything, {"position": number}),
-    "StreamBank": (r.StreamBank, constant(3), anything, {}),
-    "StreamBank.rand": (
-        method("rand"), constant(2), {"rows": maybe_positions, "out": maybe_tensor}),
-    "StreamBank.bits": (method("bits"), constant(2), {"out": like((3, 2), torch.uint32)}),
-    "StreamBank.randint": (method("randint"), constant(0), constant(9), {"out": positions}),
-    "StreamBank.reseed_from_scope": (method("reseed_from_scope"), scope, {}),
-    "StreamBank.reseed_from_seeds": (
-        method("reseed_from_seeds"), seeds, {"indices": maybe_positions}
-    ),
-    "StreamBank.load_states": (method("load_states"), like((73,), torch.uint8), {}),
-    "derive_scope": (fastseed.derive_scope, constant(0), {"out": scope}),
-    "derive_key": (fastseed.derive_key, anything, {"task": anything}),
-    "fork_rng": (lambda name: fastseed.fork_rng(name).__enter__(), tensor, {}),
-    "load_state_dict": (fastseed.load_state_dict, anything, {}),
-    "reseed": (fastseed.reseed, anything, {}),
-    "register_generator": (fastseed.register_generator, anything, {"name": anything}),
-    "debug.digest": (fastseed.debug.digest, anything, {}),
-    "debug.compare": (fastseed.debug.compare, anything, anything, {}),
-    "data.ShuffleSampler.index": (fastseed.data.ShuffleSampler(9).index, anything, {}),
-    "data.ShuffleSampler.indices": (
-        fastseed.data.ShuffleSampler(9).indices, constant(0), constant(3),
-        {"task": constant(0), "epoch": constant(0), "out": positions},
-    ),
-    "nn.functional.dropout": (
-        fastseed.nn.functional.dropout, tensor, constant(0.5), one_key, {"offset": number},
-    ),
-    "nn.functional.dropout parameters": (
-        fastseed.nn.functional.dropout, like((3, 2), F32), anything, anything, {"shard": anything},
-    ),
-    "GeneratorPool": (fastseed.GeneratorPool, anything, {}),
-    "sampling.sample": (fastseed.sampling.sample, tensor, keys, positions, {"top_p": number}),
-    "sampling.merge": (fastseed.sampling.merge, tensor, tensor, {}),
-    "sampling.accept_or_resample": (
-        fastseed.sampling.accept_or_resample, tensor, tensor, tensor, keys, positions, {},
-    ),
-}  # fmt: skip
-ARGUMENTS = {
-    "Tensor": tensor, "Optional[Tensor]": maybe_tensor, "int": number, "float": number,
-    "List[int]": lambda: rng.choice((("[]", []), ("[2]", [2]), ("[3, 2]", [3, 2]))),
-    "List[Tensor]": lambda: (lambda some: (str([n for n, _ in some]), [v for _, v in some]))(
-        [tensor() for _ in range(rng.randint(0, 3))]
-    ),
-    "str": constant("avx2"), "bool": lambda: rng.choice((("False", False), ("True", True))),
-}  # fmt: skip
-SHAPED = {
-    "out": like((3, 2), U64), "keys": keys, "positions": positions, "scope": scope,
-    "input": like((3, 4), F32), "first_row": like((1,), I64),
-    "seeds": seeds, "indices": maybe_positions, "sums": keys, "plan": like((3, 7), I64),
-}  # fmt: skip
+def targets():
+    """{path: (function, maker of the instance or None, parameters)}"""
+    found = {}
+    makers = values.instances()
+    for path, thing in public_names():
+        if path in LEFT_OUT or not callable(thing):
+            continue
+        found[path] = (thing, None)
+        if isinstance(thing, type) and path in makers:
+            for name, method in methods(path, thing):
+                found[name] = (method, makers[path])
+    for path, thing in operators():
+        found[f"ops.{path}"] = (thing, None)
+    return {
+        path: (*pair, parameters(path, *pair))
+        for path, pair in found.items()
+        if path not in LEFT_OUT
+    }
 
 
 def operators():
     for qualified in sorted(torch._C._dispatch_get_all_op_names()):
         name = qualified.removeprefix("fastseed::")
-        if name != qualified and "simd" not in name:
-            op = getattr(torch.ops.fastseed, name).default
-            if torch._C._dispatch_has_kernel_for_dispatch_key(qualified, "CPU"):
-                yield name, op
+        if name != qualified and "simd" not in name and name != "loop_table":
+            yield name, getattr(torch.ops.fastseed, name).default
 
 
-def call_of_operator(name, op):
-    makers = [SHAPED.get(a.name, ARGUMENTS[str(a.type)]) for a in op._schema.arguments]
-    if name == "derive_seeds":
-        makers[0] = seeds
-    integers = {"int": lambda v: int(v) if abs(v) < 2**62 else 1, "float": float}
-    given = [make() for make in makers]
-    values = [
-        integers.get(str(a.type), lambda v: v)(v)
-        for a, (_, v) in zip(op._schema.arguments, given, strict=True)
-    ]
-    return [n for n, _ in given], lambda: op(*values)
-
-
-def call_of_function(function, *makers):
-    positional = [make() for make in makers[:-1]]
-    named = {key: make() for key, make in makers[-1].items()}
-    names = [n for n, _ in positional] + [f"{k}={n}" for k, (n, _) in named.items()]
-    values, keywords = [v for _, v in positional], {k: v for k, (_, v) in named.items()}
-    return names, lambda: function(*values, **keywords)
-
-
-OPERATORS = dict(operators())
-raised, unclear = 0, []
-log = open(sys.argv[3], "w")  # noqa: SIM115
-for i in range(CALLS):
-    if i % 3 == 0 and OPERATORS:
-        name = rng.choice(list(OPERATORS))
-        names, call = call_of_operator(name, OPERATORS[name])
-        name = f"ops.{name}"
-    else:
-        name = rng.choice(list(FUNCTIONS))
-        names, call = call_of_function(*FUNCTIONS[name])
-    print(f"{i} {name}({', '.join(names)})", file=log, flush=True)
+def parameters(path, function, make):
+    """[(name, kind)]: what ``call`` passes."""
+    if path.startswith("ops."):
+        return [(a.name, str(a.type)) for a in function._schema.arguments]
     try:
-        with torch.no_grad() if rng.random() < 0.1 else torch.enable_grad():
-            call()
-    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
-        raised += 1
-        internal = name == "StreamBank.load_states"
-        if name.startswith(("random.", "StreamBank", "nn.")) and not internal:
-            if str(error).startswith("fastseed."):
-                continue
-            unclear.append(f"{name}({', '.join(names)}): {error!r}"[:300])
+        given = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    return [(p.name, p) for p in (given[1:] if make else given)]
+
+
+# ---------------------------------------------------------------- one call
+
+BY_TYPE = {
+    "int": values.one_of(*(n for n in values.NUMBERS if isinstance(n, int) and abs(n) < 2**63)),
+    "float": values.one_of(0.0, 1.0, -1.0, float("nan"), 1e300),
+    "bool": values.one_of(False, True),
+    "str": values.one_of("avx2", ""),
+    "List[int]": values.one_of([], [2], [3, 2], [0], [-1], [2**62, 4]),
+}
+
+
+def of_operator(rng, name, kind):
+    if kind in BY_TYPE:
+        return BY_TYPE[kind](rng)
+    if kind == "List[Tensor]":
+        some = [values.tensor(rng) for _ in range(rng.randint(0, 3))]
+        return f"{[n for n, _ in some]}", [v for _, v in some]
+    if kind.startswith("Optional") and rng.random() < 0.4:
+        return "None", None
+    return values.GOOD.get(name, values.tensor)(rng)
+
+
+def arguments(rng, path, wanted):
+    """(descriptions, positional, keywords): good ones but for one or two."""
+    if path.startswith("ops."):
+        given = [of_operator(rng, name, kind) for name, kind in wanted]
+        return [text for text, _ in given], [value for _, value in given], {}
+    attacked = {rng.randrange(len(wanted)) for _ in range(rng.choice((1, 1, 2)))} if wanted else ()
+    texts, positional, keywords = [], [], {}
+    for i, (name, parameter) in enumerate(wanted):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            if parameter.kind == parameter.VAR_POSITIONAL and rng.random() < 0.5 and not keywords:
+                text, value = values.hostile(rng)
+                texts, positional = [*texts, text], [*positional, value]
+            continue
+        is_optional = parameter.default is not parameter.empty
+        if i in attacked:
+            text, value = values.hostile(rng)
+        elif is_optional and rng.random() < 0.8:
+            continue
+        else:
+            text, value = values.GOOD.get(name, values.hostile)(rng)
+        if parameter.kind == parameter.KEYWORD_ONLY or is_optional or keywords:
+            keywords[name] = value
+            texts.append(f"{name}={text}")
+        else:
+            positional.append(value)
+            texts.append(text)
+    return texts, positional, keywords
+
+
+def use(found):
+    """Enter and leave a context manager."""
+    if hasattr(type(found), "__enter__") and not isinstance(found, fastseed.debug.Watch):
+        with found:
+            pass
+
+
+def memory_of(value, found, depth=0):
+    """Append the bytes of the tensors within some arguments to ``found``."""
+    if depth > 2:
+        return
+    if isinstance(value, torch.Tensor):
+        with contextlib.suppress(Exception):
+            storage = value.untyped_storage()
+            if value.layout == torch.strided and not value.is_meta and storage.data_ptr():
+                whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+                found.append(whole.numpy().tobytes())
+    elif isinstance(value, fastseed.random.StreamBank):
+        memory_of([value.keys, value.positions], found, depth)
+    elif isinstance(value, (list, tuple)):
+        for one in value[:4]:
+            memory_of(one, found, depth + 1)
+    elif isinstance(value, dict):
+        memory_of(list(value.values()), found, depth)
+
+
+def state(given):
+    """Everything that a refused call must leave as it is."""
+    found = []
+    memory_of(given, found)
+    job = fastseed.state_dict()
+    job = pickle.dumps({k: v for k, v in job.items() if not isinstance(v, torch.Tensor)})
+    numpy_state = np.random.get_state()
+    generators = random.getstate(), numpy_state[1].tobytes(), numpy_state[2:], torch.get_rng_state()
+    switches = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled(), os.getcwd()
+    return [*found, job, *generators[:3], generators[3].numpy().tobytes(), *switches]
+
+
+def begin():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(0)
+
+
+def is_clear(path, error):
+    """Return whether a refusal names what it refuses, or is Python's about a signature."""
+    text = str(error)
+    if isinstance(error, (OSError, fastseed.ReseedError)) or "alloc" in text:
+        return True
+    if path.startswith("ops."):
+        return "fastseed." in text or not isinstance(error, (TypeError, ValueError))
+    if path.endswith("__getitem__"):
+        return True
+    own = "positional argument", "keyword argument", "takes no arguments", "unhashable type"
+    return text.startswith("fastseed") or any(part in text for part in own)
+
+
+EXPECTED = TypeError, ValueError, RuntimeError, NotImplementedError, OSError, MemoryError
+
+
+def call(seed, number, everything, report):
+    """Make one call; append to ``report`` what is wrong with it."""
+    rng = random.Random(f"{seed} {number}")
+    path = rng.choice(list(everything))
+    function, make, wanted = everything[path]
+    texts, positional, keywords = arguments(rng, path, wanted)
+    text = f"{number} {path}({', '.join(texts)})"[:400]
+    print(text, file=report["log"], flush=True)
+    given = [*([make()] if make else []), *positional]
+    before = state([given, keywords])
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    try:
+        with torch.no_grad() if rng.random() < 0.1 else contextlib.nullcontext():
+            use(function(*given, **keywords))
+        refused = False
+    except HangError:
+        return report["hangs"].append(text)
+    except EXPECTED as error:
+        refused = True
+        kind = type(error)
+        if kind not in (*EXPECTED, fastseed.ReseedError) and not issubclass(kind, OSError):
+            report["internal"].append(f"{text}: {error!r}"[:700])
+        elif not is_clear(path, error):
+            report["unclear"].append(f"{text}: {error!r}"[:700])
     except Exception as error:
-        unclear.append(f"{name}({', '.join(names)}): {error!r}"[:300])
-    fastseed.init(42, rank=0, world_size=1)  # which forgets what was registered
-print(json.dumps({"calls": CALLS, "raised": raised, "unclear": unclear}))
+        refused = True
+        if not (isinstance(error, IndexError) and path.endswith("__getitem__")):
+            report["internal"].append(f"{text}: {error!r}"[:700])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    report["refused"] += refused
+    report["paths"][path] += 1
+    if refused:
+        after = state([given, keywords])
+        if before != after:
+            where = [
+                i
+                for i, pair in enumerate(zip(before, after, strict=False))
+                if len(set(map(repr, pair))) > 1
+            ]
+            report["changed"].append(f"{text}: parts {where} of {len(before)}")
+
+
+# ---------------------------------------------------------------- many calls
+
+
+def on_alarm(*_):
+    raise HangError
+
+
+def run_part(seed, first, last, folder):
+    """Make some calls in this process, and write the report."""
+    os.chdir(tempfile.mkdtemp(dir=folder))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+    signal.signal(signal.SIGALRM, on_alarm)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    report = {**{kind: [] for kind in KINDS}, "refused": 0}
+    report.update(paths=Counter(), log=(folder / "log").open("w"))
+    everything = targets()
+    for number in range(first, last):
+        faulthandler.dump_traceback_later(2 * LIMIT_S, exit=True)  # for a hang in native code
+        begin()
+        known = sum(len(report[kind]) for kind in KINDS)
+        call(seed, number, everything, report)
+        if number % 100 == 99 or number + 1 == last or known < sum(len(report[k]) for k in KINDS):
+            content = {key: value for key, value in report.items() if key != "log"}
+            (folder / "report").write_text(json.dumps({**content, "done": number + 1}))
+    faulthandler.cancel_dump_traceback_later()
+
+
+def run(seed, calls, first=0):
+    """Make calls in child processes; return the report of all."""
+    whole = {"seed": seed, "calls": calls, "crashes": [], **{kind: [] for kind in KINDS}}
+    whole.update(refused=0, paths=Counter())
+    if calls > 1000:  # once, not in each child
+        importlib.import_module("torch._dynamo")
+    at, end = first, first + calls
+    while at < end:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    run_part(seed, at, min(at + CHUNK, end), folder)
+                    code = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                    os._exit(code)
+            status = os.waitpid(child, 0)[1]
+            part = {"done": at}
+            if (folder / "report").exists():
+                part = json.loads((folder / "report").read_text())
+            at = part.pop("done")
+            if status:
+                last = (folder / "log").read_text().splitlines()[-1]
+                whole["crashes"].append(f"{last}: ended with status {status}")
+                at = int(last.split()[0]) + 1
+            for key, value in part.items():
+                whole[key] += Counter(value) if key == "paths" else value
+    return whole
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    found = run(*map(int, sys.argv[1:]))
+    found["never_called"] = sorted(set(targets()) - set(found["paths"]))
+    found["seconds"] = round(time.monotonic() - began, 1)
+    print(json.dumps(found))

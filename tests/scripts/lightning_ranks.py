@@ -1,7 +1,9 @@
 """``lightning_ranks.py PACKAGE FOLDER MODE...``: a rank of a Lightning job under torchrun.
 
 ``save`` writes a checkpoint in mid-epoch of the second epoch and continues; ``load`` resumes
-from it; ``forgotten`` leaves Lightning's own sampler on. Prints of each the samples that this rank
+from it; with ``forgotten``, Lightning divides the data itself: fastseed's loader, a sampler of
+fastseed in a DataLoader of torch (``forgotten sampler``), or those of the validation, test or
+prediction (``forgotten validate``, and so on). Prints of each the samples that this rank
 saw, its dropout masks' digests and its parameters', or an error.
 """
 
@@ -15,6 +17,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from torch.utils.data import DataLoader
 
 import fastseed
 
@@ -23,7 +26,7 @@ warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 lightning = importlib.import_module(package)
 
-from fastseed.data.resumable_loader import ResumableLoader  # noqa: E402
+from fastseed.data import ResumableLoader, ShuffleSampler  # noqa: E402
 from fastseed.integrations.lightning import FastseedCallback  # noqa: E402
 
 
@@ -47,6 +50,11 @@ class Model(lightning.LightningModule):
         self.draws.append(hashlib.sha256(kept.numpy().tobytes()).hexdigest()[:12])
         return (self.layer(kept) ** 2).mean()
 
+    def validation_step(self, batch, index):
+        pass
+
+    test_step = predict_step = validation_step
+
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)
 
@@ -63,7 +71,7 @@ def run(mode):
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        use_distributed_sampler=mode == "forgotten",
+        use_distributed_sampler=mode.startswith("forgotten"),
         callbacks=[
             FastseedCallback(),
             importlib.import_module(f"{package}.callbacks").ModelCheckpoint(
@@ -72,8 +80,14 @@ def run(mode):
         ],
     )
     path = folder / "step=6.ckpt" if mode == "load" else None
+    batches = ResumableLoader(Points(), batch_size=3, shuffle=True)
+    sampled = DataLoader(Points(), batch_size=3, sampler=ShuffleSampler(24))
+    _, _, phase = mode.partition(" ")
     try:
-        trainer.fit(model, ResumableLoader(Points(), batch_size=3, shuffle=True), ckpt_path=path)
+        if phase in ("validate", "test", "predict"):
+            getattr(trainer, phase)(model, sampled if phase == "test" else batches)
+        else:
+            trainer.fit(model, sampled if phase == "sampler" else batches, ckpt_path=path)
     except ValueError as error:
         return {"error": str(error)}
     seeder = fastseed.derivation.context.current("test")

@@ -1,26 +1,33 @@
-"""``trainer_ranks.py FOLDER``: a rank of a Trainer's job, as torchrun starts it.
+"""``trainer_ranks.py FOLDER [KIND]``: a rank of a Trainer's job, as torchrun starts it.
 
 It writes checkpoints in two epochs of two steps, and then resumes from the third step. Prints, of
-both, the samples that this rank saw, what it drew and its parameters' digest.
+both, the samples that this rank saw, what it drew, its parameters' digest and what was logged.
+KIND is what yields the order: ``sampler`` has its own generator, ``global`` has none, ``grouped``
+is that of transformers by length, and ``loader`` is fastseed's.
 """
 
 import hashlib
 import json
 import logging
 import os
+import random
 import sys
 import warnings
 from pathlib import Path
 
 import torch
 import transformers
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 import fastseed
 from fastseed.integrations.transformers import FastseedCallback
 
-folder = Path(sys.argv[1])
+folder, kind = Path(sys.argv[1]), (*sys.argv[2:], None)[0]
 warnings.simplefilter("ignore")
-logging.disable(logging.WARNING)
+warnings.filterwarnings("error", message="fastseed")  # none that the Trainer's own loop disproves
+log = []
+logging.getLogger("fastseed").addFilter(lambda record: log.append(record.getMessage()))
+logging.getLogger("fastseed").propagate = False
 transformers.logging.set_verbosity_error()
 
 
@@ -44,6 +51,40 @@ class Model(torch.nn.Module):
         return {"loss": (self.layer(torch.nn.functional.dropout(point, 0.5)) ** 2).mean()}
 
 
+class Own(torch.utils.data.Sampler):
+    def __init__(self):
+        self.generator = torch.Generator()
+
+    def __len__(self):
+        return 12
+
+    def __iter__(self):
+        return iter(torch.randperm(12, generator=self.generator).tolist())
+
+
+class Global(Own):
+    def __init__(self):
+        pass
+
+    def __iter__(self):
+        return iter(random.sample(range(12), 12))
+
+
+class Trainer(transformers.Trainer):
+    def _get_train_sampler(self, train_dataset=None):
+        if kind in ("sampler", "global"):
+            return Own() if kind == "sampler" else Global()
+        if kind == "grouped":
+            return LengthGroupedSampler(6, lengths=[1 + i % 3 for i in range(12)])
+        return super()._get_train_sampler(train_dataset)
+
+    def get_train_dataloader(self):
+        if kind != "loader":
+            return super().get_train_dataloader()
+        options = {"collate_fn": self.data_collator}
+        return fastseed.data.ResumableLoader(self.train_dataset, 3, shuffle=True, **options)
+
+
 def run(resume):
     fastseed.init(42)
     fastseed.reseed(0)
@@ -62,14 +103,14 @@ def run(resume):
         remove_unused_columns=False,
         label_names=["index"],
     )
-    trainer = transformers.Trainer(
+    trainer = Trainer(
         model=model, args=arguments, train_dataset=Points(), callbacks=[FastseedCallback()]
     )
     fastseed.reseed(0, 1)  # as scripts do that draw here: torch's seed is now each rank's own
     trainer.train(resume_from_checkpoint=resume)
     held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     digest = hashlib.sha256(held).hexdigest()
-    return {"seen": model.seen, "draws": model.draws, "digest": digest}
+    return {"seen": model.seen, "draws": model.draws, "digest": digest, "log": " ".join(log)}
 
 
 print(json.dumps([run(None), run(str(folder / "checkpoint-3"))]), flush=True)

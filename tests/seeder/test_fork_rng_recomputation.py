@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from functools import partial
 
 import pytest
@@ -161,6 +163,27 @@ def test_blocks_around_a_checkpoint_and_its_backward_pass(weights, name):
     with fastseed.fork_rng(name):
         Model(weights, numbered=False).layer(x, 0)
         assert after.equal(torch.rand(3))
+
+
+def test_recomputations_of_two_threads_wait_for_each_other(weights):
+    """As those of a model on two devices, whose backward passes run in a thread each."""
+    process, inside, most = stack.frame, [], []
+
+    def recompute():
+        _, context = fastseed.fork_rng_contexts()
+        for _ in range(3):
+            with context:
+                inside.append(stack.frame)
+                time.sleep(0.01)
+                most.append(len(inside))
+                assert stack.frame is inside.pop()
+
+    threads = [threading.Thread(target=recompute) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert most == [1] * 6 and stack.frame is process
 
 
 def test_an_error_in_a_checkpointed_function_leaves_nothing_behind(weights):

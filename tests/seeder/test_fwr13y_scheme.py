@@ -224,6 +224,38 @@ def test_key_formula_above_is_the_packages():
         assert seed == SeedGen(42, RANKS, rank)(task, epoch)
 
 
+def narrow_seeds_here(master, name="generator/0"):
+    """The 31-bit seeds of a registered callable in the whole job of the figures, (scope, rank)."""
+    words, rows = derive_ops.name_words(name), []
+    for epoch in range(EPOCHS):
+        for task in range(TASKS):
+            scope = derive_ops.name_key(derive_ops.scope_key(master, task, epoch, 0), words)
+            key = philox.stream_key(scope, 0, 0, 0, philox.DOMAIN_NARROW)
+            row = torch.empty(RANKS, dtype=torch.int64)
+            derive_ops.fill_shuffle(row, key, 1 << 31, 0, 1)
+            rows.append(row.numpy())
+    return np.stack(rows)
+
+
+def equal_pairs(seeds):
+    counts = np.unique(seeds, return_counts=True)[1]
+    return int((counts * (counts - 1) // 2).sum())
+
+
+@pytest.mark.slow
+def test_narrow_seeds_of_one_scope_differ_and_others_collide_by_chance():
+    """The figures of docs/migration.md for 31 bits; 2,000,000 random ones would have 931 pairs."""
+    ours, next_master = narrow_seeds_here(42), narrow_seeds_here(43)
+    callable_ = []
+    s = seeder(42)
+    s.register_generator(callable_.append)
+    s.reseed(1, 7)
+    assert callable_ == [ours.reshape(EPOCHS, TASKS, RANKS)[7, 1, 0]]
+    assert all(np.unique(row).size == RANKS for row in ours)
+    assert equal_pairs(ours) == 935
+    assert np.intersect1d(ours, next_master).size == 1_871
+
+
 @pytest.mark.slow
 def test_neighbouring_master_seeds_share_no_seeds():
     """There, masters 42 and 43 share 1,999,998 of 2,000,000."""

@@ -317,6 +317,7 @@ def test_no_child_hangs_and_each_has_its_own_streams():
         ("inherit", {"hung": 0, "different": 1}),
         ("two threads", {"children": 10, "hung": 0, "different": 10}),
         ("handlers", {"hung": 0, "different": 2, "free": 1}),
+        ("held", {"hung": 0}),
     ],
 )
 def test_no_child_hangs(case, expected):

@@ -110,7 +110,7 @@ def one_stream(drawn: torch.Tensor) -> bool:
     words = np.stack([values >> np.uint64(32), values & low32], axis=1).ravel()
     x = untemper(words)
     mixed = (x[:-1] & np.uint64(0x80000000)) | (x[1:] & np.uint64(0x7FFFFFFF))
-    twist = (mixed >> np.uint64(1)) ^ np.where(x[1:] & np.uint64(1), np.uint64(0x9908B0DF), np.uint64(0))
+    twist = (mixed >> np.uint64(1)) ^ (x[1:] & np.uint64(1)) * np.uint64(0x9908B0DF)
     n = len(x) - 624
     return np.array_equal(x[624:], x[397 : 397 + n] ^ twist[:n])
 
@@ -210,8 +210,49 @@ def test_reseeding_while_other_threads_draw_from_python_and_numpy():
 
 
 @pytest.mark.timeout(120)
+def test_a_reseed_waits_for_the_one_of_another_thread():
+    """Also of another seeder: the default generators are the same."""
+    seeders, inside, most = (seeder(1), seeder(2)), [], []
+
+    def slow(seed):
+        inside.append(seed)
+        time.sleep(0.02)
+        most.append(len(inside))
+        inside.remove(seed)
+
+    for s in seeders:
+        s.register_generator(slow)
+    threads = [threading.Thread(target=s.reseed, args=(1, k)) for k in range(3) for s in seeders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert most == [1] * 6
+
+
+@pytest.mark.timeout(120)
+def test_a_fork_during_the_reseed_of_another_thread_can_reseed():
+    """The child has a lock of its own."""
+    started, ends = threading.Event(), threading.Event()
+    s = seeder()
+    s.register_generator(lambda seed: (started.set(), ends.wait(30)))
+    thread = threading.Thread(target=s.reseed, args=(1,))
+    thread.start()
+    assert started.wait(30)
+    child = os.fork()
+    if not child:
+        ends.set()
+        seeder(3).reseed(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    ends.set()
+    thread.join(30)
+    assert status == 0
+
+
+@pytest.mark.timeout(120)
 def test_two_threads_that_reseed_leave_one_of_the_two_states():
-    """Whole states, never a mixture: the last one wins, library by library."""
+    """Whole states, never a mixture: the last one wins."""
     seeders = seeder(1), seeder(2)
     states = []
     for s in seeders:

@@ -13,6 +13,7 @@ import torch
 from helpers.support import holds_key, reference_narrow_seed, repr_state, seeder
 
 import fastseed
+import fastseed.pyt
 from fastseed import SHARED, GeneratorPool
 
 LIBRARY_NAMES = ["python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps"]
@@ -81,6 +82,44 @@ def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys(
         assert keys[0] % 2**64 != keys[1] % 2**64 and keys[0] >> 64 != keys[1] >> 64
 
 
+@pytest.mark.parametrize(
+    "kind", [torch.Generator, random.Random, np.random.RandomState, fastseed.data.ShuffleSampler]
+)
+def test_a_class_of_generators_is_refused(kind):
+    """It is callable: each reseed would make a new generator that is not used."""
+    s = seeder()
+    with pytest.raises(TypeError, match=rf"gen must be an instance, as {kind.__name__}\(\), got"):
+        s.register_generator(kind)
+    assert len(s.registry) == 0
+
+
+class SeedsAndEpochs:
+    """A seed function that also has an epoch."""
+
+    def __init__(self):
+        self.seeds, self.epochs = [], []
+
+    def __call__(self, seed):
+        self.seeds.append(seed)
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+
+def test_a_callable_with_set_epoch_is_called_under_fwr13y():
+    """fwr13y calls what is registered; under fastseed's scheme it is a sampler."""
+    both = SeedsAndEpochs()
+    s = seeder(scheme="fwr13y")
+    s.register_generator(both)
+    s.reseed(1, 7)
+    assert both.seeds == [fastseed.pyt.SeedGen(42, 1, 0)(1, 7)] and both.epochs == []
+    other = SeedsAndEpochs()
+    s = seeder()
+    s.register_generator(other)
+    s.reseed(1, 7)
+    assert other.seeds == [] and other.epochs == [7]
+
+
 def test_an_equal_name_is_refused():
     s = seeder()
     s.register_generator(Recorder(), name="a")
@@ -121,6 +160,29 @@ def test_a_pool_is_called_by_its_own_name_unless_given_another():
     assert holds_key(a, s.derive_key("mine", task=1))
     assert holds_key(b, s.derive_key("other", task=1))
     assert recorder.seeds == [reference_narrow_seed("generator/0")]
+
+
+def test_another_class_is_a_callable():
+    seeds = []
+
+    class Takes:
+        def __init__(self, seed):
+            seeds.append(seed)
+
+    s = seeder()
+    s.register_generator(Takes)
+    s.reseed(1)
+    assert len(seeds) == 1
+
+
+def test_a_refused_registration_uses_up_no_number():
+    s = seeder()
+    s.register_generator(print, name="generator/0")
+    with pytest.raises(ValueError, match="distinct_over"):
+        s.register_generator(repr, distinct_over=("dp",))
+    s.unregister_generator(print)
+    s.register_generator(repr)
+    assert [entry.name for entry in s.registry] == ["generator/0"]
 
 
 def test_refused_registrations_change_nothing():

@@ -41,6 +41,7 @@ _INVERSE_FACTORIALS = tuple(
 def token_stream(key: tuple[int, int], position: int, role: int) -> tuple[int, int]:
     """The key of the stream whose words are those of the tokens at a position."""
     lo, hi = key
+    position &= 2**64 - 1
     tag = ROLE_TAG + (role << 24)
     r = philox.block(lo, position & _LOW32, position >> 32 | tag, hi & _LOW32, hi >> 32)
     return r[0] | r[1] << 32, r[2] | r[3] << 32
@@ -95,7 +96,8 @@ def token_masses(x: F32, greatest: Any, temperature: float) -> I64:
     p = np.full_like(r, _INVERSE_FACTORIALS[-1])
     for c in _INVERSE_FACTORIALS[-2::-1]:
         p = p * r + c
-    masses = np.rint(np.ldexp(p, n.astype(np.int64) + 38)).astype(np.int64)
+    with np.errstate(invalid="ignore"):  # of numbers above the greatest one
+        masses = np.rint(np.ldexp(p, n.astype(np.int64) + 38)).astype(np.int64)
     found: I64 = np.where(small, 0, masses)
     return found
 

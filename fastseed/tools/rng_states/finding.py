@@ -188,9 +188,7 @@ def _bit_generator(node: dict[Any, Any]) -> GeneratorState:
     cached = [node["gauss"]] if node.get("has_gauss") == 1 else []
     if len(node) > _MOST_KEYS:
         raise ValueError("it has more than the state of a bit generator")
-    return make_state(
-        _plain({k: v for k, v in node.items() if k not in _NOT_OF_STATE}), cached
-    )
+    return make_state(_plain({k: v for k, v in node.items() if k not in _NOT_OF_STATE}), cached)
 
 
 def _plain(value: Any, depth: int = 0) -> Any:

@@ -1,0 +1,100 @@
+"""The batches of a loader that Accelerate prepared, in the order of the master seed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
+
+from .._utils import validation
+from ..data import ResumableLoader, ShuffleSampler
+from ..data.division import Division
+from ..data.iteration import RANDOM_SAMPLERS
+from ..data.torch_loader import settings_of
+from . import _common
+
+
+def check_prepared(function: str, loader: Any) -> None:
+    """Raise an error unless ``accelerator.prepare`` made ``loader`` of a map-style dataset."""
+    module = _common.import_framework("accelerate.data_loader", "accelerate")
+    rule = "what accelerator.prepare returned for a torch DataLoader, not dispatched"
+    validation.check_instance(function, "loader", loader, module.DataLoaderShard, rule)
+    if isinstance(loader.batch_sampler, module.SkipBatchSampler) or loader.skip_batches:
+        rule = "the one from before skip_first_batches: load_state has restored the position"
+        raise validation.value_error(function, "loader", rule, loader)
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        rule = "of a map-style dataset, in batches; iterate the loader itself otherwise"
+        raise validation.value_error(function, "loader", rule, loader.dataset)
+
+
+def resumable(loader: Any) -> ResumableLoader:
+    """Return a loader of the batches of a prepared one, in the scope of ``reseed``.
+
+    ``shuffle=True`` becomes a ``ShuffleSampler``; other samplers are kept.
+    """
+    settings = settings_of(loader.base_dataloader)
+    for name in ("batch_size", "drop_last", "shuffle", "sampler", "batch_sampler"):
+        settings.pop(name, None)
+    return ResumableLoader(**settings, batch_sampler=_division(loader.batch_sampler))
+
+
+def _division(share: Any) -> Division:
+    """Return the batches of this rank; ``share`` is Accelerate's shard, or the batches of one."""
+    is_shard = hasattr(share, "num_processes")
+    batches: Any = share.batch_sampler if is_shard else share
+    if type(batches) is BatchSampler and isinstance(batches.sampler, RANDOM_SAMPLERS):
+        batches = BatchSampler(_keyed(batches.sampler), batches.batch_size, batches.drop_last)
+        if is_shard:
+            share = copy.copy(share)
+            share.batch_sampler = batches
+        else:
+            share = batches
+    return Division(batches, share, share.num_processes if is_shard else 1)
+
+
+def _keyed(sampler: Any) -> Any:
+    """Return a sampler like one of torch's, which may have Accelerate's generator, of the epoch."""
+    is_random = isinstance(sampler, RandomSampler) and not sampler.replacement
+    if is_random and sampler.num_samples == len(sampler.data_source):  # that of shuffle=True
+        return ShuffleSampler(sampler.num_samples, rank=0, world_size=1)
+    sampler = copy.copy(sampler)
+    sampler.generator = None  # the loader lends it one
+    return sampler
+
+
+# ------------------------------------------------------------------ other numbers of ranks
+
+
+def division_of(loader: Any) -> dict[str, int]:
+    """Return the ranks, the samples of a step over all of them (0: they vary), and the steps."""
+    share = loader.batch_sampler
+    ranks = getattr(share, "num_processes", 1)
+    samples = loader.total_batch_size if share.batch_size else 0
+    return {"ranks": ranks, "samples": samples, "length": len(loader)}
+
+
+def on_these_ranks(function: str, state: dict[str, Any], loader: Any) -> dict[str, Any]:
+    """Return the state of the steps with its position in steps as large as those of ``loader``."""
+    before, now = state["division"], division_of(loader)
+    if before == now:
+        return dict(state["steps"])
+    try:
+        position = state["steps"]["loader"]["position"]
+        done, samples = position // before["ranks"], before["samples"]
+        is_over = done >= before["length"]
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        rule = "a dict from state_dict()"
+        raise validation.value_error(function, "state", rule, state) from error
+    if is_over:
+        done = now["length"]
+    elif samples and now["samples"] and done * samples % now["samples"] == 0:
+        done = done * samples // now["samples"]
+    else:
+        raise RuntimeError(
+            f"fastseed.{function}: the loaded state is after {done} steps of {samples} samples, "
+            f"where no step of {now['samples']} samples begins: use the number of ranks and the "
+            "batch size from before until the epoch ends"
+        )
+    position = done * now["ranks"]
+    return {**state["steps"], "loader": {**state["steps"]["loader"], "position": position}}

@@ -1,0 +1,346 @@
+"""Every operator refuses the arguments that its reference refuses, and changes nothing then."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import pytest
+import torch
+from helpers.support import needs_native
+
+from fastseed._backend import draw_ops, native, sampling_ops
+from fastseed._backend.sampling_ops import BINS, LEAST_CODE
+
+U64, I64, F64 = torch.uint64, torch.int64, torch.float64
+REFERENCE = {**draw_ops.IMPLEMENTATIONS, **sampling_ops.IMPLEMENTATIONS}
+NAMES = (7, -3)
+WORDS = (0x2000003, 5, 11)  # rank word, worker, start
+
+
+def keys(n=3):
+    return (torch.arange(2 * n) + 2**40).view(U64).view(n, 2)
+
+
+def longs(*values):
+    return torch.tensor(values, dtype=I64)
+
+
+def draw(dtype, *parameters):
+    return (torch.zeros(3, 4, dtype=dtype), keys(), longs(0, 4, 8), [4], [1], 2, *parameters)
+
+
+def race():
+    heat, least = torch.full((3,), 0.7, dtype=F64), torch.full((3,), LEAST_CODE)
+    numbers = torch.arange(27.0).view(3, 9).sin()
+    out = torch.zeros(3, 2, dtype=F64), torch.zeros(3, 2, dtype=I64)
+    return (*out, numbers, keys(), longs(1, 2, 3), heat, least, 1, 5, False)
+
+
+def histogram():
+    heat, least = torch.full((3,), 0.7, dtype=F64), torch.full((3,), LEAST_CODE)
+    numbers = torch.arange(27.0).view(3, 9).sin()
+    prefix = longs(0xBF8, 0xBF0, 0xC00)
+    return torch.zeros(3, BINS, dtype=I64), numbers, least, prefix, numbers.amax(1), heat, 3, 5
+
+
+def scope():
+    return longs(12, 13).view(U64)
+
+
+def written_seeds():
+    return torch.zeros(3, dtype=U64)
+
+
+VALID = {
+    "draw_bits": lambda: draw(torch.uint32),
+    "draw_uniform": lambda: draw(torch.float32, 1.0, 0.0, 0.9),
+    "draw_normal": lambda: draw(torch.float64, 0.0, 1.0),
+    "draw_exponential": lambda: draw(torch.float16, 1.0),
+    "draw_trunc_normal": lambda: draw(
+        torch.bfloat16, 0.0, 1.0, 0.0, 0.95, 0.025, 0.025, -2.0, 2.0
+    ),
+    "draw_bernoulli": lambda: draw(torch.bool, 2**31),
+    "draw_randint": lambda: draw(torch.int32, -3, 9),
+    "derive_keys": lambda: (keys(), *NAMES, *WORDS),
+    "derive_keys_at": lambda: (keys(), scope(), *NAMES, *WORDS),
+    "derive_seeds": lambda: (written_seeds(), *NAMES, *WORDS),
+    "derive_seeds_at": lambda: (written_seeds(), scope(), *NAMES, *WORDS),
+    "reseed_streams": lambda: (keys(), longs(1, 2, 3), *NAMES, *WORDS),
+    "reseed_streams_at": lambda: (keys(), longs(1, 2, 3), scope(), *NAMES, *WORDS),
+    "reseed_streams_from": lambda: (
+        keys(), longs(1, 2, 3), longs(7, 8, 9).view(U64), longs(0, 1, -1), *NAMES
+    ),
+    "shuffle": lambda: (longs(0, 0, 0), *NAMES, 10, 1, 2),
+    "sampling_race": race,
+    "sampling_histogram": histogram,
+}  # fmt: skip
+ELSEWHERE = {"dropout", "layer_key"}  # tests/nn
+ALONE = {"derive_seed_grid", "advise_huge_pages", "digest"}  # native code only, below
+
+
+def freed(t):
+    t.untyped_storage().resize_(t.untyped_storage().nbytes() - 1)
+    return t
+
+
+def inference(t):
+    with torch.inference_mode():
+        return t.clone()
+
+
+TENSORS = {
+    "as it is": lambda t: t,
+    "one row less": lambda t: t[1:].contiguous(),
+    "one row more": lambda t: torch.cat([t, t[:1]]),
+    "one column less": lambda t: t[..., 1:].contiguous(),
+    "no rows": lambda t: t[:0],
+    "no columns": lambda t: t[..., :0],
+    "a scalar": lambda t: t.flatten()[0].clone(),
+    "one dimension more": lambda t: t[None],
+    "flat": lambda t: t.flatten(),
+    "every other element": lambda t: torch.stack((t, t), -1)[..., 0],
+    "transposed": lambda t: t.t().contiguous().t() if t.dim() == 2 else t,
+    "expanded": lambda t: t[:1].expand(t.shape),
+    "freed": freed,
+    "sparse": lambda t: t.to_sparse(),
+    "inference": inference,
+    "grad": lambda t: t.requires_grad_() if t.is_floating_point() else t,
+    **{
+        f"of {dtype}": functools.partial(torch.Tensor.to, dtype=dtype)
+        for dtype in (
+            *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
+            *(torch.int64, torch.uint64, torch.int32, torch.uint32, torch.uint8, torch.complex64),
+        )
+    },
+}
+INTEGERS = (
+    -(2**63),
+    -1,
+    0,
+    1,
+    2,
+    4,
+    2**24,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**40,
+    2**48,
+    2**56,
+    2**63 - 1,
+)
+LISTS = ([], [4], [1], [2, 2], [0], [-4], [1, 4, 1], [2**62, 4], [5], [1] * 20)
+
+
+def aliased(t, other):
+    """A tensor like ``t`` in the memory of ``other``, or one element behind its beginning."""
+    size = t.numel() * t.element_size()
+    memory = torch.zeros(size + other.numel() * other.element_size() + 16, dtype=torch.uint8)
+    first = memory[: other.numel() * other.element_size()].view(other.dtype).view(other.shape)
+    first.copy_(other)
+    return memory[8 : 8 + size].view(t.dtype).view(t.shape), first
+
+
+def cases(name):
+    """Argument lists that differ from a valid one in one argument, or in two that share memory."""
+    make = VALID[name]
+    for i, value in enumerate(make()):
+        changes = []
+        if isinstance(value, torch.Tensor):
+            changes = [(what, change) for what, change in TENSORS.items()]
+        elif isinstance(value, bool):
+            changes = [(str(v), lambda _, v=v: v) for v in (False, True)]
+        elif isinstance(value, int):
+            changes = [(str(v), lambda _, v=v: v) for v in INTEGERS]
+        elif isinstance(value, list):
+            changes = [(str(v), lambda _, v=v: v) for v in LISTS]
+        for what, change in changes:
+            arguments = list(make())
+            try:
+                arguments[i] = change(arguments[i])
+            except (RuntimeError, NotImplementedError, IndexError):
+                continue  # torch has no such tensor
+            yield f"argument {i}, {what}", arguments
+        for j in range(i):
+            arguments = list(make())
+            if isinstance(arguments[j], torch.Tensor) and isinstance(value, torch.Tensor):
+                arguments[j], arguments[i] = aliased(arguments[j], arguments[i])
+                yield f"arguments {j} and {i} share memory", arguments
+
+
+def layouts(name):
+    """Pairs of sizes and strides, for the operators that have them."""
+    for sizes in LISTS:
+        for strides in ([], [1], [4], [0], [-1], [2, 1], [4, 2, 1], [2**56, 1], [1] * 20):
+            arguments = list(VALID[name]())
+            arguments[3:5] = sizes, strides
+            yield f"sizes {sizes}, strides {strides}", arguments
+
+
+def copied(memory):
+    found = torch.empty(memory.nbytes(), dtype=torch.uint8)
+    ctypes.memmove(found.data_ptr(), memory.data_ptr(), memory.nbytes())
+    return found.untyped_storage()
+
+
+def copies(arguments):
+    """The same arguments in memory of their own, which they share as before."""
+    storages: dict[int, torch.Tensor] = {}
+
+    def copy(value):
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return value
+        memory = value.untyped_storage()
+        whole = storages.setdefault(memory._cdata, copied(memory))
+        with torch.inference_mode(value.is_inference()):
+            empty = torch.empty(0, dtype=value.dtype)
+            found = empty.set_(whole, value.storage_offset(), value.shape, value.stride())
+        if memory.nbytes() < value.numel() * value.element_size():
+            freed(found)
+        return found.requires_grad_(value.requires_grad)
+
+    return [copy(value) for value in arguments]
+
+
+def bytes_of(arguments):
+    return [
+        ctypes.string_at(value.untyped_storage().data_ptr(), value.untyped_storage().nbytes())
+        for value in arguments
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided
+    ]
+
+
+def answer(function, arguments):
+    """(the memory afterwards, the error or None); a refused call has changed nothing."""
+    before = bytes_of(arguments)
+    versions = [
+        t._version for t in arguments if isinstance(t, torch.Tensor) and not t.is_inference()
+    ]
+    try:
+        function(*arguments)
+    except (TypeError, ValueError, RuntimeError) as error:  # NotImplementedError too
+        after = [
+            t._version for t in arguments if isinstance(t, torch.Tensor) and not t.is_inference()
+        ]
+        assert bytes_of(arguments) == before, "a refused call wrote"
+        assert versions == after, "a refused call counted a write"
+        return before, error
+    return bytes_of(arguments), None
+
+
+def is_clear(error):
+    """Return whether an error is the operator's, or torch's for tensors without a kernel."""
+    return "fastseed." in str(error) or isinstance(error, NotImplementedError)
+
+
+def test_every_operator_is_in_the_table():
+    found = {name.removeprefix("fastseed::") for name in torch._C._dispatch_get_all_op_names()
+             if name.startswith("fastseed::") and "simd" not in name}  # fmt: skip
+    assert found - {"loop_table"} - ELSEWHERE <= {*VALID, *ALONE}
+    assert set(REFERENCE) - ELSEWHERE == set(VALID)
+
+
+@needs_native
+@pytest.mark.parametrize("name", VALID)
+def test_operators_accept_what_their_reference_accepts(name):
+    op = getattr(torch.ops.fastseed, name).default
+    wrong, accepted, refused = [], 0, 0
+    for what, arguments in (*cases(name), *(layouts(name) if name.startswith("draw_") else ())):
+        found, error = answer(op, copies(arguments))
+        expected, oracle = answer(REFERENCE[name], copies(arguments))
+        accepted, refused = accepted + (error is None), refused + (error is not None)
+        if (error is None) != (oracle is None) or found != expected:
+            wrong.append(f"{what}: {error!r}, reference {oracle!r}"[:400])
+        elif error is not None and not (is_clear(error) and is_clear(oracle)):
+            wrong.append(f"{what}: unclear, {error!r}, reference {oracle!r}"[:400])
+    assert not wrong, "\n".join(wrong)
+    assert accepted > 10 and refused > 20
+
+
+# ---------------------------------------------------------------- operators of native code alone
+
+
+def grid():
+    return written_seeds().view(3, 1).repeat(1, 2), keys()[:, 0].clone(), scope(), *NAMES, 3
+
+
+def plan(*memory, rows=2, row_bytes=8):
+    found = [[5, t.data_ptr(), row_bytes, rows, 16, 0, 1] for t in memory]
+    return torch.tensor(found, dtype=I64).view(-1, 7)
+
+
+def digest():
+    memory = [torch.arange(8), torch.arange(9)]
+    return torch.zeros(2, 2, dtype=U64), memory, plan(*memory)
+
+
+def overlapping_digest():
+    sums = torch.zeros(2, 2, dtype=U64)
+    return sums, [sums, torch.arange(9)], plan(sums, torch.arange(9))
+
+
+def edited(make, index, change):
+    arguments = list(make())
+    arguments[index] = change(arguments[index])
+    return arguments
+
+
+def shared_with(make, j, i):
+    arguments = list(make())
+    arguments[j], arguments[i] = aliased(arguments[j], arguments[i])
+    return arguments
+
+
+ALONE_REFUSED = [
+    ("derive_seed_grid", lambda: edited(grid, 0, lambda t: t.to(I64)), "out must be"),
+    ("derive_seed_grid", lambda: edited(grid, 0, lambda t: t[:2]), "out must be of shape"),
+    ("derive_seed_grid", lambda: edited(grid, 1, lambda t: t[None]), "out must be of shape"),
+    ("derive_seed_grid", lambda: edited(grid, 2, lambda t: t.view(I64).neg().view(U64)), "workers"),
+    ("derive_seed_grid", lambda: edited(grid, 5, lambda rank: -1), "rank_word must be in"),
+    ("derive_seed_grid", lambda: edited(grid, 5, lambda rank: 2**32), "rank_word must be in"),
+    ("derive_seed_grid", lambda: shared_with(grid, 0, 1), "indices must not share memory"),
+    ("derive_seed_grid", lambda: shared_with(grid, 0, 2), "workers must not share memory"),
+    ("advise_huge_pages", lambda: [keys().t()], "out must be contiguous"),
+    ("advise_huge_pages", lambda: [freed(keys())], "out must have memory"),
+    ("digest", lambda: edited(digest, 0, lambda t: t[:1]), "sums must be"),
+    ("digest", lambda: edited(digest, 0, lambda t: t.to(I64)), "sums must be"),
+    ("digest", lambda: edited(digest, 1, lambda memory: memory[:1]), "plan must be"),
+    ("digest", lambda: edited(digest, 2, lambda t: t.to(torch.int32)), "plan must be"),
+    ("digest", lambda: edited(digest, 2, lambda t: t[:, :6].contiguous()), "plan must be"),
+    ("digest", lambda: edited(digest, 2, lambda t: t + 1), "plan must name rows"),
+    ("digest", lambda: edited(digest, 2, lambda t: t - t), "plan must name rows"),
+    ("digest", lambda: edited(digest, 2, lambda t: t * 16), "plan must name rows"),
+    ("digest", lambda: edited(digest, 1, lambda memory: [freed(t) for t in memory]), "plan must"),
+    ("digest", lambda: shared_with(digest, 0, 2), "plan must not share memory"),
+    ("digest", overlapping_digest, "memory must not share memory"),
+]  # fmt: skip
+
+
+@needs_native
+@pytest.mark.parametrize(("name", "make", "says"), ALONE_REFUSED)
+def test_native_operators_without_a_reference_refuse(name, make, says):
+    arguments = make()
+    _, error = answer(getattr(torch.ops.fastseed, name).default, arguments)
+    assert says in str(error) and is_clear(error)
+
+
+@needs_native
+@pytest.mark.parametrize(("name", "make"), [("derive_seed_grid", grid), ("digest", digest)])
+def test_native_operators_without_a_reference_write(name, make):
+    arguments = make()
+    before = bytes_of(arguments)
+    found, error = answer(getattr(torch.ops.fastseed, name).default, arguments)
+    assert error is None and found != before and arguments[0]._version > 0
+
+
+@needs_native
+def test_digest_reads_no_address_of_a_plan():
+    """The memory comes from tensors, so that no plan reads what no tensor holds."""
+    assert "digest_tiles" not in dir(native.kernels)
+    schema = torch.ops.fastseed.digest.default._schema
+    assert [str(argument.type) for argument in schema.arguments] == [
+        "Tensor",
+        "List[Tensor]",
+        "Tensor",
+    ]
