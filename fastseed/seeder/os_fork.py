@@ -11,8 +11,8 @@ task 0, epoch 0, step 0 before the first ``reseed``.
 
 Locks: a thread that draws while another one forks would leave the generator's lock held in the
 child for ever. The forking thread takes the locks of all generators first: NumPy's in the order of
-their ids, then torch's mutexes in the order of their addresses. NumPy's are not re-entrant before 2.4:
-there the child releases those that are taken.
+their ids, then torch's mutexes in the order of their addresses. NumPy's are not re-entrant before
+2.4: there the child releases those that are taken.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ STREAM = "process.fork"
 MODES = ("inherit", "reseed")
 
 _PLAIN_LOCK = type(threading.Lock())
-"""NumPy's before 2.4. The thread that forks may hold it, and other handlers may draw, so it cannot be
-taken: the child, which has no other thread, releases it."""
+"""NumPy's before 2.4. The thread that forks may hold it, and other handlers may draw, so it cannot
+be taken: the child, which has no other thread, releases it."""
 
 _MANY = 1 << 12  # scopes in which children are counted
 
