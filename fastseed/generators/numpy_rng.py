@@ -171,7 +171,7 @@ def _check_seeds(seed_seq: dict[str, Any] | None = None) -> None:
         raise ValueError("other values in seed_seq")
 
 
-def _plain(state: dict[str, Any]) -> dict[str, Any]:
+def _plain(state: Any) -> dict[str, Any]:
     """Return a state as it comes back from JSON."""
     return dict(json.loads(json.dumps(state, default=lambda value: value.tolist())))
 
