@@ -83,6 +83,9 @@ class RolloutSeeds:
         return len(self.array)
 
     def __getitem__(self, position: int) -> list[int]:
+        if not isinstance(position, slice):
+            function = "sampling.RolloutSeeds.__getitem__"
+            position = validation.check_int(function, "position", position, -(2**63), 2**63 - 1)
         row: list[int] = self.array[position].tolist()
         return row
 
