@@ -26,7 +26,7 @@ def check_device(function: str, device: Any) -> torch.device:
         return torch.device("cpu" if device is None else device)
     except TypeError:
         raise type_error(function, "device", "a device", device) from None
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # an integer of more than 64 bits is a ValueError
         raise value_error(function, "device", "a device of this torch", device) from None
 
 

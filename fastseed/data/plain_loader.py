@@ -96,6 +96,8 @@ class Loader(DataLoader[Any]):
         _check_dataset(self._path, dataset)
         if name is not None:
             streams.check_name(self._path, name)
+        if not (batch_size is None or isinstance(batch_size, int)):
+            raise validation.type_error(self._path, "batch_size", "an integer or None", batch_size)
         if shuffle is not None:
             shuffle = validation.check_bool(self._path, "shuffle", shuffle)
         drop_last = validation.check_bool(self._path, "drop_last", settings.get("drop_last", False))

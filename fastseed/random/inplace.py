@@ -263,6 +263,8 @@ def _fill(
 ) -> torch.Tensor:
     tensor = validation.check_instance(function, "tensor", given, torch.Tensor, "a torch.Tensor")
     what = distributions.distribution(function, tensor.dtype, *parameters)
+    if not shards.is_dtensor(tensor):
+        tensors.check_dense(function, "tensor", tensor)
     with torch.no_grad():
         local, pieces = _pieces(function, tensor, shard)
         functional.check_device(function, "tensor", local.device)

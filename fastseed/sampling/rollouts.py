@@ -83,6 +83,9 @@ class RolloutSeeds:
         return len(self.array)
 
     def __getitem__(self, position: int) -> list[int]:
+        if not isinstance(position, slice):
+            function = "sampling.RolloutSeeds.__getitem__"
+            position = validation.check_int(function, "position", position, -(2**63), 2**63 - 1)
         row: list[int] = self.array[position].tolist()
         return row
 
@@ -253,7 +256,10 @@ def _identities(prompts: Any) -> tuple[Sequence[int | str], U64]:
     if isinstance(prompts, (str, bytes)) or not hasattr(type(prompts), "__iter__"):
         raise type_error(_NAME, "prompts", _PROMPTS, prompts)
     if hasattr(prompts, "__array__"):
-        prompts = np.asarray(prompts).copy()  # the caller may write into his
+        try:
+            prompts = np.asarray(prompts).copy()  # the caller may write into his
+        except (RuntimeError, TypeError) as error:  # a sparse or a meta tensor, for example
+            raise type_error(_NAME, "prompts", _PROMPTS, prompts) from error
         if prompts.ndim != 1:
             raise value_error(_NAME, "prompts", f"{_PROMPTS}, of shape (n,)", prompts.shape)
         if prompts.dtype.kind in "iu" and not (prompts.size and prompts.min() < 0):

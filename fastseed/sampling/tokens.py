@@ -95,6 +95,8 @@ def sample(
         tensors.check_tensor(function, "threshold", threshold, torch.int64, (n,), device)
         if filters.any():
             raise validation.value_error(function, "threshold", "None with filters", threshold)
+    return_scores = validation.check_bool(function, "return_scores", return_scores)
+    return_logprobs = validation.check_bool(function, "return_logprobs", return_logprobs)
     if return_logprobs and first:
         rule = "False with vocab_offset, as a part does not know the whole's probabilities"
         raise validation.value_error(function, "return_logprobs", rule, True)

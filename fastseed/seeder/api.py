@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._backend import derive_ops, draw_ops, native
-from .._utils import environ
+from .._utils import environ, validation
 from .._utils.version import __version__
 from ..derivation import context
 from ..derivation.context import current
@@ -80,7 +80,10 @@ def init(
         True
     """
     if seed is not None:
-        raise TypeError(f"fastseed.init: seed must be given as master_seed, got seed={seed!r}")
+        raise TypeError(
+            f"fastseed.init: seed must be given as master_seed, "
+            f"got seed={validation.describe(seed)}"
+        )
     seeder = Seeder(
         requested_seed(master_seed),
         ngpus,

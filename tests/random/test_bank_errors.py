@@ -277,3 +277,11 @@ def test_a_bank_without_data_says_so(fake):
         says = r"^fastseed\.random\.StreamBank\.load_states: states is invalid: it must have data"
         with pytest.raises(ValueError, match=says):
             bank.load_states(torch.zeros(73, dtype=torch.uint8, device=bank.device))
+
+
+def test_devices_and_nested_tensors_are_refused_in_the_form_of_errors():
+    with pytest.raises(ValueError, match=r"^fastseed\.random\.StreamBank: device must be a device"):
+        StreamBank(0, 2**128)
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    with pytest.raises(ValueError, match=r"^fastseed\.random\.normal_: tensor must be strided"):
+        fastseed.random.normal_(nested, 7)

@@ -303,3 +303,14 @@ def test_tokens_and_messages_are_answered_with_what_to_pass(prompt):
     says = r"prompts\[0\] must be a string or an integer \(for chat messages: the text of apply_c"
     with pytest.raises(TypeError, match=says):
         rollout_seeds(0, [prompt], 1, master_seed=42)
+
+
+def test_a_row_of_seeds_has_an_integer_position():
+    seeds = rollout_seeds(0, [1, 2], 2, master_seed=42)
+    assert seeds[-1] == seeds[1] and seeds[0:1] == [seeds[0]]
+    with pytest.raises(IndexError):
+        seeds[2]
+    says = r"^fastseed\.sampling\.RolloutSeeds\.__getitem__: position must be"
+    for position in (torch.tensor(1.5), 1.0, 2**70):
+        with pytest.raises((TypeError, ValueError), match=says):
+            seeds[position]

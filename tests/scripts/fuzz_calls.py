@@ -52,8 +52,12 @@ LEFT_OUT = {
     "debug.audit": "seconds a call; it takes no arguments",
     "ReseedError": "made by the library",
     **dict.fromkeys(
-        ("GeneratorPool.reseed_members", "random.StreamBank.reseed_members"),
-        "called by the job with a stream that it has derived",
+        (
+            *("GeneratorPool.reseed_members", "random.StreamBank.reseed_members"),
+            *("GeneratorPool.check_states", "random.StreamBank.check_states"),
+            "data.ResumableLoader.parse_state",
+        ),
+        "called by the job itself",
     ),
 }
 NAMES_OF = {"nn.functional": ("dropout", "scaled_dot_product_attention")}  # without __all__
@@ -222,7 +226,7 @@ def begin():
 def is_clear(path, error):
     """Return whether a refusal names what it refuses, or is Python's about a signature."""
     text = str(error)
-    if isinstance(error, (OSError, fastseed.ReseedError)) or "alloc" in text:
+    if isinstance(error, (OSError, MemoryError, fastseed.ReseedError)) or "alloc" in text:
         return True
     if path.startswith("ops."):
         return "fastseed." in text or not isinstance(error, (TypeError, ValueError))
@@ -254,8 +258,7 @@ def call(seed, number, everything, report):
         return report["hangs"].append(text)
     except EXPECTED as error:
         refused = True
-        kind = type(error)
-        if kind not in (*EXPECTED, fastseed.ReseedError) and not issubclass(kind, OSError):
+        if isinstance(error, (RecursionError, UnicodeError)):
             report["internal"].append(f"{text}: {error!r}"[:700])
         elif not is_clear(path, error):
             report["unclear"].append(f"{text}: {error!r}"[:700])
