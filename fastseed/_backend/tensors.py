@@ -104,6 +104,14 @@ def check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
         )
 
 
+def check_data(function: str, argument: str, tensor: torch.Tensor) -> None:
+    """ValueError for a tensor without data: a meta or fake one."""
+    if not has_data(tensor):
+        raise ValueError(
+            f"fastseed.{function}: {argument} must have data, got a meta or fake tensor"
+        )
+
+
 def check_out(
     function: str,
     argument: str,

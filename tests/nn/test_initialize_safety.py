@@ -84,7 +84,7 @@ BAD_PARAMETERS = [
     *(("orthogonal_", {"gain": g}) for g in (float("inf"), "x", 10**400, torch.ones(3))),
     ("xavier_normal_", {"gain": -1}),
     *(("kaiming_uniform_", {"a": a}) for a in ("x", float("nan"), 1e200)),
-    *(("kaiming_normal_", {"nonlinearity": name}) for name in ("x", 3)),
+    *(("kaiming_normal_", {"nonlinearity": name}) for name in ("x", 3, torch.ones(2))),
     *(("kaiming_normal_", {"mode": mode}) for mode in ("x", 3)),
     *(("sparse_", {"sparsity": part}) for part in (2, -0.1, "x")),
     *(("sparse_", {"sparsity": 0.5, "std": std}) for std in (-1, "x", float("nan"))),
