@@ -160,9 +160,9 @@ def _check_ends(lengths: Any, n: int) -> npt.NDArray[np.int64]:
     """Return where each item ends, in tokens."""
     if isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":
         lengths = torch.from_numpy(lengths.astype(np.int64, order="C"))
-    sizes = tensors.as_int64(_CLASS, "lengths", lengths, n, 0, 2**63 - 1)
-    tensors.check_data(_CLASS, "lengths", sizes)
-    tokens = sizes.cpu().numpy()
+    cpu = torch.device("cpu")
+    sizes = tensors.as_int64(_CLASS, "lengths", lengths, n, 0, 2**63 - 1, cpu)
+    tokens = sizes.to(cpu).numpy()
     ends: npt.NDArray[np.int64] = np.cumsum(tokens)
     if (tokens < 0).any() or (ends < 0).any():  # the first sum that does not fit is negative
         rule = "integers of at least 0, with a sum below 2**63"

@@ -207,6 +207,6 @@ def _seed_array(seeds: Any, n: int) -> npt.NDArray[np.uint64]:
     function = "GeneratorPool.manual_seed"
     if isinstance(seeds, np.ndarray) and seeds.dtype.kind in "iu":
         seeds = torch.from_numpy(seeds.astype(np.int64, order="C"))
-    checked = tensors.as_int64(function, "seeds", seeds, n, -(2**63), LOW64)
-    tensors.check_data(function, "seeds", checked)
-    return checked.cpu().numpy().view(np.uint64)
+    cpu = torch.device("cpu")
+    checked = tensors.as_int64(function, "seeds", seeds, n, -(2**63), LOW64, cpu)
+    return checked.to(cpu).numpy().view(np.uint64)
