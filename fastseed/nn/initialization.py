@@ -285,7 +285,7 @@ def initialize(
         True
     """
     validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
-    if prefix != "":
+    if not isinstance(prefix, str) or prefix:
         validation.check_text(_FUNCTION, "prefix", prefix)
     scope = check_scope(_FUNCTION, task, epoch, step)
     key_of = key_derivation(_FUNCTION, scope)

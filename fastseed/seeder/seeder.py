@@ -76,7 +76,7 @@ class Seeder:
         scheme: str = "philox-v1",
         on_os_fork: str | None = None,
     ) -> None:
-        legacy = scheme == Fwr13yScheme.name
+        legacy = isinstance(scheme, str) and scheme == Fwr13yScheme.name
         size = ngpus if world_size is None else world_size
         if size is None:
             size = discovery.process_group_size()

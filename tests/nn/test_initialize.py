@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from helpers.support import snapshot
@@ -241,6 +242,7 @@ def test_arguments_that_a_fill_refuses_name_the_parameter():
         ({"task": -1}, ValueError),
         ({"prefix": 1}, TypeError),
         ({"prefix": None}, TypeError),
+        ({"prefix": np.array(["a", "b"])}, TypeError),
         ({"prefix": "\ud800"}, ValueError),
     ],
 )
