@@ -18,6 +18,7 @@ from torch import nn
 from .._utils import validation
 from .dropout import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
 from .dropout_calls import Calls, calling_class
+from .parameter_names import qualified_name
 
 _FUNCTION = "nn.convert"
 _REPLACED: dict[type, type[Dropout]] = {
@@ -27,7 +28,6 @@ _REPLACED: dict[type, type[Dropout]] = {
     nn.Dropout3d: Dropout3d,
 }
 _TORCH: dict[Any, type] = {ours: theirs for theirs, ours in _REPLACED.items()}
-_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
 
 def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) -> nn.Module:
@@ -184,8 +184,7 @@ def _may_call(module: Any) -> bool:
 
 def _qualified(path: str, prefix: str) -> str:
     """Return the name of a module without what wraps it."""
-    parts = [part for part in path.split(".") if part not in _WRAPPERS]
-    return ".".join(filter(None, [prefix, *parts]))
+    return ".".join(filter(None, [prefix, qualified_name(path)]))
 
 
 def _refusal(module: nn.Module) -> str:
