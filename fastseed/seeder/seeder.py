@@ -137,8 +137,8 @@ class Seeder:
                 lambda master_seed, rank: owner._master_of(master_seed, rank),
             )
         self.recent_scopes = RecentScopes()
-        # The thread that is in `restore`, with the lock of `stack`. It does not exist in a child that
-        # another thread forks, which has a new lock.
+        # The thread that is in `restore`, holding the lock of `stack`. A child that another thread
+        # forks has a new lock, and not this thread.
         self._reseeding: int | None = None
         os_fork.watch(self)
 
