@@ -51,7 +51,7 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     Raises:
         TypeError: ``model`` is no module.
         ValueError: a module has a kind of dropout that cannot be replaced, or is an
-            ``nn.DataParallel``; nothing has changed.
+            ``nn.DataParallel``; or ``prefix`` ends with a dot; nothing has changed.
 
     Examples:
         >>> import torch
@@ -61,6 +61,9 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     """
     validation.check_instance(_FUNCTION, "model", model, nn.Module, "a torch.nn.Module")
     validation.check_instance(_FUNCTION, "prefix", prefix, str, "a string")
+    if prefix.endswith("."):  # a dot is put between it and the names
+        rule = "a name without a dot at its end, as 'layers.3'"
+        raise validation.value_error(_FUNCTION, "prefix", rule, prefix)
     wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
     root: Any = model.module if wrapped else model
     if batch_dim is not None:
