@@ -168,6 +168,8 @@ def test_stages_of_a_pipeline_by_prefix():
     reset(later, prefix="2.")
     assert torch.equal(stage[0].weight, whole[0].weight)
     assert torch.equal(later.weight, whole[2].weight)
+    with pytest.raises(ValueError, match="prefix must be a name that ends with a dot"):
+        reset(later, prefix="2")
 
 
 def test_names_without_wrappers():
