@@ -33,8 +33,8 @@ OLDEST_NUMPY_TESTS = seeder generators checkpoint sampling derivation data/test_
   data/test_samples_generator.py data/test_sampler.py data/test_mixture.py data/test_packed.py \
   random/test_draw_vectors.py random/test_bank_state.py
 
-.PHONY: help setup demo test test-slow test-matrix test-oldest-numpy lint docs wheel test-wheel check-wheel \
-  bench sanitize cuda-check clean
+.PHONY: help setup demo test test-slow test-matrix test-oldest-numpy lint lint-python lint-native docs wheel \
+  test-wheel check-wheel bench sanitize cuda-check clean
 
 help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
@@ -92,16 +92,19 @@ test-oldest-numpy: setup
 	$(PY) tests/helpers/matrix.py borrowed --jobs $(JOBS) --tests $(OLDEST_NUMPY_TESTS) $(MATRIX_ARGS)
 
 lint: setup
+	$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync lint-python lint-native
+
+lint-python:
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) tests/helpers/check_wording.py
 	$(PY) -m mypy
+
+lint-native:
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 	$(CXX) -fsyntax-only $(WARN) csrc/cpu/*.cpp
 	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/ops/*.cpp
 	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators csrc/python/*.cpp
-	for f in csrc/cpu/*.cpp; do \
-	  $(PY) -m ziglang c++ -target aarch64-linux-gnu $(WARN) -c $$f -o $(VENV)/arm.o || exit 1; done
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +12,7 @@ from .._backend.compile import eager
 from .._backend.derive_ops import signed
 from .._utils.validation import check_int, value_error
 from ..derivation import context, reserved, streams
-from . import bank_rows, bank_state, distributions, functional
+from . import bank_rows, bank_state, distributions, equal_banks, functional
 from .functional import Shape
 
 _OPS = torch.ops.fastseed
@@ -22,10 +20,6 @@ _RESEED = _OPS.reseed_streams.default
 _RESEED_AT = _OPS.reseed_streams_at.default
 _RESEED_FROM = _OPS.reseed_streams_from.default
 _STREAM = derive_ops.DOMAIN_STREAM << 24
-
-# The streams that a bank of each name was given last, and the bank. Threads may write at the same
-# time: at worst a warning is missing.
-_latest: dict[str, tuple[Any, Callable[[], StreamBank | None]]] = {}
 
 
 class StreamBank:
@@ -130,6 +124,8 @@ class StreamBank:
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
         """Give every stream its key at (task, epoch, step) of the job, and position 0.
 
+        A UserWarning says if another bank of this name has the same streams.
+
         Args:
             task: in [0, 2**24).
             epoch: in [0, 2**32).
@@ -139,9 +135,6 @@ class StreamBank:
             RuntimeError: ``init`` was not called, or a CUDA graph is being captured.
             TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y", which
                 has no keys; the bank is unchanged.
-
-        Warns:
-            UserWarning: another bank of this name has the same streams at this point.
         """
         origin = _origin("random.StreamBank.reseed")
         at = streams.check_coordinates("random.StreamBank.reseed", task, epoch, step)
@@ -149,29 +142,13 @@ class StreamBank:
 
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
-        draw_ops.refuse_capture(
-            "random.StreamBank.reseed",
-            self.device,
-            "use reseed_from_scope, or call it between replays",
-        )
-        self._warn_of_equal_streams(stream)
+        instead = "use reseed_from_scope, or call it between replays"
+        draw_ops.refuse_capture("random.StreamBank.reseed", self.device, instead)
+        equal_banks.warn_of_twin(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
         rank_word = stream.rank | _STREAM
         _RESEED(self._keys, self._positions, key, tweak, rank_word, stream.worker, 0)
         self._seeded = True
-
-    def _warn_of_equal_streams(self, stream: streams.Stream) -> None:
-        """Warn if another bank that still exists was given the same streams."""
-        at = (stream.name_key, stream.rank, stream.worker)
-        before, other = _latest.get(self.name, (None, lambda: None))
-        twin = other()
-        if before == at and twin is not None and twin is not self:
-            warnings.warn(
-                f"fastseed.random.StreamBank.reseed: another bank with the name {self.name!r} has "
-                "the same streams in this scope; give each bank its own, StreamBank(n, name=...)",
-                stacklevel=5,
-            )
-        _latest[self.name] = at, weakref.ref(self)
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
         """Reseed at a scope that is on the device, for CUDA graphs and compiled code.
@@ -218,9 +195,8 @@ class StreamBank:
         function = "random.StreamBank.reseed_from_seeds"
         seeds = self._integers(function, "seeds", seeds, -(2**63), 2**64 - 1)
         if indices is not None:
-            top = 2**63 - 1  # the largest int64
-            indices = self._integers(function, "indices", indices, 0, top)
-            tensors.check_values(function, "indices", indices, top)
+            indices = self._integers(function, "indices", indices, 0, 2**63 - 1)
+            tensors.check_values(function, "indices", indices, 2**63 - 1)
             indices = indices.to(self.device)
         seeds = seeds.view(torch.uint64).to(self.device)
         _RESEED_FROM(self._keys, self._positions, seeds, indices, *self._words)
@@ -428,24 +404,14 @@ class StreamBank:
         bank_state.unpack(states, len(self))
 
     def load_states(self, states: torch.Tensor) -> None:
-        """Load what ``states`` returned.
-
-        Raises:
-            TypeError, ValueError: ``states`` is no such tensor; the bank is unchanged.
-        """
-        try:
-            found = bank_state.unpack(states, len(self))
-        except ValueError as error:
-            function = "fastseed.random.StreamBank.load_states"
-            raise ValueError(f"{function}: states is invalid: {error}") from error
-        self._load(*found)
+        """Load what ``states`` returned; TypeError or ValueError, with nothing changed, if not."""
+        self._load(*bank_state.unpack_states(states, len(self)))
 
 
 def _origin(function: str) -> context.Origin:
     origin = context.origin(function)
     if origin.scheme != "philox-v1":
-        rule = "'philox-v1' (use reseed_from_seeds)"
-        raise value_error(function, "scheme", rule, origin.scheme)
+        raise value_error(function, "scheme", "'philox-v1' (use reseed_from_seeds)", origin.scheme)
     return origin
 
 

@@ -44,6 +44,15 @@ def unpack(states: torch.Tensor, n: int) -> State:
     return keys, positions, bool(seeded)
 
 
+def unpack_states(states: torch.Tensor, n: int) -> State:
+    """Return the contents of what ``StreamBank.states`` returned."""
+    try:
+        return unpack(states, n)
+    except ValueError as error:
+        function = "fastseed.random.StreamBank.load_states"
+        raise ValueError(f"{function}: states is invalid: {error}") from error
+
+
 def state_dict(name: str, n: int, states: torch.Tensor) -> dict[str, Any]:
     """Return the bytes with what identifies the bank that they belong to."""
     return {

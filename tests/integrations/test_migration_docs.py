@@ -139,6 +139,9 @@ def test_distributed_sampler():
 
     assert order(42, 1) != order(43, 0)
     fastseed.init(42)
+    with pytest.raises(RuntimeError, match="call fastseed.reseed"):  # noqa: RUF043
+        of(ShuffleSampler(12))
+    fastseed.reseed(task=0)
     assert of(ShuffleSampler(12)) == order(42, 0)
     shares = [of(ShuffleSampler(12, rank=rank, world_size=3), 0) for rank in range(3)]
     assert [*chain(*zip(*shares, strict=True))] == order(42, 0)

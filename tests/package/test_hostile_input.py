@@ -24,7 +24,7 @@ def test_small_numpy_integers_are_sizes_of_any_size():
 
 def test_out_must_not_overlap_itself():
     keys = torch.zeros(4, 2, dtype=torch.uint64)
-    with pytest.raises(ValueError, match=r"fastseed\.rand: out must not overlap itself"):
+    with pytest.raises(ValueError, match=r"fastseed\.random\.rand: out must not overlap itself"):
         fastseed.random.rand(keys, 3, out=torch.empty(100).as_strided((4, 3), (1, 1)))
 
 

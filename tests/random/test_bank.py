@@ -70,9 +70,11 @@ def words(dtype, name):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 33])
 def test_reseed_gives_stream_i_the_key_of_index_i(n):
+    fastseed.init(42, rank=3, world_size=8)
     before = snapshot()
-    bank = bank_of(n)
+    bank = StreamBank(n, name="b")
     at = {"task": 1, "epoch": 7, "step": 9}
+    bank.reseed(**at)
     assert as_ints(bank.keys) == [fastseed.derive_key("b", index=i, **at) for i in range(n)]
     assert bank.positions.tolist() == [0] * n
     assert (bank.keys.dtype, bank.keys.shape) == (torch.uint64, (n, 2))

@@ -59,9 +59,12 @@ def register_shared():
     fastseed.register_generator(own.append)
     try:
         fastseed.register_generator(shared.append, shared=True)
+        fastseed.reseed(1, 7)
+        fastseed.unregister_generator(shared.append)
     except RuntimeError as error:
         return {"error": str(error)}
-    fastseed.reseed(1, 7)
+    finally:
+        fastseed.unregister_generator(own.append)
     return {"shared": shared, "own": own}
 
 
