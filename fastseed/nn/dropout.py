@@ -252,7 +252,7 @@ def _drop(
         )
     else:
         pieces = shards.WHOLE
-        if where.moves_elements:
+        if where.moves_elements():
             shape = input.shape[:2] if channels else input.shape
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
         found = functional.drop(input, keys, pieces, threshold, channels=channels)
@@ -336,7 +336,6 @@ class _Placed(NamedTuple):
         parts = max(size // count, 1) if count else 1
         return _Placed(dim, count, parts, parts * math.prod(shape[dim + 1 :]), here)
 
-    @property
     def moves_elements(self) -> bool:
         """Return whether the elements are not one run of the whole tensor."""
         if self.dim is None or self.here is None:
@@ -363,7 +362,7 @@ class _Placed(NamedTuple):
         self, shape: Sequence[int], indices: Sequence[list[shards.Run]]
     ) -> list[shards.Piece]:
         """Return the pieces of a tensor of ``shape`` that has these indices of each dimension."""
-        if not self.moves_elements:
+        if not self.moves_elements():
             return shards.pieces(shape, indices)
         assert self.here is not None and self.dim is not None
         moved, step, parts = [], self.here.step, self.parts

@@ -313,7 +313,8 @@ def attention_weights(
 
 
 def _without_autocast(device_type: str) -> contextlib.AbstractContextManager[object]:
-    if torch.amp.is_autocast_available(device_type):
+    # torch.compile of torch 2.10 cannot trace the question
+    if torch.compiler.is_compiling() or torch.amp.is_autocast_available(device_type):
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()  # a meta tensor, for example
 

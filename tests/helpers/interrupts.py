@@ -46,6 +46,7 @@ class _Points:
             self._last.pop(frame.f_back, None)  # type: ignore[arg-type]  # a Python function
             if not frame.f_code.co_filename.startswith(self.within) or _is_finalizer(frame):
                 return None
+            frame.f_trace = self.trace  # Python 3.13 wants it before f_trace_opcodes
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
             if frame.f_lasti <= _start(frame.f_code):  # and no exception thrown into a generator
                 self._last[frame] = "entered"
@@ -122,6 +123,7 @@ def interrupt(call: Callable[[], Any], at: int, within: tuple[str, ...] = ()) ->
     """
     points = _Points(at, (PACKAGE, contextlib.__file__, *within))
     tracer = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 wants one frame to have it before settrace
     sys.settrace(points.trace)
     try:
         call()

@@ -123,7 +123,9 @@ def test_sharded_models_may_be_allocated_in_the_block(as_rank):
     assert isinstance(model, FSDPModule) and "_apply" not in vars(model)
     for name, weight in model.named_parameters():
         assert torch.equal(weight.to_local(), before[name]), name
-    group = fully_shard.state(model.blocks[0])._fsdp_param_groups[0]
+    state = fully_shard.state(model.blocks[0])
+    groups = getattr(state, "_fsdp_param_groups", None)  # one, in older versions of torch
+    group = groups[0] if groups else state._fsdp_param_group
     held = {p._module_info.param_name: p.sharded_param for p in group.fsdp_params}
     assert held["weight"] is model.blocks[0].weight  # what FSDP2 gathers
 
@@ -183,19 +185,24 @@ def test_a_sharded_model_is_initialised_by_one_thread_at_a_time(as_rank):
     assert isinstance(model, FSDPModule)
 
 
-def test_tied_weights_that_to_empty_has_untied_are_refused():
-    model = allocated(on_meta(gpt2), tie=False)
+def check_untied_weights_are_refused(model):
     refused = r"got two for lm_head.weight and transformer.wte.weight; nothing was drawn: call tie_"
     with pytest.raises(RuntimeError, match=refused):
         initialised(model)
     assert all((weight == 0.34375).all() for weight in model.parameters())
 
 
+def test_tied_weights_that_to_empty_has_untied_are_refused():
+    check_untied_weights_are_refused(allocated(on_meta(gpt2), tie=False))
+
+
 def test_weights_that_fsdp_has_kept_tied_are_those_of_one_process(as_rank):
     whole = initialised(allocated(on_meta(gpt2)))["transformer.wte.weight"]
     as_rank(0)
     model = allocated(on_meta(gpt2, sharded=True), tie=False)
-    assert model.lm_head.weight is model.transformer.wte.weight
+    if model.lm_head.weight is not model.transformer.wte.weight:
+        check_untied_weights_are_refused(model)
+        pytest.skip("FSDP2 of this torch does not keep weights tied")
     assert torch.equal(initialised(model)["transformer.wte.weight"], whole[:31])
 
 

@@ -108,7 +108,6 @@ def test_init_can_be_interrupted_anywhere(job):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_load_state_dict_can_be_interrupted_anywhere(job):
     state = fastseed.state_dict(rng=True)
     expected = snapshot()
