@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,9 +10,9 @@ import torch
 from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
 from .._backend.derive_ops import signed
-from .._utils.validation import check_int, value_error
-from ..derivation import context, reserved, streams
-from . import bank_rows, bank_state, distributions, functional
+from .._utils.validation import check_int
+from ..derivation import reserved, streams
+from . import bank_rows, bank_state, bank_streams, distributions, functional
 from .functional import Shape
 
 _OPS = torch.ops.fastseed
@@ -22,10 +20,6 @@ _RESEED = _OPS.reseed_streams.default
 _RESEED_AT = _OPS.reseed_streams_at.default
 _RESEED_FROM = _OPS.reseed_streams_from.default
 _STREAM = derive_ops.DOMAIN_STREAM << 24
-
-# The streams that a bank of each name was given last, and the bank. Threads may write at the same
-# time: at worst a warning is missing.
-_latest: dict[str, tuple[Any, Callable[[], StreamBank | None]]] = {}
 
 
 class StreamBank:
@@ -143,35 +137,18 @@ class StreamBank:
         Warns:
             UserWarning: another bank of this name has the same streams at this point.
         """
-        origin = _origin("random.StreamBank.reseed")
+        origin = bank_streams.origin("random.StreamBank.reseed")
         at = streams.check_coordinates("random.StreamBank.reseed", task, epoch, step)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
 
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
-        draw_ops.refuse_capture(
-            "random.StreamBank.reseed",
-            self.device,
-            "use reseed_from_scope, or call it between replays",
-        )
-        self._warn_of_equal_streams(stream)
+        hint = "use reseed_from_scope, or call it between replays"
+        draw_ops.refuse_capture("random.StreamBank.reseed", self.device, hint)
+        bank_streams.warn_of_equal_streams(self, stream)
         key, tweak = (signed(word) for word in stream.name_key)
-        rank_word = stream.rank | _STREAM
-        _RESEED(self._keys, self._positions, key, tweak, rank_word, stream.worker, 0)
+        _RESEED(self._keys, self._positions, key, tweak, stream.rank | _STREAM, stream.worker, 0)
         self._seeded = True
-
-    def _warn_of_equal_streams(self, stream: streams.Stream) -> None:
-        """Warn if another bank that still exists was given the same streams."""
-        at = (stream.name_key, stream.rank, stream.worker)
-        before, other = _latest.get(self.name, (None, lambda: None))
-        twin = other()
-        if before == at and twin is not None and twin is not self:
-            warnings.warn(
-                f"fastseed.random.StreamBank.reseed: another bank with the name {self.name!r} has "
-                "the same streams in this scope; give each bank its own, StreamBank(n, name=...)",
-                stacklevel=5,
-            )
-        _latest[self.name] = at, weakref.ref(self)
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
         """Reseed at a scope that is on the device, for CUDA graphs and compiled code.
@@ -187,7 +164,7 @@ class StreamBank:
                 is unchanged.
         """
         function = "random.StreamBank.reseed_from_scope"
-        origin = _origin(function)
+        origin = bank_streams.origin(function)
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
         at = (*self._words, origin.rank | _STREAM, 0, 0)
@@ -260,7 +237,7 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("rand", _unpacked(shape), dtype, rows, out, low, high)
+        return self._draw("rand", bank_rows.unpacked(shape), dtype, rows, out, low, high)
 
     def randn(
         self,
@@ -281,7 +258,7 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("randn", _unpacked(shape), dtype, rows, out, mean, std)
+        return self._draw("randn", bank_rows.unpacked(shape), dtype, rows, out, mean, std)
 
     def exponential(
         self,
@@ -300,7 +277,7 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("exponential", _unpacked(shape), dtype, rows, out, rate)
+        return self._draw("exponential", bank_rows.unpacked(shape), dtype, rows, out, rate)
 
     def trunc_normal(
         self,
@@ -323,7 +300,9 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("trunc_normal", _unpacked(shape), dtype, rows, out, mean, std, a, b)
+        return self._draw(
+            "trunc_normal", bank_rows.unpacked(shape), dtype, rows, out, mean, std, a, b
+        )
 
     def bernoulli(
         self,
@@ -382,7 +361,7 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("bits", _unpacked(shape), dtype, rows, out)
+        return self._draw("bits", bank_rows.unpacked(shape), dtype, rows, out)
 
     def _draw(
         self,
@@ -439,16 +418,3 @@ class StreamBank:
             function = "fastseed.random.StreamBank.load_states"
             raise ValueError(f"{function}: states is invalid: {error}") from error
         self._load(*found)
-
-
-def _origin(function: str) -> context.Origin:
-    origin = context.origin(function)
-    if origin.scheme != "philox-v1":
-        rule = "'philox-v1' (use reseed_from_seeds)"
-        raise value_error(function, "scheme", rule, origin.scheme)
-    return origin
-
-
-def _unpacked(shape: tuple[Any, ...]) -> Any:
-    """Return the shape meant by ``f(2, 3)`` and by ``f((2, 3))``."""
-    return shape[0] if len(shape) == 1 else shape
