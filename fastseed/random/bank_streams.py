@@ -34,6 +34,6 @@ def warn_of_equal_streams(bank: Any, stream: Stream) -> None:
         warnings.warn(
             f"fastseed.random.StreamBank.reseed: another bank with the name {bank.name!r} has "
             "the same streams in this scope; give each bank its own, StreamBank(n, name=...)",
-            stacklevel=6,
+            stacklevel=5,
         )
     _latest[bank.name] = at, weakref.ref(bank)
