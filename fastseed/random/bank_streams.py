@@ -1,4 +1,4 @@
-"""What the streams of a bank are derived from, and a warning where two banks have the same."""
+"""The origin of the streams of a bank, and a warning where two banks have the same ones."""
 
 from __future__ import annotations
 
