@@ -25,8 +25,9 @@ logger = logging.getLogger("fastseed")
 _ORDER = "shuffle"  # the name of an order that has none of its own
 
 _stream_users = StreamUsers(
-    "fastseed.data.loader: two loaders are iterated in task %d, epoch %d, and their workers have "
-    "the same random numbers: give one of them name=, or reseed with another task for evaluation"
+    "fastseed.data.loader: two loaders are iterated in task %d, epoch %d, and what their workers "
+    "draw is the same: if both datasets draw, give one loader name=, or reseed with another task "
+    "for evaluation"
 )
 _order_users = StreamUsers(
     "fastseed.data.loader: two shuffled loaders of equal size are iterated in task %d, epoch %d, "

@@ -114,8 +114,8 @@ def requested_seed(master_seed: int | None) -> Any:
 
 def begin(seeder: Seeder, given: int | None) -> None:
     """Seed everything with a new seeder, and make it that of the process."""
-    seeder.begin()
     switches.from_environment()
+    seeder.begin()
     old = context.seeder
     context.set_current(seeder)
     if old is not None:

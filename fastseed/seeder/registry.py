@@ -119,6 +119,8 @@ class Registry:
             shared = shared or adapter.takes_seed
         else:
             adapter = adapter_for(generator, bits)
+        if not isinstance(adapter, SeedFunction):
+            self._check_new(generator)
         unnamed = name is None and not isinstance(generator, (GeneratorPool, StreamBank))
         number = self._unnamed
         if unnamed:
@@ -139,6 +141,13 @@ class Registry:
             self.epoch_setters = (*self.epoch_setters, entry)
         else:
             self.generators = (*self.generators, entry)
+
+    def _check_new(self, generator: object) -> None:
+        """Raise ValueError for a generator that has a stream: that of the last name would win."""
+        for entry in self:
+            if entry.generator is generator:
+                rule = f"one that is not registered yet, as {entry.name!r}"
+                raise validation.value_error(_FUNCTION, "gen", rule, generator)
 
     def _check_free(self, function: str, name: str) -> None:
         if name in self._names:

@@ -459,3 +459,14 @@ def test_callables_with_odd_equality_do_not_confuse_unregistering():
     s.unregister_generator(b)
     s.reseed(1)
     assert (len(a.seeds), len(b.seeds)) == (1, 0)
+
+
+def test_a_generator_has_one_registration():
+    seeds = seeder()
+    generator = torch.Generator()
+    seeds.register_generator(generator, name="a")
+    with pytest.raises(ValueError, match="gen must be one that is not registered yet, as 'a'"):
+        seeds.register_generator(generator, name="b")
+    assert [entry.name for entry in seeds.registry] == ["a"]
+    seeds.unregister_generator(generator)
+    seeds.register_generator(generator, name="b")
