@@ -69,7 +69,7 @@ class Digits(Dataset):
 
 def build_model() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 64, kernel_size=3, padding=1),  # fastseed: ignore[FS502] on a CPU it is
+        nn.Conv2d(1, 64, kernel_size=3, padding=1),
         nn.ReLU(),
         nn.Conv2d(64, 128, kernel_size=3, padding=1, stride=2),
         nn.ReLU(),

@@ -104,6 +104,12 @@ def check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
         )
 
 
+def check_data(function: str, argument: str, tensor: torch.Tensor) -> None:
+    """ValueError for a meta tensor, whose elements can be neither read nor copied."""
+    if tensor.is_meta:
+        raise ValueError(f"fastseed.{function}: {argument} must have data, got a meta tensor")
+
+
 def check_out(
     function: str,
     argument: str,
@@ -160,11 +166,12 @@ def check_values(function: str, argument: str, values: torch.Tensor, top: int) -
 
 
 def as_int64(
-    function: str, argument: str, values: Any, n: int, low: int, high: int
+    function: str, argument: str, values: Any, n: int, low: int, high: int, device: torch.device
 ) -> torch.Tensor:
     """Return n integers as contiguous int64 with the same 64 bits, on the device they are on.
 
-    Those of a sequence must be in [low, high]; those of a tensor are not read.
+    Those of a sequence must be in [low, high]; those of a tensor are not read, but can be copied
+    to ``device``.
     """
     if not isinstance(values, torch.Tensor):
         if not hasattr(values, "__iter__"):
@@ -179,6 +186,8 @@ def as_int64(
             f"fastseed.{function}: {argument} must be integers, got dtype {values.dtype}"
         )
     values = check_tensor(function, argument, values, values.dtype, (n,)).contiguous()
+    if device.type != "meta":
+        check_data(function, argument, values)
     same_bits = values.dtype == torch.uint64
     found: torch.Tensor = values.view(torch.int64) if same_bits else values.to(torch.int64)
     return found

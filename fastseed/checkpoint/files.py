@@ -151,8 +151,11 @@ def _check_path(function: str, path: Any) -> str:
     """Return ``path`` as a string that can name a file."""
     try:
         text = os.fsdecode(path)
+        os.fsencode(text)
     except TypeError:
         raise type_error(function, "path", "a string or a path", path) from None
+    except UnicodeEncodeError:
+        raise value_error(function, "path", "the name of a file", path) from None
     if not text or "\0" in text:
         raise value_error(function, "path", "the name of a file", text)
     return text

@@ -33,7 +33,8 @@ class StreamUsers:
 
         Log a warning, once in a process, if another one uses them that has another dataset.
         """
-        use = (id(context.seeder), task, epoch, streams)
+        job = None if context.seeder is None else weakref.ref(context.seeder)
+        use = (job, task, epoch, streams)  # the seeder of an earlier init is another job
         self._uses[user] = use
         if self.has_warned:
             return

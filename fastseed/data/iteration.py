@@ -78,7 +78,7 @@ class Iteration:
         def take(call: Callable[[], Any]) -> Any:
             return call() if is_known else self._with_own_globals(rank, call)
 
-        lent = _without_generator(samplers)
+        lent = without_generator(samplers)
         try:
             for sampler in lent:  # torch's own samplers use their generator once
                 sampler.generator = self._generator(0, rank, 0)
@@ -175,6 +175,6 @@ def _epoch_setters(samplers: list[Any]) -> list[Any]:
     return found
 
 
-def _without_generator(samplers: list[Any]) -> list[Any]:
+def without_generator(samplers: list[Any]) -> list[Any]:
     """Return torch's own samplers that have no generator: the loader lends them one."""
     return [s for s in samplers if isinstance(s, RANDOM_SAMPLERS) and s.generator is None]

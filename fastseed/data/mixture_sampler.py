@@ -12,7 +12,7 @@ from ..derivation import streams
 from .iteration_scope import keyed_seeder
 from .mixture import Mixture, shares_of
 from .permutation import Order
-from .sampler import MAX_N, ShuffleSampler
+from .sampler import MAX_N, ShuffleSampler, check_size
 
 _CLASS = "data.MixtureSampler"
 _MOST_SOURCES = 2**16
@@ -82,13 +82,11 @@ class MixtureSampler(ShuffleSampler):
             raise validation.value_error(_CLASS, "sources", rule, sources)
         self._names = tuple(streams.check_name(_CLASS, source) for source in sources)
         self._sizes = tuple(
-            _size(f"sources[{name!r}]", source, 1) for name, source in sources.items()
+            check_size(_CLASS, f"sources[{name!r}]", source) for name, source in sources.items()
         )
         self._shares = _shares(_weights(weights, self._names), self._names)
-        left = {source: 0 for source in self._names} | dict(skip or {})
-        _check_names("skip", left, self._names)
-        self._skip = tuple(_size(f"skip[{source!r}]", left[source], 0) for source in self._names)
-        n = sum(self._sizes) if n is None else n
+        self._skip = _skipped(skip, self._names)
+        n = sum(self._sizes) if n is None else validation.check_int(_CLASS, "n", n, 1, MAX_N)
         options: dict[str, Any] = {"drop_last": drop_last, "shuffle": shuffle, "name": name}
         super().__init__(n, rank=rank, world_size=world_size, **options)
 
@@ -136,10 +134,15 @@ class MixtureSampler(ShuffleSampler):
         return Mixture(scope, self.name, *parts, self.shuffle)
 
 
-def _size(argument: str, source: Any, least: int) -> int:
-    if isinstance(source, Sized):
-        source, argument = len(source), f"len({argument})"
-    return validation.check_int(_CLASS, argument, source, least, MAX_N)
+def _skipped(skip: Any, names: tuple[str, ...]) -> tuple[int, ...]:
+    if skip is None:
+        return (0,) * len(names)
+    validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
+    skip = {name: 0 for name in names} | dict(skip)
+    _check_names("skip", skip, names)
+    return tuple(
+        validation.check_int(_CLASS, f"skip[{name!r}]", skip[name], 0, MAX_N) for name in names
+    )
 
 
 def _weights(weights: Any, names: tuple[str, ...]) -> list[float]:

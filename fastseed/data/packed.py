@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
@@ -53,18 +54,13 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
         lengths: Iterable[int] | None = None,
         pad: int | None = None,
     ) -> None:
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
-            raise validation.type_error(_CLASS, "dataset", "a map-style dataset", dataset)
+        n = _check_dataset(dataset)
         self.dataset = dataset
         self.length = validation.check_int(_CLASS, "length", length, 1, _MAX_LENGTH)
         limit = 2**63 - 1
         self.pad = None if pad is None else validation.check_int(_CLASS, "pad", pad, -limit, limit)
-        found = map(len, map(dataset.__getitem__, range(len(dataset))))
-        sizes = np.array(list(found if lengths is None else lengths) or np.zeros(0, np.int64))
-        if sizes.shape != (len(dataset),) or sizes.dtype.kind not in "iu" or (sizes < 0).any():
-            rule = f"{len(dataset)} integers of at least 0"
-            raise validation.value_error(_CLASS, "lengths", rule, lengths)
-        self._ends = np.cumsum(sizes, dtype=np.int64)  # of the items, in tokens
+        found = [_length(dataset, i) for i in range(n)] if lengths is None else lengths
+        self._ends = _check_ends(found, n)
 
     def __repr__(self) -> str:
         return f"PackedDataset({self.dataset!r}, length={self.length}, pad={self.pad})"
@@ -133,3 +129,42 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
         if tokens.dtype == torch.uint64 and bool((tokens.view(torch.int64) < 0).any()):
             raise validation.value_error(_CLASS, argument, "below 2**63", tokens)
         return tokens
+
+
+def _check_dataset(dataset: Any) -> int:
+    """Return the number of items."""
+    rule = "a map-style dataset of known length, whose items have the numbers from 0 on"
+    if isinstance(dataset, torch.Tensor):
+        tensors.check_dense(_CLASS, "dataset", dataset)
+        tensors.check_data(_CLASS, "dataset", dataset)
+    try:
+        n = len(dataset)
+    except TypeError as error:
+        raise validation.type_error(_CLASS, "dataset", rule, dataset) from error
+    is_map = hasattr(dataset, "__getitem__") and not isinstance(dataset, IterableDataset)
+    if not is_map or (isinstance(dataset, Mapping) and not all(i in dataset for i in range(n))):
+        raise validation.type_error(_CLASS, "dataset", rule, dataset)
+    return n
+
+
+def _length(dataset: Any, i: int) -> int:
+    item = dataset[i]
+    try:
+        return len(item)
+    except TypeError as error:
+        rule = "a sequence of integers"
+        raise validation.type_error(_CLASS, f"dataset[{i}]", rule, item) from error
+
+
+def _check_ends(lengths: Any, n: int) -> npt.NDArray[np.int64]:
+    """Return where each item ends, in tokens."""
+    if isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":
+        lengths = torch.from_numpy(lengths.astype(np.int64, order="C"))
+    cpu = torch.device("cpu")
+    sizes = tensors.as_int64(_CLASS, "lengths", lengths, n, 0, 2**63 - 1, cpu)
+    tokens = sizes.to(cpu).numpy()
+    ends: npt.NDArray[np.int64] = np.cumsum(tokens)
+    if (tokens < 0).any() or (ends < 0).any():  # the first sum that does not fit is negative
+        rule = "integers of at least 0, with a sum below 2**63"
+        raise validation.value_error(_CLASS, "lengths", rule, lengths)
+    return ends

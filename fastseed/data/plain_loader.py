@@ -14,7 +14,7 @@ from ..derivation import streams
 from ..seeder.seeder import Seeder
 from . import framework_checks
 from .equal_streams import StreamUsers
-from .iteration import Iteration, samplers_in, users_epoch
+from .iteration import Iteration, samplers_in, users_epoch, without_generator
 from .iteration_scope import IterationScope, epoch_scope, keyed_seeder
 from .sample_rng import PerSample
 from .sampler import ShuffleSampler
@@ -154,9 +154,11 @@ class Loader(DataLoader[Any]):
     def _note_streams(self, at: IterationScope, seeder: Seeder) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""
         sampler = self.sampler
-        is_shuffled = isinstance(sampler, ShuffleSampler) and sampler.shuffle
+        samplers = samplers_in(index_sampler_of(self))
+        is_random = any(isinstance(s, ShuffleSampler) and s.shuffle for s in samplers)
+        is_random = is_random or bool(without_generator(samplers))
         in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder))
-        if is_shuffled and in_scope_of_init and self._iterations > 1:
+        if is_random and in_scope_of_init and self._iterations > 1:
             _warn_repeated(self._path)
         if isinstance(self.dataset, PerSample):
             self.dataset.enter_scope(at.task, at.epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
+from typing import Any
 
 import torch
 from torch.utils.data import Sampler
@@ -72,8 +73,7 @@ class ShuffleSampler(Sampler[int]):
         shuffle: bool = True,
         name: str = "shuffle",
     ) -> None:
-        size, argument = (len(data), "len(data)") if isinstance(data, Sized) else (data, "data")
-        self.n = validation.check_int(_CLASS, argument, size, 1, MAX_N)
+        self.n = check_size(_CLASS, "data", data)
         if rank is not None or world_size is not None:
             limit = streams.MAX_RANK + 1
             world_size = validation.check_int(_CLASS, "world_size", world_size, 1, limit)
@@ -150,7 +150,7 @@ class ShuffleSampler(Sampler[int]):
                 f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or "
                 "set_epoch(epoch) of the sampler"
             )
-        found = streams.check_coordinates(function, task or 0, epoch, 0)
+        found = streams.check_coordinates(function, 0 if task is None else task, epoch, 0)
         return found.task, found.epoch
 
     def _order(self, function: str, task: int | None, epoch: int | None) -> Order:
@@ -244,3 +244,15 @@ class ShuffleSampler(Sampler[int]):
         if out is None:
             return order.part(start, stop - start)
         return order.write_part(function, out, start, stop - start)
+
+
+def check_size(function: str, argument: str, data: Any) -> int:
+    """Return how many samples ``data`` has, which is a dataset or this number."""
+    if isinstance(data, Sized):
+        try:
+            size = len(data)
+        except (TypeError, RuntimeError) as error:  # of a tensor without dimensions, for example
+            rule = "a dataset with a length, or a number of samples"
+            raise validation.type_error(function, argument, rule, data) from error
+        data, argument = size, f"len({argument})"
+    return validation.check_int(function, argument, data, 1, MAX_N)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .._utils.validation import value_error
+from .._utils.validation import check_instance, value_error
 from . import kept_tensors
 from .kept_tensors import ElementDifference
 from .module_calls import ROOT, CallTensor
@@ -119,6 +119,7 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         b: the same of the other run. Runs of several ranks are compared rank by rank.
 
     Raises:
+        TypeError: ``a`` or ``b`` is not a path.
         OSError: a file cannot be read.
         ValueError: a path does not exist, a folder has no such files, a file is damaged, or the
             runs have no step or no rank in common.
@@ -139,7 +140,7 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         >>> found.step, found.first.group, found.first.name
         (2, 'parameter', 'bias')
     """
-    one, other = _recordings("a", Path(a)), _recordings("b", Path(b))
+    one, other = _recordings("a", a), _recordings("b", b)
     common = sorted(one.keys() & other.keys())
     if not common:
         raise ValueError(
@@ -189,8 +190,10 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
 # ---------------------------------------------------------------- files
 
 
-def _recordings(argument: str, path: Path) -> dict[int, Recording]:
+def _recordings(argument: str, given: Any) -> dict[int, Recording]:
     """Return the recordings of a run by rank."""
+    check_instance("debug.bisect", argument, given, (str, os.PathLike), "a path")
+    path = Path(os.fsdecode(given))
     rule = "a folder with recordings of fastseed.debug.Watch, or one of its files"
     if not path.exists():
         raise value_error("debug.bisect", argument, f"{rule}, that exists", str(path))

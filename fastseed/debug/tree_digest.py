@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .._utils.validation import check_instance, type_error
+from .._utils.validation import check_instance, type_error, value_error
 from ..random import shards
 from . import rank_digest, tensor_digest
 from .tensor_digest import MODULUS
@@ -110,7 +110,8 @@ def digest(obj: Any) -> Digest:
 
     Raises:
         TypeError: a leaf is of another type, or a tensor has no data (freed, fake, ``meta``).
-        ValueError: two leaves have one name, as in ``{"a.b": 1, "a": {"b": 2}}``.
+        ValueError: two leaves have one name, as in ``{"a.b": 1, "a": {"b": 2}}``, or containers
+            are nested more deeply than Python's recursion limit permits.
         RuntimeError: a rank holds a ``DTensor`` of a mesh that it is not in, or the ranks of a mesh
             hold different names.
 
@@ -119,7 +120,11 @@ def digest(obj: Any) -> Digest:
         >>> list(fastseed.debug.digest(torch.nn.Linear(2, 3)).table)
         ['weight', 'bias']
     """
-    table = table_of(leaves_of("", obj))
+    try:
+        table = table_of(leaves_of("", obj))
+    except RecursionError as error:
+        rule = "a tree that Python's recursion limit permits to walk"
+        raise value_error(_FUNCTION, "obj", rule, obj) from error
     return Digest(_whole(table), table)
 
 

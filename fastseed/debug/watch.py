@@ -290,7 +290,8 @@ def _optimizers(optimizer: Any) -> list[Any]:
 
 def _names(argument: str, given: Any) -> set[str]:
     found = [given] if isinstance(given, str) else given
-    if not isinstance(found, Collection) or not all(isinstance(name, str) for name in found):
+    is_collection = isinstance(found, Collection) and not isinstance(found, torch.Tensor)
+    if not is_collection or not all(isinstance(name, str) for name in found):
         raise type_error(_FUNCTION, argument, "a collection of names", given)
     return set(found)
 

@@ -238,6 +238,8 @@ class NumpyGlobal(NumpyRandomState):
 
     def find_words(self) -> Words | None:
         """Return where to write the words; None to use ``set_state``."""
+        if native.generators is None:
+            return None
         bit_generator, words = self._bit_generator(), self._words
         if words is None or words.bit_generator is not bit_generator:
             if type(bit_generator) is not np.random.MT19937 or not _can_write_words():
@@ -278,9 +280,7 @@ class NumpyGlobal(NumpyRandomState):
 
 @functools.cache
 def _can_write_words() -> bool:
-    """Return whether native code is there and an MT19937 has the expected layout in memory."""
-    if native.generators is None:
-        return False
+    """Return whether an MT19937 has the expected layout in memory."""
     probe: Any = np.random.MT19937(0)
     probe.random_raw(3)
     memory = (ctypes.c_uint32 * (MT_WORDS + 1)).from_address(int(probe.ctypes.state_address))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .._backend import draw_ops, native
+from .._backend import draw_ops, native, tensors
 from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import context, reserved, streams
@@ -51,12 +51,8 @@ class GeneratorPool:
 
     def __init__(self, generators: Iterable[torch.Generator], name: str = "pool") -> None:
         function = "GeneratorPool"
-        self._generators: list[torch.Generator] = _to_list(function, "generators", generators)
+        self._generators = _check_generators(function, generators)
         self.name = reserved.check_free(function, streams.check_name(function, name))
-        for i, generator in enumerate(self._generators):
-            validation.check_instance(
-                function, f"generators[{i}]", generator, torch.Generator, "a torch.Generator"
-            )
         self._on_cuda = any(g.device.type == "cuda" for g in self._generators)
         self._native: Any = None
         if native.generators is not None:
@@ -155,7 +151,11 @@ class GeneratorPool:
             TypeError: it is not a 1-D tensor of dtype uint8.
             ValueError: its length or the state of one member is invalid; no generator has changed.
         """
-        parsed = parse_states(self._generators, states)
+        try:
+            parsed = parse_states(self._generators, states)
+        except ValueError as error:
+            function = "fastseed.GeneratorPool.load_states"
+            raise ValueError(f"{function}: states is invalid: {error}") from error
         for generator, state in zip(self._generators, parsed, strict=True):
             generator.set_state(state)
 
@@ -187,28 +187,26 @@ class MembersAdapter:
         self.target.load_states(parsed)
 
 
-def _to_list(function: str, argument: str, values: Any) -> list[Any]:
+def _check_generators(function: str, generators: Any) -> list[torch.Generator]:
+    rule = "a sequence of torch.Generators"
+    if isinstance(generators, torch.Tensor):  # also one without memory to iterate over
+        raise validation.type_error(function, "generators", rule, generators)
     try:
-        return list(values)
+        found = list(generators)
     except TypeError as error:
-        raise validation.type_error(function, argument, "a sequence", values) from error
+        raise validation.type_error(function, "generators", rule, generators) from error
+    for i, generator in enumerate(found):
+        validation.check_instance(
+            function, f"generators[{i}]", generator, torch.Generator, "a torch.Generator"
+        )
+    return found
 
 
 def _seed_array(seeds: Any, n: int) -> npt.NDArray[np.uint64]:
     """Return checked seeds, modulo 2**64, contiguous."""
     function = "GeneratorPool.manual_seed"
-    if isinstance(seeds, torch.Tensor):
-        seeds = seeds.detach().cpu().numpy()
-    if isinstance(seeds, np.ndarray):
-        if seeds.dtype.kind not in "iu":
-            raise validation.type_error(function, "seeds", "integers", seeds)
-        array = seeds.astype(np.int64 if seeds.dtype.kind == "i" else np.uint64).view(np.uint64)
-    else:
-        checked = [
-            validation.check_int(function, f"seeds[{i}]", seed, -(2**63), LOW64)
-            for i, seed in enumerate(_to_list(function, "seeds", seeds))
-        ]
-        array = np.array([seed & LOW64 for seed in checked], dtype=np.uint64)
-    if array.shape != (n,):
-        raise validation.value_error(function, "seeds", f"of shape ({n},)", tuple(array.shape))
-    return np.ascontiguousarray(array)
+    if isinstance(seeds, np.ndarray) and seeds.dtype.kind in "iu":
+        seeds = torch.from_numpy(seeds.astype(np.int64, order="C"))
+    cpu = torch.device("cpu")
+    checked = tensors.as_int64(function, "seeds", seeds, n, -(2**63), LOW64, cpu)
+    return checked.to(cpu).numpy().view(np.uint64)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._backend import derive_ops, native
+from .._backend import derive_ops, native, tensors
 from .._utils import validation
 from ..derivation.streams import Stream
 from .adapter import LOW64, MT_WORDS, check_words, pack, unpack
@@ -109,6 +109,9 @@ def parse_states(generators: Sequence[torch.Generator], states: Any) -> list[tor
     sizes = [adapter.size() for adapter in adapters]
     if states.numel() != sum(sizes):
         raise ValueError(f"it must be {sum(sizes)} bytes long, got {states.numel()}")
+    is_strided = states.layout == torch.strided
+    if not (is_strided and tensors.has_data(states) and tensors.has_memory(states)):
+        raise ValueError("it must be a strided tensor with data")
     parsed = []
     for i, (adapter, part) in enumerate(zip(adapters, states.split(sizes), strict=True)):
         try:

@@ -118,8 +118,7 @@ class AcceleratedJob:
         _prepared_loader.check_prepared(function, loader)
         if self._steps is None or self._loader is not loader:
             batches = _prepared_loader.resumable(loader)
-            # The epochs are those of the script's loop.
-            self._steps = Steps(batches, streams.MAX_EPOCH, task=self.tasks.train)
+            self._steps = Steps(batches, task=self.tasks.train)
             self._loader = loader
         if self._loaded is not None:
             if self._loaded["steps"]:

@@ -18,6 +18,7 @@ from torch import nn
 from .._utils import validation
 from .dropout import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
 from .dropout_calls import Calls, calling_class
+from .parameter_names import qualified_name
 
 _FUNCTION = "nn.convert"
 _REPLACED: dict[type, type[Dropout]] = {
@@ -27,7 +28,6 @@ _REPLACED: dict[type, type[Dropout]] = {
     nn.Dropout3d: Dropout3d,
 }
 _TORCH: dict[Any, type] = {ours: theirs for theirs, ours in _REPLACED.items()}
-_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
 
 def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) -> nn.Module:
@@ -51,7 +51,7 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     Raises:
         TypeError: ``model`` is no module.
         ValueError: a module has a kind of dropout that cannot be replaced, or is an
-            ``nn.DataParallel``; nothing has changed.
+            ``nn.DataParallel``; or ``prefix`` ends with a dot; nothing has changed.
 
     Examples:
         >>> import torch
@@ -61,6 +61,9 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     """
     validation.check_instance(_FUNCTION, "model", model, nn.Module, "a torch.nn.Module")
     validation.check_instance(_FUNCTION, "prefix", prefix, str, "a string")
+    if prefix.endswith("."):  # a dot is put between it and the names
+        rule = "a name without a dot at its end, as 'layers.3'"
+        raise validation.value_error(_FUNCTION, "prefix", rule, prefix)
     wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
     root: Any = model.module if wrapped else model
     if batch_dim is not None:
@@ -184,8 +187,7 @@ def _may_call(module: Any) -> bool:
 
 def _qualified(path: str, prefix: str) -> str:
     """Return the name of a module without what wraps it."""
-    parts = [part for part in path.split(".") if part not in _WRAPPERS]
-    return ".".join(filter(None, [prefix, *parts]))
+    return ".".join(filter(None, [prefix, qualified_name(path)]))
 
 
 def _refusal(module: nn.Module) -> str:

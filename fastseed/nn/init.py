@@ -315,6 +315,7 @@ def _kaiming(function: str, tensor: torch.Tensor, a: float, mode: str, nonlinear
     fan = fans[validation.check_choice(function, "mode", mode, tuple(fans))]
     limit = math.sqrt(sys.float_info.max) / 2  # its square is finite
     slope = validation.check_float(function, "a", a, -limit, limit)
+    validation.check_text(function, "nonlinearity", nonlinearity)
     try:
         gain: float = torch.nn.init.calculate_gain(nonlinearity, slope)  # type: ignore[arg-type]
     except ValueError:

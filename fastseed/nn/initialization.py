@@ -257,7 +257,8 @@ def initialize(
         epoch: [0, 2**32).
         step: [0, 2**64).
         prefix: what stands before the names of ``model`` in the whole model, such as
-            ``"layers.3."`` for a stage of a pipeline; of a second model a word of its own.
+            ``"layers.3."`` for a stage of a pipeline, with the dot; of a second model a word of its
+            own.
 
     Returns:
         A context manager.
@@ -285,8 +286,11 @@ def initialize(
         True
     """
     validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
-    if prefix != "":
+    if not isinstance(prefix, str) or prefix:
         validation.check_text(_FUNCTION, "prefix", prefix)
+        if not prefix.endswith("."):  # else "layers.3" and "weight" were one word
+            rule = "a name that ends with a dot, as 'layers.3.'"
+            raise validation.value_error(_FUNCTION, "prefix", rule, prefix)
     scope = check_scope(_FUNCTION, task, epoch, step)
     key_of = key_derivation(_FUNCTION, scope)
     equal_names = EqualNames(_FUNCTION, scope, "prefix= or another task=")

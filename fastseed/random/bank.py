@@ -206,7 +206,7 @@ class StreamBank:
         self, function: str, argument: str, values: Any, low: int, high: int
     ) -> torch.Tensor:
         """Return one integer a stream, modulo 2**64, as contiguous int64 where they were."""
-        found = tensors.as_int64(function, argument, values, len(self), low, high)
+        found = tensors.as_int64(function, argument, values, len(self), low, high, self.device)
         if found.device != self.device:
             instead = f"give {argument} as a tensor on {self.device}"
             draw_ops.refuse_capture(function, self.device, instead)

@@ -75,7 +75,7 @@ def check_keys(function: str, keys: Any, rows: int, device: torch.device) -> tor
     _check_no_keys(function, keys)
     if unseeded:
         keys = [0 if i in unseeded else key for i, key in enumerate(keys)]
-    seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1)
+    seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1, device)
     found = torch.empty(rows, 2, dtype=torch.uint64, device=device)
     unused = torch.empty(rows, dtype=torch.int64, device=device)
     _RESEED_FROM(found, unused, seeds.to(device).view(torch.uint64), None, *_SEEDS_NAME)

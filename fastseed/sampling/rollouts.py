@@ -309,9 +309,13 @@ def _sample_numbers(samples: Any) -> U64:
     if not hasattr(type(samples), "__iter__") or getattr(samples, "ndim", 1) == 0:
         count = validation.check_int(_NAME, "samples", samples, 0, coordinates.MAX_WORKER + 1)
         return np.arange(count, dtype=np.uint64)
+    try:
+        given = list(samples)
+    except RuntimeError as error:  # of a tensor whose memory was freed
+        raise type_error(_NAME, "samples", "a number or a sequence of them", samples) from error
     numbers = [
         validation.check_int(_NAME, f"samples[{i}]", number, 0, coordinates.MAX_WORKER)
-        for i, number in enumerate(samples)
+        for i, number in enumerate(given)
     ]
     if len(set(numbers)) < len(numbers):
         raise value_error(_NAME, "samples", "different numbers", samples)

@@ -5,9 +5,6 @@ neighbouring master seeds share almost all seeds, and a third task has the seeds
 first one.
 """
 
-# Seeding by hand is what it does.
-# fastseed: ignore-file[FS101]
-
 from __future__ import annotations
 
 import random

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import weakref
 from typing import Any
 
@@ -76,7 +77,7 @@ class Seeder:
         scheme: str = "philox-v1",
         on_os_fork: str | None = None,
     ) -> None:
-        legacy = scheme == Fwr13yScheme.name
+        legacy = isinstance(scheme, str) and scheme == Fwr13yScheme.name
         size = ngpus if world_size is None else world_size
         if size is None:
             size = discovery.process_group_size()
@@ -136,7 +137,9 @@ class Seeder:
                 lambda master_seed, rank: owner._master_of(master_seed, rank),
             )
         self.recent_scopes = RecentScopes()
-        self._reseeding = False  # in `restore`, whose thread holds the lock of `stack`
+        # The thread that is in `restore`, holding the lock of `stack`. A child that another thread
+        # forks has a new lock, and not this thread.
+        self._reseeding: int | None = None
         os_fork.watch(self)
 
     @property
@@ -235,7 +238,7 @@ class Seeder:
         The default generators belong to the process: another thread waits until this call ends.
         """
         with stack.lock:
-            if self._reseeding:
+            if self._reseeding == threading.get_ident():
                 raise RuntimeError(
                     f"fastseed.{function}: must not be called by a generator that it is "
                     "reseeding; let the function take its seed and return"
@@ -244,11 +247,11 @@ class Seeder:
             at = streams.check_coordinates(function, task, epoch, step)
             for accelerator in self.accelerators:
                 accelerator.refuse_capture(function)
-            self._reseeding = True
+            self._reseeding = threading.get_ident()
             try:
                 failures = self._scheme.reseed(self.master_seed, at)
             finally:
-                self._reseeding = False
+                self._reseeding = None
             self.forks.restart()
             if failures:
                 raise reseed_error(failures)

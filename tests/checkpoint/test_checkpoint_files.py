@@ -89,7 +89,8 @@ def test_paths_of_every_kind(job, path, kind):
 
 
 @pytest.mark.parametrize(
-    ("odd", "error"), [(3, TypeError), (None, TypeError), ("", ValueError), ("a\0b", ValueError)]
+    ("odd", "error"),
+    [(3, TypeError), (None, TypeError), *((text, ValueError) for text in ("", "a\0b", "\ud800"))],
 )
 def test_an_invalid_path_is_refused(job, odd, error):
     before = everything(job)

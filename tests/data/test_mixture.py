@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from helpers.loaders import Indexed, Plain, dealt, flat, same, start
 from torch.utils.data import ConcatDataset, DataLoader
 
@@ -194,10 +195,15 @@ def test_wrong_arguments():
         ({"weights": {**WEIGHTS, "web": float("inf")}}, ValueError, r"weights\['web'\] must be in"),
         ({"skip": {"other": 1}}, ValueError, "skip must be a number for each of"),
         ({"skip": {"web": -1}}, ValueError, r"skip\['web'\] must be in"),
-        ({"n": 0}, ValueError, "must be in"),
+        ({"skip": {"web": [1]}}, TypeError, r"skip\['web'\] must be an integer, got \[1\]"),
+        ({"skip": 5}, TypeError, "skip must be a dict of numbers, got 5"),
+        ({"skip": [("web", 1)]}, TypeError, "skip must be a dict of numbers"),
+        ({"n": 0}, ValueError, "n must be in"),
+        ({"n": [1, 2]}, TypeError, "n must be an integer"),
+        ({"sources": {**SIZES, "web": torch.tensor(1)}}, TypeError, r"sources\['web'\] must be a"),
     ]
     for arguments, kind, message in wrong:
-        with pytest.raises(kind, match=message):
+        with pytest.raises(kind, match=rf"^fastseed\.data\.MixtureSampler: .*{message}"):
             make(**arguments)
     fastseed.init(42)
     with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):

@@ -16,7 +16,7 @@ import torch
 from helpers.interrupts import interrupt
 from helpers.support import scramble, snapshot
 from helpers.worker_cases import Draws, DrawsAll, draw_from, flat, options
-from torch.utils.data import ConcatDataset, Dataset
+from torch.utils.data import ConcatDataset, Dataset, WeightedRandomSampler
 
 import fastseed
 from fastseed._backend import derive_ops
@@ -232,6 +232,17 @@ def test_epochs_that_repeat_in_the_scope_of_init_warn(caplog):
     fastseed.reseed(0)
     list(shuffled)  # the script knows its scope
     assert not any("iterated again" in text for text in warnings(caplog))
+
+
+def test_torchs_samplers_that_repeat_in_the_scope_of_init_warn(caplog):
+    plain_loader._warn_repeated.cache_clear()
+    fastseed.init(42, rank=0, world_size=1)
+    weighted = loader(list(range(9)), 9, sampler=WeightedRandomSampler([1.0] * 9, 9))
+    first, again = (next(iter(weighted)).tolist() for _ in range(2))
+    assert first == again
+    (message,) = warnings(caplog)
+    assert "iterated again in the scope of fastseed.init" in message
+    plain_loader._warn_repeated.cache_clear()
 
 
 # ---------------------------------------------------------------- interrupts, threads, forks

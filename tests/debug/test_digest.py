@@ -382,6 +382,15 @@ def test_digest_refuses_a_circle():
         digest(circle)
 
 
+def test_a_tree_too_deep_for_python_is_refused():
+    tree: list = []
+    for _ in range(2000):
+        tree = [tree]
+    for refused in (digest, lambda obj: compare(obj, obj)):
+        with pytest.raises(ValueError, match=r"^fastseed.debug.digest: obj must be .* recursion"):
+            refused(tree)
+
+
 def test_a_tree_of_one_leaf_without_a_name_is_not_the_leaf():
     x = torch.ones(3)
     trees = [x, {"": x}, {"": {"": x}}, {"": {"a": x}}, {"a": x}, {"a": {"": x}}, [x], [[x]]]

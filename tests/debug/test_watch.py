@@ -418,6 +418,7 @@ def test_watch_and_bisect_are_public():
         ({"groups": 5}, "groups must be a collection of names"),
         ({"groups": [5]}, "groups must be a collection of names"),
         ({"modules": torch.ones(2)}, "modules must be a collection of names"),
+        ({"groups": torch.tensor(1)}, "groups must be a collection of names"),
     ],
 )
 def test_watch_refuses_other_names(tmp_path, more, says):

@@ -158,7 +158,10 @@ def test_manual_seed_takes_every_form(form, seeds):
         ([1, 2, "3"], TypeError, r"seeds\[2\] must be an integer, got '3' of type str"),
         (torch.zeros(3), TypeError, "seeds must be integers, got"),
         (torch.zeros(3, dtype=torch.bool), TypeError, "seeds must be integers, got"),
-        (np.zeros(3), TypeError, "seeds must be integers, got array"),
+        (torch.zeros(3, dtype=torch.bfloat16), TypeError, "seeds must be integers, got"),
+        (torch.zeros(3, dtype=torch.int64).to_sparse(), ValueError, "seeds must be strided, got"),
+        (torch.zeros(3, dtype=torch.int64, device="meta"), ValueError, "seeds must have data, got"),
+        (np.zeros(3), TypeError, r"seeds\[0\] must be an integer, got"),
     ],
 )
 def test_manual_seed_refuses(seeds, error, says):
@@ -318,9 +321,26 @@ def test_overlapping_pools_in_many_threads_do_not_lock_up():
     assert states(generators) == loop(used(64), range(64))
 
 
-@pytest.mark.parametrize("values", [None, 3])
+def freed(tensor):
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+@pytest.mark.parametrize("values", [None, 3, freed(torch.zeros(2)), torch.zeros(0)])
 def test_what_is_no_sequence_is_refused(values):
     with pytest.raises(TypeError, match=r"fastseed.GeneratorPool: generators must be a sequence"):
         GeneratorPool(values)
-    with pytest.raises(TypeError, match=r"GeneratorPool.manual_seed: seeds must be a sequence"):
+    with pytest.raises(TypeError, match=r"^fastseed.GeneratorPool.manual_seed: seeds must be"):
         GeneratorPool([torch.Generator()]).manual_seed(values)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda s: s[1:], lambda s: s.to("meta"), torch.Tensor.to_sparse]
+)
+def test_states_that_are_invalid_are_refused_and_nothing_changes(change):
+    pool = GeneratorPool(used(2))
+    before = states(pool)
+    for bad in (change(pool.states()), freed(pool.states()), torch.zeros_like(pool.states())):
+        with pytest.raises(ValueError, match=r"^fastseed.GeneratorPool.load_states: states is inv"):
+            pool.load_states(bad)
+    assert states(pool) == before

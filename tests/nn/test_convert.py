@@ -245,6 +245,8 @@ def test_convert_checks_its_arguments():
         convert("a")
     with pytest.raises(TypeError, match="prefix must be a string"):
         convert(nn.Dropout(), prefix=3)
+    with pytest.raises(ValueError, match="prefix must be a name without a dot at its end"):
+        convert(nn.Dropout(), prefix="layers.3.")
     with pytest.raises(ValueError, match="module must be one with dropout"):
         fastseed.nn.shard_inputs(nn.Linear(1, 1), None, [])
 

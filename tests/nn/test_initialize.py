@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from helpers.support import snapshot
@@ -167,6 +168,8 @@ def test_stages_of_a_pipeline_by_prefix():
     reset(later, prefix="2.")
     assert torch.equal(stage[0].weight, whole[0].weight)
     assert torch.equal(later.weight, whole[2].weight)
+    with pytest.raises(ValueError, match="prefix must be a name that ends with a dot"):
+        reset(later, prefix="2")
 
 
 def test_names_without_wrappers():
@@ -241,6 +244,7 @@ def test_arguments_that_a_fill_refuses_name_the_parameter():
         ({"task": -1}, ValueError),
         ({"prefix": 1}, TypeError),
         ({"prefix": None}, TypeError),
+        ({"prefix": np.array(["a", "b"])}, TypeError),
         ({"prefix": "\ud800"}, ValueError),
     ],
 )

@@ -107,6 +107,16 @@ def test_a_refused_initialiser_has_not_changed_its_output(function, given):
     assert (tensor == 1).all()
 
 
+def test_a_nonlinearity_is_a_name():
+    """Torch would print a tensor without memory in its message."""
+    freed = torch.ones(2)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(
+        TypeError, match=r"nn\.init\.kaiming_normal_: nonlinearity must be a string"
+    ):
+        fastseed.nn.init.kaiming_normal_(torch.empty(3, 2), 7, nonlinearity=freed)
+
+
 @pytest.mark.parametrize("function", INITIALISERS)
 def test_initialisers_write_inference_tensors(function):
     with torch.inference_mode():

@@ -8,9 +8,6 @@ import pytest
 from helpers.paths import SCRIPTS
 from helpers.processes import Script
 
-# Packages whose refusals all have fastseed's form; elsewhere their type is checked alone.
-CLEAR = ("random.", "sampling.", "derive_", "ops.", "checkpoint.", "distributed.Mesh")
-
 
 @pytest.mark.parametrize(
     ("seed", "calls"),
@@ -22,9 +19,7 @@ def test_hostile_calls_are_refused_and_change_nothing(seed, calls):
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     print(f"seed {found['seed']}, {found['calls']} calls, {found['seconds']} s")
-    for kind in ("crashes", "hangs", "internal", "changed"):
+    for kind in ("crashes", "hangs", "internal", "unclear", "changed"):
         assert found[kind] == [], kind
-    own = [text for text in found["unclear"] if text.split()[1].startswith(CLEAR)]
-    assert own == []
     assert found["refused"] > calls / 3
     assert calls < 2000 or len(found["never_called"]) < 10

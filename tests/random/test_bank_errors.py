@@ -115,6 +115,9 @@ def test_draws_refuse_and_nothing_moves(arguments, more, error, says):
     assert contents(bank) == before
 
 
+META = torch.zeros(3, dtype=torch.uint64, device="meta")
+
+
 @pytest.mark.parametrize(
     ("seeds", "indices", "error", "says"),
     [
@@ -141,6 +144,8 @@ def test_draws_refuse_and_nothing_moves(arguments, more, error, says):
         ([1, 2, 3], [1, 2, -1], ValueError, r"indices\[2\] must be in"),
         ([1, 2, 3], torch.tensor([0, -1, 2]), ValueError, r"indices must be in \[0, 9.*\], got -1"),
         ([1, 2, 3], torch.zeros(3), TypeError, "indices must be integers, got dtype"),
+        ([1, 2, 3], META, ValueError, "indices must have data, got a meta tensor"),
+        (META, None, ValueError, "seeds must have data, got a meta tensor"),
     ],
 )
 def test_reseed_from_seeds_refuses_and_changes_nothing(seeds, indices, error, says):

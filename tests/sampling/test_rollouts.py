@@ -201,6 +201,13 @@ BAD = [
 ]
 
 
+def test_samples_whose_memory_was_freed_are_refused():
+    samples = torch.zeros(2, dtype=torch.int64)
+    samples.untyped_storage().resize_(0)
+    with pytest.raises(TypeError, match=r"^fastseed\.sampling\.rollout_seeds: samples must be a n"):
+        seeds_of([1], samples)
+
+
 @pytest.mark.parametrize(("bad", "error", "text"), BAD)
 def test_refused_arguments(bad, error, text):
     with pytest.raises(error, match=rf"^fastseed\.sampling\.rollout_seeds: {text}"):

@@ -291,6 +291,7 @@ ERRORS = (
     ({"x": 5}, TypeError, "logits must be a tensor"),
     ({"k": torch.zeros(3, 2, dtype=torch.uint64)}, ValueError, "keys must be of shape (8, 2)"),
     ({"k": [1, 2]}, ValueError, "keys must be of shape (8,)"),
+    ({"k": torch.zeros(8, dtype=torch.int64, device="meta")}, ValueError, "keys must have data"),
     ({"k": ["a"] * B}, TypeError, "keys[0] must be an integer"),
     ({"k": 5}, TypeError, "keys must be a tensor or a sequence of integers"),
     ({"at": -1}, ValueError, "positions must be in [0, 72057594037927935], got -1"),

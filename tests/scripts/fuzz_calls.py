@@ -4,7 +4,8 @@
 seed; each is a function of (seed, number) alone, so that one can be repeated by itself. Calls run
 in child processes, so that one that ends its process, or hangs, does not end the others. Writes a
 report as JSON: ``crashes``, ``hangs``, ``internal`` errors, ``changed`` state after a refused call,
-and ``unclear`` errors: the right type, but not in fastseed's form. Usage by hand:
+``unclear`` errors: the right type, but not in fastseed's form, and the ``slowest`` calls with their
+seconds. Each child says on stderr how far it came. Usage by hand:
 ``python tests/scripts/fuzz_calls.py 1 50000``.
 """
 
@@ -51,6 +52,7 @@ LEFT_OUT = {
     "data.Seekable": "an abstract class",
     "debug.audit": "seconds a call; it takes no arguments",
     "ReseedError": "made by the library",
+    "determinism.Report": "made by the library",
     **dict.fromkeys(
         (
             *("GeneratorPool.reseed_members", "random.StreamBank.reseed_members"),
@@ -64,6 +66,7 @@ NAMES_OF = {"nn.functional": ("dropout", "scaled_dot_product_attention")}  # wit
 
 
 KINDS = ("hangs", "internal", "unclear", "changed")
+SLOWEST = 5
 
 
 class HangError(BaseException):
@@ -230,9 +233,10 @@ def is_clear(path, error):
         return True
     if path.startswith("ops."):
         return "fastseed." in text or not isinstance(error, (TypeError, ValueError))
-    if path.endswith("__getitem__"):
+    if path.endswith("__getitem__") or path == "nn.construct":  # what the dataset or factory raises
         return True
     own = "positional argument", "keyword argument", "takes no arguments", "unhashable type"
+    own += "batch_size should be", "mutually exclusive with"  # torch's, of its DataLoader
     return text.startswith("fastseed") or any(part in text for part in own)
 
 
@@ -250,6 +254,7 @@ def call(seed, number, everything, report):
     given = [*([make()] if make else []), *positional]
     before = state([given, keywords])
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    began = time.monotonic()
     try:
         with torch.no_grad() if rng.random() < 0.1 else contextlib.nullcontext():
             use(function(*given, **keywords))
@@ -268,6 +273,8 @@ def call(seed, number, everything, report):
             report["internal"].append(f"{text}: {error!r}"[:700])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        timed = *report["slowest"], [round(time.monotonic() - began, 2), text]
+        report["slowest"] = sorted(timed, reverse=True)[:SLOWEST]
     report["refused"] += refused
     report["paths"][path] += 1
     if refused:
@@ -297,7 +304,7 @@ def run_part(seed, first, last, folder):
     signal.signal(signal.SIGALRM, on_alarm)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    report = {**{kind: [] for kind in KINDS}, "refused": 0}
+    report = {**{kind: [] for kind in KINDS}, "refused": 0, "slowest": []}
     report.update(paths=Counter(), log=(folder / "log").open("w"))
     everything = targets()
     for number in range(first, last):
@@ -314,7 +321,7 @@ def run_part(seed, first, last, folder):
 def run(seed, calls, first=0):
     """Make calls in child processes; return the report of all."""
     whole = {"seed": seed, "calls": calls, "crashes": [], **{kind: [] for kind in KINDS}}
-    whole.update(refused=0, paths=Counter())
+    whole.update(refused=0, slowest=[], paths=Counter())
     if calls > 1000:  # once, not in each child
         importlib.import_module("torch._dynamo")
     at, end = first, first + calls
@@ -344,6 +351,8 @@ def run(seed, calls, first=0):
                 at = int(last.split()[0]) + 1
             for key, value in part.items():
                 whole[key] += Counter(value) if key == "paths" else value
+            whole["slowest"] = sorted(whole["slowest"], reverse=True)[:SLOWEST]
+            print(f"fuzz_calls.py: {at - first} of {calls} calls", file=sys.stderr, flush=True)
     return whole
 
 

@@ -274,6 +274,32 @@ def test_a_seeder_that_init_replaced_leaves_children_alone(mode):
     assert replaced.lineage.forks == ()
 
 
+@needs_fork
+def test_a_child_of_another_thread_than_the_one_that_reseeds_reseeds():
+    fastseed.init(42, rank=0, world_size=1)
+    inside, forked = threading.Event(), threading.Event()
+
+    def seed_slowly(seed):
+        inside.set()
+        assert forked.wait(60)
+
+    fastseed.register_generator(seed_slowly)
+    thread = threading.Thread(target=fastseed.reseed, args=(1,))
+    thread.start()
+    assert inside.wait(60)
+    child = os.fork()
+    if not child:
+        forked.set()
+        try:
+            fastseed.reseed(2)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    forked.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def first_of_a_child() -> int:
     """Return the first number that a forked child draws from torch's generator."""
     read, write = os.pipe()
