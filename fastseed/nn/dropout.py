@@ -54,9 +54,8 @@ class Dropout(torch.nn.Dropout):
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: in the forward pass: before ``init`` or ``reseed``; without a name; for rows
-            that the layer was used for in this scope; with several data ranks outside of
-            ``fastseed.nn.rows``.
+        RuntimeError: in the forward pass: before ``init``; without a name; for rows that the layer
+            was used for in this scope; with several data ranks outside of ``fastseed.nn.rows``.
 
     Examples:
         >>> import torch

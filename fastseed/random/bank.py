@@ -10,9 +10,9 @@ import torch
 from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
 from .._backend.derive_ops import signed
-from .._utils.validation import check_int, value_error
-from ..derivation import context, reserved, streams
-from . import bank_rows, bank_state, distributions, equal_banks, functional
+from .._utils.validation import check_int
+from ..derivation import reserved, streams
+from . import bank_rows, bank_state, bank_streams, distributions, functional
 from .functional import Shape
 
 _OPS = torch.ops.fastseed
@@ -124,8 +124,6 @@ class StreamBank:
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
         """Give every stream its key at (task, epoch, step) of the job, and position 0.
 
-        A UserWarning says if another bank of this name has the same streams.
-
         Args:
             task: in [0, 2**24).
             epoch: in [0, 2**32).
@@ -135,19 +133,21 @@ class StreamBank:
             RuntimeError: ``init`` was not called, or a CUDA graph is being captured.
             TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y", which
                 has no keys; the bank is unchanged.
+
+        Warns:
+            UserWarning: another bank of this name has the same streams at this point.
         """
-        origin = _origin("random.StreamBank.reseed")
+        origin = bank_streams.origin("random.StreamBank.reseed")
         at = streams.check_coordinates("random.StreamBank.reseed", task, epoch, step)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
 
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
-        instead = "use reseed_from_scope, or call it between replays"
-        draw_ops.refuse_capture("random.StreamBank.reseed", self.device, instead)
-        equal_banks.warn_of_twin(self, self.name, stream)
+        hint = "use reseed_from_scope, or call it between replays"
+        draw_ops.refuse_capture("random.StreamBank.reseed", self.device, hint)
+        bank_streams.warn_of_equal_streams(self, stream)
         key, tweak = (signed(word) for word in stream.name_key)
-        rank_word = stream.rank | _STREAM
-        _RESEED(self._keys, self._positions, key, tweak, rank_word, stream.worker, 0)
+        _RESEED(self._keys, self._positions, key, tweak, stream.rank | _STREAM, stream.worker, 0)
         self._seeded = True
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
@@ -164,7 +164,7 @@ class StreamBank:
                 is unchanged.
         """
         function = "random.StreamBank.reseed_from_scope"
-        origin = _origin(function)
+        origin = bank_streams.origin(function)
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
         at = (*self._words, origin.rank | _STREAM, 0, 0)
@@ -195,8 +195,9 @@ class StreamBank:
         function = "random.StreamBank.reseed_from_seeds"
         seeds = self._integers(function, "seeds", seeds, -(2**63), 2**64 - 1)
         if indices is not None:
-            indices = self._integers(function, "indices", indices, 0, 2**63 - 1)
-            tensors.check_values(function, "indices", indices, 2**63 - 1)
+            top = 2**63 - 1  # the largest int64
+            indices = self._integers(function, "indices", indices, 0, top)
+            tensors.check_values(function, "indices", indices, top)
             indices = indices.to(self.device)
         seeds = seeds.view(torch.uint64).to(self.device)
         _RESEED_FROM(self._keys, self._positions, seeds, indices, *self._words)
@@ -236,7 +237,7 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("rand", _unpacked(shape), dtype, rows, out, low, high)
+        return self._draw("rand", bank_rows.unpacked(shape), dtype, rows, out, low, high)
 
     def randn(
         self,
@@ -257,7 +258,7 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("randn", _unpacked(shape), dtype, rows, out, mean, std)
+        return self._draw("randn", bank_rows.unpacked(shape), dtype, rows, out, mean, std)
 
     def exponential(
         self,
@@ -276,7 +277,7 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("exponential", _unpacked(shape), dtype, rows, out, rate)
+        return self._draw("exponential", bank_rows.unpacked(shape), dtype, rows, out, rate)
 
     def trunc_normal(
         self,
@@ -299,7 +300,9 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("trunc_normal", _unpacked(shape), dtype, rows, out, mean, std, a, b)
+        return self._draw(
+            "trunc_normal", bank_rows.unpacked(shape), dtype, rows, out, mean, std, a, b
+        )
 
     def bernoulli(
         self,
@@ -358,7 +361,7 @@ class StreamBank:
             rows: indices or a mask of streams. Default: all.
             out: the tensor to write to, (rows, *shape) of any strides.
         """
-        return self._draw("bits", _unpacked(shape), dtype, rows, out)
+        return self._draw("bits", bank_rows.unpacked(shape), dtype, rows, out)
 
     def _draw(
         self,
@@ -404,17 +407,9 @@ class StreamBank:
         bank_state.unpack(states, len(self))
 
     def load_states(self, states: torch.Tensor) -> None:
-        """Load what ``states`` returned; TypeError or ValueError, with nothing changed, if not."""
+        """Load what ``states`` returned.
+
+        Raises:
+            TypeError, ValueError: ``states`` is no such tensor; the bank is unchanged.
+        """
         self._load(*bank_state.unpack_states(states, len(self)))
-
-
-def _origin(function: str) -> context.Origin:
-    origin = context.origin(function)
-    if origin.scheme != "philox-v1":
-        raise value_error(function, "scheme", "'philox-v1' (use reseed_from_seeds)", origin.scheme)
-    return origin
-
-
-def _unpacked(shape: tuple[Any, ...]) -> Any:
-    """Return the shape meant by ``f(2, 3)`` and by ``f((2, 3))``."""
-    return shape[0] if len(shape) == 1 else shape

@@ -59,3 +59,8 @@ def _check_rows(function: str, rows: Any, n: int, device: torch.device) -> None:
         raise value_error(function, "rows", "of shape (m,)", tuple(rows.shape))
     if not mask:
         tensors.check_values(function, "rows", rows, n - 1)
+
+
+def unpacked(shape: tuple[Any, ...]) -> Any:
+    """Return the shape meant by ``f(2, 3)`` and by ``f((2, 3))``."""
+    return shape[0] if len(shape) == 1 else shape
