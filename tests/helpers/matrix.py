@@ -132,6 +132,7 @@ def make(name: str, arguments: argparse.Namespace) -> tuple[Path, Path]:
     inside = home / "env" / "bin" / "python"
     install = (inside, "-m", "pip", "install", "--quiet", "--no-compile", "-c", constraints)
     run(*install, "torch", "numpy", "setuptools>=77", "packaging>=24.2", "wheel", "ninja")
+    shutil.rmtree(home / "src", ignore_errors=True)  # with --keep: files that are gone
     copy_sources(home / "src")
     run(*install, "--no-build-isolation", "-e", f"{home / 'src'}[{arguments.extras}]")
     return inside, home / "src"

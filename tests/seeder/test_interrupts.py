@@ -232,6 +232,9 @@ def restore(before):
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before[3:5]
     torch.backends.mkldnn.deterministic = before[5]
     torch.backends.cuda.enable_cudnn_sdp(before[6])
+    os.environ.pop("NCCL_ALGO", None)
+    if before[7] is not None:
+        os.environ["NCCL_ALGO"] = before[7]
 
 
 # ---------------------------------------------------------------- banks
