@@ -181,7 +181,7 @@ def run_chaos(out: Path, *arguments: str) -> dict:
     return found
 
 
-@pytest.mark.timeout(3600)  # it takes two minutes on two quiet cores
+@pytest.mark.timeout(3600)  # it takes a minute or two on two quiet cores
 def test_ten_kills_lose_and_repeat_no_sample(tmp_path):
     found = run_chaos(tmp_path, "--kills", "10")
     assert found["kills"] == 10 and found["starts"] > 10 and found["repeated_steps"] > 0
