@@ -120,6 +120,7 @@ def test_a_run_repeats_and_evaluation_leaves_it_alone(tmp_path):
     assert len({*draws, *(entry[-1] for entry in once.trained)}) == len(draws) + len(once.trained)
 
 
+@pytest.mark.slow
 def test_without_the_callback_evaluation_changes_training(tmp_path):
     """The use that it is made for."""
 
