@@ -27,13 +27,12 @@ def origin(function: str) -> context.Origin:
 
 def warn_of_equal_streams(bank: Any, stream: Stream) -> None:
     """Note the streams that a bank is given; warn if another one that still exists has them."""
-    at = (stream.name_key, stream.rank, stream.worker)
     before, other = _latest.get(bank.name, (None, lambda: None))
     twin = other()
-    if before == at and twin is not None and twin is not bank:
+    if before == stream and twin is not None and twin is not bank:
         warnings.warn(
             f"fastseed.random.StreamBank.reseed: another bank with the name {bank.name!r} has "
             "the same streams in this scope; give each bank its own, StreamBank(n, name=...)",
             stacklevel=5,
         )
-    _latest[bank.name] = at, weakref.ref(bank)
+    _latest[bank.name] = stream, weakref.ref(bank)
