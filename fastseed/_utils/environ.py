@@ -11,7 +11,6 @@ MASTER_SEED = "FASTSEED_MASTER_SEED"
 DETERMINISTIC = "FASTSEED_DETERMINISTIC"
 CONFIG = "FASTSEED_CONFIG"
 RUN_DIR = "FASTSEED_RUN_DIR"
-CAPTURE_KEY = "FASTSEED_CAPTURE_KEY"
 BACKEND = "FASTSEED_BACKEND"
 SIMD = "FASTSEED_SIMD"
 NO_EXT = "FASTSEED_NO_EXT"
@@ -24,7 +23,6 @@ MEANINGS: dict[str, str] = {
     "with `warn_only=True` for `warn`",
     CONFIG: "the configuration file that `fastseed.determinism.apply_config()` reads",
     RUN_DIR: "the folder of this run, in which `fastseed.debug.Watch` records by default",
-    CAPTURE_KEY: "the file with the key of the hashes in `fastseed env capture`",
     BACKEND: "`native`: an error if the native code cannot be used; `reference`: NumPy only; "
     "`auto` (default)",
     SIMD: "the CPU instruction set to use, such as `avx2`; by default the fastest",
