@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         derive_seeds,
     )
     from .seeder.enforce import enforce_reproducibility
-    from .seeder.fork_rng import fork_rng_contexts
+    from .seeder.fork_rng.block import fork_rng_contexts
     from .seeder.seeder import Seeder
 
 __all__ = [
@@ -92,7 +92,7 @@ _HOME = {
     "Seeder": "seeder.seeder",
     "deterministic": "determinism.switches",
     "enforce_reproducibility": "seeder.enforce",
-    "fork_rng_contexts": "seeder.fork_rng",
+    "fork_rng_contexts": "seeder.fork_rng.block",
 }
 _SEED = "call fastseed.init(master_seed), which seeds every generator of this process"
 _INSTEAD = {

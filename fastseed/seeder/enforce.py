@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import coordinates
 from ..determinism.switches import deterministic
 from ..generators import frameworks
 from . import api
@@ -39,7 +39,9 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
     """
     validation.check_bool("enforce_reproducibility", "warn_only", warn_only)
     if seed is not None:
-        seed = validation.check_int("enforce_reproducibility", "seed", seed, 0, streams.MAX_MASTER)
+        seed = validation.check_int(
+            "enforce_reproducibility", "seed", seed, 0, coordinates.MAX_MASTER
+        )
     seeder = Seeder(api.requested_seed(seed))
     api.begin(seeder, seed)
     if seed is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from .._backend import derive_ops
-from ..derivation import streams
-from ..derivation.streams import SHARED, Coordinates, Stream
-from ..distributed.mesh import RankFields
-from ..generators.accelerator import AcceleratorGenerators
-from ..generators.default import NAMES, DefaultGenerators
-from .registry import Registry
+from ..._backend import derive_ops
+from ...derivation import streams
+from ...derivation.coordinates import SHARED, Coordinates
+from ...derivation.streams import Stream
+from ...distributed.mesh import RankFields
+from ...generators.accelerator import AcceleratorGenerators
+from ...generators.default import NAMES, DefaultGenerators
+from ..registry import Registry
 
 
 class PhiloxScheme:

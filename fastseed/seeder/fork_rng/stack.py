@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..generators.accelerator import AcceleratorGenerators
+from ...generators.accelerator import AcceleratorGenerators
 
 logger = logging.getLogger("fastseed")
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from .._utils import validation
-from ..derivation.streams import Coordinates
-from .registry import Registry
+from ..._utils import validation
+from ...derivation.coordinates import Coordinates
+from ..registry import Registry
 
 MASTER_BITS = 31
 """Bits of a master seed that was not given: fwr13y's are below 2**31."""

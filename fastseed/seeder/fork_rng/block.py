@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._backend import derive_ops
-from .._backend.compile import eager
-from .._utils import validation
-from ..derivation import streams
-from ..distributed.mesh import RankFields
-from ..generators.accelerator import AcceleratorGenerators
-from ..generators.torch_rng import TorchGenerator
-from .fork_rng_stack import (
+from ..._backend import derive_ops
+from ..._backend.compile import eager
+from ..._utils import validation
+from ...derivation import coordinates, streams
+from ...distributed.mesh import RankFields
+from ...generators.accelerator import AcceleratorGenerators
+from ...generators.torch_rng import TorchGenerator
+from ..registry import Registry
+from .stack import (
     Block,
     GeneratorState,
     NamedStream,
@@ -31,7 +32,6 @@ from .fork_rng_stack import (
     refuse_worker,
     stack,
 )
-from .registry import Registry
 
 CPU = "torch.cpu"
 
@@ -118,7 +118,7 @@ class ForkRng:
 
     def _take_loaded(self, stream: NamedStream) -> None:
         loaded = self._loaded.pop(stream.name, None)
-        if loaded is not None and (loaded.own or stream.rank_field == streams.SHARED):
+        if loaded is not None and (loaded.own or stream.rank_field == coordinates.SHARED):
             stream.state = loaded.state
 
     def _begin(self, stream: NamedStream, number: int) -> None:
@@ -186,7 +186,7 @@ class ForkBlock(contextlib.ContextDecorator):
         self, owner: Callable[[], ForkRng], name: str, index: Any, distinct_over: Any
     ) -> None:
         self._owner, self._distinct_over = owner, distinct_over
-        self._name = streams.check_name("fork_rng", name)
+        self._name = coordinates.check_name("fork_rng", name)
         self._number = 0
         if index is not None:
             self._number = validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1
