@@ -1,9 +1,4 @@
-"""Initialisers as functions of a key: the same values however a tensor is laid out over devices.
-
-``fastseed.nn.initialize`` calls them for the parameters of a model. A tensor is a whole one or a
-``DTensor``. ``uniform_``, ``normal_``, ``trunc_normal_``, ``exponential_`` and ``bernoulli_`` are
-in ``fastseed.random``.
-"""
+"""The functions of ``fastseed.nn.init``."""
 
 from __future__ import annotations
 
@@ -13,22 +8,12 @@ from typing import Any
 
 import torch
 
-from .._backend import derive_ops, tensors
-from .._utils import validation
-from ..random import bits, normal_, shards, uniform_
-from ..random.distributions import REALS
-from ..random.functional import Keys, check_device, check_keys
-from .parameter_names import local_part
-
-__all__ = [
-    "kaiming_normal_",
-    "kaiming_uniform_",
-    "orthogonal_",
-    "randperm_",
-    "sparse_",
-    "xavier_normal_",
-    "xavier_uniform_",
-]
+from ..._backend import derive_ops, tensors
+from ..._utils import validation
+from ...random import bits, normal_, shards, uniform_
+from ...random.distributions import REALS
+from ...random.functional import Keys, check_device, check_keys
+from .names import local_part
 
 
 def kaiming_uniform_(

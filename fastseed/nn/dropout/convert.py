@@ -1,4 +1,4 @@
-"""Give models of others the layers of ``fastseed.nn.dropout`` in place of torch's dropout.
+"""Give models of others the layers of ``fastseed.nn.dropout.layers`` in place of torch's dropout.
 
 Three kinds of dropout are replaced: the modules ``nn.Dropout``, ``Dropout1d``, ``2d`` and ``3d``;
 calls of ``torch.nn.functional.dropout`` and its channel-wise forms; and
@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._utils import validation
-from .dropout import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
-from .dropout_calls import Calls, calling_class
-from .parameter_names import qualified_name
+from ..._utils import validation
+from ..init.names import qualified_name
+from .calls import Calls, calling_class
+from .layers import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
 
 _FUNCTION = "nn.convert"
 _REPLACED: dict[type, type[Dropout]] = {

@@ -14,10 +14,10 @@ import torch
 from torch.nn import functional as torch_functional
 from torch.overrides import TorchFunctionMode
 
-from .._utils import validation
-from . import functional
-from .dropout import Cut, drop_channels, drop_layer
-from .layer_scope import LayerName
+from ..._utils import validation
+from .. import functional
+from .layers import Cut, drop_channels, drop_layer
+from .scope import LayerName
 
 _FUNCTION = "nn.convert"
 

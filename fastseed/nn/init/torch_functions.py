@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import torch
 
-from ..random import trunc_normal_
-from . import init
+from ...random import trunc_normal_
+from . import functions
 
 
 class FillingMode(Protocol):
@@ -45,8 +45,8 @@ class _Active(threading.local):
 _active = _Active()
 _FILLS: dict[str, Callable[..., Any]] = {
     "trunc_normal_": trunc_normal_,
-    "orthogonal_": init.orthogonal_,
-    "sparse_": init.sparse_,
+    "orthogonal_": functions.orthogonal_,
+    "sparse_": functions.sparse_,
 }
 
 
@@ -77,19 +77,19 @@ def run_initializer(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _trunc_normal_(*args, **kwargs):  # type: ignore[no-untyped-def]
-    from fastseed.nn.torch_initializers import run_initializer
+    from fastseed.nn.init.torch_functions import run_initializer
 
     return run_initializer("trunc_normal_", args, kwargs)
 
 
 def _orthogonal_(*args, **kwargs):  # type: ignore[no-untyped-def]
-    from fastseed.nn.torch_initializers import run_initializer
+    from fastseed.nn.init.torch_functions import run_initializer
 
     return run_initializer("orthogonal_", args, kwargs)
 
 
 def _sparse_(*args, **kwargs):  # type: ignore[no-untyped-def]
-    from fastseed.nn.torch_initializers import run_initializer
+    from fastseed.nn.init.torch_functions import run_initializer
 
     return run_initializer("sparse_", args, kwargs)
 

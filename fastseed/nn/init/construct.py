@@ -16,13 +16,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .._utils import validation
-from ..random import normal_, uniform_
-from . import init
+from ..._utils import validation
+from ...random import normal_, uniform_
+from . import functions
 from .equal_names import EqualNames
-from .initialization import FILLS, check_scope, key_derivation, refuse_generator
-from .parameter_names import named_tensors, storage_of, weak_storage
-from .torch_initializers import initializer_mode
+from .mode import FILLS, check_scope, key_derivation, refuse_generator
+from .names import named_tensors, storage_of, weak_storage
+from .torch_functions import initializer_mode
 
 M = TypeVar("M", bound=torch.nn.Module)
 
@@ -33,7 +33,7 @@ _MADE: dict[Any, Callable[..., Any]] = {
     _ATEN.rand.default: uniform_,
     _ATEN.randn_like.default: normal_,
     _ATEN.rand_like.default: uniform_,
-    _ATEN.randperm.default: init.randperm_,
+    _ATEN.randperm.default: functions.randperm_,
 }
 """Operators that return a new tensor, and what fills it from a key."""
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._utils import validation
-from ..random import shards
-from . import functional
-from .layer_scope import (
+from ..._utils import validation
+from ...random import shards
+from .. import functional
+from .scope import (
     LayerName,
     RowRange,
     ThreadScope,

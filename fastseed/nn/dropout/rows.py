@@ -6,9 +6,9 @@ import hashlib
 import weakref
 from types import TracebackType
 
-from .._utils import validation
-from ..derivation import context
-from .layer_scope import LabelIndex, RowRange, ThreadScope, own_scope, this_thread
+from ..._utils import validation
+from ...derivation import context
+from .scope import LabelIndex, RowRange, ThreadScope, own_scope, this_thread
 
 _MOST_ROWS = 2**53
 

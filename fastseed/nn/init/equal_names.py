@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from ..derivation import context
+from ...derivation import context
 
 _filled: weakref.WeakKeyDictionary[
     Any, weakref.WeakValueDictionary[tuple[tuple[int, int, int], str], nn.Module]

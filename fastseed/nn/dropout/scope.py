@@ -3,7 +3,7 @@
 The scope belongs to the process, rows and label to a thread. Scope and first row lie in tensors on
 each device, that are written in place: a compiled model or a captured graph reads what is there
 when it runs. ``reseed`` writes the scope, through ``fastseed.derivation.context.observe_scope``,
-and the blocks of ``fastseed.nn.scope_blocks`` rows and label.
+and the blocks of ``fastseed.nn.dropout.rows`` rows and label.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from .._backend import derive_ops
-from .._backend.derive_ops import signed
-from .._utils import validation
-from ..derivation import context
+from ..._backend import derive_ops
+from ..._backend.derive_ops import signed
+from ..._utils import validation
+from ...derivation import context
 
 _CPU = torch.device("cpu")
 

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._utils import validation
-from ..derivation import context
-from ..derivation.coordinates import MAX_EPOCH, MAX_STEP, MAX_TASK, SHARED
-from ..random import bernoulli_, exponential_, normal_, randint_, shards
-from . import init
+from ..._utils import validation
+from ...derivation import context
+from ...derivation.coordinates import MAX_EPOCH, MAX_STEP, MAX_TASK, SHARED
+from ...random import bernoulli_, exponential_, normal_, randint_, shards
+from . import functions
 from .equal_names import EqualNames
-from .parameter_names import OwnerTable, local_part, untied_weights
+from .names import OwnerTable, local_part, untied_weights
 from .sharded_classes import original_classes
-from .torch_initializers import initializer_mode
+from .torch_functions import initializer_mode
 
 _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
@@ -38,7 +38,7 @@ def _randint_below(tensor: torch.Tensor, key: int, high: int) -> None:
 
 FILLS: dict[Any, Callable[..., Any]] = {
     _ATEN.normal_.default: normal_,
-    _ATEN.uniform_.default: init.fill_uniform,
+    _ATEN.uniform_.default: functions.fill_uniform,
     _ATEN.exponential_.default: exponential_,
     _ATEN.bernoulli_.float: bernoulli_,
     _ATEN.random_.default: _randint,
@@ -74,13 +74,13 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if func in (_ATEN.randperm.out, _ATEN.randperm.generator_out):
                 out = kwargs["out"]
                 if args[0] == out.numel():
-                    return self.fill(func, init.randperm_, out, generator=generator)
+                    return self.fill(func, functions.randperm_, out, generator=generator)
             tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
             raise _unmapped(func, self.owners.name_of(tensors[0]) if tensors else None)
         if func._schema.is_mutable and (row := self._rows.get(id(args[0]))) is not None:
             return row.write(func, *args[1:])
         if func is _ATEN.copy_.default and self._is_part(*args[:2]):
-            return init.keep_part(_FUNCTION, args[0], args[1].expand(args[0].shape))
+            return functions.keep_part(_FUNCTION, args[0], args[1].expand(args[0].shape))
         result = func(*args, **kwargs)
         if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
             self.owners.add(result, owner)
