@@ -1,7 +1,4 @@
-// Host entries of the kernels: pointers, counts, no torch.
-//
-// Every function writes exactly the range it is given and nothing else, and its bits do not depend
-// on how a range is split: callers may cut one over any number of threads.
+// Host entries of the derivation: pointers, counts, no torch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -56,5 +53,37 @@ std::string simd_path();
 
 // "" goes back to the fastest.
 void set_simd_path(const std::string& name);
+
+// ---------------------------------------------------------------- CUDA devices
+
+// A Stream whose scope is in the device's memory, as key and tweak: a captured graph sees what is
+// there when it is replayed.
+struct StreamAt {
+  const uint64_t* scope;
+  Name name;
+  uint32_t rank_word;
+  uint32_t worker;
+};
+
+// As launch_derive_keys and launch_derive_seeds.
+void launch_derive_keys_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
+                             void* cuda_stream);
+void launch_derive_keys_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* out,
+                             void* cuda_stream);
+void launch_derive_seeds_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
+                              void* cuda_stream);
+void launch_derive_seeds_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* out,
+                              void* cuda_stream);
+
+// The same keys; and n positions become 0.
+void launch_reseed_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* keys,
+                        int64_t* positions, void* cuda_stream);
+void launch_reseed_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* keys,
+                        int64_t* positions, void* cuda_stream);
+
+// Key i is key_of_seed(seeds[i], name, indices[i], or 0 where `indices` is null); and n positions
+// become 0.
+void launch_reseed_from_cuda(const uint64_t* seeds, const int64_t* indices, const Name& name,
+                             int64_t n, uint64_t* keys, int64_t* positions, void* cuda_stream);
 
 }  // namespace fastseed
