@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..._utils import validation
 from ...derivation import context
 from ...derivation.coordinates import MAX_EPOCH, MAX_STEP, MAX_TASK, SHARED
-from ...random import bernoulli_, exponential_, normal_, randint_, shards
+from ...distributed import layout
+from ...random import bernoulli_, exponential_, normal_, randint_
 from . import functions
 from .equal_names import EqualNames
 from .names import OwnerTable, local_part, untied_weights
@@ -84,15 +85,15 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
             self.owners.add(result, owner)
-        elif func is _ATEN.select.int and shards.is_dtensor(args[0]):
+        elif func is _ATEN.select.int and layout.is_dtensor(args[0]):
             self._watch_row(result, *args)
         return result
 
     def _is_part(self, target: Any, whole: Any) -> bool:
         """Return whether a parameter's part of a whole tensor is copied, as torch refuses to do."""
         return (
-            shards.is_dtensor(target)
-            and not shards.is_dtensor(whole)
+            layout.is_dtensor(target)
+            and not layout.is_dtensor(whole)
             and self.owners.name_of(target) is not None
         )
 
@@ -179,7 +180,7 @@ class _Row(NamedTuple):
                 f"written by zero_ or fill_, got {operator} on a row of {self.name}, where torch "
                 "writes to a copy"
             )
-        local, runs = shards.runs_of_dtensor(_FUNCTION, self.whole)
+        local, runs = layout.runs_of_dtensor(_FUNCTION, self.whole)
         place, at = self.place % self.whole.size(self.dim), 0
         for first, count in runs[self.dim] if local.numel() else ():
             if first <= place < first + count:

@@ -16,8 +16,8 @@ from torch.distributed.tensor import Partial, Replicate
 from torch.distributed.tensor import Shard as Cut
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from fastseed.random import shards
-from fastseed.random.shards import Shard
+from fastseed.distributed import layout
+from fastseed.random import Shard
 
 
 def values(shape, pieces) -> torch.Tensor:
@@ -56,7 +56,7 @@ def test_boxes(axes):
     high = [max(a, b) for a, b, _ in axes]
     shape = tuple(n for *_, n in axes)
     expected = indices(shape)[tuple(map(slice, low, high))]
-    pieces = shards.of_shard("f", expected.shape, Shard(shape, low))
+    pieces = layout.of_shard("f", expected.shape, Shard(shape, low))
     assert torch.equal(values(expected.shape, pieces), expected)
     assert len(pieces) == (1 if expected.numel() else 0)
 
@@ -75,7 +75,7 @@ def test_boxes(axes):
     ],
 )
 def test_boxes_are_as_simple_as_they_can_be(shape, shard, grid):
-    (piece,) = shards.of_shard("f", shape, shard)
+    (piece,) = layout.of_shard("f", shape, shard)
     assert piece[1:] == grid
 
 
@@ -96,14 +96,14 @@ def test_boxes_are_as_simple_as_they_can_be(shape, shard, grid):
 )
 def test_shards_are_checked(shape, shard, error, says):
     with pytest.raises(error, match=rf"fastseed\.f: .*{says}"):
-        shards.of_shard("f", shape, shard)
+        layout.of_shard("f", shape, shard)
 
 
 # ---------------------------------------------------------------- meshes without processes
 
 
 def dtensor(local, shape, mesh_shape, coordinate, placements, shard_order=None):
-    """A stand-in with what :func:`shards.of_dtensor` reads of a ``DTensor``."""
+    """A stand-in with what :func:`layout.of_dtensor` reads of a ``DTensor``."""
     return SimpleNamespace(
         device_mesh=SimpleNamespace(
             size=lambda d: mesh_shape[d], get_coordinate=lambda: coordinate, shape=mesh_shape
@@ -140,13 +140,13 @@ def layouts(draw, strided):
 
 @settings(deadline=None)
 @given(layouts(strided=False))
-def test_any_mesh_and_placements(layout):
-    shape, mesh, placements = layout
+def test_any_mesh_and_placements(mesh_layout):
+    shape, mesh, placements = mesh_layout
     seen = torch.zeros(shape)
     for coordinate in itertools.product(*map(range, mesh)):
         expected = torch_cuts(indices(shape), mesh, coordinate, placements)
         given_ = dtensor(expected.clone(), shape, mesh, coordinate, placements)
-        _, pieces = shards.of_dtensor("f", given_)
+        _, pieces = layout.of_dtensor("f", given_)
         assert torch.equal(values(expected.shape, pieces), expected)
         assert len(pieces) <= 1
         seen.view(-1)[expected.reshape(-1)] += 1
@@ -158,9 +158,9 @@ def test_any_mesh_and_placements(layout):
 
 @settings(deadline=None)
 @given(layouts(strided=True))
-def test_strided_placements_left_to_right(layout):
+def test_strided_placements_left_to_right(mesh_layout):
     """Placements alone: factors that no order of cuts explains are read from left to right."""
-    shape, mesh, placements = layout
+    shape, mesh, placements = mesh_layout
     for coordinate in itertools.product(*map(range, mesh)):
         expected = torch_cuts(indices(shape), mesh, coordinate, placements)
         cuts = [
@@ -172,10 +172,10 @@ def test_strided_placements_left_to_right(layout):
             for dim in range(len(shape))
         ]
         along = [
-            shards._along(n, length, cut, None)
+            layout._along(n, length, cut, None)
             for n, length, cut in zip(shape, expected.shape, cuts, strict=True)
         ]
-        assert torch.equal(values(expected.shape, shards.pieces(shape, along)), expected)
+        assert torch.equal(values(expected.shape, layout.pieces(shape, along)), expected)
 
 
 @settings(deadline=None)
@@ -198,7 +198,7 @@ def test_strided_placements_stand_for_an_order_of_cuts(size, mesh_and_order):
         expected = indices((size,))
         for d in order:
             expected = Cut(0)._split_tensor(expected, mesh[d], with_padding=False)[0][coordinate[d]]
-        _, pieces = shards.of_dtensor(
+        _, pieces = layout.of_dtensor(
             "f", dtensor(expected.clone(), (size,), mesh, coordinate, tuple(placements))
         )
         assert torch.equal(values(expected.shape, pieces), expected)
@@ -211,31 +211,31 @@ def test_an_explicit_order_of_cuts():
     for coordinate in itertools.product(range(2), range(3)):
         expected = indices((10,)).chunk(3)[coordinate[1]].chunk(2)[coordinate[0]]
         given_ = dtensor(expected, (10,), (2, 3), coordinate, (Cut(0), Cut(0)), (entry,))
-        assert values(expected.shape, shards.of_dtensor("f", given_)[1]).equal(expected)
+        assert values(expected.shape, layout.of_dtensor("f", given_)[1]).equal(expected)
 
 
 def test_regular_pieces_are_one_grid():
     """Rows that lie apart at even distances take one launch."""
     placements = (_StridedShard(0, split_factor=4), Replicate())
     local = torch.empty(8, 5)
-    _, pieces = shards.of_dtensor("f", dtensor(local, (16, 5), (2, 4), (1, 0), placements))
+    _, pieces = layout.of_dtensor("f", dtensor(local, (16, 5), (2, 4), (1, 0), placements))
     assert [piece[1:] for piece in pieces] == [((4, 10), (20, 1), 10)]
 
 
 def test_a_rank_outside_the_mesh_has_nothing_to_fill():
-    _, pieces = shards.of_dtensor("f", dtensor(torch.empty(0), (4,), (2,), None, (Cut(0),)))
+    _, pieces = layout.of_dtensor("f", dtensor(torch.empty(0), (4,), (2,), None, (Cut(0),)))
     assert pieces == []
 
 
 def test_sums_have_no_elements():
     with pytest.raises(ValueError, match=r"fastseed\.f: tensor must have no placements but"):
-        shards.of_dtensor("f", dtensor(torch.empty(4), (4,), (2,), (0,), (Partial(),)))
+        layout.of_dtensor("f", dtensor(torch.empty(4), (4,), (2,), (0,), (Partial(),)))
 
 
 @pytest.mark.parametrize("local", [(3,), (2, 1)])
 def test_a_local_shard_of_another_shape_is_refused(local):
     with pytest.raises(ValueError, match=r"local shape that its placements say, got \("):
-        shards.of_dtensor("f", dtensor(torch.empty(local), (4,), (2,), (0,), (Cut(0),)))
+        layout.of_dtensor("f", dtensor(torch.empty(local), (4,), (2,), (0,), (Cut(0),)))
 
 
 @pytest.mark.slow

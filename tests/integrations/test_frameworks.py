@@ -9,7 +9,7 @@ import pytest
 from helpers.support import reference_narrow_seed
 
 import fastseed
-from fastseed.generators import frameworks
+from fastseed.integrations import frameworks
 
 NAMES = "tensorflow", "cupy", "jax"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from .._utils import validation
 from ..derivation import coordinates
 from ..determinism.switches import deterministic
-from ..generators import frameworks
-from . import api
-from .seeder import Seeder
+from ..seeder import api
+from ..seeder.seeder import Seeder
+from . import frameworks
 
 
 def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False) -> int:
