@@ -1,4 +1,4 @@
-"""Sums over the groups of tensors, whole or in parts (docs/digest.md).
+"""Sums over the groups of tensors, whole or in parts (docs/spec/digests.md).
 
 A group is 16 bytes of a row of the last dimension; groups are numbered over the whole tensor. A
 part whose edge cuts a group keeps those bytes as *fragments*, which are joined with those of other

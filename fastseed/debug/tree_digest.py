@@ -1,9 +1,9 @@
 """Digests of 128 bits that depend on every bit of a tensor, a module, an optimizer or a tree.
 
 A tensor's digest is a sum over its groups of 16 bytes, each put through a keyed block function with
-its number in the tensor (docs/digest.md). It depends on every bit, its position, the dtype and the
-shape, but not on device, memory layout or threads. The digests of a tensor's parts add up to that
-of the whole. It detects accidental differences, not those of an attacker.
+its number in the tensor (docs/spec/digests.md). It depends on every bit, its position, the dtype
+and the shape, but not on device, memory layout or threads. The digests of the parts of a tensor add
+up to that of the whole. It detects accidental differences, not those of an attacker.
 """
 
 from __future__ import annotations

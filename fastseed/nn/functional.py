@@ -1,8 +1,8 @@
 """Dropout as a function of a key: pure, on the device of the input, with derivatives.
 
 Whether element j of the *logical* tensor stays is a function of (key, p, j), which
-``docs/dropout.md`` specifies, on whatever rank the element is. No generator is used or changed, and
-no mask is kept for the backward pass, which computes it again.
+``docs/spec/dropout.md`` specifies, on whatever rank the element is. No generator is used or
+changed, and no mask is kept for the backward pass, which computes it again.
 """
 
 from __future__ import annotations

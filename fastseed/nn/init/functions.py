@@ -213,7 +213,7 @@ def sparse_(tensor: torch.Tensor, key: Keys, sparsity: float, std: float = 0.01)
 def randperm_(tensor: torch.Tensor, key: Keys) -> torch.Tensor:
     """Fill a vector of integers with a random permutation of 0, 1, ..., n - 1.
 
-    It is the order of n samples that ``docs/derivation.md`` calls the shuffle.
+    It is the order of n samples that ``docs/spec/derivation.md`` calls the shuffle.
 
     Args:
         tensor: the vector, torch.int64.
