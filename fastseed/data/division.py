@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler
 
-from ..derivation import context, streams
+from ..derivation import context, coordinates, streams
 from .iteration import RANDOM_SAMPLERS, samplers_in
 
 _NAME = "accelerate.order"
@@ -40,9 +40,9 @@ class Division(BatchSampler):
         return len(self._share)
 
     def __iter__(self) -> Iterator[Any]:
-        at = streams.Coordinates(self._task, self.epoch, 0)
+        at = coordinates.Coordinates(self._task, self.epoch, 0)
         seed = context.current("data.Division").master_seed
-        key = streams.stream(seed, at, _NAME, streams.SHARED).key(0) & streams.MAX_MASTER
+        key = streams.stream(seed, at, _NAME, coordinates.SHARED).key(0) & coordinates.MAX_MASTER
         for sampler in samplers_in(self.sampler):
             generator = getattr(sampler, "generator", None)
             if isinstance(generator, torch.Generator) and not isinstance(sampler, RANDOM_SAMPLERS):

@@ -11,7 +11,7 @@ from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
 from .._backend.derive_ops import signed
 from .._utils.validation import check_int
-from ..derivation import reserved, streams
+from ..derivation import coordinates, reserved, streams
 from . import bank_rows, bank_state, bank_streams, distributions, functional
 from .functional import Shape
 
@@ -62,8 +62,8 @@ class StreamBank:
     def __init__(
         self, n: int, device: torch.device | str | int | None = None, name: str = "bank"
     ) -> None:
-        n = check_int("random.StreamBank", "n", n, 0, streams.MAX_MEMBERS)
-        self._name = streams.check_name("random.StreamBank", name)
+        n = check_int("random.StreamBank", "n", n, 0, coordinates.MAX_MEMBERS)
+        self._name = coordinates.check_name("random.StreamBank", name)
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
         reserved.check_free("random.StreamBank", name)
@@ -138,7 +138,7 @@ class StreamBank:
             UserWarning: another bank of this name has the same streams at this point.
         """
         origin = bank_streams.origin("random.StreamBank.reseed")
-        at = streams.check_coordinates("random.StreamBank.reseed", task, epoch, step)
+        at = coordinates.check_coordinates("random.StreamBank.reseed", task, epoch, step)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
 
     def reseed_members(self, stream: streams.Stream) -> None:
