@@ -8,8 +8,8 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from .._utils import validation
-from ..derivation import streams
+from ..._utils import validation
+from ...derivation import streams
 
 MAX_INDEX = streams.MAX_INDEX
 MAX_OCCURRENCE = streams.MAX_WORKER
