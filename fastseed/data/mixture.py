@@ -1,6 +1,6 @@
 """The order of a mixture of sources: which sample of which source is at which position.
 
-The choice of a source is a low-discrepancy sequence, shuffled in blocks (docs/data-loading.md
+The choice of a source is a low-discrepancy sequence, shuffled in blocks (docs/spec/derivation.md
 specifies it). So how often a source was chosen before a position is a closed form, and any part of
 the order can be computed at once.
 """

@@ -2,7 +2,8 @@
 
 The state of a process here is ``GENERATORS``, the adapters of the global generators, which all
 threads share, and ``_worker``, which the first thread of a worker sets once, before it reads data.
-A child of ``os.fork`` has both, and so continues in the streams of its parent (docs/processes.md).
+A child of ``os.fork`` has both, and so continues in the streams of its parent
+(docs/distributed.md).
 """
 
 from __future__ import annotations

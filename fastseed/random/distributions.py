@@ -1,7 +1,7 @@
 """Distributions: the checked parameters of an operator, prepared from the arguments of a function.
 
-``docs/draws.md`` specifies each parameter. Everything here is plain Python on plain numbers, so
-that ``torch.compile`` can trace it into a constant.
+``docs/spec/random.md`` specifies each parameter. Everything here is plain Python on plain numbers,
+so that ``torch.compile`` can trace it into a constant.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random numbers from keys: pure functions, on the device of the keys.
 
-Value j of a row is a function of (key, position, j) that ``docs/draws.md`` specifies: a longer row
-begins with the values of a shorter one, and nothing is advanced. Calls with the same keys and
-positions return the same values; ``fastseed.random.StreamBank`` has streams that advance.
+Value j of a row is a function of (key, position, j) that ``docs/spec/random.md`` specifies: a
+longer row begins with the values of a shorter one, and nothing is advanced. Calls with the same
+keys and positions return the same values; ``fastseed.random.StreamBank`` has streams that advance.
 
 A key is a 128-bit integer as ``fastseed.derive_key`` returns it. A tensor of keys is (..., 2)
 torch.uint64, each [lo, hi], on the CPU or a CUDA device; the result is there too. Positions are in

@@ -18,10 +18,11 @@ import torch
 
 from .._backend import tensors
 from .._utils import validation
-from . import distributions, functional, shards
+from ..distributed import layout
+from ..distributed.layout import Shard
+from . import distributions, functional
 from .distributions import MAX_WORDS, Distribution
 from .functional import Keys
-from .shards import Shard
 
 
 def uniform_(
@@ -263,7 +264,7 @@ def _fill(
 ) -> torch.Tensor:
     tensor = validation.check_instance(function, "tensor", given, torch.Tensor, "a torch.Tensor")
     what = distributions.distribution(function, tensor.dtype, *parameters)
-    if not shards.is_dtensor(tensor):
+    if not layout.is_dtensor(tensor):
         tensors.check_dense(function, "tensor", tensor)
     with torch.no_grad():
         local, pieces = _pieces(function, tensor, shard)
@@ -287,22 +288,22 @@ def _fill(
 
 def _pieces(
     function: str, tensor: torch.Tensor, shard: Shard | None
-) -> tuple[torch.Tensor, list[shards.Piece]]:
+) -> tuple[torch.Tensor, list[layout.Piece]]:
     """Return the tensor to write to, and which values go where in it."""
-    if shards.is_dtensor(tensor):
+    if layout.is_dtensor(tensor):
         if shard is not None:
             rule = "None for a DTensor, which records its part"
             raise validation.value_error(function, "shard", rule, shard)
-        return shards.of_dtensor(function, tensor)
+        return layout.of_dtensor(function, tensor)
     if shard is None:
-        return tensor, shards.WHOLE
-    return tensor, shards.of_shard(function, tensor.shape, shard)
+        return tensor, layout.WHOLE
+    return tensor, layout.of_shard(function, tensor.shape, shard)
 
 
 def _write_all(
     what: Distribution,
     local: torch.Tensor,
-    pieces: list[shards.Piece],
+    pieces: list[layout.Piece],
     keys: torch.Tensor,
     position: int,
 ) -> None:

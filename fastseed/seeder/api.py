@@ -61,7 +61,7 @@ def init(
             ``fastseed.distributed``.
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit.
         on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
-            parent, ``"reseed"`` for its own (docs/processes.md).
+            parent, ``"reseed"`` for its own (docs/distributed.md).
         seed: never given; an error names ``master_seed`` instead.
 
     Raises:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fastseed
 from fastseed import nn
-from fastseed.nn import layer_scope
+from fastseed.nn.dropout import scope as layer_scope
 from fastseed.nn.functional import dropout, scaled_dot_product_attention
 
 ONES = torch.ones(4, 16)

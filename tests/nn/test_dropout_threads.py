@@ -12,7 +12,7 @@ from helpers.support import restart
 from torch.utils.checkpoint import checkpoint
 
 from fastseed import nn
-from fastseed.nn import layer_scope
+from fastseed.nn.dropout import scope as layer_scope
 
 pytestmark = pytest.mark.usefixtures("seeded")
 

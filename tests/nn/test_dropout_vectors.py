@@ -12,7 +12,9 @@ from helpers import vectors
 
 import fastseed
 from fastseed._backend import derive_ops, dropout_ops
-from fastseed.nn import functional, layer_scope, scope_blocks
+from fastseed.nn import functional
+from fastseed.nn.dropout import rows as scope_blocks
+from fastseed.nn.dropout import scope as layer_scope
 
 KINDS = {"mask": 60, "value": 300, "layer": 100, "p": 10}
 DTYPES = {

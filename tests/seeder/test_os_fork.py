@@ -48,7 +48,7 @@ def all_children(found):
 
 def test_the_rule_and_its_documentation_have_known_answers():
     """Found by a program of its own; the second is a child's child."""
-    text = (ROOT / "docs" / "processes.md").read_text("utf-8")
+    text = (ROOT / "docs" / "spec" / "derivation.md").read_text("utf-8")
     for found in (
         master_of_child(42, 3, (Fork(AT, 1),)),
         master_of_child(42, 3, (Fork(AT, 1), Fork((2, 7, 9), 2))),

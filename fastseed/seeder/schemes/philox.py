@@ -1,4 +1,4 @@
-"""``scheme="philox-v1"``: every stream has a key of its own (docs/derivation.md)."""
+"""``scheme="philox-v1"``: every stream has a key of its own (docs/spec/derivation.md)."""
 
 from __future__ import annotations
 
