@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import torch
+
+from .._utils import strict_json
+from .._utils.types import StateDict
+from .adapter import MT19937_BYTES, unpack, unpack_mt19937
+from .torch_rng import CPU_STATE
 
 CUDA = "CUDA Philox"
-BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+BIT_GENERATORS = {
+    kind.__name__: kind
+    for kind in (
+        np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64,
+    )
+}  # fmt: skip
 MOST_WORDS = 10_000_000
 """How far ``words_between`` searches by default; a tenth of a second for each direction."""
 
@@ -35,20 +46,26 @@ class GeneratorState:
     cached: tuple[float, ...] = ()
 
 
-def make_state(state: dict[str, Any], cached: Any = (), seed: int | None = None) -> GeneratorState:
+def make_state(
+    state: StateDict, cached: Sequence[float] = (), seed: int | None = None
+) -> GeneratorState:
     """Return the state of a bit generator of NumPy; ValueError if NumPy does not take it."""
     kind = state["bit_generator"]
-    scratch = getattr(np.random, kind)(0)
-    scratch.state = state
-    if not 0 <= scratch.state.get("buffer_pos", 0) <= 4 or not _position(scratch.state) <= 624:
+    scratch = BIT_GENERATORS[kind](0)
+    scratch.state = state  # type: ignore[assignment]
+    held: StateDict = dict(scratch.state)
+    position = held["state"].get("pos", 0) if kind == "MT19937" else 0
+    if not (0 <= held.get("buffer_pos", 0) <= 4 and 0 <= position <= 624):
         raise ValueError("its position is outside its buffer")  # where NumPy would read
-    text = json.dumps(scratch.state, default=lambda array: array.tolist())
+    text = json.dumps(held, default=lambda array: array.tolist())
     return GeneratorState(kind, text, seed, tuple(map(float, cached)))
 
 
-def make_mt19937(words: Any, position: int, cached: Any = (), seed: int | None = None) -> Any:
+def make_mt19937(
+    words: Sequence[int], position: int, cached: Sequence[float] = (), seed: int | None = None
+) -> GeneratorState:
     """Return the state of an MT19937, which Python, NumPy and torch on the CPU have."""
-    inner = {"key": np.asarray(words, dtype=np.uint64).astype(np.uint32), "pos": position}
+    inner = {"key": words, "pos": position}
     return make_state({"bit_generator": "MT19937", "state": inner}, cached, seed)
 
 
@@ -57,9 +74,37 @@ def make_cuda(seed: int, offset: int) -> GeneratorState:
     return GeneratorState(CUDA, json.dumps([seed, offset]), seed)
 
 
-def _position(state: dict[str, Any]) -> int:
-    found = state["state"].get("pos", 0) if isinstance(state["state"], dict) else 0
-    return int(found) if found >= 0 else 2**31
+def read_numpy(state: StateDict) -> GeneratorState:
+    """Return the state of a ``numpy.random.RandomState`` or of a bit generator."""
+    cached = [state["gauss"]] if state.get("has_gauss") == 1 else []
+    of_bits = {k: v for k, v in state.items() if k not in ("has_gauss", "gauss", "seed_seq")}
+    return make_state(of_bits, cached)
+
+
+def read_torch_cpu(data: bytes) -> GeneratorState:
+    """Return the state of ``torch.get_rng_state()``."""
+    (held,) = np.frombuffer(data, CPU_STATE)
+    cached = [float(held[kind]) for kind in ("normal", "float_normal") if held[f"has_{kind}"]]
+    used = 625 - int(held["left"])  # 624 after seeding: the next word is of a new block
+    return make_mt19937(held["words"].tolist(), used, cached, int(held["seed"]))
+
+
+def read_adapter(state: torch.Tensor) -> GeneratorState:
+    """Return what the adapter of one generator of Python, NumPy or torch on the CPU has written.
+
+    Raises:
+        ValueError, TypeError, LookupError, OverflowError: it is another state.
+    """
+    data = unpack(state)
+    if len(data) == CPU_STATE.itemsize:
+        return read_torch_cpu(data)
+    if data[:1] == b"{":
+        return read_numpy(strict_json.parse(data))
+    if data[MT19937_BYTES : MT19937_BYTES + 1] not in (b"", b"{"):
+        raise ValueError("it has more than the words of an MT19937")
+    words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
+    cached = [] if gauss is None else [gauss]
+    return make_mt19937(np.frombuffer(words, "<u4").tolist(), position, cached)
 
 
 def words_between(a: GeneratorState, b: GeneratorState, most: int = MOST_WORDS) -> int | None:
@@ -99,13 +144,7 @@ def _find(start: GeneratorState, target: GeneratorState, most: int) -> int | Non
     return None
 
 
-def _bit_generator(state: GeneratorState) -> Any:
-    made: Any = getattr(np.random, state.algorithm)(0)
-    made.state = _with_arrays(json.loads(state.text))
+def _bit_generator(state: GeneratorState) -> np.random.BitGenerator:
+    made = BIT_GENERATORS[state.algorithm](0)
+    made.state = json.loads(state.text)  # lists serve as arrays
     return made
-
-
-def _with_arrays(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_arrays(held) for name, held in value.items()}
-    return np.array(value, dtype=np.uint64) if isinstance(value, list) else value
