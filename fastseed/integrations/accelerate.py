@@ -18,7 +18,8 @@ from typing import Any
 from .._utils import validation
 from ..data import Steps
 from ..data.loaders.saved_state import check_state
-from ..derivation import context, coordinates
+from ..derivation import coordinates
+from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader
 from ._common import Tasks, inside, move_to
 
@@ -169,7 +170,7 @@ class AcceleratedJob:
         """
         if self._loaded is not None:
             return dict(self._loaded)
-        seeder, steps = context.current(f"{_NAME}.state_dict"), self._steps
+        seeder, steps = current_seeder(f"{_NAME}.state_dict"), self._steps
         state = {
             "format": FORMAT,
             "version": VERSION,
@@ -199,7 +200,7 @@ class AcceleratedJob:
                 nothing is changed.
         """
         function = f"{_NAME}.load_state_dict"
-        _check_state(function, state, context.current(function).master_seed)
+        _check_state(function, state, current_seeder(function).master_seed)
         self._accelerator.step = state["accumulated"]  # also where Accelerate has no file of a rank
         self._loaded = dict(state)
 

@@ -16,6 +16,7 @@ from ..._backend.compile import eager
 from ..._utils import validation
 from ...derivation import context, coordinates, streams
 from ...generators.torch_rng import TorchGenerator
+from ...seeder.seeder import current_seeder
 from ..equal_streams import StreamUsers
 from ..order.occurrences import MAX_INDEX, Repeat
 from .sample_streams import SampleStreams, read_in_streams
@@ -119,7 +120,7 @@ class PerSample(DatasetWrapper, Dataset[Any]):
             at = self._scope.read()
         if at is not None:
             return at.task, at.epoch
-        scope = epoch_scope(context.current(_FUNCTION)) if get_worker_info() is None else None
+        scope = epoch_scope(current_seeder(_FUNCTION)) if get_worker_info() is None else None
         if scope is None:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: the epoch is not known: iterate the dataset with "
