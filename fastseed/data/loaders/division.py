@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler
 
-from ...derivation import context, streams
+from ...derivation import context, coordinates, streams
 from ..order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..worker.scope import IterationScope, current_scope
 
@@ -36,9 +36,9 @@ class Division(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         scope: IterationScope = current_scope()  # type: ignore[assignment]  # a loader's
-        at = streams.Coordinates(scope.task, scope.epoch, 0)
+        at = coordinates.Coordinates(scope.task, scope.epoch, 0)
         seed = context.current("data.Division").master_seed
-        key = streams.stream(seed, at, _NAME, streams.SHARED).key(0) & streams.MAX_MASTER
+        key = streams.stream(seed, at, _NAME, coordinates.SHARED).key(0) & coordinates.MAX_MASTER
         for sampler in samplers_in(self.sampler):
             generator = getattr(sampler, "generator", None)
             if isinstance(generator, torch.Generator) and not isinstance(sampler, RANDOM_SAMPLERS):

@@ -18,7 +18,7 @@ from torch.utils.data import (
 
 from ..._backend.compile import eager
 from ..._utils import validation
-from ...derivation import streams
+from ...derivation import coordinates
 from ...seeder.seeder import Seeder
 from .. import framework_checks
 from ..equal_streams import StreamUsers
@@ -116,7 +116,7 @@ class Loader(DataLoader[Any]):
     ) -> None:
         _check_dataset(self._path, dataset)
         if name is not None:
-            streams.check_name(self._path, name)
+            coordinates.check_name(self._path, name)
         if not (batch_size is None or isinstance(batch_size, int)):
             raise validation.type_error(self._path, "batch_size", "an integer or None", batch_size)
         if shuffle is not None:

@@ -15,7 +15,7 @@ from torch.utils.data import (
 
 from ..._backend.compile import eager
 from ..._utils import validation
-from ...derivation import context, streams
+from ...derivation import context, coordinates
 from ...seeder.seeder import Seeder
 from ..order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..worker.scope import IterationScope, keyed_seeder
@@ -32,9 +32,9 @@ VERSION = 1
 
 _CLASS = "data.ResumableLoader"
 _LIMITS = {
-    "master_seed": (0, streams.MAX_MASTER),
-    "task": (0, streams.MAX_TASK),
-    "epoch": (0, streams.MAX_EPOCH),
+    "master_seed": (0, coordinates.MAX_MASTER),
+    "task": (0, coordinates.MAX_TASK),
+    "epoch": (0, coordinates.MAX_EPOCH),
     "position": (0, MAX_POSITION),
     "over": (0, 1),
 }

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from ..._utils import validation
-from ...derivation import context, streams
+from ...derivation import context, coordinates
 from ...seeder import api
 from .loader import prepared_settings
 from .resumable import ResumableLoader
@@ -76,9 +76,9 @@ class Steps:
         self, loader: DataLoader[Any], epochs: int | None = None, *, task: int = 1
     ) -> None:
         if epochs is not None:
-            epochs = validation.check_int(_CLASS, "epochs", epochs, 0, streams.MAX_EPOCH)
+            epochs = validation.check_int(_CLASS, "epochs", epochs, 0, coordinates.MAX_EPOCH)
         self._epochs = epochs
-        self._task = validation.check_int(_CLASS, "task", task, 0, streams.MAX_TASK)
+        self._task = validation.check_int(_CLASS, "task", task, 0, coordinates.MAX_TASK)
         if not isinstance(loader, ResumableLoader):
             loader = ResumableLoader(**prepared_settings(_CLASS, loader))
         self.loader = loader
@@ -125,7 +125,7 @@ class Steps:
                 state of another scope.
         """
         function = f"{_CLASS}.in_epoch"
-        epoch = validation.check_int(function, "epoch", epoch, 0, streams.MAX_EPOCH)
+        epoch = validation.check_int(function, "epoch", epoch, 0, coordinates.MAX_EPOCH)
         if self._is_loaded and epoch != self.epoch and not self._is_next(epoch):
             rule = f"{self.epoch}, where the loaded state continues: start the loop at steps.epoch"
             raise validation.value_error(function, "epoch", rule, epoch)
@@ -196,7 +196,7 @@ class Steps:
         master_seed = context.current(function).master_seed
         own: dict[str, str | int] = {"format": FORMAT, "version": VERSION, "task": self._task}
         check_state(function, "loop", state, own, ("epoch", "step", "loader"))
-        limits = {"epoch": streams.MAX_EPOCH + 1, "step": streams.MAX_STEP}
+        limits = {"epoch": coordinates.MAX_EPOCH + 1, "step": coordinates.MAX_STEP}
         epoch, step = (
             validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
             for field, limit in limits.items()

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..._backend import derive_ops
 from ..._utils import validation
-from ...derivation import streams
+from ...derivation import coordinates
 from ..worker.scope import keyed_seeder
 from .mixture_order import Mixture, shares_of
 from .permutation import Order
@@ -80,7 +80,7 @@ class MixtureSampler(ShuffleSampler):
         if not 1 <= len(sources) <= _MOST_SOURCES:
             rule = f"between 1 and {_MOST_SOURCES} datasets"
             raise validation.value_error(_CLASS, "sources", rule, sources)
-        self._names = tuple(streams.check_name(_CLASS, source) for source in sources)
+        self._names = tuple(coordinates.check_name(_CLASS, source) for source in sources)
         self._sizes = tuple(
             check_size(_CLASS, f"sources[{name!r}]", source) for name, source in sources.items()
         )

@@ -1,6 +1,6 @@
 """The order of a mixture of sources: which sample of which source is at which position.
 
-The choice of a source is a low-discrepancy sequence, shuffled in blocks (docs/data-loading.md
+The choice of a source is a low-discrepancy sequence, shuffled in blocks (docs/spec/derivation.md
 specifies it). So how often a source was chosen before a position is a closed form, and any part of
 the order can be computed at once.
 """
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..._backend import derive_ops, tensors
-from ...derivation import streams
+from ...derivation import coordinates, streams
 from .occurrences import Repeat
 
 BLOCK = 1024  # positions that are shuffled together
@@ -106,7 +106,7 @@ class Mixture:
     def _sources(self, block: int) -> np.ndarray:
         """Return the source of each position of a block."""
         key = derive_ops.stream_key(
-            self._name_key(self.name), streams.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
+            self._name_key(self.name), coordinates.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
         )
         order = derive_ops.empty_like_keys(BLOCK, dtype=torch.int64)
         derive_ops.fill_shuffle(order, key, BLOCK, 0, 1)
@@ -122,7 +122,7 @@ class Mixture:
 
     def _start(self) -> int:
         """Return the first point of the sequence."""
-        return derive_ops.stream_key(self._name_key(self.name), streams.SHARED, 0, 0) % _UNIT
+        return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % _UNIT
 
     def _samples(self, s: int, first: int, count: int) -> Iterator[tuple[int, int]]:
         """Yield ``count`` samples of a source in its own order, and how often they came before."""

@@ -9,10 +9,10 @@ from typing import Any
 from torch.utils.data import Sampler
 
 from ..._utils import validation
-from ...derivation import streams
+from ...derivation import coordinates
 
-MAX_INDEX = streams.MAX_INDEX
-MAX_OCCURRENCE = streams.MAX_WORKER
+MAX_INDEX = coordinates.MAX_INDEX
+MAX_OCCURRENCE = coordinates.MAX_WORKER
 
 
 class Repeat(int):

@@ -1,6 +1,6 @@
 """The order of an epoch as a function: which sample of a dataset is at which position.
 
-It is a keyed bijection of [0, n) (``docs/derivation.md``, "Shuffle"), so any part of it can be
+It is a keyed bijection of [0, n) (``docs/spec/derivation.md``, "Shuffle"), so any part of it can be
 computed at once and no list of indices exists. It depends on the master seed, task, epoch, name
 and n, not on the number of ranks or workers.
 """

@@ -10,7 +10,7 @@ from torch.utils.data import Sampler
 
 from ..._backend import derive_ops
 from ..._utils import validation
-from ...derivation import context, streams
+from ...derivation import context, coordinates, streams
 from ..framework_checks import refuse_second_division
 from ..worker.scope import current_scope, epoch_scope, keyed_seeder
 from .permutation import Order, Permutation
@@ -75,13 +75,13 @@ class ShuffleSampler(Sampler[int]):
     ) -> None:
         self.n = check_size(_CLASS, "data", data)
         if rank is not None or world_size is not None:
-            limit = streams.MAX_RANK + 1
+            limit = coordinates.MAX_RANK + 1
             world_size = validation.check_int(_CLASS, "world_size", world_size, 1, limit)
             rank = validation.check_int(_CLASS, "rank", rank, 0, world_size - 1)
         self.rank, self.world_size = rank, world_size
         self.drop_last = validation.check_bool(_CLASS, "drop_last", drop_last)
         self.shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
-        self.name = streams.check_name(_CLASS, name)
+        self.name = coordinates.check_name(_CLASS, name)
         self.task: int | None = None
         self.epoch: int | None = None
         self._first = 0  # the position at which the next iteration begins
@@ -107,7 +107,7 @@ class ShuffleSampler(Sampler[int]):
             TypeError, ValueError: ``epoch`` has the wrong type or is out of range.
         """
         self.epoch = validation.check_int(
-            f"{_CLASS}.set_epoch", "epoch", epoch, 0, streams.MAX_EPOCH
+            f"{_CLASS}.set_epoch", "epoch", epoch, 0, coordinates.MAX_EPOCH
         )
 
     def set_scope(self, task: int, epoch: int) -> None:
@@ -120,7 +120,7 @@ class ShuffleSampler(Sampler[int]):
         Raises:
             TypeError, ValueError: an argument has the wrong type or is out of range.
         """
-        at = streams.check_coordinates(f"{_CLASS}.set_scope", task, epoch, 0)
+        at = coordinates.check_coordinates(f"{_CLASS}.set_scope", task, epoch, 0)
         self.task, self.epoch = at.task, at.epoch
 
     def seek(self, position: int) -> None:
@@ -150,7 +150,7 @@ class ShuffleSampler(Sampler[int]):
                 f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or "
                 "set_epoch(epoch) of the sampler"
             )
-        found = streams.check_coordinates(function, 0 if task is None else task, epoch, 0)
+        found = coordinates.check_coordinates(function, 0 if task is None else task, epoch, 0)
         return found.task, found.epoch
 
     def _order(self, function: str, task: int | None, epoch: int | None) -> Order:

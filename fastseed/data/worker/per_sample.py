@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ..._backend.compile import eager
 from ..._utils import validation
-from ...derivation import context, streams
+from ...derivation import context, coordinates, streams
 from ...generators.torch_rng import TorchGenerator
 from ..equal_streams import StreamUsers
 from ..order.occurrences import MAX_INDEX, Repeat
@@ -104,7 +104,7 @@ class PerSample(DatasetWrapper, Dataset[Any]):
         Raises:
             TypeError, ValueError: an argument has the wrong type or is out of range.
         """
-        at = streams.check_coordinates("data.PerSample.set_scope", task, epoch, 0)
+        at = coordinates.check_coordinates("data.PerSample.set_scope", task, epoch, 0)
         self._scope.write(IterationScope(at.task, at.epoch, 0, self._scope.number + 1))
 
     def set_epoch(self, epoch: int) -> None:
@@ -340,5 +340,5 @@ def per_sample(
             given = dataset if transform is None else transform
             raise validation.type_error(_FUNCTION, argument, f"{rule}generator)", given) from error
     if name is not None:
-        streams.check_name(_FUNCTION, name)
+        coordinates.check_name(_FUNCTION, name)
     return PerSample(dataset, generator, transform, name)

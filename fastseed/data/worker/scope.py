@@ -15,7 +15,7 @@ import torch
 
 from ..._utils import validation
 from ...derivation import context
-from ...derivation.streams import Coordinates
+from ...derivation.coordinates import Coordinates
 from ...seeder.seeder import Seeder
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Seed DataLoader workers: their own streams for every generator, in every epoch.
 
 ``GENERATORS``, the adapters of the global generators, are shared by all threads of a process. A
-child of ``os.fork`` in a worker continues in the streams of its parent (docs/processes.md).
+child of ``os.fork`` in a worker continues in the streams of its parent (docs/distributed.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils.data import get_worker_info
 from ..._backend import derive_ops
 from ..._utils import validation
 from ..._utils.errors import reseed_error
-from ...derivation import streams
+from ...derivation import coordinates, streams
 from ...generators.adapter import pack
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
@@ -67,7 +67,7 @@ class WorkerSeeder(NamedTuple):
         scope = streams.named_scope(start, self.name)
 
         def stream_of(name: str, shared: bool = False) -> streams.Stream:
-            rank = streams.SHARED if shared else self.rank
+            rank = coordinates.SHARED if shared else self.rank
             return streams.stream_in(scope, name, rank, worker_id + 1)
 
         failures = GENERATORS.reseed(stream_of)
@@ -216,7 +216,7 @@ class _WorkerInitFunction:
 
     def __call__(self, worker_id: int) -> None:
         worker_id = validation.check_int(
-            _FUNCTION, "worker_id", worker_id, 0, streams.MAX_WORKER - 1
+            _FUNCTION, "worker_id", worker_id, 0, coordinates.MAX_WORKER - 1
         )
         _init_at_current_scope()(worker_id)
 
