@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .._utils.module_names import strip_wrappers
-from ..random import shards
+from ..distributed import layout
 from . import rank_digest
 from .tensor_digest import PLAIN, Part
 from .tree_digest import Leaf, leaf_of, leaves_of
@@ -141,7 +141,7 @@ class ModuleCalls:
             if not tensor.requires_grad or not torch.is_grad_enabled() or key in self._hooked:
                 return tensor
             self._hooked.add(key)
-            plain = type(tensor) in PLAIN or shards.is_dtensor(tensor)
+            plain = type(tensor) in PLAIN or layout.is_dtensor(tensor)
             if separate and replaceable and plain and tensor.layout is torch.strided:
                 if id(tensor) not in aliases:
                     aliases[id(tensor)] = torch.ops.aten.alias(tensor)
@@ -177,7 +177,7 @@ class ModuleCalls:
 
     def _whole(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor as a part of the whole batch, if the batch is spread over ranks."""
-        if self._batch_mesh is None or tensor.dim() == 0 or shards.is_dtensor(tensor):
+        if self._batch_mesh is None or tensor.dim() == 0 or layout.is_dtensor(tensor):
             return tensor
         from torch.distributed.tensor import DTensor, Shard
 
@@ -187,7 +187,7 @@ class ModuleCalls:
 
 def whole_copy(tensor: Any) -> torch.Tensor:
     """Return a copy on the CPU: of the whole for a ``DTensor``, which is a collective."""
-    found = tensor.full_tensor() if shards.is_dtensor(tensor) else tensor
+    found = tensor.full_tensor() if layout.is_dtensor(tensor) else tensor
     copy: torch.Tensor = found.detach().to("cpu", copy=True)
     return copy
 

@@ -1,7 +1,7 @@
 """The files of ``fastseed.debug.Watch``: digests step by step, one file for each rank.
 
 A file begins with 16 bytes that name the format, followed by records. It is only appended to, one
-record at a time: after a crash it is complete except for its last record (docs/digest.md).
+record at a time: after a crash it is complete except for its last record (docs/spec/digests.md).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from ..derivation import context
 from ..derivation.context import current
 from ..derivation.coordinates import parse_master_seed
 from ..determinism import switches
-from . import os_fork
-from .fork_rng import ForkBlock
+from . import processes
+from .fork_rng.block import ForkBlock
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
@@ -61,7 +61,7 @@ def init(
             ``fastseed.distributed``.
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit.
         on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
-            parent, ``"reseed"`` for its own (docs/processes.md).
+            parent, ``"reseed"`` for its own (docs/distributed.md).
         seed: never given; an error names ``master_seed`` instead.
 
     Raises:
@@ -126,7 +126,7 @@ def begin(seeder: Seeder, given: int | None) -> None:
 
 def _forget(old: Seeder) -> None:
     """Let forks ignore the seeder of an earlier ``init``; warn about its registrations."""
-    os_fork.forget(old)
+    processes.forget(old)
     if old.registry:
         logger.warning(
             "fastseed.init: called again, which drops the registered generators %s; register "

@@ -52,7 +52,7 @@ def recorded(tmp_path):
 
 
 def test_the_format_is_the_documented_one(tmp_path):
-    """Byte by byte, as in docs/digest.md."""
+    """Byte by byte, as in docs/spec/digests.md."""
     model = nn.Linear(2, 1)
     with Watch(
         model,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from ..._utils import validation
-from ...random import shards
+from ...distributed import layout
 from .. import functional
 from .scope import (
     LayerName,
@@ -199,7 +199,7 @@ def drop_layer(
         rule = "of shape (N, C) and as many dimensions as the layer drops at once"
         raise validation.value_error(_CLASS, "input", rule, tuple(input.shape))
     scope = thread_scope()
-    is_dtensor = shards.is_dtensor(input)
+    is_dtensor = layout.is_dtensor(input)
     unknown = scope.rows is None and batch_dim is not None
     if current.data_ranks == 0 or layer is None or (unknown and current.data_ranks > 1):
         _check_ready(layer, unknown, input if is_dtensor else None)
@@ -234,12 +234,12 @@ def _drop(
         at = (*layer.words, scope.label_index, where.row_elements)
         _LAYER_KEY(keys, *device_scope(input.device, scope), *at)
     keys = keys.view(1, 3)
-    if shards.is_dtensor(input):
+    if layout.is_dtensor(input):
         found = functional.drop_dtensor(
             _CLASS, input, keys, threshold, pieces_of=where.pieces, channels=channels
         )
     else:
-        pieces = shards.WHOLE
+        pieces = layout.WHOLE
         if where.moves_elements():
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
         found = functional.drop(input, keys, pieces, threshold, channels=channels)
@@ -330,11 +330,11 @@ class _Placed(NamedTuple):
         check_use(layer, label_index, taken, self.row_elements)
 
     def pieces(
-        self, shape: Sequence[int], indices: Sequence[list[shards.Run]]
-    ) -> list[shards.Piece]:
+        self, shape: Sequence[int], indices: Sequence[list[layout.Run]]
+    ) -> list[layout.Piece]:
         """Return the pieces of a tensor of ``shape`` that has these indices of each dimension."""
         if not self.moves_elements():
-            return shards.pieces(shape, indices)
+            return layout.pieces(shape, indices)
         assert self.here is not None and self.dim is not None
         moved, step, parts = [], self.here.step, self.parts
         for first, count in indices[self.dim]:
@@ -345,4 +345,4 @@ class _Placed(NamedTuple):
                 low, high = max(first, row * parts), min(first + count, (row + 1) * parts)
                 moved.append((row * step * parts + low - row * parts, high - low))
         whole = [*shape[: self.dim], self.here.total * parts, *shape[self.dim + 1 :]]
-        return shards.pieces(whole, [*indices[: self.dim], moved, *indices[self.dim + 1 :]])
+        return layout.pieces(whole, [*indices[: self.dim], moved, *indices[self.dim + 1 :]])

@@ -186,8 +186,8 @@ Entry = weakref.ref["Block"]
 class Block:
     """A ``with`` block that gives layers their rows, or the index of their label.
 
-    It is in force from ``__enter__`` to ``__exit__``, once for each time. An exception may come at
-    any point: one in ``__enter__`` or ``__exit__`` ends the block.
+    It is in force from ``__enter__`` to ``__exit__``, once for each time. An exception may
+    come at any point: one in ``__enter__`` or ``__exit__`` ends the block.
     """
 
     says: RowRange | int

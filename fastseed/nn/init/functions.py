@@ -10,7 +10,8 @@ import torch
 
 from ..._backend import derive_ops, tensors
 from ..._utils import validation
-from ...random import bits, normal_, shards, uniform_
+from ...distributed import layout
+from ...random import bits, normal_, uniform_
 from ...random.distributions import REALS
 from ...random.functional import Keys, check_device, check_keys
 from .names import local_part
@@ -212,7 +213,7 @@ def sparse_(tensor: torch.Tensor, key: Keys, sparsity: float, std: float = 0.01)
 def randperm_(tensor: torch.Tensor, key: Keys) -> torch.Tensor:
     """Fill a vector of integers with a random permutation of 0, 1, ..., n - 1.
 
-    It is the order of n samples that ``docs/derivation.md`` calls the shuffle.
+    It is the order of n samples that ``docs/spec/derivation.md`` calls the shuffle.
 
     Args:
         tensor: the vector, torch.int64.
@@ -269,9 +270,9 @@ def _check_tensor(
         raise validation.value_error(function, "key", "of shape (2,)", tuple(keys.shape))
     if keys.is_meta and not local_part(tensor).is_meta:
         raise validation.value_error(function, "key", "a tensor with data", keys.device)
-    if shards.is_dtensor(tensor):
+    if layout.is_dtensor(tensor):
         with torch.no_grad():
-            shards.of_dtensor(function, tensor)
+            layout.of_dtensor(function, tensor)
 
 
 def _check_memory(function: str, tensor: torch.Tensor, key: Keys | None = None) -> None:
@@ -330,9 +331,9 @@ def keep_part(
     """Write what ``tensor`` holds of ``whole``, or zeros where that is True."""
     _check_memory(function, tensor)
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-        local, pieces = tensor, shards.WHOLE
-        if shards.is_dtensor(tensor):
-            local, pieces = shards.of_dtensor(function, tensor)
+        local, pieces = tensor, layout.WHOLE
+        if layout.is_dtensor(tensor):
+            local, pieces = layout.of_dtensor(function, tensor)
         flat = whole.reshape(-1)
         for box, sizes, strides, offset in pieces:
             view = local[box] if box else local

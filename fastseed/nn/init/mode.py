@@ -13,7 +13,8 @@ import torch
 from ..._utils import validation
 from ...derivation import context
 from ...derivation.coordinates import MAX_EPOCH, MAX_STEP, MAX_TASK, SHARED
-from ...random import bernoulli_, exponential_, normal_, randint_, shards
+from ...distributed import layout
+from ...random import bernoulli_, exponential_, normal_, randint_
 from . import functions
 from .equal_names import EqualNames
 from .names import Owner, OwnerTable, local_part, untied_weights
@@ -94,12 +95,12 @@ class InitializationMode(FillingMode):
         result = func(*args, **kwargs)
         if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
             self.owners.add(result, owner)
-        elif func is _ATEN.select.int and shards.is_dtensor(args[0]):
+        elif func is _ATEN.select.int and layout.is_dtensor(args[0]):
             self._watch_row(result, *args)
         return result
 
     def _is_part(self, target: torch.Tensor, whole: torch.Tensor) -> bool:
-        is_part = shards.is_dtensor(target) and not shards.is_dtensor(whole)
+        is_part = layout.is_dtensor(target) and not layout.is_dtensor(whole)
         return is_part and self.owners.owner_of(target) is not None
 
     def _watch_row(self, row: torch.Tensor, whole: DTensor, dim: int, index: int) -> None:
@@ -185,7 +186,7 @@ class _Row(NamedTuple):
                 f"written by zero_ or fill_, got {operator} on a row of {self.name}, where torch "
                 "writes to a copy"
             )
-        local, runs = shards.runs_of_dtensor(_FUNCTION, self.whole)
+        local, runs = layout.runs_of_dtensor(_FUNCTION, self.whole)
         place, at = self.place % self.whole.size(self.dim), 0
         for first, count in runs[self.dim] if local.numel() else ():
             if first <= place < first + count:

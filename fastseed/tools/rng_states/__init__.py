@@ -6,7 +6,7 @@
     for one in rng_states.compare("checkpoint", "after-resume"):
         print(one.owner, one.stream, one.text)
 
-``docs/resume-witness.md`` has the formats that are read, and what is not.
+``docs/inspect-checkpoints.md`` has the formats that are read, and what is not.
 """
 
 from __future__ import annotations
