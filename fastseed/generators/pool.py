@@ -58,7 +58,7 @@ class GeneratorPool:
         if native.generators is not None:
             self._native = native.generators.Pool(self._generators)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[GeneratorPool], tuple[object, ...]]:
         return GeneratorPool, (self._generators, self.name)
 
     def __len__(self) -> int:
@@ -187,7 +187,9 @@ class MembersAdapter:
         self.target.load_states(parsed)
 
 
-def _check_generators(function: str, generators: Any) -> list[torch.Generator]:
+def _check_generators(
+    function: str, generators: Iterable[torch.Generator]
+) -> list[torch.Generator]:
     rule = "a sequence of torch.Generators"
     if isinstance(generators, torch.Tensor):  # also one without memory to iterate over
         raise validation.type_error(function, "generators", rule, generators)
@@ -202,7 +204,7 @@ def _check_generators(function: str, generators: Any) -> list[torch.Generator]:
     return found
 
 
-def _seed_array(seeds: Any, n: int) -> npt.NDArray[np.uint64]:
+def _seed_array(seeds: object, n: int) -> npt.NDArray[np.uint64]:
     """Return checked seeds, modulo 2**64, contiguous."""
     function = "GeneratorPool.manual_seed"
     if isinstance(seeds, np.ndarray) and seeds.dtype.kind in "iu":
