@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from .._utils import validation
 from .._utils.types import StateDict
 from ..data import Steps
-from ..data.saved_state import check_state
+from ..data.loaders.saved_state import check_state
 from ..derivation import context, coordinates
 from . import _common, _prepared_loader
 from ._common import Tasks, inside, move_to

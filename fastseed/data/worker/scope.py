@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._utils import validation
-from ..derivation import context
-from ..derivation.coordinates import Coordinates
-from ..seeder.seeder import Seeder
+from ..._utils import validation
+from ...derivation import context
+from ...derivation.coordinates import Coordinates
+from ...seeder.seeder import Seeder
 
 
 class IterationScope(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from .._backend import derive_ops
-from .._utils import validation
-from ..derivation import context, coordinates, streams
-from .framework_checks import refuse_second_division
-from .iteration_scope import epoch_scope, keyed_seeder
+from ..._backend import derive_ops
+from ..._utils import validation
+from ...derivation import context, coordinates, streams
+from ..framework_checks import refuse_second_division
+from ..worker.scope import epoch_scope, keyed_seeder
 from .permutation import Order, Permutation
 
 _CLASS = "data.ShuffleSampler"
