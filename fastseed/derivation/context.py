@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .._utils import validation
+
 seeder: Any = None
 """The process-wide Seeder; None before ``fastseed.init``."""
 
@@ -23,7 +25,6 @@ class Origin(NamedTuple):
 
     master_seed: int
     rank: int
-    scheme: str
 
 
 def set_current(new: Any) -> None:
@@ -51,7 +52,15 @@ def current(function: str) -> Any:
     return seeder
 
 
-def origin(function: str) -> Origin:
-    """Return what the keys of this process's own streams are derived from."""
+def origin(function: str, instead: str) -> Origin:
+    """Return what the keys of this process's own streams are derived from.
+
+    Raises:
+        RuntimeError: before ``fastseed.init``.
+        ValueError: the scheme has no keys; ``instead`` serves there.
+    """
     found = current(function)
-    return Origin(found.stream_master, found.rank_fields.default, found.scheme)
+    if found.scheme != "philox-v1":
+        rule = f"'philox-v1' (use {instead})"
+        raise validation.value_error(function, "scheme", rule, found.scheme)
+    return Origin(found.stream_master, found.rank_fields.default)

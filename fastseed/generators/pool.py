@@ -86,10 +86,7 @@ class GeneratorPool:
                 no keys; no generator has changed.
         """
         function = "GeneratorPool.reseed"
-        origin = context.origin(function)
-        if origin.scheme != "philox-v1":
-            rule = "'philox-v1' (use manual_seed)"
-            raise validation.value_error(function, "scheme", rule, origin.scheme)
+        origin = context.origin(function, "manual_seed")
         at = coordinates.check_coordinates(function, task, epoch, step)
         self._refuse_capture(function)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))

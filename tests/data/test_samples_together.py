@@ -22,10 +22,10 @@ import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
 from fastseed.data import loader, per_sample
-from fastseed.data.equal_streams import StreamUsers
 from fastseed.data.loaders import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng
 from fastseed.data.worker.sample_streams import _depths
+from fastseed.derivation.equal_streams import StreamUsers
 
 GLOBALS = ("python", "numpy", "torch")
 
