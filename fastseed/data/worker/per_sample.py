@@ -15,9 +15,9 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from ..._backend.compile import eager
 from ..._utils import validation
 from ...derivation import context, coordinates, streams
+from ...derivation.equal_streams import StreamUsers
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import current_seeder
-from ..equal_streams import StreamUsers
 from ..order.occurrences import MAX_INDEX, Repeat
 from .sample_streams import SampleStreams, read_in_streams
 from .scope import (
@@ -35,7 +35,7 @@ from .seeding import WorkerSeeder, is_spawning
 _FUNCTION = "data.per_sample"
 _NAME = "sample"  # the stream of the form that leaves all generators alone
 
-_users = StreamUsers(
+_users: StreamUsers[PerSample] = StreamUsers(
     "fastseed.data.per_sample: two datasets are read in task %d, epoch %d, and sample i of both "
     "has the same random numbers: wrap them as one, per_sample(ConcatDataset([a, b])), or give one "
     "a name, per_sample(b, name='b'), or reseed with another task for evaluation; to share the "
