@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .derivation.coordinates import SHARED
     from .determinism.switches import deterministic
     from .generators.pool import GeneratorPool
+    from .integrations.enforce import enforce_reproducibility
     from .seeder.api import (
         build_info,
         fork_rng,
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
         derive_seed,
         derive_seeds,
     )
-    from .seeder.enforce import enforce_reproducibility
-    from .seeder.fork_rng import fork_rng_contexts
+    from .seeder.fork_rng.block import fork_rng_contexts
     from .seeder.seeder import Seeder
 
 __all__ = [
@@ -91,8 +91,8 @@ _HOME = {
     ),
     "Seeder": "seeder.seeder",
     "deterministic": "determinism.switches",
-    "enforce_reproducibility": "seeder.enforce",
-    "fork_rng_contexts": "seeder.fork_rng",
+    "enforce_reproducibility": "integrations.enforce",
+    "fork_rng_contexts": "seeder.fork_rng.block",
 }
 _SEED = "call fastseed.init(master_seed), which seeds every generator of this process"
 _INSTEAD = {

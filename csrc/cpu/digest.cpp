@@ -1,5 +1,5 @@
 // Brings every layout of rows into whole groups, for the loop of this CPU.
-#include "digest.h"
+#include "../kernels/digest.h"
 
 #include <algorithm>
 #include <cstring>

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "../core/digest.h"
-#include "digest.h"
+#include "../kernels/digest.h"
 
 namespace fastseed {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "derive.h"
+#include "../kernels/derive.h"
 #include "dispatch.h"
 
 namespace fastseed {

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <tuple>
 
-#include "derive.h"
-#include "digest.h"
-#include "draws.h"
-#include "dropout.h"
-#include "sampling.h"
-#include "shuffle.h"
+#include "../kernels/derive.h"
+#include "../kernels/digest.h"
+#include "../kernels/draws.h"
+#include "../kernels/dropout.h"
+#include "../kernels/sampling.h"
+#include "../kernels/shuffle.h"
 
 namespace fastseed {
 

@@ -1,5 +1,5 @@
 // Cuts a draw into rows, runs and whole blocks, for the loops of the instruction set in use.
-#include "draws.h"
+#include "../kernels/draws.h"
 
 #include <cstring>
 #include <tuple>

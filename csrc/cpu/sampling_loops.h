@@ -3,7 +3,7 @@
 //
 // The including file defines FS_DRAW_TARGET, the attribute of its instruction set.
 #pragma once
-#include "sampling.h"
+#include "../kernels/sampling.h"
 
 namespace fastseed {
 namespace {

@@ -1,5 +1,5 @@
 // The order of an epoch, by the loop of this CPU.
-#include "shuffle.h"
+#include "../kernels/shuffle.h"
 
 #include "dispatch.h"
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "shuffle.h"
+#include "../kernels/shuffle.h"
 
 namespace fastseed {
 namespace {

@@ -7,7 +7,7 @@
 // The first two begin at a whole block and write 16 bytes at a time. Which one runs is a matter of
 // speed: all of them write the same bits.
 #pragma once
-#include "../cpu/draws.h"
+#include "../kernels/draws.h"
 #include "device.cuh"
 #include "fp_math.cuh"
 #include "store.cuh"

@@ -10,7 +10,7 @@
 //   for zeros, infinities and NaN, which do not occur here, is what is saved.
 // - The place in a quarter turn, the quadrant's parity and its half turn are read from one sum.
 #pragma once
-#include "../cpu/draws.h"
+#include "../kernels/draws.h"
 #include "device.cuh"
 
 namespace fastseed {

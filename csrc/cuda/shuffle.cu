@@ -1,6 +1,6 @@
 // The order of an epoch on CUDA devices: integers alone, two positions a thread at a time.
 #include "../core/draw.h"
-#include "../cpu/shuffle.h"
+#include "../kernels/shuffle.h"
 #include "device.cuh"
 
 namespace fastseed {

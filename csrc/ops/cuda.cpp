@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "../cuda/derive.h"
+#include "../kernels/derive.h"
 #include "digest_args.h"
 #include "draw_ops.h"
 #include "dropout_ops.h"

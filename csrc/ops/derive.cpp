@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "../cpu/derive.h"
+#include "../kernels/derive.h"
 #include "huge_pages.h"
 #include "interface.h"
 #include "key_ops.h"

@@ -5,7 +5,7 @@
 #pragma once
 #include <vector>
 
-#include "../cpu/digest.h"
+#include "../kernels/digest.h"
 #include "tensor_checks.h"
 
 namespace fastseed {

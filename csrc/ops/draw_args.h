@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "../cpu/draws.h"
+#include "../kernels/draws.h"
 #include "tensor_checks.h"
 
 namespace fastseed {

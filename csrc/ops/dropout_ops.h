@@ -2,7 +2,7 @@
 #pragma once
 #include <torch/csrc/stable/ops.h>
 
-#include "../cpu/dropout.h"
+#include "../kernels/dropout.h"
 #include "draw_args.h"
 
 namespace fastseed {

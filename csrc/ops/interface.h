@@ -1,7 +1,7 @@
 // What the operators' library gives the module `fastseed._generators`, so that the loops are
 // compiled and chosen once: a table of functions, whose address the operator `loop_table` returns.
 #pragma once
-#include "../cpu/derive.h"
+#include "../kernels/derive.h"
 
 // Counted up with each change of the table, of an operator or of the module: the three parts of
 // the package have to agree (see fastseed/_backend/native.py).

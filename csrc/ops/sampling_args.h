@@ -1,7 +1,7 @@
 // Arguments of the operators that choose tokens: checked tensors become the structs of
-// cpu/sampling.h. Shared by the CPU and the CUDA operators.
+// kernels/sampling.h. Shared by the CPU and the CUDA operators.
 #pragma once
-#include "../cpu/sampling.h"
+#include "../kernels/sampling.h"
 #include "tensor_checks.h"
 
 namespace fastseed {

@@ -1,7 +1,7 @@
 // The arguments of the shuffle operator, checked once, the same for every device. Uses the stable
 // ABI alone.
 #pragma once
-#include "../cpu/shuffle.h"
+#include "../kernels/shuffle.h"
 #include "tensor_checks.h"
 
 namespace fastseed {

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from .._utils.validation import check_instance, type_error, value_error
-from ..random import shards
+from ..distributed import layout
 from . import rank_digest, tensor_digest
 from .tensor_digest import MODULUS
 
@@ -159,7 +159,7 @@ def debug_hash(tensor: torch.Tensor) -> int:
         1
     """
     check_instance("debug.debug_hash", "tensor", tensor, torch.Tensor, "a tensor")
-    local: Any = tensor.to_local() if shards.is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
+    local: Any = tensor.to_local() if layout.is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
     return digest(local.detach()).value
 
 

@@ -15,7 +15,7 @@ import torch
 from .._backend import draw_ops, native, tensors
 from .._backend.compile import eager
 from .._utils import validation
-from ..derivation import context, reserved, streams
+from ..derivation import context, coordinates, reserved, streams
 from ..derivation.streams import Stream
 from .adapter import LOW64
 from .torch_rng import TorchGenerator, pack_states, parse_states
@@ -52,7 +52,7 @@ class GeneratorPool:
     def __init__(self, generators: Iterable[torch.Generator], name: str = "pool") -> None:
         function = "GeneratorPool"
         self._generators = _check_generators(function, generators)
-        self.name = reserved.check_free(function, streams.check_name(function, name))
+        self.name = reserved.check_free(function, coordinates.check_name(function, name))
         self._on_cuda = any(g.device.type == "cuda" for g in self._generators)
         self._native: Any = None
         if native.generators is not None:
@@ -90,7 +90,7 @@ class GeneratorPool:
         if origin.scheme != "philox-v1":
             rule = "'philox-v1' (use manual_seed)"
             raise validation.value_error(function, "scheme", rule, origin.scheme)
-        at = streams.check_coordinates(function, task, epoch, step)
+        at = coordinates.check_coordinates(function, task, epoch, step)
         self._refuse_capture(function)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
 

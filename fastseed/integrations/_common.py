@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from .._utils import validation
-from ..derivation import context, streams
+from ..derivation import context, coordinates
 from ..distributed.rendezvous import collective
 from ..seeder import api
 from ..seeder import state as states
@@ -45,12 +45,12 @@ def check_arguments(function: str, master_seed: Any, tasks: Any) -> tuple[int | 
     """Return the arguments that all callbacks have, checked."""
     if master_seed is not None:
         master_seed = validation.check_int(
-            function, "master_seed", master_seed, 0, streams.MAX_MASTER
+            function, "master_seed", master_seed, 0, coordinates.MAX_MASTER
         )
     rule = "a fastseed.integrations.Tasks"
     tasks = validation.check_instance(function, "tasks", tasks, Tasks, rule)
     for name, task in zip(Tasks._fields, tasks, strict=True):
-        validation.check_int(function, f"tasks.{name}", task, 0, streams.MAX_TASK)
+        validation.check_int(function, f"tasks.{name}", task, 0, coordinates.MAX_TASK)
     if len(set(tasks)) < len(tasks):
         raise validation.value_error(function, "tasks", "different numbers", tuple(tasks))
     return master_seed, tasks

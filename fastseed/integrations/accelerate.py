@@ -17,8 +17,8 @@ from typing import Any
 
 from .._utils import validation
 from ..data import Steps
-from ..data.saved_state import check_state
-from ..derivation import context, streams
+from ..data.loaders.saved_state import check_state
+from ..derivation import context, coordinates
 from . import _common, _prepared_loader
 from ._common import Tasks, inside, move_to
 
@@ -77,7 +77,9 @@ class AcceleratedJob:
         move_to(self.tasks.init, 0)
         config = accelerator.dataloader_config
         if config.data_seed is None:
-            key = seeder.derive_key("accelerate.order", task=self.tasks.init, rank=streams.SHARED)
+            key = seeder.derive_key(
+                "accelerate.order", task=self.tasks.init, rank=coordinates.SHARED
+            )
             config.data_seed = key & ((1 << _SEED_BITS) - 1)
         self._accelerator = accelerator
         self._loader: Any = None  # the prepared loader of _steps
@@ -212,8 +214,11 @@ def _check_state(function: str, state: Any, master_seed: int) -> None:
     own: dict[str, str | int] = {"format": FORMAT, "version": VERSION}
     check_state(function, "job", state, own, ("master_seed", "epoch", "accumulated", *_PARTS))
     saved = state["master_seed"]
-    validation.check_int(function, "state['master_seed']", saved, 0, streams.MAX_MASTER)
-    for field, limit in (("epoch", streams.MAX_EPOCH + 1), ("accumulated", streams.MAX_STEP)):
+    validation.check_int(function, "state['master_seed']", saved, 0, coordinates.MAX_MASTER)
+    for field, limit in (
+        ("epoch", coordinates.MAX_EPOCH + 1),
+        ("accumulated", coordinates.MAX_STEP),
+    ):
         validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
     for field in _PARTS:
         rule = "a dict from state_dict()"

@@ -21,7 +21,7 @@ import torch
 from .._utils import validation
 from ..checkpoint import files as checkpoint
 from ..data import Loader
-from ..derivation import context, streams
+from ..derivation import context, coordinates
 from ..sampling import sample
 from ..seeder import api
 from . import _common
@@ -275,7 +275,7 @@ def _samplers_of(dataloader: Any) -> list[Any]:
 
 def _seed_accelerate(samplers: list[Any], task: int) -> None:
     """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
-    key = context.current(_NAME).derive_key(_ORDER, task=task, rank=streams.SHARED)
+    key = context.current(_NAME).derive_key(_ORDER, task=task, rank=coordinates.SHARED)
     for sampler in samplers:
         if hasattr(sampler, "initial_seed") and hasattr(sampler, "set_epoch"):
             sampler.initial_seed = key & ((1 << _SEED_BITS) - 1)
@@ -284,12 +284,12 @@ def _seed_accelerate(samplers: list[Any], task: int) -> None:
 def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
     """Seed the samplers' own generators, which continue from epoch to epoch, on all ranks alike."""
     seeder = context.current(_NAME)
-    key = seeder.derive_key(_ORDER, task=task, epoch=epoch, step=0, rank=streams.SHARED)
+    key = seeder.derive_key(_ORDER, task=task, epoch=epoch, step=0, rank=coordinates.SHARED)
     for sampler in samplers:
         if _has_generator(sampler):
             if sampler.generator is None:
                 sampler.generator = torch.Generator()
-            sampler.generator.manual_seed(key & streams.MAX_MASTER)
+            sampler.generator.manual_seed(key & coordinates.MAX_MASTER)
 
 
 def _has_generator(sampler: Any) -> bool:

@@ -18,11 +18,11 @@ from torch.autograd import forward_ad
 
 from .._backend import dropout_ops, tensors
 from .._utils import validation
+from ..distributed import layout
+from ..distributed.layout import Piece, Shard
 from ..random import functional as random_functional
-from ..random import shards
 from ..random.distributions import REALS, number
 from ..random.functional import Keys
-from ..random.shards import Piece, Shard
 
 _DROPOUT = torch.ops.fastseed.dropout.default
 _MOST_DIMS = 8  # of a grid that the operator takes
@@ -69,8 +69,8 @@ def dropout(
     """
     threshold = check_input(_FUNCTION, input, p)
     validation.check_bool(_FUNCTION, "training", training)
-    offset = validation.check_int(_FUNCTION, "offset", offset, 0, shards.MAX_NUMEL)
-    if shard is not None and shards.is_dtensor(input):
+    offset = validation.check_int(_FUNCTION, "offset", offset, 0, layout.MAX_NUMEL)
+    if shard is not None and layout.is_dtensor(input):
         rule = "None for a DTensor, which records its part"
         raise validation.value_error(_FUNCTION, "shard", rule, shard)
     if not training or threshold == 0:
@@ -80,11 +80,11 @@ def dropout(
     if keys.dim() != 1:
         raise validation.value_error(_FUNCTION, "key", "of shape (2,)", tuple(keys.shape))
     keys = keys.to(device).contiguous().view(1, 2)
-    if shards.is_dtensor(input):
+    if layout.is_dtensor(input):
         return drop_dtensor(_FUNCTION, input, keys, threshold, offset)
-    pieces = shards.WHOLE
+    pieces = layout.WHOLE
     if shard is not None:
-        pieces = shards.of_shard(_FUNCTION, input.shape, shard)
+        pieces = layout.of_shard(_FUNCTION, input.shape, shard)
     return drop(input, keys, pieces, threshold, offset)
 
 
@@ -96,14 +96,14 @@ def check_input(function: str, input: Any, p: Any) -> int:
         names = ", ".join(map(str, REALS))
         raise TypeError(f"fastseed.{function}: input must be one of {names}, got {input.dtype}")
     _check_dense(function, "input", input)
-    if not shards.is_dtensor(input):
+    if not layout.is_dtensor(input):
         random_functional.check_device(function, "input", input.device)
     return threshold_of(p)
 
 
 def _check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
     """ValueError for a tensor without elements in memory, or without values."""
-    if shards.is_dtensor(tensor):
+    if layout.is_dtensor(tensor):
         return
     if type(tensor) is FakeTensor and type(torch.empty(0)) is not FakeTensor:
         rule = "a tensor with values, outside of the FakeTensorMode that made it"
@@ -208,12 +208,12 @@ def drop_dtensor(
     keys: torch.Tensor,
     threshold: int,
     offset: int = 0,
-    pieces_of: Callable[..., list[Piece]] = shards.pieces,
+    pieces_of: Callable[..., list[Piece]] = layout.pieces,
     channels: bool = False,
 ) -> torch.Tensor:
     """Return the result for a ``DTensor``, with the same mesh and placements."""
-    shards.check_numel(function, input.shape)
-    local, indices = shards.runs_of_dtensor(function, input)
+    layout.check_numel(function, input.shape)
+    local, indices = layout.runs_of_dtensor(function, input)
     if local.numel():
         dims = 2 if channels else input.dim()
         pieces = pieces_of(input.shape[:dims], indices[:dims])

@@ -15,8 +15,8 @@ from ..derivation import context
 from ..derivation.context import current
 from ..derivation.coordinates import parse_master_seed
 from ..determinism import switches
-from . import os_fork
-from .fork_rng import ForkBlock
+from . import processes
+from .fork_rng.block import ForkBlock
 from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
@@ -126,7 +126,7 @@ def begin(seeder: Seeder, given: int | None) -> None:
 
 def _forget(old: Seeder) -> None:
     """Let forks ignore the seeder of an earlier ``init``; warn about its registrations."""
-    os_fork.forget(old)
+    processes.forget(old)
     if old.registry:
         logger.warning(
             "fastseed.init: called again, which drops the registered generators %s; register "

@@ -10,8 +10,9 @@ import torch
 
 from .._backend import derive_ops, draw_ops, tensors
 from .._utils import validation
-from ..derivation import streams
-from ..derivation.streams import Coordinates, Stream
+from ..derivation import coordinates, streams
+from ..derivation.coordinates import Coordinates
+from ..derivation.streams import Stream
 from ..generators.adapter import LOW64
 from .registry import Registry
 
@@ -30,13 +31,13 @@ class StreamAddress(NamedTuple):
 
     def checked(self, function: str, index_name: str = "index") -> StreamAddress:
         """Return the address with plain integers; TypeError or ValueError if one is invalid."""
-        rank = None if self.rank is None else streams.check_rank(function, self.rank)
+        rank = None if self.rank is None else coordinates.check_rank(function, self.rank)
         return StreamAddress(
-            streams.check_name(function, self.name),
-            *streams.check_coordinates(function, self.task, self.epoch, self.step),
+            coordinates.check_name(function, self.name),
+            *coordinates.check_coordinates(function, self.task, self.epoch, self.step),
             rank,
-            validation.check_int(function, "worker", self.worker, 0, streams.MAX_WORKER),
-            validation.check_int(function, index_name, self.index, 0, streams.MAX_INDEX),
+            validation.check_int(function, "worker", self.worker, 0, coordinates.MAX_WORKER),
+            validation.check_int(function, index_name, self.index, 0, coordinates.MAX_INDEX),
         )
 
 
@@ -86,7 +87,7 @@ class KeyDeriver:
     ) -> torch.Tensor:
         self.require_keys(function)
         address = address.checked(function, "start")
-        most = min(streams.MAX_MEMBERS, streams.MAX_INDEX + 1 - address.index)
+        most = min(coordinates.MAX_MEMBERS, coordinates.MAX_INDEX + 1 - address.index)
         n = validation.check_int(function, "n", n, 0, most)
         shape = (n, *tail)
         stream = self._stream(address)
@@ -112,10 +113,10 @@ class KeyDeriver:
     ) -> torch.Tensor:
         """Return key and tweak of a scope."""
         self.require_keys(function)
-        coordinates = streams.check_coordinates(function, *at)
+        scope = coordinates.check_coordinates(function, *at)
         target = _device_of(function, out, (2,), device)
         draw_ops.refuse_capture(function, target, "call it between replays, with out=")
-        words = derive_ops.scope_key(self.master_seed, *coordinates)
+        words = derive_ops.scope_key(self.master_seed, *scope)
         found = torch.from_numpy(np.array(words, np.uint64))
         return found.to(target) if out is None else out.copy_(found)
 

@@ -14,22 +14,23 @@ from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
 from .._utils.errors import reseed_error
-from ..derivation import context, streams
-from ..derivation.streams import Coordinates
+from ..derivation import context, coordinates, lineage
+from ..derivation.coordinates import Coordinates
 from ..distributed import discovery
 from ..distributed import mesh as meshes
 from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
-from . import fwr13y_scheme, os_fork
+from . import processes
 from . import state as states
-from .fork_rng import ForkBlock, ForkRng
-from .fork_rng_stack import in_worker, refuse_worker, stack
-from .fwr13y_scheme import Fwr13yScheme
+from .fork_rng.block import ForkBlock, ForkRng
+from .fork_rng.stack import in_worker, refuse_worker, stack
 from .key_deriver import KeyDeriver, StreamAddress
-from .philox_scheme import PhiloxScheme
 from .recent_scopes import RecentScopes
 from .registry import Registry
+from .schemes import fwr13y
+from .schemes.fwr13y import Fwr13yScheme
+from .schemes.philox import PhiloxScheme
 
 logger = logging.getLogger("fastseed")
 
@@ -84,26 +85,26 @@ class Seeder:
         here = discovery.ProcessRank(0, size if isinstance(size, int) else 0, "default")
         problem: Exception | None = None
         try:
-            streams.check_scheme("init", scheme)
-            self.on_os_fork = os_fork.check_mode(on_os_fork, scheme)
+            coordinates.check_scheme("init", scheme)
+            self.on_os_fork = lineage.check_mode(on_os_fork, scheme)
             here = discovery.locate(ngpus, local_rank, rank, world_size, correct=not legacy)
             if legacy and not (mesh is None and distinct_over is None):
                 rule = "None under scheme 'fwr13y'"
                 raise validation.value_error("init", "mesh and distinct_over", rule, mesh)
             self.mesh, here = meshes.locate_in_mesh(mesh, distinct_over, here)
             if master_seed is not None:
-                top = streams.MAX_MASTER
+                top = coordinates.MAX_MASTER
                 master_seed = validation.check_int("init", "master_seed", master_seed, 0, top)
         except (TypeError, ValueError) as error:
             problem = error  # raised after the collective, so that no rank hangs
-        bits = fwr13y_scheme.MASTER_BITS if legacy else _SEED_BITS
+        bits = fwr13y.MASTER_BITS if legacy else _SEED_BITS
         master_seed, self._agreed = discovery.agree_on_master(
             master_seed, here.world_size, bits, problem
         )
         self.rank, self.world_size, self.scheme = here.rank, here.world_size, scheme
         self._distinct_over = distinct_over
         self.scope: Coordinates | None = None
-        self.lineage = os_fork.ForkLineage()
+        self.lineage = lineage.ForkLineage()
         self._make_parts(master_seed)
 
     def _make_parts(self, master_seed: int) -> None:
@@ -115,7 +116,7 @@ class Seeder:
         self.defaults = DefaultGenerators()
         self.accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self.accelerators)))
-        own = (*NAMES, *(f"torch.{kind}" for kind in devices), os_fork.STREAM, meshes.STATE)
+        own = (*NAMES, *(f"torch.{kind}" for kind in devices), lineage.STREAM, meshes.STATE)
         functions_only = self.scheme == Fwr13yScheme.name
         self.registry = Registry(own, self.rank_fields, functions_only)
         self.keys = KeyDeriver(master_seed, self.scheme, self.registry)
@@ -140,7 +141,7 @@ class Seeder:
         # The thread that is in `restore`, holding the lock of `stack`. A child that another thread
         # forks has a new lock, and not this thread.
         self._reseeding: int | None = None
-        os_fork.watch(self)
+        processes.watch(self)
 
     @property
     def master_seed(self) -> int:
@@ -244,7 +245,7 @@ class Seeder:
                     "reseeding; let the function take its seed and return"
                 )
             stack.refuse_inside(function)
-            at = streams.check_coordinates(function, task, epoch, step)
+            at = coordinates.check_coordinates(function, task, epoch, step)
             for accelerator in self.accelerators:
                 accelerator.refuse_capture(function)
             self._reseeding = threading.get_ident()
@@ -258,7 +259,7 @@ class Seeder:
             self.scope = at
             context.scope_changed(self)
 
-    def follow_fork(self, fork: os_fork.Fork) -> None:
+    def follow_fork(self, fork: lineage.Fork) -> None:
         """Take the streams of a child of ``os.fork``, at the coordinates of its parent."""
         self.lineage = self.lineage.child(fork)
         at = self.scope

@@ -18,7 +18,7 @@ import torch
 from .._backend import derive_ops
 from .._utils import validation
 from .._utils.errors import ReseedError
-from ..derivation import streams
+from ..derivation import coordinates
 from ..distributed.mesh import STATE as MESH
 from ..generators.adapter import pack, unpack
 from ..generators.default import NAMES
@@ -30,14 +30,14 @@ logger = logging.getLogger("fastseed")
 
 RNG = "rng."
 _RANGES = {
-    "master_seed": (0, streams.MAX_MASTER),
-    "world_size": (1, streams.MAX_RANK + 1),
+    "master_seed": (0, coordinates.MAX_MASTER),
+    "world_size": (1, coordinates.MAX_RANK + 1),
     "reseeded": (0, 1),
-    "task": (0, streams.MAX_TASK),
-    "epoch": (0, streams.MAX_EPOCH),
-    "step": (0, streams.MAX_STEP),
+    "task": (0, coordinates.MAX_TASK),
+    "epoch": (0, coordinates.MAX_EPOCH),
+    "step": (0, coordinates.MAX_STEP),
 }
-_BEFORE = streams.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
+_BEFORE = coordinates.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
 _EXPECTED: dict[str, Any] = {
     "format": "fastseed",
     "version": 1,
@@ -143,7 +143,7 @@ def _choose(seeder: Seeder, state: dict[str, Any]) -> dict[str, tuple[str, bool]
         elif entry is not None:
             wanted = entry.shared
         else:
-            shared = seeder.forks.parser(name) is not None or fields.of(name) == streams.SHARED
+            shared = seeder.forks.parser(name) is not None or fields.of(name) == coordinates.SHARED
             wanted = not own and shared and fields.shares_mesh(_mesh_of(state, rank))
         if wanted and name not in chosen and name != MESH:
             chosen[name] = key, not other
@@ -191,7 +191,7 @@ def _refuse(what: str, value: Any) -> ValueError:
     return ValueError(f"fastseed.load_state_dict: {what}, got {validation.describe(value)}")
 
 
-def check(state: Any, scheme: str) -> streams.Coordinates | None:
+def check(state: Any, scheme: str) -> coordinates.Coordinates | None:
     """Check everything but the exact states; return the coordinates."""
     if not isinstance(state, dict):
         raise TypeError(
@@ -212,7 +212,7 @@ def check(state: Any, scheme: str) -> streams.Coordinates | None:
     for field in state:
         if field not in _KNOWN and not (isinstance(field, str) and field.startswith(RNG)):
             raise _refuse("state must hold nothing but what state_dict() wrote", field)
-    at = streams.Coordinates(int(state["task"]), int(state["epoch"]), int(state["step"]))
+    at = coordinates.Coordinates(int(state["task"]), int(state["epoch"]), int(state["step"]))
     if state["reseeded"]:
         return at
     if at != _BEFORE:

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "../../csrc/core/mt19937.h"
-#include "../../csrc/cpu/derive.h"
+#include "../../csrc/kernels/derive.h"
 #include "check.h"
 
 using namespace fastseed;

@@ -14,7 +14,7 @@
 #include "../../csrc/core/mt19937.h"
 #include "../../csrc/core/philox.h"
 #include "../../csrc/core/shuffle.h"
-#include "../../csrc/cpu/derive.h"
+#include "../../csrc/kernels/derive.h"
 #include "check.h"
 #include "kernel_checks.h"
 #include "names.h"

@@ -2,8 +2,8 @@
 // every instruction set, layouts, sizes, splits and addresses that do not fit.
 #include <cstring>
 
-#include "../../csrc/cpu/derive.h"
-#include "../../csrc/cpu/draws.h"
+#include "../../csrc/kernels/derive.h"
+#include "../../csrc/kernels/draws.h"
 #include "check.h"
 
 namespace {

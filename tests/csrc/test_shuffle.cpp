@@ -5,7 +5,7 @@
 #include <cinttypes>
 #include <cmath>
 
-#include "../../csrc/cpu/derive.h"
+#include "../../csrc/kernels/derive.h"
 #include "shuffle_rows.h"
 
 namespace {

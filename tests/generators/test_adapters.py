@@ -28,7 +28,7 @@ from helpers.support import (
 import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
-from fastseed.derivation.streams import Coordinates
+from fastseed.derivation.coordinates import Coordinates
 from fastseed.generators import numpy_rng
 from fastseed.generators.default import DefaultGenerators
 from fastseed.generators.numpy_rng import NumpyGenerator, NumpyGlobal, NumpyRandomState

@@ -13,8 +13,8 @@ import torch
 from helpers.support import holds_key, run_python, scramble, seeder, snapshot
 
 import fastseed
-from fastseed.seeder import fork_rng
-from fastseed.seeder.fork_rng_stack import stack
+from fastseed.seeder.fork_rng import block as fork_rng
+from fastseed.seeder.fork_rng.stack import stack
 
 AT = {"task": 1, "epoch": 7, "step": 3}
 

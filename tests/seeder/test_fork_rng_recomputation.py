@@ -14,7 +14,7 @@ from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
-from fastseed.seeder.fork_rng_stack import stack
+from fastseed.seeder.fork_rng.stack import stack
 
 LAYERS = 3
 

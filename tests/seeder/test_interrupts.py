@@ -15,7 +15,7 @@ from helpers.support import scramble, snapshot
 
 import fastseed
 from fastseed.derivation import context
-from fastseed.seeder.fork_rng_stack import stack
+from fastseed.seeder.fork_rng.stack import stack
 
 NUMBERS = itertools.count(1)
 

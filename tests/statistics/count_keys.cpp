@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "../../csrc/core/derive.h"
-#include "../../csrc/cpu/derive.h"
+#include "../../csrc/kernels/derive.h"
 #include "../csrc/names.h"
 
 namespace {

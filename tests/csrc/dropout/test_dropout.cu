@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "../../../csrc/cpu/derive.h"
-#include "../../../csrc/cpu/dropout.h"
+#include "../../../csrc/kernels/derive.h"
+#include "../../../csrc/kernels/dropout.h"
 #include "../cuda_checks.h"
 #include "../names.h"
 

@@ -9,8 +9,8 @@
 #include <sstream>
 #include <type_traits>
 
-#include "../../../csrc/cpu/derive.h"
-#include "../../../csrc/cpu/sampling.h"
+#include "../../../csrc/kernels/derive.h"
+#include "../../../csrc/kernels/sampling.h"
 #include "../cuda_checks.h"
 
 namespace {
