@@ -10,7 +10,6 @@ import os
 MASTER_SEED = "FASTSEED_MASTER_SEED"
 DETERMINISTIC = "FASTSEED_DETERMINISTIC"
 RUN_DIR = "FASTSEED_RUN_DIR"
-CAPTURE_KEY = "FASTSEED_CAPTURE_KEY"
 BACKEND = "FASTSEED_BACKEND"
 SIMD = "FASTSEED_SIMD"
 NO_EXT = "FASTSEED_NO_EXT"
@@ -22,7 +21,6 @@ MEANINGS: dict[str, str] = {
     DETERMINISTIC: "`1` or `warn`: `fastseed.init()` also calls `fastseed.deterministic()`, "
     "with `warn_only=True` for `warn`",
     RUN_DIR: "the folder of this run, in which `fastseed.debug.Watch` records by default",
-    CAPTURE_KEY: "the file with the key of the hashes in `fastseed env capture`",
     BACKEND: "`native`: an error if the native code cannot be used; `reference`: NumPy only; "
     "`auto` (default)",
     SIMD: "the CPU instruction set to use, such as `avx2`; by default the fastest",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..data import discovery
+from ..data.worker import discovery
 from ..seeder.seeder import process_seeder
 from .generator_states import state_of
 from .optimizer_steps import OptimizerSteps

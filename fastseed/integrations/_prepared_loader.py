@@ -9,9 +9,9 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from .._utils import validation
 from ..data import ResumableLoader, ShuffleSampler
-from ..data.division import Division
-from ..data.iteration import RANDOM_SAMPLERS
-from ..data.torch_loader import settings_of
+from ..data.loaders.division import Division
+from ..data.loaders.iteration import RANDOM_SAMPLERS
+from ..data.loaders.torch_loader import settings_of
 from . import _common
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from .._utils import validation
 from ..data import Steps
-from ..data.saved_state import check_state
+from ..data.loaders.saved_state import check_state
 from ..derivation import coordinates
 from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader

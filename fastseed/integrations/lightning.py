@@ -21,7 +21,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from .._utils import validation
 from ..data import Loader, ShuffleSampler
-from ..data.iteration import samplers_in
+from ..data.loaders.iteration import samplers_in
 from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import current_seeder

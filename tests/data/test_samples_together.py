@@ -21,9 +21,11 @@ from torch.utils.data import ConcatDataset, Dataset, WeightedRandomSampler
 import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
-from fastseed.data import loader, per_sample, plain_loader, sample_rng
+from fastseed.data import loader, per_sample
 from fastseed.data.equal_streams import StreamUsers
-from fastseed.data.sample_streams import _depths
+from fastseed.data.loaders import loader as plain_loader
+from fastseed.data.worker import per_sample as sample_rng
+from fastseed.data.worker.sample_streams import _depths
 
 GLOBALS = ("python", "numpy", "torch")
 

@@ -31,10 +31,11 @@ from torch.utils.data import DataLoader, get_worker_info
 
 import fastseed
 from fastseed import GeneratorPool
-from fastseed.data import worker_init_fn, worker_seeding
-from fastseed.data.iteration_scope import IterationScope, SharedScope
-from fastseed.data.scoped_dataset import ScopedDataset
-from fastseed.data.worker_seeding import WorkerInit
+from fastseed.data import worker_init_fn
+from fastseed.data.worker import seeding
+from fastseed.data.worker.scope import IterationScope, SharedScope
+from fastseed.data.worker.scoped_dataset import ScopedDataset
+from fastseed.data.worker.seeding import WorkerInit
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")
@@ -374,7 +375,7 @@ def test_no_file_descriptor_is_left_behind():
 def test_setup_pickles_leave_nothing_of_a_sink():
     """Only generators travel: their adapters are new."""
     made = registered()
-    owner = worker_seeding.WorkerSeeder.from_seeder(fastseed.derivation.context.current("test"))
+    owner = seeding.WorkerSeeder.from_seeder(fastseed.derivation.context.current("test"))
     twin = pickle.loads(pickle.dumps(owner))
     assert [e.name for e in twin.entries] == list(made)
     for entry, original in zip(twin.entries, owner.entries, strict=True):

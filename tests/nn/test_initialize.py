@@ -14,7 +14,7 @@ from helpers.support import snapshot
 from torch import nn
 
 import fastseed
-from fastseed.nn.init.names import qualified_name
+from fastseed._utils.module_names import strip_wrappers
 
 # Models of this module are compared with each other.
 pytestmark = pytest.mark.filterwarnings("ignore:.*random numbers of another model")
@@ -173,7 +173,7 @@ def test_stages_of_a_pipeline_by_prefix():
 
 
 def test_names_without_wrappers():
-    assert qualified_name("_orig_mod.a._checkpoint_wrapped_module.b.weight") == "a.b.weight"
+    assert strip_wrappers("_orig_mod.a._checkpoint_wrapped_module.b.weight") == "a.b.weight"
     inner = nn.Linear(4, 4)
     wrapped = nn.Module()
     wrapped._orig_mod = inner

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ..._utils import validation
-from ..init.names import qualified_name
+from ..._utils.module_names import strip_wrappers
 from .calls import Calls, calling_class
 from .layers import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
 
@@ -187,7 +187,7 @@ def _may_call(module: Any) -> bool:
 
 def _qualified(path: str, prefix: str) -> str:
     """Return the name of a module without what wraps it."""
-    return ".".join(filter(None, [prefix, qualified_name(path)]))
+    return ".".join(filter(None, [prefix, strip_wrappers(path)]))
 
 
 def _refusal(module: nn.Module) -> str:

@@ -3,62 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import weakref
-from types import TracebackType
 
 from ..._utils import validation
 from ...derivation import context
-from .scope import LabelIndex, RowRange, ThreadScope, own_scope, this_thread
+from .scope import Block, RowRange
 
 _MOST_ROWS = 2**53
 
 
-class _Block:
-    """A block that is in force from ``__enter__`` to ``__exit__``, once for each time.
-
-    An exception, such as that of Ctrl-C, may come at any point. One in ``__enter__`` undoes it; one
-    before the first line of ``__exit__`` leaves the rest to the end of the block object.
-    """
-
-    def __init__(self) -> None:
-        self._entered: dict[ThreadScope, list[RowRange | LabelIndex]] = {}
-
-    def _values(self) -> RowRange | LabelIndex:
-        """Return a new object with what the block says."""
-        raise NotImplementedError
-
-    def __enter__(self) -> None:
-        scope, said = own_scope(), self._values()
-        mine = self._entered.setdefault(scope, [])
-        try:
-            said.block = weakref.ref(self, lambda _: scope.close(said))
-            scope.open(said)
-            mine += (said,)
-        except BaseException:
-            scope.close(said)
-            said.block = None
-            mine[:] = [other for other in mine if other is not said]
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        scope = this_thread.scope  # no call before `try`, where an exception may come
-        said = self._entered[scope][-1]
-        try:
-            scope.close(said)
-        except BaseException:
-            scope.close(said)
-            raise
-        finally:
-            said.block = None
-            del self._entered[scope][-1]
-
-
-class rows(_Block):
+class rows(Block):
     """Say which rows of the global batch the inputs hold, in a ``with`` block.
 
     Row i of an input is row ``start + i * step`` of the global batch. The backward pass belongs
@@ -92,7 +45,6 @@ class rows(_Block):
     """
 
     def __init__(self, start: int, total: int, *, step: int = 1, count: int | None = None) -> None:
-        super().__init__()
         function = "nn.rows"
         self.total = validation.check_int(function, "total", total, 1, _MOST_ROWS)
         self.start = validation.check_int(function, "start", start, 0, self.total - 1)
@@ -101,12 +53,10 @@ class rows(_Block):
         if count is not None:
             most = (self.total - 1 - self.start) // self.step + 1
             self.count = validation.check_int(function, "count", count, 1, most)
+        self.says = RowRange(self.start, self.total, self.step, self.count)
 
     def __repr__(self) -> str:
-        return repr(self._values())
-
-    def _values(self) -> RowRange:
-        return RowRange(self.start, self.total, self.step, self.count)
+        return f"rows({self.start}, {self.total}, step={self.step}, count={self.count})"
 
 
 def data_rows(count: int, micro_batch: int = 0, micro_batches: int = 1) -> rows:
@@ -143,7 +93,7 @@ def data_rows(count: int, micro_batch: int = 0, micro_batches: int = 1) -> rows:
     return rows(part * count * ranks + rank, parts * count * ranks, step=ranks, count=count)
 
 
-class label(_Block):
+class label(Block):
     """Give the layers other masks in a ``with`` block: for a second pass over the same rows.
 
     A block counts in the thread that enters it, and in the backward passes that this thread runs.
@@ -167,10 +117,6 @@ class label(_Block):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__()
         self.text = validation.check_text("nn.label", "text", text)
         digest = hashlib.sha256(self.text.encode()).digest()
-        self.index = int.from_bytes(digest[:8], "little") >> 1
-
-    def _values(self) -> LabelIndex:
-        return LabelIndex(self.index)
+        self.says = int.from_bytes(digest[:8], "little") >> 1

@@ -96,59 +96,53 @@ def _write_scope() -> None:
 # ---------------------------------------------------------------- the blocks of a thread
 
 
-class _Entered:
-    """The rows or the label of a block, from when it is entered."""
-
-    block: weakref.ref[Any] | None = None  # its callback removes this where the block is gone
-
-
-class RowRange(_Entered):
+class RowRange:
     """Which rows of the global batch the inputs in a block hold."""
 
     def __init__(self, start: int, total: int, step: int, count: int | None) -> None:
         self.start, self.total, self.step, self.count = start, total, step, count
 
-    def __repr__(self) -> str:
-        return f"rows({self.start}, {self.total}, step={self.step}, count={self.count})"
-
-
-class LabelIndex(_Entered):
-    """The index of the label of a block."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
 
 class ThreadScope:
-    """The blocks that a thread is in. Only this thread enters and leaves them."""
+    """The blocks that a thread is in. Only this thread enters and leaves them.
+
+    It refers to them weakly, so that a block ends with its object where an exception, such as that
+    of Ctrl-C, came before the first line of its ``__exit__``.
+    """
 
     def __init__(self) -> None:
-        self.blocks: list[RowRange | LabelIndex] = []
+        self.blocks: list[Entry] = []
         self.rows: RowRange | None = None
         self.label_index = 0  # without a label
         with torch.inference_mode(False):
             first_row = torch.zeros(1, dtype=torch.int64, device=_CPU)
         self.first_rows: dict[torch.device, torch.Tensor] = {_CPU: first_row}
 
-    def open(self, block: RowRange | LabelIndex) -> None:
+    def enter(self, entry: Entry) -> None:
         """Add a block, which is now the innermost one."""
-        self.blocks.append(block)
+        self.blocks.append(entry)
         self._choose()
 
-    def close(self, block: RowRange | LabelIndex) -> None:
+    def leave(self, entry: Entry | None) -> None:
         """Remove a block, if it is there."""
-        if block in self.blocks:
-            self.blocks.remove(block)
+        self.blocks = [other for other in self.blocks if other is not entry]
         self._choose()
+
+    def last_entry(self, block: Block) -> Entry | None:
+        """Return the last time that the thread entered a block that it is in."""
+        entries = [entry for entry in self.blocks if entry() is block]
+        return entries[-1] if entries else None
 
     def _choose(self) -> None:
         """Take rows and label of the innermost blocks."""
         rows, label_index = None, 0
-        for block in self.blocks:
-            if isinstance(block, RowRange):
-                rows = block
-            else:
-                label_index = block.index
+        for entry in self.blocks:
+            block = entry()
+            if block is not None:
+                if isinstance(block.says, RowRange):
+                    rows = block.says
+                else:
+                    label_index = block.says
         self.rows, self.label_index = rows, label_index
         for device, held in tuple(current.devices.items()):
             if held.is_usable:
@@ -185,11 +179,36 @@ class _Thread(threading.local):
 
 this_thread = _Thread()
 _scope_of_thread: contextvars.ContextVar[ThreadScope] = contextvars.ContextVar("scope_of_thread")
+Entry = weakref.ref["Block"]
+"""One time that a thread entered a block."""
 
 
-def own_scope() -> ThreadScope:
-    """Return the scope of this thread, for blocks that it enters."""
-    return this_thread.scope
+class Block:
+    """A ``with`` block that gives layers their rows, or the index of their label.
+
+    It is in force from ``__enter__`` to ``__exit__``, once for each time. An exception may
+    come at any point: one in ``__enter__`` or ``__exit__`` ends the block.
+    """
+
+    says: RowRange | int
+
+    def __enter__(self) -> None:
+        scope = this_thread.scope
+        entry: Entry = weakref.ref(self, scope.leave)
+        try:
+            scope.enter(entry)
+        except BaseException:
+            scope.leave(entry)
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        scope, entry = this_thread.scope, None  # no call before `try`
+        try:
+            entry = scope.last_entry(self)
+            scope.leave(entry)
+        except BaseException:
+            scope.leave(entry or scope.last_entry(self))
+            raise
 
 
 def thread_scope() -> ThreadScope:

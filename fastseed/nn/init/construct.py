@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ..._utils import validation
@@ -22,13 +21,16 @@ from . import functions
 from .equal_names import EqualNames
 from .mode import FILLS, check_scope, key_derivation, refuse_generator
 from .names import named_tensors, storage_of, weak_storage
-from .torch_functions import initializer_mode
+from .torch_functions import Arguments, Fill, FillingMode, Keywords
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 M = TypeVar("M", bound=torch.nn.Module)
 
 _ATEN = torch.ops.aten
 _FUNCTION = "nn.construct"
-_MADE: dict[Any, Callable[..., Any]] = {
+_MADE: dict[object, Fill] = {
     _ATEN.randn.default: normal_,
     _ATEN.rand.default: uniform_,
     _ATEN.randn_like.default: normal_,
@@ -36,26 +38,26 @@ _MADE: dict[Any, Callable[..., Any]] = {
     _ATEN.randperm.default: functions.randperm_,
 }
 """Operators that return a new tensor, and what fills it from a key."""
+_Event = tuple[str, tuple[int, ...]]
+"""A random operator that ran, and the shape that it filled."""
 
 
-class _Event:
-    """A random operator that ran: what it is, and the name of the parameter that it went into."""
-
-    def __init__(self, operator: str, shape: tuple[int, ...]) -> None:
-        self.identity = (operator, shape)
-        self.name: str | None = None
-
-
-class _ConstructionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _ConstructionMode(FillingMode):
     """Fills what random operators return from keys by their number."""
 
-    def __init__(self, key_of: Callable[[int, tuple[str, tuple[int, ...]]], int]) -> None:
+    def __init__(self, key_of: Callable[[int, _Event], int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._key_of = key_of
         self.events: list[_Event] = []
         self._sources: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: Arguments = (),
+        kwargs: Keywords | None = None,
+    ) -> object:
         """Run an operator, or the fill that takes its place."""
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -77,49 +79,45 @@ class _ConstructionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def fill(
         self,
-        operator: Any,
-        fill: Callable[..., Any],
+        operator: object,
+        fill: Fill,
         tensor: torch.Tensor,
-        *parameters: Any,
-        generator: Any = None,
-        **named: Any,
+        *parameters: object,
+        generator: object = None,
+        **named: object,
     ) -> torch.Tensor:
         """Fill ``tensor`` with the random numbers of this event."""
         refuse_generator(_FUNCTION, generator, str(operator))
-        number, event = len(self.events), _Event(str(operator), tuple(tensor.shape))
+        number, event = len(self.events), (str(operator), tuple(tensor.shape))
         self.events.append(event)
         if not tensor.is_meta:
-            fill(tensor, self._key_of(number, event.identity), *parameters, **named)
+            fill(tensor, self._key_of(number, event), *parameters, **named)
         self._mark([tensor], frozenset([number]))
         return tensor
 
-    def _events_of(self, values: Iterable[Any]) -> frozenset[int]:
-        found = [
-            self._sources[storage_of(v)][1]
-            for v in values
-            if isinstance(v, torch.Tensor) and storage_of(v) in self._sources
-        ]
+    def _events_of(self, values: Iterable[object]) -> frozenset[int]:
+        """Return the numbers of the events that the values depend on."""
+        storages = [storage_of(value) for value in values if isinstance(value, torch.Tensor)]
+        found = [self._sources[storage][1] for storage in storages if storage in self._sources]
         return frozenset().union(*found)
 
-    def _mark(self, values: Iterable[Any], events: frozenset[int]) -> None:
+    def _mark(self, values: Iterable[object], events: frozenset[int]) -> None:
         """Record that the values depend on these events."""
         for value in values:
             if isinstance(value, torch.Tensor):
-                storage = storage_of(value)
-                if storage not in self._sources:
-                    self._sources[storage] = (weak_storage(value), frozenset())
-                reference, before = self._sources[storage]
-                self._sources[storage] = (reference, before | events)
+                known = events | self._events_of([value])
+                self._sources[storage_of(value)] = (weak_storage(value), known)
 
-    def name_events(self, model: torch.nn.Module) -> None:
-        """Give each event the first name of the model that its random numbers went into."""
+    def names_of_events(self, model: torch.nn.Module) -> dict[int, str]:
+        """Return the first name of the model that the numbers of each event went into."""
+        names: dict[int, str] = {}
         for name, tensor, _ in named_tensors(model):
             for number in self._events_of([tensor]):
-                event = self.events[number]
-                event.name = event.name or name
+                names.setdefault(number, name)
+        return names
 
 
-def _made(func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+def _made(func: OpOverload, args: Arguments, kwargs: Keywords) -> torch.Tensor:
     """Return an uninitialised tensor like the one that the operator would make."""
     options = {k: kwargs[k] for k in ("dtype", "device") if kwargs.get(k) is not None}
     if isinstance(args[0], torch.Tensor):
@@ -170,27 +168,26 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
     scope = check_scope(_FUNCTION, task)
     key_of = key_derivation(_FUNCTION, scope)
     first = _ConstructionMode(lambda number, _: key_of("", number))
-    with initializer_mode(first):
+    with first:
         model = factory(*args, **kwargs)
     validation.check_instance(_FUNCTION, "factory()", model, torch.nn.Module, "a torch.nn.Module")
-    first.name_events(model)
-    events = first.events
+    names, events = first.names_of_events(model), first.events
     del model, first
     counts: Counter[str] = Counter()
 
-    def key_of_event(number: int, identity: tuple[str, tuple[int, ...]]) -> int:
-        if number >= len(events) or events[number].identity != identity:
+    def key_of_event(number: int, event: _Event) -> int:
+        if number >= len(events) or events[number] != event:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: factory must draw the same each time, "
-                f"got {identity} as random operator {number} of the second time"
+                f"got {event} as random operator {number} of the second time"
             )
-        name = events[number].name
-        if name is None:  # of a weight that another one has replaced, as tied ones are
+        if number not in names:  # of a weight that another one has replaced, as tied ones are
             return key_of("", number)
+        name = names[number]
         counts[name] += 1
         return key_of(name, counts[name] - 1)
 
-    with initializer_mode(_ConstructionMode(key_of_event)):
+    with _ConstructionMode(key_of_event):
         model = factory(*args, **kwargs)
     equal_names = EqualNames(_FUNCTION, scope, "another task=")
     for name, _, module in named_tensors(model):

@@ -6,10 +6,9 @@ import contextlib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._utils import validation
 from ...derivation import coordinates
@@ -19,9 +18,13 @@ from ...random import bernoulli_, exponential_, normal_, randint_
 from ...seeder.seeder import current_seeder
 from . import functions
 from .equal_names import EqualNames
-from .names import OwnerTable, local_part, untied_weights
+from .names import Owner, OwnerTable, local_part, untied_weights
 from .sharded_classes import original_classes
-from .torch_functions import initializer_mode
+from .torch_functions import Arguments, Fill, FillingMode, Keywords
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.distributed.tensor import DTensor
 
 _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
@@ -38,7 +41,7 @@ def _randint_below(tensor: torch.Tensor, key: int, high: int) -> None:
     randint_(tensor, key, 0, high)
 
 
-FILLS: dict[Any, Callable[..., Any]] = {
+FILLS: dict[object, Fill] = {
     _ATEN.normal_.default: normal_,
     _ATEN.uniform_.default: functions.fill_uniform,
     _ATEN.exponential_.default: exponential_,
@@ -51,7 +54,7 @@ FILLS: dict[Any, Callable[..., Any]] = {
 _LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initialisers
 
 
-class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class InitializationMode(FillingMode):
     """Fills tensors of a model from keys of their names, instead of drawing random numbers.
 
     Attributes:
@@ -66,7 +69,13 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fills: Counter[str] = Counter()
         self._rows: dict[int, _Row] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: Arguments = (),
+        kwargs: Keywords | None = None,
+    ) -> object:
         """Run an operator, or the fill that takes its place."""
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -78,10 +87,11 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if args[0] == out.numel():
                     return self.fill(func, functions.randperm_, out, generator=generator)
             tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-            raise _unmapped(func, self.owners.name_of(tensors[0]) if tensors else None)
+            raise _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
         if func._schema.is_mutable and (row := self._rows.get(id(args[0]))) is not None:
             return row.write(func, *args[1:])
-        if func is _ATEN.copy_.default and self._is_part(*args[:2]):
+        if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
+            # a parameter's part of a whole tensor, which torch refuses to copy
             return functions.keep_part(_FUNCTION, args[0], args[1].expand(args[0].shape))
         result = func(*args, **kwargs)
         if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
@@ -90,27 +100,23 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._watch_row(result, *args)
         return result
 
-    def _is_part(self, target: Any, whole: Any) -> bool:
-        """Return whether a parameter's part of a whole tensor is copied, as torch refuses to do."""
-        return (
-            layout.is_dtensor(target)
-            and not layout.is_dtensor(whole)
-            and self.owners.name_of(target) is not None
-        )
+    def _is_part(self, target: torch.Tensor, whole: torch.Tensor) -> bool:
+        is_part = layout.is_dtensor(target) and not layout.is_dtensor(whole)
+        return is_part and self.owners.owner_of(target) is not None
 
-    def _watch_row(self, row: Any, whole: Any, dim: int, index: int) -> None:
-        name = self.owners.name_of(whole)
-        if name is not None and self.owners.name_of(row) is None:
-            self._rows[id(row)] = _Row(row, whole, dim, index, name)
+    def _watch_row(self, row: torch.Tensor, whole: DTensor, dim: int, index: int) -> None:
+        owner = self.owners.owner_of(whole)
+        if owner is not None and self.owners.owner_of(row) is None:
+            self._rows[id(row)] = _Row(row, whole, dim, index, owner.name)
 
     def fill(
         self,
-        operator: Any,
-        fill: Callable[..., Any],
+        operator: object,
+        fill: Fill,
         tensor: torch.Tensor,
-        *parameters: Any,
-        generator: Any = None,
-        **named: Any,
+        *parameters: object,
+        generator: object = None,
+        **named: object,
     ) -> torch.Tensor:
         """Fill ``tensor`` with the next random numbers of its name."""
         owner = self.owners.owner_of(tensor)
@@ -155,7 +161,7 @@ def _check_ties(model: torch.nn.Module) -> None:
         )
 
 
-def refuse_generator(function: str, generator: Any, where: str) -> None:
+def refuse_generator(function: str, generator: object, where: str) -> None:
     """Refuse a generator, which would not be used."""
     if generator is not None:
         raise RuntimeError(
@@ -168,12 +174,12 @@ class _Row(NamedTuple):
     """``whole.select(dim, place)`` of a ``DTensor`` that is cut along ``dim``: a copy."""
 
     row: torch.Tensor
-    whole: Any
+    whole: DTensor
     dim: int
     place: int
     name: str
 
-    def write(self, operator: Any, value: Any = 0) -> torch.Tensor:
+    def write(self, operator: object, value: float | torch.Tensor = 0) -> torch.Tensor:
         """Fill the row of the whole, which torch would leave as it is, as of a padding index."""
         if operator not in (_ATEN.zero_.default, _ATEN.fill_.Scalar, _ATEN.fill_.Tensor):
             raise RuntimeError(
@@ -190,8 +196,8 @@ class _Row(NamedTuple):
         return self.row.fill_(value)
 
 
-def _unmapped(operator: Any, name: str | None) -> RuntimeError:
-    if name is None:
+def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
+    if owner is None:
         return RuntimeError(
             f"fastseed.{_FUNCTION}: random numbers must go into a parameter or buffer of the "
             f"model, got {operator} on another tensor; nothing was drawn. Build modules before the "
@@ -200,7 +206,7 @@ def _unmapped(operator: Any, name: str | None) -> RuntimeError:
     return RuntimeError(
         f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
         "exponential_, bernoulli_, random_, orthogonal_, sparse_ or randperm(out=), "
-        f"got {operator} on {name}; nothing was drawn. Write that value "
+        f"got {operator} on {owner.name}; nothing was drawn. Write that value "
         "with a function of fastseed.nn.init, or outside of the block"
     )
 
@@ -297,6 +303,6 @@ def initialize(
     key_of = key_derivation(_FUNCTION, scope)
     equal_names = EqualNames(_FUNCTION, scope, "prefix= or another task=")
     mode = InitializationMode(OwnerTable(model, prefix), key_of, equal_names)
-    with original_classes(_FUNCTION, model), initializer_mode(mode):
+    with original_classes(_FUNCTION, model), mode:
         yield
     mode.warn(stacklevel=3)

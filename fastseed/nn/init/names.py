@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-# What wrappers put into names: torch.compile, activation checkpointing, and FSDP1.
-_WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
-
-
-def qualified_name(name: str) -> str:
-    """Return ``name`` without what ``torch.compile`` and wrappers of a module add to it."""
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+from ..._utils.module_names import strip_wrappers, unwrap
 
 
 def named_tensors(
     model: torch.nn.Module,
 ) -> Iterator[tuple[str, torch.Tensor, torch.nn.Module]]:
     """Yield (qualified name, parameter or buffer, its module); tied ones by their first name."""
-    parallel = sys.modules.get("torch.nn.parallel")
-    while parallel is not None and isinstance(
-        model, (parallel.DistributedDataParallel, parallel.DataParallel)
-    ):
-        model = model.module
+    model = unwrap(model)
     for named in (model.named_parameters(), model.named_buffers()):
         for name, tensor in named:
-            yield qualified_name(name), tensor, _module_of(model, name)
+            yield strip_wrappers(name), tensor, _module_of(model, name)
 
 
 def _module_of(model: torch.nn.Module, name: str) -> torch.nn.Module:
@@ -101,11 +90,6 @@ class OwnerTable:
                     self.add(owned, Owner(self._prefix + name, module))
             found = self._find(tensor)
         return found
-
-    def name_of(self, tensor: torch.Tensor) -> str | None:
-        """Return the name of the owner."""
-        found = self.owner_of(tensor)
-        return None if found is None else found.name
 
     def _find(self, tensor: torch.Tensor) -> Owner | None:
         begin, _ = _extent(tensor)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from ..._utils.types import StateDict
+
 CUDA = "CUDA Philox"
-BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+BIT_GENERATORS = {
+    kind.__name__: kind
+    for kind in (
+        np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64,
+    )
+}  # fmt: skip
 MOST_WORDS = 10_000_000
 """How far ``words_between`` searches by default; a tenth of a second for each direction."""
 
@@ -35,31 +42,32 @@ class GeneratorState:
     cached: tuple[float, ...] = ()
 
 
-def make_state(state: dict[str, Any], cached: Any = (), seed: int | None = None) -> GeneratorState:
+def make_state(
+    state: StateDict, cached: Sequence[float] = (), seed: int | None = None
+) -> GeneratorState:
     """Return the state of a bit generator of NumPy; ValueError if NumPy does not take it."""
     kind = state["bit_generator"]
-    scratch = getattr(np.random, kind)(0)
-    scratch.state = state
-    if not 0 <= scratch.state.get("buffer_pos", 0) <= 4 or not _position(scratch.state) <= 624:
+    scratch = BIT_GENERATORS[kind](0)
+    scratch.state = state  # type: ignore[assignment]
+    held: StateDict = dict(scratch.state)
+    position = held["state"].get("pos", 0) if kind == "MT19937" else 0
+    if not (0 <= held.get("buffer_pos", 0) <= 4 and 0 <= position <= 624):
         raise ValueError("its position is outside its buffer")  # where NumPy would read
-    text = json.dumps(scratch.state, default=lambda array: array.tolist())
+    text = json.dumps(held, default=lambda array: array.tolist())
     return GeneratorState(kind, text, seed, tuple(map(float, cached)))
 
 
-def make_mt19937(words: Any, position: int, cached: Any = (), seed: int | None = None) -> Any:
+def make_mt19937(
+    words: Sequence[int], position: int, cached: Sequence[float] = (), seed: int | None = None
+) -> GeneratorState:
     """Return the state of an MT19937, which Python, NumPy and torch on the CPU have."""
-    inner = {"key": np.asarray(words, dtype=np.uint64).astype(np.uint32), "pos": position}
+    inner = {"key": words, "pos": position}
     return make_state({"bit_generator": "MT19937", "state": inner}, cached, seed)
 
 
 def make_cuda(seed: int, offset: int) -> GeneratorState:
     """Return the state of torch's generator of a GPU."""
     return GeneratorState(CUDA, json.dumps([seed, offset]), seed)
-
-
-def _position(state: dict[str, Any]) -> int:
-    found = state["state"].get("pos", 0) if isinstance(state["state"], dict) else 0
-    return int(found) if found >= 0 else 2**31
 
 
 def words_between(a: GeneratorState, b: GeneratorState, most: int = MOST_WORDS) -> int | None:
@@ -99,13 +107,7 @@ def _find(start: GeneratorState, target: GeneratorState, most: int) -> int | Non
     return None
 
 
-def _bit_generator(state: GeneratorState) -> Any:
-    made: Any = getattr(np.random, state.algorithm)(0)
-    made.state = _with_arrays(json.loads(state.text))
+def _bit_generator(state: GeneratorState) -> np.random.BitGenerator:
+    made = BIT_GENERATORS[state.algorithm](0)
+    made.state = json.loads(state.text)  # lists serve as arrays
     return made
-
-
-def _with_arrays(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_arrays(held) for name, held in value.items()}
-    return np.array(value, dtype=np.uint64) if isinstance(value, list) else value

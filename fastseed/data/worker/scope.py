@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._utils import validation
-from ..derivation.coordinates import Coordinates
-from ..seeder.seeder import Seeder, current_seeder
+from ..._utils import validation
+from ...derivation.coordinates import Coordinates
+from ...seeder.seeder import Seeder, current_seeder
 
 
 class IterationScope(NamedTuple):

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sized
 from typing import Any
 
-from .._backend import derive_ops
-from .._utils import validation
-from ..derivation import coordinates
-from .iteration_scope import keyed_seeder
-from .mixture import Mixture, shares_of
+from ..._backend import derive_ops
+from ..._utils import validation
+from ...derivation import coordinates
+from ..worker.scope import keyed_seeder
+from .mixture_order import Mixture, shares_of
 from .permutation import Order
-from .sampler import MAX_N, ShuffleSampler, check_size
+from .shuffle import MAX_N, ShuffleSampler, check_size
 
 _CLASS = "data.MixtureSampler"
 _MOST_SOURCES = 2**16

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from .._backend.compile import eager
-from .._utils import validation
-from ..derivation import context, coordinates, streams
-from ..generators.torch_rng import TorchGenerator
-from ..seeder.seeder import current_seeder
-from .equal_streams import StreamUsers
-from .iteration_scope import IterationScope, SharedScope, epoch_scope, keyed_seeder
-from .occurrences import MAX_INDEX, Repeat
+from ..._backend.compile import eager
+from ..._utils import validation
+from ...derivation import context, coordinates, streams
+from ...generators.torch_rng import TorchGenerator
+from ...seeder.seeder import current_seeder
+from ..equal_streams import StreamUsers
+from ..order.occurrences import MAX_INDEX, Repeat
 from .sample_streams import SampleStreams, read_in_streams
-from .worker_seeding import WorkerSeeder, get_iteration_scope, get_worker, is_spawning
+from .scope import IterationScope, SharedScope, epoch_scope, keyed_seeder
+from .seeding import WorkerSeeder, get_iteration_scope, get_worker, is_spawning
 from .wrapper import DatasetWrapper, read_samples
 
 _FUNCTION = "data.per_sample"

@@ -8,16 +8,16 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
-from .._backend.compile import eager
-from .._utils import validation
-from ..derivation import coordinates
-from ..seeder.seeder import Seeder
-from . import framework_checks
-from .equal_streams import StreamUsers
+from ..._backend.compile import eager
+from ..._utils import validation
+from ...derivation import coordinates
+from ...seeder.seeder import Seeder
+from .. import framework_checks
+from ..equal_streams import StreamUsers
+from ..order.shuffle import ShuffleSampler
+from ..worker.per_sample import PerSample
+from ..worker.scope import IterationScope, epoch_scope, keyed_seeder
 from .iteration import Iteration, samplers_in, users_epoch, without_generator
-from .iteration_scope import IterationScope, epoch_scope, keyed_seeder
-from .sample_rng import PerSample
-from .sampler import ShuffleSampler
 from .torch_loader import LoaderIterator, TorchLoader, index_sampler_of, settings_of
 
 logger = logging.getLogger("fastseed")

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from .._utils import validation
-from ..derivation import coordinates
+from ..._utils import validation
+from ...derivation import coordinates
 
 MAX_INDEX = coordinates.MAX_INDEX
 MAX_OCCURRENCE = coordinates.MAX_WORKER

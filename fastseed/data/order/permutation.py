@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from .._backend import derive_ops, draw_ops, tensors
+from ..._backend import derive_ops, draw_ops, tensors
 from .occurrences import Repeat
 
 # Indices made at a time: soon, then in bulk, but without waking other threads.

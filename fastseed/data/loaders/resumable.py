@@ -13,13 +13,13 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
-from .._backend.compile import eager
-from .._utils import validation
-from ..derivation import context, coordinates
-from ..seeder.seeder import Seeder
+from ..._backend.compile import eager
+from ..._utils import validation
+from ...derivation import context, coordinates
+from ...seeder.seeder import Seeder
+from ..worker.scope import IterationScope, keyed_seeder
 from .iteration import RANDOM_SAMPLERS, samplers_in, users_epoch
-from .iteration_scope import IterationScope, keyed_seeder
-from .plain_loader import Loader
+from .loader import Loader
 from .resumable_iteration import ResumableIteration, order_of
 from .saved_state import check_state
 from .seekable import MAX_POSITION, Seekable, can_seek

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler
 
-from ..derivation import context, coordinates, streams
+from ...derivation import context, coordinates, streams
 from .iteration import RANDOM_SAMPLERS, samplers_in
 
 _NAME = "accelerate.order"

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from .._backend import derive_ops
-from ..derivation import coordinates, streams
-from ..generators.torch_rng import TorchGenerator
-from ..seeder.seeder import Seeder
-from .iteration_scope import IterationScope
-from .worker_seeding import GENERATORS
+from ..._backend import derive_ops
+from ...derivation import coordinates, streams
+from ...generators.torch_rng import TorchGenerator
+from ...seeder.seeder import Seeder
+from ..worker.scope import IterationScope
+from ..worker.seeding import GENERATORS
 
 RANDOM_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DataLoader
 
-from ..seeder.seeder import Seeder
+from ...seeder.seeder import Seeder
+from ..order.shuffle import ShuffleSampler
+from ..worker.scope import IterationScope
 from .division import Division
 from .iteration import Iteration, samplers_in
-from .iteration_scope import IterationScope
-from .sampler import ShuffleSampler
 from .seekable import Seekable
 from .torch_loader import index_sampler_of, is_iterable
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .seekable import Seekable, Share
-from .worker_seeding import get_iteration_scope, get_worker
+from ..loaders.seekable import Seekable, Share
+from .seeding import get_iteration_scope, get_worker
 from .wrapper import DatasetWrapper, read_samples
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from .._backend import derive_ops
-from .._utils import validation
-from ..derivation import coordinates, streams
-from ..seeder.seeder import current_seeder
-from .framework_checks import refuse_second_division
-from .iteration_scope import epoch_scope, keyed_seeder
+from ..._backend import derive_ops
+from ..._utils import validation
+from ...derivation import coordinates, streams
+from ...seeder.seeder import current_seeder
+from ..framework_checks import refuse_second_division
+from ..worker.scope import epoch_scope, keyed_seeder
 from .permutation import Order, Permutation
 
 _CLASS = "data.ShuffleSampler"

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from .._utils import validation
-from .iteration_scope import IterationScope
+from ..._utils import validation
+from ..worker.scope import IterationScope
 
 MAX_POSITION = 2**63 - 1
 

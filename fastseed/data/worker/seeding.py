@@ -19,17 +19,17 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
-from .._backend import derive_ops
-from .._utils import validation
-from .._utils.errors import reseed_error
-from ..derivation import coordinates, streams
-from ..generators.adapter import pack
-from ..generators.default import DefaultGenerators
-from ..random.bank import StreamBank
-from ..seeder.registry import Registration, adapter_for
-from ..seeder.seeder import Seeder
+from ..._backend import derive_ops
+from ..._utils import validation
+from ..._utils.errors import reseed_error
+from ...derivation import coordinates, streams
+from ...generators.adapter import pack
+from ...generators.default import DefaultGenerators
+from ...random.bank import StreamBank
+from ...seeder.registry import Registration, adapter_for
+from ...seeder.seeder import Seeder
 from .discovery import found_in
-from .iteration_scope import IterationScope, SharedScope, keyed_seeder, thread_scope
+from .scope import IterationScope, SharedScope, keyed_seeder, thread_scope
 
 logger = logging.getLogger("fastseed")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils import validation
+from ..._utils import validation
 
 
 def check_state(

@@ -33,10 +33,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..derivation import coordinates
-from ..generators.accelerator import KNOWN
-from ..generators.pool import GeneratorPool
-from ..seeder.registry import Registration, adapter_for
+from ...derivation import coordinates
+from ...generators.accelerator import KNOWN
+from ...generators.pool import GeneratorPool
+from ...seeder.registry import Registration, adapter_for
 from .wrapper import DatasetWrapper
 
 logger = logging.getLogger("fastseed")

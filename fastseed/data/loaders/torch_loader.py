@@ -9,13 +9,13 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
-from .._backend.compile import eager
-from ..seeder.seeder import Seeder
+from ..._backend.compile import eager
+from ...seeder.seeder import Seeder
+from ..worker.scope import SharedScope, thread_scope
+from ..worker.scoped_dataset import ScopedDataset
+from ..worker.seeding import WorkerInit, WorkerSeeder
 from .iteration import Iteration
-from .iteration_scope import SharedScope, thread_scope
-from .scoped_dataset import ScopedDataset
 from .seekable import Seekable, Share
-from .worker_seeding import WorkerInit, WorkerSeeder
 
 logger = logging.getLogger("fastseed")
 

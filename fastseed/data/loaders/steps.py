@@ -7,11 +7,11 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from .._utils import validation
-from ..derivation import context, coordinates
-from ..seeder import api
-from .plain_loader import prepared_settings
-from .resumable_loader import ResumableLoader
+from ..._utils import validation
+from ...derivation import context, coordinates
+from ...seeder import api
+from .loader import prepared_settings
+from .resumable import ResumableLoader
 from .saved_state import check_state
 
 FORMAT = "fastseed.steps"

@@ -15,8 +15,8 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from .._backend import derive_ops, tensors
-from ..derivation import coordinates, streams
+from ..._backend import derive_ops, tensors
+from ...derivation import coordinates, streams
 from .occurrences import Repeat
 
 BLOCK = 1024  # positions that are shuffled together

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from .._backend import derive_ops
-from .._utils.errors import reseed_error
-from ..derivation import streams
-from ..generators.adapter import LOW64
-from ..generators.default import NAMES
-from ..seeder.registry import Registration
+from ..._backend import derive_ops
+from ..._utils.errors import reseed_error
+from ...derivation import streams
+from ...generators.adapter import LOW64
+from ...generators.default import NAMES
+from ...seeder.registry import Registration
 from .discovery import found_in
-from .worker_seeding import GENERATORS, WorkerSeeder, is_on_device
+from .seeding import GENERATORS, WorkerSeeder, is_on_device
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""What fetches a sample: its scope, its streams, and the generators of a worker."""
