@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..._utils import environ, validation
-from ...debug.bisection import bisect
 from ...determinism import launch
-from .comparison import recording
 from .options import MONTH, check_words
 from .subprocesses import Process, any_ended
 
@@ -121,6 +119,9 @@ def _text(line: bytes | None) -> str | None:
 
 def _compare_recordings(a: Path, b: Path) -> tuple[str | None, bool]:
     """Return the comparison of two folders of recordings; (None, True) if both have none."""
+    from ...debug.bisection import bisect  # imports torch
+    from .comparison import recording
+
     first, second = recording(a), recording(b)
     if first is None or second is None:
         return (None, True) if first is second else ("only one of the runs recorded", False)
