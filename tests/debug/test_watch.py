@@ -353,10 +353,10 @@ def test_the_command(a, tmp_path, capsys):
     assert "3 of the 7 common steps differ" in printed
     assert cli.main(["bisect", str(a), str(b), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert (found["equal"], found["step"], found["differing_steps"]) == (False, 3, 3)
+    assert (found["equal"], found["step"], found["differing"]) == (False, 3, 3)
     (first,) = found["differences"]
     assert (first["group"], first["name"]) == ("parameter", "two.weight")
-    assert first["a"]["shape"] == [3, 7] and first["a"]["digest"] != first["b"]["digest"]
+    assert first["a"]["shape"] == [3, 7] and first["a"]["value"] != first["b"]["value"]
     assert cli.main(["bisect", str(a), str(a)]) == 0
     assert capsys.readouterr().out == "all 7 common steps are equal\n"
 
