@@ -29,11 +29,7 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 
     A collective only if a ``DTensor`` is ``Partial``.
     """
-    sharded = {
-        name: _settled(name, cast("DTensor", t))
-        for name, t in tensors.items()
-        if layout.is_dtensor(t)
-    }
+    sharded = {name: _settled(name, t) for name, t in tensors.items() if layout.is_dtensor(t)}
     parts = tensor_digest.parts_of({**tensors, **sharded} if sharded else tensors)
     for name, tensor in sharded.items():
         parts[name].mesh, placements = tensor.device_mesh, enumerate(tensor.placements)
