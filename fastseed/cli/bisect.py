@@ -7,15 +7,13 @@ import argparse
 from . import exit_codes, output
 
 
-def add(subparsers: output.Subparsers) -> None:
-    """Add this subcommand."""
-    parser = subparsers.add_parser(
-        "bisect",
-        help="find the first step and tensor in which two recorded runs differ",
-        description="Find the first step, and in it the first tensor, in which two runs that "
-        "fastseed.debug.Watch recorded differ by a bit.",
-        epilog="The exit code is 0 if all common steps are equal, even if one run has more.",
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its arguments."""
+    parser.description = (
+        "Find the first step, and in it the first tensor, in which two runs that "
+        "fastseed.debug.Watch recorded differ by a bit."
     )
+    parser.epilog = "The exit code is 0 if all common steps are equal, even if one run has more."
     parser.add_argument("a", metavar="A", help="the folder of a run, or one of its files")
     parser.add_argument("b", metavar="B", help="the same of the other run")
     output.add_all(parser)

@@ -9,17 +9,14 @@ from . import exit_codes, output
 _MOST = 10_000_000
 
 
-def add(subparsers: output.Subparsers) -> None:
-    """Add the parser of `checkpoint` and of its two actions."""
-    top = subparsers.add_parser(
-        "checkpoint",
-        help="show and compare the random number states in checkpoints of any framework",
-        description="Show and compare the states of random generators in checkpoints of "
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its two actions."""
+    parser.description = (
+        "Show and compare the states of random generators in checkpoints of "
         "Accelerate, transformers, Lightning, torch.distributed.checkpoint, Megatron and fastseed. "
-        "Pickles are read as data; no code in them is run.",
+        "Pickles are read as data; no code in them is run."
     )
-    actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
-
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     one = actions.add_parser(
         "inspect",
         help="list the states of a checkpoint, and what is wrong with them",

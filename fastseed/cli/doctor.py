@@ -33,14 +33,10 @@ _KINDS = {
 }
 
 
-def add(subparsers: output.Subparsers) -> None:
-    """Add this subcommand."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="run a script and print what is seeded and what is not",
-        description=_ABOUT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its arguments."""
+    parser.description = _ABOUT
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     output.add_json(parser)
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")

@@ -12,12 +12,9 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._utils.types import JSON
-
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 MOST_ROWS = 40  # of a table without --all
 
@@ -109,7 +106,7 @@ def table(
     if not (sys.stdout.isatty() and _rich_table(columns, cells, title, styles)):
         _plain_table(columns, cells, title)
     if len(cells) < len(rows):
-        say(f"… and {len(rows) - len(cells)} more")
+        say(f"… and {len(rows) - len(cells)} more (--all shows them)")
 
 
 def _plain_table(columns: Sequence[str], cells: list[list[str]], title: str) -> None:
