@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from typing import Any
 
 from . import exit_codes, output
 
@@ -25,7 +24,7 @@ it starts
 """
 
 
-def add(subparsers: Any) -> None:
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the parser of this subcommand."""
     parser = subparsers.add_parser(
         "run",
