@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ..data.worker import discovery
+from ..generators.adapter import unpack
 from ..seeder.seeder import process_seeder
 from .generator_states import state_of
 from .optimizer_steps import OptimizerSteps
@@ -198,8 +199,9 @@ def _is_library(file: str) -> bool:
     return any(real.startswith(os.path.join(os.path.realpath(one), "")) for one in folders)
 
 
-def _state(generator: Any) -> bytes:
-    return state_of(generator).numpy().tobytes()
+def _state(generator: object) -> bytes:
+    state = state_of(generator)
+    return b"" if state is None else unpack(state)
 
 
 def _was_used(generator: Any) -> bool:

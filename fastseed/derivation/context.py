@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from .._utils import validation
 from .coordinates import Coordinates
 
 
@@ -80,7 +81,6 @@ class Origin(NamedTuple):
 
     master_seed: int
     rank: int
-    scheme: str
 
 
 def set_current(new: ProcessSeeder) -> None:
@@ -108,7 +108,15 @@ def current(function: str) -> ProcessSeeder:
     return seeder
 
 
-def origin(function: str) -> Origin:
-    """Return what the keys of this process's own streams are derived from."""
+def origin(function: str, instead: str) -> Origin:
+    """Return what the keys of this process's own streams are derived from.
+
+    Raises:
+        RuntimeError: before ``fastseed.init``.
+        ValueError: the scheme has no keys; ``instead`` serves there.
+    """
     found = current(function)
-    return Origin(found.stream_master, found.rank_fields.default, found.scheme)
+    if found.scheme != "philox-v1":
+        rule = f"'philox-v1' (use {instead})"
+        raise validation.value_error(function, "scheme", rule, found.scheme)
+    return Origin(found.stream_master, found.rank_fields.default)

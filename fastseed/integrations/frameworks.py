@@ -14,13 +14,13 @@ from .._utils import validation
 from ..seeder.seeder import current_seeder
 
 
-def seed_functions() -> dict[str, Callable[[int], Any]]:
+def seed_functions() -> dict[str, Callable[[int], object]]:
     """Return the functions that seed the global generators of what is imported.
 
     CuPy's seeds the current device.
     """
     tensorflow, cupy = sys.modules.get("tensorflow"), sys.modules.get("cupy")
-    found: dict[str, Callable[[int], Any]] = {}
+    found: dict[str, Callable[[int], object]] = {}
     if tensorflow is not None:
         found["tensorflow"] = tensorflow.random.set_seed
     if cupy is not None:

@@ -139,7 +139,7 @@ class InitializationMode(FillingMode):
 
     def warn(self, stacklevel: int) -> None:
         """Warn, at the end of the block, of weights that are not what the user may think."""
-        self._equal_names.warn(stacklevel + 1)
+        self._equal_names.warn()
         model = self.owners.model
         if not self.fills and any("_is_hf_initialized" in vars(m) for m in model.modules()):
             warnings.warn(
@@ -278,9 +278,9 @@ def initialize(
             parameter, for a generator that is passed, or for tied weights that are two tensors.
 
     Warns:
-        UserWarning: another model that exists was initialised with the same names at the same
-            task, epoch and step, so that both have the same random numbers; or nothing was
-            initialised, because transformers has marked the model as initialised.
+        UserWarning: nothing was initialised, because transformers has marked the model as
+            initialised. Another model that exists and was initialised with the same names at the
+            same task, epoch and step is a warning in the log: both have the same random numbers.
 
     Examples:
         >>> import torch
