@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from typing import Any
 
 import torch
 from torch.utils.data import Sampler
@@ -246,7 +245,7 @@ class ShuffleSampler(Sampler[int]):
         return order.write_part(function, out, start, stop - start)
 
 
-def check_size(function: str, argument: str, data: Any) -> int:
+def check_size(function: str, argument: str, data: Sized | int) -> int:
     """Return how many samples ``data`` has, which is a dataset or this number."""
     if isinstance(data, Sized):
         try:
