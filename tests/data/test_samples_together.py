@@ -22,11 +22,11 @@ import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
 from fastseed.data import loader, per_sample
-from fastseed.data.equal_streams import StreamUsers
 from fastseed.data.loaders import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng
 from fastseed.data.worker.sample_streams import _depths
 from fastseed.data.worker.scope import current_scope
+from fastseed.derivation.equal_streams import StreamUsers
 
 GLOBALS = ("python", "numpy", "torch")
 

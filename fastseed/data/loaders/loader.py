@@ -19,9 +19,9 @@ from torch.utils.data import (
 from ..._backend.compile import eager
 from ..._utils import validation
 from ...derivation import coordinates
+from ...derivation.equal_streams import StreamUsers
 from ...seeder.seeder import Seeder
 from .. import framework_checks
-from ..equal_streams import StreamUsers
 from ..order.samplers import samplers_in, without_generator
 from ..order.shuffle import ShuffleSampler
 from ..worker.per_sample import PerSample
@@ -46,12 +46,12 @@ _PARAMETERS = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
 _OF_SAMPLERS = ("batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
 _ORDER = "shuffle"  # the name of an order that has none of its own
 
-_stream_users = StreamUsers(
+_stream_users: StreamUsers[Loader] = StreamUsers(
     "fastseed.data.loader: two loaders are iterated in task %d, epoch %d, and what their workers "
     "draw is the same: if both datasets draw, give one loader name=, or reseed with another task "
     "for evaluation"
 )
-_order_users = StreamUsers(
+_order_users: StreamUsers[Loader] = StreamUsers(
     "fastseed.data.loader: two shuffled loaders of equal size are iterated in task %d, epoch %d, "
     "and have the same order: give one of them name=, or reseed with another task for evaluation"
 )

@@ -9,7 +9,8 @@ from torch.utils.data import Sampler
 
 from ..._backend import derive_ops
 from ..._utils import validation
-from ...derivation import context, coordinates, streams
+from ...derivation import coordinates, streams
+from ...seeder.seeder import current_seeder
 from ..framework_checks import refuse_second_division
 from ..worker.scope import current_scope, epoch_scope, keyed_seeder
 from .permutation import Order, Permutation
@@ -140,7 +141,7 @@ class ShuffleSampler(Sampler[int]):
         task = self.task if task is None else task
         epoch = self.epoch if epoch is None else epoch
         is_set = task is not None and epoch is not None
-        at = None if is_set else current_scope() or epoch_scope(context.current(function))
+        at = None if is_set else current_scope() or epoch_scope(current_seeder(function))
         if at is not None:
             task = at.task if task is None else task
             epoch = at.epoch if epoch is None else epoch
@@ -164,7 +165,7 @@ class ShuffleSampler(Sampler[int]):
     def _rank_and_size(self) -> tuple[int, int]:
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
-        seeder = context.current(_CLASS)
+        seeder = current_seeder(_CLASS)
         return seeder.data_rank, seeder.data_world_size
 
     # ------------------------------------------------------------------ iterations

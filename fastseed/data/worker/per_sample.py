@@ -16,8 +16,9 @@ from ..._backend.compile import eager
 from ..._utils import validation
 from ..._utils.types import StateDict
 from ...derivation import context, coordinates, streams
+from ...derivation.equal_streams import StreamUsers
 from ...generators.torch_rng import TorchGenerator
-from ..equal_streams import StreamUsers
+from ...seeder.seeder import current_seeder
 from ..order.occurrences import MAX_INDEX, Repeat
 from .sample_streams import SampleStreams, read_in_streams
 from .scope import (
@@ -38,7 +39,7 @@ Transform = Callable[..., object]
 _FUNCTION = "data.per_sample"
 _NAME = "sample"  # the stream of the form that leaves all generators alone
 
-_users = StreamUsers(
+_users: StreamUsers[PerSample] = StreamUsers(
     "fastseed.data.per_sample: two datasets are read in task %d, epoch %d, and sample i of both "
     "has the same random numbers: wrap them as one, per_sample(ConcatDataset([a, b])), or give one "
     "a name, per_sample(b, name='b'), or reseed with another task for evaluation; to share the "
@@ -126,7 +127,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
             at = self._scope.read()
         if at is not None:
             return at.task, at.epoch
-        scope = epoch_scope(context.current(_FUNCTION)) if get_worker_info() is None else None
+        scope = epoch_scope(current_seeder(_FUNCTION)) if get_worker_info() is None else None
         if scope is None:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: the epoch is not known: iterate the dataset with "

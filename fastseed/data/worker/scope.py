@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 
 from ..._utils import validation
-from ...derivation import context
 from ...derivation.coordinates import Coordinates
-from ...seeder.seeder import Seeder
+from ...seeder.seeder import Seeder, current_seeder
 
 if TYPE_CHECKING:
     from .seeding import WorkerInit
@@ -104,7 +103,7 @@ def epoch_scope(seeder: Seeder) -> Coordinates | None:
 
 def keyed_seeder(function: str) -> Seeder:
     """Return the process-wide seeder; ValueError under scheme 'fwr13y', which has no keys."""
-    seeder: Seeder = context.current(function)
+    seeder = current_seeder(function)
     if seeder.scheme != "philox-v1":
         raise validation.value_error(function, "scheme", "'philox-v1'", seeder.scheme)
     return seeder
