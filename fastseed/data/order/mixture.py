@@ -128,9 +128,6 @@ class MixtureSampler(ShuffleSampler):
 
         Returns:
             The counts by the name of the source.
-
-        Raises:
-            TypeError, ValueError, RuntimeError: as for ``index``.
         """
         function = f"{_CLASS}.counts"
         position = validation.check_int(function, "position", position, 0, MAX_N)

@@ -62,7 +62,8 @@ _MAKE: dict[str, Callable[[int], object]] = {
 class PerSample(DatasetWrapper, Dataset[object]):
     """A dataset whose samples have their own random numbers; ``per_sample`` makes it.
 
-    Its length and its other attributes are those of the dataset.
+    Its length and its other attributes are those of the dataset. Methods raise TypeError or
+    ValueError for an argument of a wrong type or out of range.
     """
 
     generator: str | None
@@ -100,9 +101,6 @@ class PerSample(DatasetWrapper, Dataset[object]):
         Args:
             task: [0, 2**24).
             epoch: [0, 2**32).
-
-        Raises:
-            TypeError, ValueError: an argument has the wrong type or is out of range.
         """
         at = coordinates.check_coordinates("data.PerSample.set_scope", task, epoch, 0)
         self._scope.write(IterationScope(at.task, at.epoch, 0, self._scope.number + 1))
@@ -114,9 +112,6 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
         Args:
             epoch: [0, 2**32).
-
-        Raises:
-            TypeError, ValueError: ``epoch`` has the wrong type or is out of range.
         """
         scope = None if context.seeder is None else context.seeder.scope
         self.set_scope(0 if scope is None else scope.task, epoch)
