@@ -24,6 +24,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported later, its defaults keep the group after its destruction
 from torch import nn
 
 import fastseed

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import random as random
     from . import sampling as sampling
+    from ._backend.build import build_info
     from ._utils.errors import ReseedError
     from ._utils.version import __version__
     from .derivation.coordinates import SHARED
     from .determinism.switches import deterministic
     from .generators.pool import GeneratorPool
+    from .integrations.enforce import enforce_reproducibility
     from .seeder.api import (
-        build_info,
         fork_rng,
         get_master_seed,
         init,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
         derive_seed,
         derive_seeds,
     )
-    from .seeder.enforce import enforce_reproducibility
-    from .seeder.fork_rng import fork_rng_contexts
     from .seeder.seeder import Seeder
 
 __all__ = [
@@ -67,7 +66,6 @@ __all__ = [
     "deterministic",
     "enforce_reproducibility",
     "fork_rng",
-    "fork_rng_contexts",
     "get_master_seed",
     "init",
     "load_state_dict",
@@ -85,14 +83,14 @@ _HOME = {
     "GeneratorPool": "generators.pool",
     "ReseedError": "_utils.errors",
     "__version__": "_utils.version",
+    "build_info": "_backend.build",
     **dict.fromkeys(
         ("derive_key", "derive_keys", "derive_scope", "derive_seed", "derive_seeds"),
         "seeder.derive_api",
     ),
     "Seeder": "seeder.seeder",
     "deterministic": "determinism.switches",
-    "enforce_reproducibility": "seeder.enforce",
-    "fork_rng_contexts": "seeder.fork_rng",
+    "enforce_reproducibility": "integrations.enforce",
 }
 _SEED = "call fastseed.init(master_seed), which seeds every generator of this process"
 _INSTEAD = {

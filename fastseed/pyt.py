@@ -6,7 +6,7 @@ always gives those of fwr13y.
 """
 
 from .seeder.api import get_master_seed, init, register_generator, reseed, unregister_generator
-from .seeder.fwr13y_scheme import SeedGen, generate_master_seed_randomly
+from .seeder.schemes.fwr13y import SeedGen, generate_master_seed_randomly
 from .seeder.seeder import Seeder
 
 __all__ = [

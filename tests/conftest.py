@@ -60,15 +60,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def isolated(monkeypatch, tmp_path_factory):
+def isolated(monkeypatch):
     """Global generators, the process-wide seeder and the SIMD path are as before the test.
 
     The environment says nothing of a launcher, so that ranks are what the test says.
     """
     for variable in LAUNCHER_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    key = tmp_path_factory.getbasetemp() / "capture.key"
-    monkeypatch.setenv("FASTSEED_CAPTURE_KEY", str(key))
     monkeypatch.setattr(context, "seeder", None)
     bit_generator = np.random.get_bit_generator()
     held = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()

@@ -13,8 +13,8 @@ import torch
 
 import fastseed
 from fastseed._backend.reference import philox
-from fastseed.data import iteration_scope, per_sample
-from fastseed.data.iteration_scope import IterationScope
+from fastseed.data import per_sample
+from fastseed.data.worker.scope import IterationScope, thread_scope
 
 from ..case import Case, Contest, Side, expect
 
@@ -71,11 +71,11 @@ def _in_a_worker() -> Iterator[None]:
 
 @contextmanager
 def _in_the_main_process() -> Iterator[None]:
-    token = iteration_scope.thread_scope.set(AT)
+    token = thread_scope.set(AT)
     try:
         yield
     finally:
-        iteration_scope.thread_scope.reset(token)
+        thread_scope.reset(token)
 
 
 class _Check(Nothing):

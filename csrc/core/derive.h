@@ -1,5 +1,5 @@
-// From coordinates to keys: derivation version 1 (docs/derivation.md). Pure functions of integers.
-// Arguments are trusted: ranges are checked once, at the boundary.
+// From coordinates to keys: derivation version 1 (docs/spec/derivation.md). Pure functions of
+// integers. Arguments are trusted: ranges are checked once, at the boundary.
 #pragma once
 #include <cstdint>
 

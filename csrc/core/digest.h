@@ -1,5 +1,5 @@
 // Digests of bytes, version 1: a sum of one keyed block for each group of 16 bytes, modulo 2^128
-// (docs/digest.md). Sums may be taken in any order and over any parts. Pure integers.
+// (docs/spec/digests.md). Sums may be taken in any order and over any parts. Pure integers.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// From the words of a stream to values: docs/draws.md is the specification; frozen like the
+// From the words of a stream to values: docs/spec/random.md is the specification; frozen like the
 // derivation.
 //
 // A distribution is a small struct: `Value` is what it makes, `kWords` how many 32-bit words one

@@ -1,4 +1,4 @@
-// Dropout as a function of a key and the index of an element: docs/dropout.md is the
+// Dropout as a function of a key and the index of an element: docs/spec/dropout.md is the
 // specification; frozen like the draws.
 #pragma once
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The reals behind normal and exponential draws: -ln u, and the cosine and sine of a part of a
-// turn, as polynomials. docs/draws.md is the specification; frozen like the derivation.
+// turn, as polynomials. docs/spec/random.md is the specification; frozen like the derivation.
 //
 // Single multiplications, additions, divisions and square roots, each rounded once, in the order
 // written: so the bits are those of any IEEE 754 machine. That needs -ffp-contract=off on the host

@@ -1,5 +1,6 @@
 // The inverse of the normal distribution function: AS 241 (Wichura, 1988), in its forms PPND7 for
-// float32 and PPND16 for float64. docs/draws.md is the specification; frozen like the derivation.
+// float32 and PPND16 for float64. docs/spec/random.md is the specification; frozen like the
+// derivation.
 //
 // A quotient of two polynomials in each of three regions. Which one is a matter of selecting
 // coefficients, so that loops over values become vector code.

@@ -1,4 +1,4 @@
-// From a row of logits to a token: docs/sampling.md is the specification; frozen like the
+// From a row of logits to a token: docs/spec/sampling.md is the specification; frozen like the
 // derivation. A token is the winner of a race: of the surviving tokens, the one of greatest score.
 #pragma once
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A keyed permutation of [0, n): the order of an epoch (docs/derivation.md, "Shuffle"). Frozen like
-// the derivation.
+// A keyed permutation of [0, n): the order of an epoch (docs/spec/derivation.md, "Shuffle"). Frozen
+// like the derivation.
 //
 // A Feistel network over a x b, a rectangle that holds the n numbers, with cycle walking out of
 // what it holds too many (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).

@@ -1,4 +1,4 @@
-// Host entries of the draws: pointers, counts, no torch. See docs/draws.md.
+// Host entries of the draws: pointers, counts, no torch. See docs/spec/random.md.
 //
 // Every distribution of core/draw.h that FS_EACH_DISTRIBUTION names is there on the CPU
 // (launch_draw) and on CUDA devices (launch_draw_cuda).

@@ -1,4 +1,4 @@
-// Host entries of dropout: pointers, counts, no torch. See docs/dropout.md.
+// Host entries of dropout: pointers, counts, no torch. See docs/spec/dropout.md.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Host entries of sampling: pointers, counts, no torch. See docs/sampling.md.
+// Host entries of sampling: pointers, counts, no torch. See docs/spec/sampling.md.
 #pragma once
 #include <cstdint>
 

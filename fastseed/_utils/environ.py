@@ -1,6 +1,6 @@
 """The environment variables of fastseed: every name and its meaning.
 
-``fastseed run`` and ``fastseed verify`` set the first four for the programs that they start.
+``fastseed run`` and ``fastseed verify`` set the first three for the programs that they start.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import os
 
 MASTER_SEED = "FASTSEED_MASTER_SEED"
 DETERMINISTIC = "FASTSEED_DETERMINISTIC"
-CONFIG = "FASTSEED_CONFIG"
 RUN_DIR = "FASTSEED_RUN_DIR"
-CAPTURE_KEY = "FASTSEED_CAPTURE_KEY"
 BACKEND = "FASTSEED_BACKEND"
 SIMD = "FASTSEED_SIMD"
 NO_EXT = "FASTSEED_NO_EXT"
@@ -22,9 +20,7 @@ MEANINGS: dict[str, str] = {
     MASTER_SEED: "the master seed of `fastseed.init()` when it is called without one",
     DETERMINISTIC: "`1` or `warn`: `fastseed.init()` also calls `fastseed.deterministic()`, "
     "with `warn_only=True` for `warn`",
-    CONFIG: "the configuration file that `fastseed.determinism.apply_config()` reads",
     RUN_DIR: "the folder of this run, in which `fastseed.debug.Watch` records by default",
-    CAPTURE_KEY: "the file with the key of the hashes in `fastseed env capture`",
     BACKEND: "`native`: an error if the native code cannot be used; `reference`: NumPy only; "
     "`auto` (default)",
     SIMD: "the CPU instruction set to use, such as `avx2`; by default the fastest",

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import Any
 
 import torch.distributed as dist
 
 from .._utils import atomic_file
+from .._utils.types import StateDict
 from .._utils.validation import check_bool, type_error, value_error
-from .._utils.version import __version__
-from ..derivation import context
 from ..distributed import discovery
 from ..distributed.agreement import verify_agreement
 from ..distributed.rendezvous import collective
 from ..seeder import api
-from ..seeder.seeder import Seeder
+from ..seeder.seeder import Seeder, current_seeder
 from . import format as file_format
 
 _RANK = re.compile(r"\{rank(?::0(\d)d)?\}")
@@ -53,11 +51,12 @@ def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300
         >>> fastseed.checkpoint.save(path)
     """
     function = "checkpoint.save"
-    seeder = context.current(function)
+    seeder = current_seeder(function)
     text = _check_path(function, path)
     check_bool(function, "rng", rng)
     if seeder.world_size == 1 or _RANK.search(text):
-        _write(function, _of_rank(text, seeder.rank), _encode(seeder, rng))
+        data = file_format.encode(function, seeder.state_dict(rng=rng))
+        _write(function, _of_rank(text, seeder.rank), data)
     else:
         _save_together(function, seeder, text, rng, timeout)
 
@@ -73,22 +72,22 @@ def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout:
         )
     verify_agreement(timeout=timeout)  # names the ranks that are missing
     problem: Exception | None = None
-    part: bytes | str = ""
+    part: StateDict | str
     try:
-        part = _encode(seeder, rng)
+        part = seeder.state_dict(rng=rng)
     except Exception as error:  # raised below, after the other ranks are notified
         problem, part = error, f"{type(error).__name__}: {error}"
-    parts: list[Any] | None = [None] * size if dist.get_rank() == 0 else None
-    collective(function, dist.gather_object, part, parts)
+    parts: list[StateDict | str] = [""] * size
+    is_first = dist.get_rank() == 0
+    collective(function, dist.gather_object, part, parts if is_first else None)
     outcome = [""]
-    if parts is not None:
+    if is_first:
         failed = [f"rank {rank}: {one}" for rank, one in enumerate(parts) if isinstance(one, str)]
         outcome = ["; ".join(failed)]
         if not failed:
             try:
-                decoded = [(f"rank {i}", file_format.decode(one)) for i, one in enumerate(parts)]
-                state = file_format.merge(decoded)
-                _write(function, path, file_format.encode(function, state, __version__))
+                named = [(f"rank {i}", p) for i, p in enumerate(parts) if isinstance(p, dict)]
+                _write(function, path, file_format.encode(function, file_format.merge(named)))
             except Exception as error:
                 problem, outcome = error, [f"rank 0: {type(error).__name__}: {error}"]
     collective(function, dist.broadcast_object_list, outcome)
@@ -125,7 +124,7 @@ def load(path: str | os.PathLike[str]) -> None:
         True
     """
     function = "checkpoint.load"
-    seeder = context.current(function)
+    seeder = current_seeder(function)
     text = _check_path(function, path)
     own, first = _of_rank(text, seeder.rank), _of_rank(text, 0)
     if own == first or not os.path.exists(first):
@@ -147,10 +146,10 @@ def load(path: str | os.PathLike[str]) -> None:
 # ---------------------------------------------------------------- one file
 
 
-def _check_path(function: str, path: Any) -> str:
+def _check_path(function: str, path: object) -> str:
     """Return ``path`` as a string that can name a file."""
     try:
-        text = os.fsdecode(path)
+        text = os.fsdecode(path)  # type: ignore[arg-type]
         os.fsencode(text)
     except TypeError:
         raise type_error(function, "path", "a string or a path", path) from None
@@ -165,15 +164,6 @@ def _of_rank(path: str, rank: int) -> str:
     return _RANK.sub(lambda found: f"{rank:0{int(found[1] or 0)}d}", path)
 
 
-def _encode(seeder: Seeder, rng: bool) -> bytes:
-    return file_format.encode("checkpoint.save", seeder.state_dict(rng=rng), __version__)
-
-
-def _check_regular(function: str, path: str) -> None:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise value_error(function, "path", "a regular file", path)
-
-
 def _write(function: str, path: str, data: bytes) -> None:
     """Replace a file, or the file that a symbolic link leads to."""
     target = os.path.realpath(path)
@@ -185,15 +175,18 @@ def _write(function: str, path: str, data: bytes) -> None:
     atomic_file.replace(target, data, durable=True)
 
 
-def _read(function: str, path: str) -> dict[str, Any]:
-    """Return the state in a file; a file of another kind is refused by its first bytes."""
+def _read(function: str, path: str) -> StateDict:
+    """Return the state in a file."""
     if not os.path.lexists(path):
         raise FileNotFoundError(f"fastseed.{function}: path must exist, got {path!r}")
     _check_regular(function, path)
     with open(path, "rb") as file:
         try:
-            start = file.read(64)
-            file_format.check_start(start)
-            return file_format.decode(start + file.read())
+            return file_format.decode(file.read())
         except file_format.Damaged as error:
             raise ValueError(f"fastseed.{function}: cannot load {path!r}: {error}") from error
+
+
+def _check_regular(function: str, path: str) -> None:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise value_error(function, "path", "a regular file", path)

@@ -1,126 +1,96 @@
-"""The checkpoint file, version 1: a state as bytes. It contains no pickle and no code.
+"""The bytes of a state: what ``torch.save`` writes for it, and the SHA-256 of that.
 
-    offset  bytes
-         0      8  "fastseed"
-         8      8  length of the header, little-endian
-        16      …  header: JSON in UTF-8
-         …      …  the exact states, one after another, in the order of the header
-       -32     32  SHA-256 of everything before it
-
-The header holds ``version`` (1), ``writer`` (the version of fastseed), ``state`` (the numbers and
-strings of ``fastseed.state_dict``) and ``tensors`` (the length of each exact state by its key).
-Numbers are padded with blanks, so that the size of a checkpoint does not depend on them.
+``torch.load(weights_only=True)`` reads such a file, too. The entry ``padding`` holds as many blanks
+as numbers of 64 bits would take more: formats with tensors of fixed sizes need a size that does not
+depend on the numbers.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import io
+import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeGuard
 
 import torch
 
-from .._utils import strict_json
+from .._utils.types import StateDict
 from .._utils.validation import describe, type_error
 
-MAGIC = b"fastseed"
-VERSION = 1
-_START = len(MAGIC) + 8
 _DIGEST = 32
-_WIDTH = 20  # characters of a number or a string; 2**64 - 1 has as many
-_RNG = "rng."
+_PADDING = "padding"
+_WIDEST = len(pickle.dumps(2**64 - 1, 2))
 
 
 class Damaged(ValueError):
     """The reason that bytes are not a checkpoint; completes the sentence "cannot load …: …"."""
 
 
-def encode(function: str, state: dict[str, Any], writer: str) -> bytes:
+def encode(function: str, state: StateDict) -> bytes:
     """Return the bytes of a state; TypeError for a value that no state has."""
-    scalars, tensors = {}, {}
+    held, blanks = {}, 0
     for key, value in state.items():
-        if isinstance(value, (int, str)):
-            scalars[key] = value
-        elif is_bytes(value):
-            tensors[key] = value.contiguous().cpu().numpy().tobytes()
-        else:
+        held[key] = value
+        if is_bytes(value):  # a view would be saved with all of its storage
+            held[key] = value.cpu().clone(memory_format=torch.contiguous_format)
+        elif isinstance(value, int):
+            blanks += _WIDEST - len(pickle.dumps(value, 2))
+        elif not isinstance(value, str):
             rule = "an integer, a string or a 1-D uint8 tensor"
             raise type_error(function, f"state[{key!r}]", rule, value)
-    sizes = {key: len(data) for key, data in tensors.items()}
-    head = {"version": VERSION, "writer": writer[:16], "state": scalars, "tensors": sizes}
-    header = _json(head).encode()
-    whole = b"".join([MAGIC, len(header).to_bytes(8, "little"), header, *tensors.values()])
-    return whole + hashlib.sha256(whole).digest()
+    file = io.BytesIO()
+    torch.save({**held, _PADDING: " " * blanks}, file)
+    return file.getvalue() + hashlib.sha256(file.getbuffer()).digest()
 
 
-def _json(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(k)}:{_json(v)}" for k, v in value.items()) + "}"
-    return json.dumps(value).rjust(_WIDTH)
-
-
-def decode(data: bytes) -> dict[str, Any]:
+def decode(data: bytes) -> StateDict:
     """Return the state that these bytes hold; ``Damaged`` if one bit of them is wrong."""
-    check_start(data)
-    if hashlib.sha256(memoryview(data)[:-_DIGEST]).digest() != data[-_DIGEST:]:
-        raise Damaged("checksum mismatch: the file is truncated or corrupted")
-    at = _START + int.from_bytes(data[len(MAGIC) : _START], "little")
+    whole = memoryview(data)[:-_DIGEST]
+    if hashlib.sha256(whole).digest() != data[-_DIGEST:]:
+        raise Damaged(
+            f"its checksum is wrong (it has {len(data)} bytes): it is truncated or corrupted, or "
+            "not written by fastseed.checkpoint (for torch.save: use torch.load and "
+            "fastseed.load_state_dict)"
+        )
     try:
-        header = strict_json.parse(data[_START:at])
-        version, writer = header["version"], header["writer"]
-        if version != VERSION:
-            raise Damaged(f"it has version {version!r}, written by fastseed {describe(writer)}")
-        state, sizes = dict(header["state"]), dict(header["tensors"])
-        if not all(type(value) in (int, str) for value in state.values()):
-            raise Damaged("the header must hold integers and strings")
-        if not all(type(size) is int and size >= 0 for size in sizes.values()):
-            raise Damaged("the lengths of exact states must be integers from 0 on")
-    except (strict_json.Invalid, LookupError, TypeError) as error:
-        raise Damaged(f"the header is not one of this format ({error})") from error
-    if at + sum(sizes.values()) != len(data) - _DIGEST:
-        raise Damaged("the exact states must end where the checksum begins")
-    whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    for key, size in sizes.items():
-        state[key] = whole[at : at + size].clone()
-        at += size
+        state = torch.load(io.BytesIO(whole), map_location="cpu", weights_only=True)
+    except Exception as error:  # of many types
+        raise Damaged(f"torch.load refuses it ({type(error).__name__})") from error
+    if not (isinstance(state, dict) and type(state.get("world_size")) is int):
+        raise Damaged("it does not hold a state of fastseed")
+    state.pop(_PADDING, None)
+    for key, value in state.items():
+        if not (isinstance(key, str) and (type(value) in (int, str) or is_bytes(value))):
+            raise Damaged(f"it must hold integers, strings and 1-D uint8 tensors ({describe(key)})")
     return state
-
-
-def check_start(start: bytes) -> None:
-    """Refuse the first bytes of a file of another kind."""
-    if len(start) < _START + _DIGEST or not start.startswith(MAGIC):
-        is_torch = start.startswith((b"PK", b"\x80"))
-        hint = "; use torch.load and fastseed.load_state_dict" if is_torch else ""
-        raise Damaged(f"it does not begin as a checkpoint of fastseed, but {start[:8]!r}{hint}")
 
 
 # ---------------------------------------------------------------- parts of a state
 
 
-def is_bytes(value: Any) -> bool:
+def is_bytes(value: object) -> TypeGuard[torch.Tensor]:
     """Return whether a value has the form of an exact state."""
     return isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.dim() == 1
 
 
-def by_rank(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def by_rank(state: StateDict) -> dict[str, StateDict]:
     """Return the state without exact states under "", and with one rank's under its number."""
     job = {key: value for key, value in state.items() if not is_bytes(value)}
     parts = {"": job}
     for key, value in state.items():
         if key not in job:
-            rank = key.removeprefix(_RNG).partition(".")[0]
+            rank = key.removeprefix("rng.").partition(".")[0]
             parts.setdefault(rank, dict(job))[key] = value
     return parts
 
 
-def merge(parts: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+def merge(parts: Sequence[tuple[str, StateDict]]) -> StateDict:
     """Return the union of states of one job at one point; each has a name for error texts."""
     first, whole = parts[0][0], dict(parts[0][1])
     for name, part in parts[1:]:
         for key in {**whole, **part}:
-            held: Any = whole.get(key)
-            other: Any = part.get(key)
+            held, other = whole.get(key), part.get(key)
             if is_bytes(held) and is_bytes(other):
                 same = torch.equal(held, other)
             elif is_bytes(held) or is_bytes(other):

@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
+from .._utils.types import StateDict
 from .._utils.validation import check_bool, check_instance, type_error, value_error
-from .._utils.version import __version__
-from ..derivation import context
 from ..seeder import api
+from ..seeder.seeder import current_seeder
 from . import format as file_format
 
 _JOB, _RANK = "fastseed_job", "fastseed_rank_"
 
 
-def to_tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+def to_tensors(state: StateDict) -> dict[str, torch.Tensor]:
     """Convert a state to uint8 tensors, for formats that hold nothing else.
 
     Args:
@@ -41,13 +41,13 @@ def to_tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
         raise value_error(function, "state", "a dict from fastseed.state_dict()", state)
     return {
         f"{_RANK}{rank}" if rank else _JOB: torch.frombuffer(
-            bytearray(file_format.encode(function, part, __version__)), dtype=torch.uint8
+            bytearray(file_format.encode(function, part)), dtype=torch.uint8
         )
         for rank, part in file_format.by_rank(state).items()
     }
 
 
-def from_tensors(tensors: dict[str, Any]) -> dict[str, Any]:
+def from_tensors(tensors: StateDict) -> StateDict:
     """Convert tensors of ``to_tensors`` back to a state.
 
     Args:
@@ -128,7 +128,7 @@ class Stateful:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the tensors to save; with ``source``, tensors of the sizes that will be loaded."""
-        seeder = context.current("checkpoint.Stateful.state_dict")
+        seeder = current_seeder("checkpoint.Stateful.state_dict")
         if self._source is None:
             return to_tensors(seeder.state_dict(rng=self._rng))
         sizes = self._saved_sizes()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
+from .._utils.types import StateDict
 from . import exit_codes, output
+
+if TYPE_CHECKING:
+    from ..tools.environment import Difference
 
 _ROWS = 40  # differences that the table shows without --all
 _STYLES = {"critical": "bold red", "high": "yellow", "medium": "", "low": "dim"}
 
 
-def add(subparsers: Any) -> None:
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the parser of `env` and of its three actions."""
     top = subparsers.add_parser(
         "env",
@@ -25,8 +29,8 @@ def add(subparsers: Any) -> None:
     one = actions.add_parser(
         "capture",
         help="write this environment to a folder",
-        description="Write packages, libraries, drivers, limits, variables, switches and git state "
-        "to a folder. Values that may be secret are stored as keyed hashes.",
+        description="Write packages, modules, hardware, driver, variables, switches and git state "
+        "to a folder. Of variables only settings are stored, all other values are redacted.",
     )
     one.add_argument("dir", metavar="DIR", help="a new or empty folder")
     one.add_argument(
@@ -87,7 +91,7 @@ def _show(args: argparse.Namespace) -> int:
 
     capture = environment.load(args.dir)
     what, name = ("section", args.section) if args.patch is None else ("patch", args.patch)
-    found: dict[str, Any] = capture.sections if args.patch is None else capture.patches
+    found: StateDict = capture.sections if args.patch is None else capture.patches
     if name is not None and name not in found:
         message = f"fastseed env show: --{what} must be one of {', '.join(found)}, got {name!r}"
         raise exit_codes.Exit(exit_codes.USAGE, message)
@@ -105,15 +109,12 @@ def _diff(args: argparse.Namespace) -> int:
     a, b = environment.load(args.a), environment.load(args.b)
     levels = list(_STYLES)[: list(_STYLES).index(args.level) + 1]
     found = [one for one in environment.diff(a, b) if one.level in levels]
-    same_key = a.header.get("key") == b.header.get("key")
     counts = {level: sum(one.level == level for one in found) for level in _STYLES}
     if args.json:
-        document = {"a": args.a, "b": args.b, "equal": not found, "hashes_compared": same_key}
         rows = [one._asdict() for one in found]
+        document = {"a": args.a, "b": args.b, "equal": not found}
         output.emit({**document, "summary": counts, "differences": rows})
         return exit_codes.FOUND if found else exit_codes.OK
-    if not same_key:
-        output.say("note: the captures have different keys, so that hashes are not compared")
     if found:
         shown = found if args.all else found[:_ROWS]
         output.table(
@@ -128,7 +129,7 @@ def _diff(args: argparse.Namespace) -> int:
     return exit_codes.FOUND if found else exit_codes.OK
 
 
-def _values(difference: Any) -> tuple[str, str]:
+def _values(difference: Difference) -> tuple[str, str]:
     """Return both values; of two lists of text, the elements that only one has."""
     a, b = difference.before, difference.after
     if isinstance(a, list) and isinstance(b, list):
@@ -136,11 +137,8 @@ def _values(difference: Any) -> tuple[str, str]:
     return ("-" if a is None else _short(a)), ("-" if b is None else _short(b))
 
 
-def _short(value: Any, limit: int = 48) -> str:
+def _short(value: object, limit: int = 48) -> str:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        text = " ".join(value)
-    elif isinstance(value, dict) and isinstance(value.get("version"), str):
-        text = value["version"]
-    else:
-        text = value if isinstance(value, str) else json.dumps(value)
+        value = " ".join(value)
+    text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -19,8 +19,7 @@ its output, its signals and its exit code are its own. No shell is involved. In 
 _CODES = f"""\
 exit codes: the program's own (a shell shows 128 + n after signal n), whatever they mean, and before
 it starts
-  {exit_codes.USAGE:>3}  wrong usage, a bad configuration, a folder that is in use
-  {exit_codes.UNAVAILABLE:>3}  not possible here (a missing extra)
+  {exit_codes.USAGE:>3}  wrong usage, a folder that is in use
   {NOT_STARTED:>3}  the program cannot be run
   {NOT_FOUND:>3}  there is no such program
 """
@@ -31,8 +30,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "run",
         help="run a program with seed and determinism variables set",
-        usage="fastseed run [--seed N] [--deterministic] [--config FILE] [--capture DIR] "
-        "-- PROGRAM …",
+        usage="fastseed run [--seed N] [--deterministic] [--capture DIR] -- PROGRAM …",
         description=_ABOUT,
         epilog=_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -43,9 +41,6 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--warn-only", action="store_true", help="deterministic algorithms, or warnings"
-    )
-    parser.add_argument(
-        "--config", metavar="FILE", help="a JSON, YAML or TOML file with a determinism section"
     )
     parser.add_argument(
         "--capture", metavar="DIR", help="write the environment to this folder (fastseed env)"
@@ -74,7 +69,6 @@ def run(args: argparse.Namespace) -> int:
         os.environ,
         seed=args.seed,
         deterministic="warn" if args.warn_only else args.deterministic,
-        file=args.config,
     )
     if args.capture is not None:
         new[environ.RUN_DIR] = os.path.abspath(launch.run_folder(args.capture, args.name))

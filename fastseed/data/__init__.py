@@ -8,16 +8,16 @@
 - Random numbers: ``per_sample`` (by sample), ``worker_init_fn`` (by worker).
 """
 
-from .mixture_sampler import MixtureSampler
-from .occurrences import Repeat, count_occurrences
+from .loaders.loader import Loader, loader, prepare
+from .loaders.resumable import ResumableLoader
+from .loaders.seekable import Seekable
+from .loaders.steps import Steps, steps
+from .order.mixture import MixtureSampler
+from .order.occurrences import Repeat, count_occurrences
+from .order.shuffle import ShuffleSampler
 from .packed import PackedDataset
-from .plain_loader import Loader, loader, prepare
-from .resumable_loader import ResumableLoader
-from .sample_rng import per_sample
-from .sampler import ShuffleSampler
-from .seekable import Seekable
-from .step_loop import Steps, steps
-from .worker_seeding import worker_init_fn
+from .worker.per_sample import per_sample
+from .worker.seeding import worker_init_fn
 
 __all__ = [
     "Loader",

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..random import shards
+from .._utils.module_names import strip_wrappers
+from ..distributed import layout
 from . import rank_digest
 from .tensor_digest import PLAIN, Part
 from .tree_digest import Leaf, leaf_of, leaves_of
 
 ROOT = "(root)"
 """The name of the model itself."""
-_WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module"})
 _NAME = re.compile(r"(.*) #(\d+) ((?:input|output).*)", re.DOTALL)
 
 Key = tuple[str, str]  # "forward" or "backward", and the name of a tensor
@@ -48,12 +48,6 @@ class CallTensor(NamedTuple):
         return cls(found[1], int(found[2]), found[3])
 
 
-@functools.lru_cache(maxsize=2**16)
-def without_wrappers(name: str) -> str:
-    """Return a qualified name without what torch.compile and checkpoint wrappers add to it."""
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
-
-
 class ModuleCalls:
     """Hooks on the modules of a model, and what they have recorded since the last ``take``.
 
@@ -73,7 +67,7 @@ class ModuleCalls:
         self._is_wanted = is_wanted
         self._is_kept = is_kept
         # Inside a wrapper is the module of the same name, which comes later and is the one to hook.
-        found = {without_wrappers(name): module for name, module in model.named_modules()}
+        found = {strip_wrappers(name): module for name, module in model.named_modules()}
         self.names = {m: n or ROOT for n, m in found.items() if names is None or n in names}
         # Dynamo may not trace hooks: it cuts the graph at them, which is at each module's boundary.
         outside: Any = torch.compiler.disable
@@ -147,7 +141,7 @@ class ModuleCalls:
             if not tensor.requires_grad or not torch.is_grad_enabled() or key in self._hooked:
                 return tensor
             self._hooked.add(key)
-            plain = type(tensor) in PLAIN or shards.is_dtensor(tensor)
+            plain = type(tensor) in PLAIN or layout.is_dtensor(tensor)
             if separate and replaceable and plain and tensor.layout is torch.strided:
                 if id(tensor) not in aliases:
                     aliases[id(tensor)] = torch.ops.aten.alias(tensor)
@@ -183,7 +177,7 @@ class ModuleCalls:
 
     def _whole(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor as a part of the whole batch, if the batch is spread over ranks."""
-        if self._batch_mesh is None or tensor.dim() == 0 or shards.is_dtensor(tensor):
+        if self._batch_mesh is None or tensor.dim() == 0 or layout.is_dtensor(tensor):
             return tensor
         from torch.distributed.tensor import DTensor, Shard
 
@@ -193,7 +187,7 @@ class ModuleCalls:
 
 def whole_copy(tensor: Any) -> torch.Tensor:
     """Return a copy on the CPU: of the whole for a ``DTensor``, which is a collective."""
-    found = tensor.full_tensor() if shards.is_dtensor(tensor) else tensor
+    found = tensor.full_tensor() if layout.is_dtensor(tensor) else tensor
     copy: torch.Tensor = found.detach().to("cpu", copy=True)
     return copy
 

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from .._utils.validation import type_error, value_error
+from ..distributed import layout
 from ..distributed.rendezvous import collective
-from ..random import shards
 from . import tensor_digest
 from .tensor_digest import MODULUS, Part
 
@@ -25,7 +25,7 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 
     A collective only if a ``DTensor`` is ``Partial``.
     """
-    sharded = {name: _settled(name, t) for name, t in tensors.items() if shards.is_dtensor(t)}
+    sharded = {name: _settled(name, t) for name, t in tensors.items() if layout.is_dtensor(t)}
     parts = tensor_digest.parts_of({**tensors, **sharded} if sharded else tensors)
     for name, tensor in sharded.items():
         parts[name].mesh, placements = tensor.device_mesh, enumerate(tensor.placements)

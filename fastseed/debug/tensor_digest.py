@@ -1,4 +1,4 @@
-"""Sums over the groups of tensors, whole or in parts (docs/digest.md).
+"""Sums over the groups of tensors, whole or in parts (docs/spec/digests.md).
 
 A group is 16 bytes of a row of the last dimension; groups are numbered over the whole tensor. A
 part whose edge cuts a group keeps those bytes as *fragments*, which are joined with those of other
@@ -19,7 +19,7 @@ import torch
 from .._backend import native
 from .._backend.reference import digest as reference
 from .._utils.validation import type_error
-from ..random import shards
+from ..distributed import layout
 
 NAME = b"fastseed digest 1"
 GROUP = reference.GROUP
@@ -165,9 +165,9 @@ def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
 def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
     """Return the rows of a tensor that this process holds, and the fragments at their edges."""
     local, runs = tensor, None
-    if shards.is_dtensor(tensor):
+    if layout.is_dtensor(tensor):
         with torch.no_grad():
-            local, runs = shards.runs_of_dtensor("digest", tensor)
+            local, runs = layout.runs_of_dtensor("digest", tensor)
     local = _plain(name, local)
     if local.numel() == 0:
         return [], []
@@ -230,7 +230,7 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
 
 
 def cut(
-    local: torch.Tensor, boxes: list[list[shards.Run]], shape: Sequence[int]
+    local: torch.Tensor, boxes: list[list[layout.Run]], shape: Sequence[int]
 ) -> tuple[list[Rows], list[Fragment]]:
     """Return the rows of a local tensor that holds these indices of a tensor of ``shape``."""
     size = local.element_size()
@@ -272,7 +272,7 @@ def _fragments(
     ]
 
 
-def _row_runs(boxes: list[list[shards.Run]], shape: Sequence[int]) -> list[shards.Run]:
+def _row_runs(boxes: list[list[layout.Run]], shape: Sequence[int]) -> list[layout.Run]:
     """Return runs of consecutive rows; a row is an index of all dimensions but the last."""
     runs, whole = [(0, 1)], 1
     for dim in reversed(range(len(shape))):

@@ -1,9 +1,9 @@
 """Digests of 128 bits that depend on every bit of a tensor, a module, an optimizer or a tree.
 
 A tensor's digest is a sum over its groups of 16 bytes, each put through a keyed block function with
-its number in the tensor (docs/digest.md). It depends on every bit, its position, the dtype and the
-shape, but not on device, memory layout or threads. The digests of a tensor's parts add up to that
-of the whole. It detects accidental differences, not those of an attacker.
+its number in the tensor (docs/spec/digests.md). It depends on every bit, its position, the dtype
+and the shape, but not on device, memory layout or threads. The digests of the parts of a tensor add
+up to that of the whole. It detects accidental differences, not those of an attacker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from .._utils.validation import check_instance, type_error, value_error
-from ..random import shards
+from ..distributed import layout
 from . import rank_digest, tensor_digest
 from .tensor_digest import MODULUS
 
@@ -159,7 +159,7 @@ def debug_hash(tensor: torch.Tensor) -> int:
         1
     """
     check_instance("debug.debug_hash", "tensor", tensor, torch.Tensor, "a tensor")
-    local: Any = tensor.to_local() if shards.is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
+    local: Any = tensor.to_local() if layout.is_dtensor(tensor) else tensor
     return digest(local.detach()).value
 
 

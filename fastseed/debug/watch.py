@@ -13,11 +13,12 @@ from typing import Any
 import torch
 
 from .._utils import environ
+from .._utils.module_names import strip_wrappers, unwrap
 from .._utils.validation import check_bool, check_instance, check_int, type_error, value_error
 from ..distributed import discovery
 from . import kept_tensors
 from .generator_states import states_of_defaults
-from .module_calls import ModuleCalls, whole_copy, without_wrappers
+from .module_calls import ModuleCalls, whole_copy
 from .tree_digest import leaves_of, table_of
 from .watch_file import CALLS, FOLDER, GROUPS, STATE, Entry, Writer
 
@@ -32,7 +33,7 @@ class Watch:
     backward pass their gradients, in order. ``bisect`` then names the first operation that differs.
 
     The state at creation is recorded as the state before the first step, so create it when the
-    model has its weights and is wrapped (DDP, FSDP2). Each step takes 16 bytes a tensor; each rank
+    model has its weights and is wrapped (DDP, FSDP2). Each step takes 32 bytes a tensor; each rank
     writes one file. No generator is drawn from. With sharded models, creation and recording are
     collectives, as ``fastseed.debug.digest`` is.
 
@@ -98,7 +99,7 @@ class Watch:
         self._hook: Any = None
         self._groups = _groups(groups) - (set() if self._optimizers else {"optimizer"})
         self._keep = kept_tensors.check_keep(_FUNCTION, keep, _MAX_STEP)
-        names = _modules(_unwrapped(model), modules)
+        names = _modules(unwrap(model), modules)
         _check_mesh(batch_mesh)
         job = discovery.discover_rank()
         self._rank = job.rank
@@ -125,7 +126,7 @@ class Watch:
         self._calls: ModuleCalls | None = None
         if modules:
             self._calls = ModuleCalls(
-                _unwrapped(model),
+                unwrap(model),
                 names,
                 batch_mesh,
                 is_wanted=lambda: self._step % self._every == 0,
@@ -215,14 +216,14 @@ class Watch:
 
     def _state(self, *, start: bool) -> tuple[dict[Entry, int], dict[tuple[str, str], Any]]:
         """Return the digests of the current state, and the tensors to keep."""
-        model = _unwrapped(self._model)
-        parameters = [(without_wrappers(name), p) for name, p in model.named_parameters()]
+        model = unwrap(self._model)
+        parameters = [(strip_wrappers(name), p) for name, p in model.named_parameters()]
         leaves: list[Named] = []
         if "generator" in self._groups:
             leaves += [("generator", name, state) for name, state in states_of_defaults()]
         if "buffer" in self._groups:
             buffers = model.named_buffers()
-            leaves += [("buffer", without_wrappers(name), buffer) for name, buffer in buffers]
+            leaves += [("buffer", strip_wrappers(name), buffer) for name, buffer in buffers]
         if "gradient" in self._groups and not start:  # from the last layer on, as in backward
             gradients = [("gradient", name, p.grad) for name, p in reversed(parameters)]
             leaves += [leaf for leaf in gradients if leaf[2] is not None]
@@ -307,24 +308,11 @@ def _modules(model: torch.nn.Module, modules: Any) -> Collection[str] | None:
     """Return the names of the modules whose calls are recorded; None for all."""
     if isinstance(modules, bool):
         return None
-    names = {without_wrappers(name) for name, _ in model.named_modules()}
+    names = {strip_wrappers(name) for name, _ in model.named_modules()}
     chosen = _names("modules", modules)
     if not chosen <= names:
         raise value_error(_FUNCTION, "modules", "names of modules", sorted(chosen - names))
     return chosen
-
-
-def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the user's module inside DDP and torch.compile."""
-    while True:
-        inner = model
-        if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
-            inner = model.module
-        compiled = inner._modules.get("_orig_mod")
-        inner = inner if compiled is None else compiled
-        if inner is model:
-            return model
-        model = inner
 
 
 def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[Named]:

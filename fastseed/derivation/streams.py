@@ -10,51 +10,7 @@ import functools
 from typing import NamedTuple
 
 from .._backend import derive_ops
-from .coordinates import (
-    MAX_EPOCH,
-    MAX_INDEX,
-    MAX_MASTER,
-    MAX_MEMBERS,
-    MAX_RANK,
-    MAX_STEP,
-    MAX_TASK,
-    MAX_WORKER,
-    NARROW_BITS,
-    OWN_NAMES,
-    SCHEMES,
-    SHARED,
-    Coordinates,
-    check_coordinates,
-    check_name,
-    check_rank,
-    check_scheme,
-)
-
-__all__ = [
-    "MAX_EPOCH",
-    "MAX_INDEX",
-    "MAX_MASTER",
-    "MAX_MEMBERS",
-    "MAX_RANK",
-    "MAX_STEP",
-    "MAX_TASK",
-    "MAX_WORKER",
-    "NARROW_BITS",
-    "OWN_NAMES",
-    "SCHEMES",
-    "SHARED",
-    "Coordinates",
-    "Stream",
-    "check_coordinates",
-    "check_name",
-    "check_rank",
-    "check_scheme",
-    "name_words",
-    "named_scope",
-    "sample_stream",
-    "stream",
-    "stream_in",
-]
+from .coordinates import NARROW_BITS, Coordinates
 
 _LOW64 = 2**64 - 1
 

@@ -11,42 +11,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .._utils import environ, validation
-from . import config, hash_seed
+from . import hash_seed
 from .variables import CHILD_VARIABLES, VARIABLES
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
 def variables(
-    base: Mapping[str, str],
-    *,
-    seed: int | None = None,
-    deterministic: bool | str = False,
-    file: str | os.PathLike[str] | None = None,
+    base: Mapping[str, str], *, seed: int | None = None, deterministic: bool | str = False
 ) -> dict[str, str]:
     """Return the variables to set for a program, in addition to ``base``.
 
-    ``PYTHONHASHSEED`` is the file's ``python_seed``; else the lowest 32 bits of the seed; else what
-    ``base`` fixes it to; else 0. Values of ``base`` that are good enough are kept. ``seed`` and
-    ``deterministic`` replace those of the configuration file.
+    ``PYTHONHASHSEED`` is the lowest 32 bits of the seed; without one what ``base`` fixes it to;
+    else 0. ``deterministic`` may be ``"warn"``. Values of ``base`` that are good enough are kept.
     """
-    if seed is not None:
-        seed = validation.check_int("run", "seed", seed, 0, 2**64 - 1)
-    found = config.Config() if file is None else config.load_config(file)
-    seed = found.master_seed if seed is None else seed
-    hashing = found.python_seed
-    if hashing is None and seed is not None:
-        hashing = seed & hash_seed.MAX_SEED
-    if hashing is None:
+    if seed is None:
         hashing = hash_seed.parse(base.get(hash_seed.VARIABLE)) or 0
-    new = {hash_seed.VARIABLE: str(hashing)}
-    if seed is not None:
-        new[environ.MASTER_SEED] = str(seed)
-    if file is not None:
-        new[environ.CONFIG] = os.path.abspath(file)
-    mode = deterministic or found.deterministic
-    if mode:
-        new[environ.DETERMINISTIC] = "warn" if mode == "warn" else "1"
+        new = {hash_seed.VARIABLE: str(hashing)}
+    else:
+        seed = validation.check_int("run", "seed", seed, 0, 2**64 - 1)
+        new = {hash_seed.VARIABLE: str(seed & hash_seed.MAX_SEED), environ.MASTER_SEED: str(seed)}
+    if deterministic:
+        new[environ.DETERMINISTIC] = "warn" if deterministic == "warn" else "1"
         new |= CHILD_VARIABLES
         new |= {v.name: v.wanted for v in VARIABLES if not v.accepts(base.get(v.name, ""))}
     return {name: value for name, value in new.items() if base.get(name) != value}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
+
+Value: TypeAlias = bool | int | str | None
+"""The value of a setting; None: a variable that is not set."""
 
 SET, UNCHANGED, TOO_LATE, UNAVAILABLE, INFO = "set", "unchanged", "too late", "unavailable", "info"
 STATUSES = (SET, UNCHANGED, TOO_LATE, UNAVAILABLE, INFO)
@@ -21,9 +24,9 @@ class Row(NamedTuple):
     """
 
     setting: str
-    wanted: Any
-    before: Any
-    now: Any
+    wanted: Value
+    before: Value
+    now: Value
     status: str
     why: str
 
@@ -51,7 +54,7 @@ class Report:
                 return row
         raise KeyError(setting)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return what ``json.dumps`` takes: ``{"ok": …, "rows": [{"setting": …, …}, …]}``."""
         return {"ok": self.ok, "rows": [row._asdict() for row in self.rows]}
 

@@ -10,6 +10,7 @@ attention   aten/src/ATen/native/transformers/cuda/{attention_backward.cu,sdp_ut
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 import warnings
@@ -18,7 +19,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .report import INFO, Row
+from .report import INFO, Row, Value
+from .variables import Variable
 
 KEEP, REPEATABLE = "keep", "repeatable"
 ATTENTION = (REPEATABLE, KEEP)
@@ -28,10 +30,25 @@ class Switch(NamedTuple):
     """A setting of this process that takes effect whenever it is set."""
 
     name: str
-    wanted: Any
-    read: Callable[[], Any]
+    wanted: Value
+    read: Callable[[], Value]
     write: Callable[[Any], None]
     why: str
+
+
+def variable(found: Variable) -> Switch:
+    """Return an environment variable as a switch, whose values are those of ``os.environ``."""
+    name = found.name
+    write = functools.partial(write_variable, name)
+    return Switch(name, found.wanted, lambda: os.environ.get(name), write, found.why)
+
+
+def write_variable(name: str, value: str | None) -> None:
+    """Set an environment variable; None removes it."""
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def switches(warn_only: bool, fill: bool, attention: str) -> list[Switch]:
@@ -99,7 +116,7 @@ def info(warn_only: bool, attention: str) -> list[Row]:
     tf32 = "TF32 or bfloat16 in float32 products: the same bits on one kind of GPU"
     convolutions = _read(lambda: torch.backends.cudnn.fp32_precision)
     threads = "the CPU splits sums by it: keep it the same in each run"
-    values = [
+    values: list[tuple[str, Value, str]] = [
         ("torch.get_float32_matmul_precision", _read(torch.get_float32_matmul_precision), tf32),
         ("torch.backends.cudnn.fp32_precision", convolutions, "TF32 in convolutions"),
         ("torch.get_num_threads", torch.get_num_threads(), threads),
@@ -113,7 +130,7 @@ def info(warn_only: bool, attention: str) -> list[Row]:
     return [Row(name, None, value, value, INFO, why) for name, value, why in values]
 
 
-def _read(read: Callable[[], Any]) -> Any:
+def _read(read: Callable[[], str]) -> str:
     """Read a precision; torch raises if it was set in both the old and the new way."""
     try:
         with warnings.catch_warnings():

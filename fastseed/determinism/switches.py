@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from .._utils import environ, validation
 from . import hash_seed, settings
-from .report import SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Report, Row
+from .report import SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Report, Row, Value
 from .settings import REPEATABLE, Switch
 from .variables import VARIABLES, Variable
 
@@ -18,54 +17,28 @@ logger = logging.getLogger("fastseed")
 MODES = {"1": False, "warn": True}  # values of FASTSEED_DETERMINISTIC: warn_only
 
 
-class _Before:
-    """The values of all settings before the call."""
-
-    def __init__(self, switches: list[Switch]) -> None:
-        # Read all of them first: one may set another.
-        self._switches = [(switch, switch.read()) for switch in switches]
-        self._variables = [(variable.name, os.environ.get(variable.name)) for variable in VARIABLES]
-
-    def restore(self) -> None:
-        """Restore every setting, also if the first attempt is interrupted."""
-        try:
-            self._write()
-        except BaseException:
-            self._write()
-            raise
-
-    def _write(self) -> None:
-        errors = []
-        for switch, found in self._switches:  # in the order of setting
-            try:
-                _write(switch, found)
-            except Exception as error:  # a flag that torch.backends has frozen
-                errors.append(error)
-        for name, value in self._variables:
-            _restore_variable(name, value)
-        if errors:
-            raise errors[0]
-
-    def __getitem__(self, i: int) -> Any:
-        """Return the value of a switch."""
-        return self._switches[i][1]
-
-
 class Deterministic(Report):
     """The report of ``deterministic``, and a context that restores all settings when left.
 
     The settings belong to the process: threads that change them at once undo each other's changes.
     """
 
-    def __init__(self, rows: list[Row], before: _Before) -> None:
-        super().__init__(rows)
-        self._before: _Before | None = before  # None: they have been restored
+    def __init__(self, switches: list[Switch]) -> None:
+        super().__init__(())
+        # Read all of them first: one may set another. None: they have been restored.
+        self._before: list[tuple[Switch, Value]] | None = [(s, s.read()) for s in switches]
 
     def restore(self) -> None:
         """Restore every setting that was changed, even if it has changed again since."""
-        if self._before is not None:
-            self._before.restore()
-            self._before = None
+        errors = []
+        for switch, found in self._before or ():  # in the order of setting
+            try:
+                _write(switch, found)
+            except Exception as error:  # a flag that torch.backends has frozen
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        self._before = None
 
     def __enter__(self) -> Deterministic:
         if self._before is None:
@@ -130,19 +103,18 @@ def deterministic(
     validation.check_bool("deterministic", "fill_uninitialized_memory", fill)
     validation.check_choice("deterministic", "attention", attention, settings.ATTENTION)
     switches = settings.switches(warn_only, fill, attention)
-    before = _Before(switches)
+    report = Deterministic([*switches, *map(settings.variable, VARIABLES)])
     try:
-        rows = [
-            *_set_switches(switches, before),
-            *(_set_variable(variable) for variable in VARIABLES),
+        report.rows = (
+            *_set_switches(switches),
+            *map(_set_variable, VARIABLES),
             _hash_row(),
             *settings.info(warn_only, attention),
-        ]
-        report = Deterministic(rows, before)
+        )
         for row in report.late:
             logger.warning("fastseed.deterministic: %s is too late: %s", row.setting, row.why)
     except BaseException:
-        before.restore()
+        report.restore()
         raise
     return report
 
@@ -154,19 +126,20 @@ def from_environment() -> Deterministic | None:
     return None if mode == "0" else deterministic(warn_only=MODES[mode])
 
 
-def _set_switches(switches: list[Switch], before: _Before) -> Iterator[Row]:
+def _set_switches(switches: list[Switch]) -> Iterator[Row]:
+    before = [switch.read() for switch in switches]  # of all first: one may set another
     for switch in switches:
         try:
             _write(switch, switch.wanted)
         except RuntimeError as error:
             rule = f"must be free to change: {error}"
             raise RuntimeError(f"fastseed.deterministic: {switch.name} {rule}") from error
-    for i, switch in enumerate(switches):
-        status = UNCHANGED if before[i] == switch.wanted else SET
-        yield Row(switch.name, switch.wanted, before[i], switch.read(), status, switch.why)
+    for switch, found in zip(switches, before, strict=True):
+        status = UNCHANGED if found == switch.wanted else SET
+        yield Row(switch.name, switch.wanted, found, switch.read(), status, switch.why)
 
 
-def _write(switch: Switch, value: Any) -> None:
+def _write(switch: Switch, value: Value) -> None:
     if switch.read() != value:
         switch.write(value)
 
@@ -182,16 +155,9 @@ def _set_variable(variable: Variable) -> Row:
         os.environ[name] = wanted
     late = variable.late()  # with the value in place: a library that has not read it does so now
     if late is not None and (not good or variable.certain):
-        _restore_variable(name, before)
+        settings.write_variable(name, before)
         return Row(name, wanted, before, before, TOO_LATE, _start_with_run(late))
     return Row(name, wanted, before, os.environ[name], UNCHANGED if good else SET, variable.why)
-
-
-def _restore_variable(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    elif os.environ.get(name) != value:
-        os.environ[name] = value
 
 
 def _start_with_run(why: str) -> str:

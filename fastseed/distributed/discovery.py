@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import coordinates
 from . import rendezvous
 
 logger = logging.getLogger("fastseed")
@@ -117,7 +117,7 @@ def _variable(name: str) -> int:
 def _check(found: ProcessRank) -> ProcessRank:
     where = f" (from {found.source})"
     size = found.world_size
-    validation.check_int("init", f"world_size{where}", size, 1, streams.MAX_RANK + 1)
+    validation.check_int("init", f"world_size{where}", size, 1, coordinates.MAX_RANK + 1)
     validation.check_int("init", f"rank{where}", found.rank, 0, size - 1)
     return found
 
@@ -172,7 +172,7 @@ def locate(
 
 def _one_of(alias: str, other: Any, argument: str, value: Any, low: int) -> int | None:
     """Return the value of an argument of ``init``, or of fwr13y's argument for the same number."""
-    top = streams.MAX_RANK + low
+    top = coordinates.MAX_RANK + low
     if value is not None:
         value = validation.check_int("init", argument, value, low, top)
     if other is not None:

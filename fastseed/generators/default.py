@@ -7,7 +7,8 @@ from collections.abc import Callable
 from .._backend import native
 from .._backend.derive_ops import Scope
 from .._utils.errors import reseed_error
-from ..derivation.streams import Coordinates, Stream, sample_stream
+from ..derivation.coordinates import Coordinates
+from ..derivation.streams import Stream, sample_stream
 from .adapter import GeneratorAdapter
 from .numpy_rng import NumpyGlobal, Words
 from .python_rng import PythonRandom

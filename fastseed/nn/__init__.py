@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import functional as functional
     from . import init as init
-    from .construction import construct
-    from .convert import convert, revert, shard_inputs
-    from .dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
-    from .initialization import initialize
-    from .scope_blocks import data_rows, label, rows
+    from .dropout.convert import convert, revert, shard_inputs
+    from .dropout.layers import Dropout, Dropout1d, Dropout2d, Dropout3d
+    from .dropout.rows import data_rows, label, rows
+    from .init.construct import construct
+    from .init.mode import initialize
 
 __all__ = [
     "Dropout",
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 _HOME = {  # name: the module that defines it
-    "construct": "construction",
-    "initialize": "initialization",
-    **dict.fromkeys(("convert", "revert", "shard_inputs"), "convert"),
-    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), "dropout"),
-    **dict.fromkeys(("data_rows", "label", "rows"), "scope_blocks"),
+    "construct": "init.construct",
+    "initialize": "init.mode",
+    **dict.fromkeys(("convert", "revert", "shard_inputs"), "dropout.convert"),
+    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), "dropout.layers"),
+    **dict.fromkeys(("data_rows", "label", "rows"), "dropout.rows"),
 }
 _MODULES = ("functional", "init")  # public modules
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
 from .._backend.derive_ops import signed
+from .._utils.types import StateDict
 from .._utils.validation import check_int
-from ..derivation import reserved, streams
-from . import bank_rows, bank_state, bank_streams, distributions, functional
+from ..derivation import context, coordinates, reserved, streams
+from ..derivation.equal_streams import StreamUsers
+from . import bank_rows, bank_state, distributions, functional
 from .functional import Shape
 
 _OPS = torch.ops.fastseed
@@ -20,6 +21,11 @@ _RESEED = _OPS.reseed_streams.default
 _RESEED_AT = _OPS.reseed_streams_at.default
 _RESEED_FROM = _OPS.reseed_streams_from.default
 _STREAM = derive_ops.DOMAIN_STREAM << 24
+
+_users: StreamUsers[StreamBank] = StreamUsers(
+    "fastseed.random.StreamBank.reseed: another bank with the name %r has the same streams in this "
+    "scope; give each bank its own, StreamBank(n, name=...)"
+)
 
 
 class StreamBank:
@@ -37,9 +43,11 @@ class StreamBank:
     (n,) torch.bool: the result has n rows, zeros where the mask is False, and the others advance;
     shapes do not depend on the mask, as CUDA graphs need.
 
-    The methods for random numbers return ``out`` or a new tensor, (rows, *shape), on the bank's
-    device. They raise RuntimeError before the bank has keys, and TypeError or ValueError for an
-    invalid argument, without advancing.
+    The methods for random numbers have the arguments of the functions of the same names in
+    ``fastseed.random``; ``shape``, of each stream, is sizes or one tuple of them, by default one
+    value. They return ``out`` or a new tensor, (rows, *shape), on the bank's device. They raise
+    RuntimeError before the bank has keys, and TypeError or ValueError for an invalid argument,
+    without advancing.
 
     Args:
         n: the number of streams, in [0, 2**40].
@@ -62,8 +70,8 @@ class StreamBank:
     def __init__(
         self, n: int, device: torch.device | str | int | None = None, name: str = "bank"
     ) -> None:
-        n = check_int("random.StreamBank", "n", n, 0, streams.MAX_MEMBERS)
-        self._name = streams.check_name("random.StreamBank", name)
+        n = check_int("random.StreamBank", "n", n, 0, coordinates.MAX_MEMBERS)
+        self._name = coordinates.check_name("random.StreamBank", name)
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
         reserved.check_free("random.StreamBank", name)
@@ -111,11 +119,11 @@ class StreamBank:
 
     # As bytes in an array: torch (2.13) pickles uint64 tensors in a form that it cannot read, and a
     # tensor on its way to a process would move into shared memory, the original too.
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         where = {"n": len(self), "device": str(self.device), "name": self.name}
         return {**where, "states": self.states().numpy()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         states = state.pop("states")
         self.__init__(**state)  # type: ignore[misc]
         self.load_states(torch.from_numpy(states))
@@ -133,19 +141,16 @@ class StreamBank:
             RuntimeError: ``init`` was not called, or a CUDA graph is being captured.
             TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y", which
                 has no keys; the bank is unchanged.
-
-        Warns:
-            UserWarning: another bank of this name has the same streams at this point.
         """
-        origin = bank_streams.origin("random.StreamBank.reseed")
-        at = streams.check_coordinates("random.StreamBank.reseed", task, epoch, step)
+        origin = context.origin("random.StreamBank.reseed", "reseed_from_seeds")
+        at = coordinates.check_coordinates("random.StreamBank.reseed", task, epoch, step)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
 
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
         hint = "use reseed_from_scope, or call it between replays"
         draw_ops.refuse_capture("random.StreamBank.reseed", self.device, hint)
-        bank_streams.warn_of_equal_streams(self, stream)
+        _users.enter(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
         _RESEED(self._keys, self._positions, key, tweak, stream.rank | _STREAM, stream.worker, 0)
         self._seeded = True
@@ -164,7 +169,7 @@ class StreamBank:
                 is unchanged.
         """
         function = "random.StreamBank.reseed_from_scope"
-        origin = bank_streams.origin(function)
+        origin = context.origin(function, "reseed_from_seeds")
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
         at = (*self._words, origin.rank | _STREAM, 0, 0)
@@ -204,7 +209,7 @@ class StreamBank:
         self._seeded = True
 
     def _integers(
-        self, function: str, argument: str, values: Any, low: int, high: int
+        self, function: str, argument: str, values: object, low: int, high: int
     ) -> torch.Tensor:
         """Return one integer a stream, modulo 2**64, as contiguous int64 where they were."""
         found = tensors.as_int64(function, argument, values, len(self), low, high, self.device)
@@ -220,68 +225,42 @@ class StreamBank:
 
     def rand(
         self,
-        *shape: Any,
+        *shape: Shape,
         low: float = 0.0,
         high: float = 1.0,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return uniform random numbers in [low, high), and advance.
-
-        Args:
-            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
-            low: the lower bound, finite in ``dtype``.
-            high: the upper bound, above ``low``; ``high - low`` is finite in ``dtype``.
-            dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-            rows: indices or a mask of streams. Default: all.
-            out: the tensor to write to, (rows, *shape) of any strides.
-        """
-        return self._draw("rand", bank_rows.unpacked(shape), dtype, rows, out, low, high)
+        """Return uniform random numbers in [low, high), and advance."""
+        return self._draw("rand", shape, dtype, rows, out, low, high)
 
     def randn(
         self,
-        *shape: Any,
+        *shape: Shape,
         mean: float = 0.0,
         std: float = 1.0,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return normally distributed random numbers, and advance.
-
-        Args:
-            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
-            mean: the mean, finite in ``dtype``.
-            std: the standard deviation, finite in ``dtype``, 0 or more.
-            dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-            rows: indices or a mask of streams. Default: all.
-            out: the tensor to write to, (rows, *shape) of any strides.
-        """
-        return self._draw("randn", bank_rows.unpacked(shape), dtype, rows, out, mean, std)
+        """Return normally distributed random numbers, and advance."""
+        return self._draw("randn", shape, dtype, rows, out, mean, std)
 
     def exponential(
         self,
-        *shape: Any,
+        *shape: Shape,
         rate: float = 1.0,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return exponentially distributed random numbers, of mean 1 / rate, and advance.
-
-        Args:
-            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
-            rate: above 0, with 1 / rate finite and above 0 in ``dtype``.
-            dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-            rows: indices or a mask of streams. Default: all.
-            out: the tensor to write to, (rows, *shape) of any strides.
-        """
-        return self._draw("exponential", bank_rows.unpacked(shape), dtype, rows, out, rate)
+        """Return exponentially distributed random numbers, of mean 1 / rate, and advance."""
+        return self._draw("exponential", shape, dtype, rows, out, rate)
 
     def trunc_normal(
         self,
-        *shape: Any,
+        *shape: Shape,
         mean: float = 0.0,
         std: float = 1.0,
         a: float = -2.0,
@@ -290,19 +269,8 @@ class StreamBank:
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return random numbers of the normal distribution within [a, b], and advance.
-
-        Args:
-            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
-            mean: as ``std``, the deviation, and ``a``, the lower bound, finite in ``dtype``.
-            b: the upper bound, as in ``fastseed.random.trunc_normal``.
-            dtype: float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-            rows: indices or a mask of streams. Default: all.
-            out: the tensor to write to, (rows, *shape) of any strides.
-        """
-        return self._draw(
-            "trunc_normal", bank_rows.unpacked(shape), dtype, rows, out, mean, std, a, b
-        )
+        """Return random numbers of the normal distribution within [a, b], and advance."""
+        return self._draw("trunc_normal", shape, dtype, rows, out, mean, std, a, b)
 
     def bernoulli(
         self,
@@ -313,16 +281,8 @@ class StreamBank:
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return ones (True) with probability ``p``, else zeros, and advance.
-
-        Args:
-            p: the probability of a one, in [0, 1].
-            shape: what to return for each stream: a tuple of sizes, or one size.
-            dtype: torch.bool (default), uint8, float16, bfloat16, float32 or float64.
-            rows: indices or a mask of streams. Default: all.
-            out: the tensor to write to, (rows, *shape) of any strides.
-        """
-        return self._draw("bernoulli", shape, dtype, rows, out, p)
+        """Return ones (True) with probability ``p``, else zeros, and advance."""
+        return self._draw("bernoulli", (shape,), dtype, rows, out, p)
 
     def randint(
         self,
@@ -334,56 +294,41 @@ class StreamBank:
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return random integers of [low, high), each as likely as any other, and advance.
-
-        Args:
-            low: the smallest value, an integer of ``dtype``.
-            high: one more than the largest value, above ``low``.
-            shape: what to return for each stream: a tuple of sizes, or one size.
-            dtype: torch.uint8, int32 or int64 (default).
-            rows: indices or a mask of streams. Default: all.
-            out: the tensor to write to, (rows, *shape) of any strides.
-        """
-        return self._draw("randint", shape, dtype, rows, out, low, high)
+        """Return random integers of [low, high), each as likely as any other, and advance."""
+        return self._draw("randint", (shape,), dtype, rows, out, low, high)
 
     def bits(
         self,
-        *shape: Any,
+        *shape: Shape,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return words of the streams themselves, and advance.
-
-        Args:
-            shape: the shape for each stream: sizes, or one tuple of them. Default: one value.
-            dtype: torch.uint32 (default) or uint64.
-            rows: indices or a mask of streams. Default: all.
-            out: the tensor to write to, (rows, *shape) of any strides.
-        """
-        return self._draw("bits", bank_rows.unpacked(shape), dtype, rows, out)
+        """Return words of the streams themselves, and advance."""
+        return self._draw("bits", shape, dtype, rows, out)
 
     def _draw(
         self,
         method: str,
-        shape: Any,
+        shape: Sequence[Shape],
         dtype: torch.dtype | None,
-        rows: Any,
-        out: Any,
-        *parameters: Any,
+        rows: torch.Tensor | None,
+        out: torch.Tensor | None,
+        *parameters: float,
     ) -> torch.Tensor:
         function = f"random.StreamBank.{method}"
         what = distributions.distribution(function, functional.dtype_of(dtype, out), *parameters)
         self.check_seeded(function)
-        shape = functional.check_shape(function, shape, what.words)
-        return bank_rows.draw(function, what, self._keys, self._positions, shape, rows, out)
+        given = shape[0] if len(shape) == 1 else shape  # f((2, 3)) is f(2, 3)
+        sizes = functional.check_shape(function, given, what.words)
+        return bank_rows.draw(function, what, self._keys, self._positions, sizes, rows, out)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return ``states`` and what identifies the bank: ints, strings and a uint8 tensor."""
         return bank_state.state_dict(self.name, len(self), self.states())
 
     @eager
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Load what ``state_dict`` returned, for a bank of the same name and size.
 
         Raises:

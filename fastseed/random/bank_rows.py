@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .._backend import tensors
@@ -21,11 +19,11 @@ def draw(
     keys: torch.Tensor,
     positions: torch.Tensor,
     shape: tuple[int, ...],
-    rows: Any,
-    out: Any,
+    rows: torch.Tensor | None,
+    out: torch.Tensor | None,
 ) -> torch.Tensor:
     """Return (rows, *shape) values of a bank's streams, and advance the positions of these."""
-    advance: Any = what.advance(functional.count_of(shape))
+    advance: int | torch.Tensor = what.advance(functional.count_of(shape))
     inputs = {"the bank's keys": keys, "the bank's positions": positions, "rows": rows}
     if rows is not None:
         _check_rows(function, rows, keys.size(0), keys.device)
@@ -48,7 +46,7 @@ def draw(
     return found
 
 
-def _check_rows(function: str, rows: Any, n: int, device: torch.device) -> None:
+def _check_rows(function: str, rows: torch.Tensor, n: int, device: torch.device) -> None:
     check_instance(function, "rows", rows, torch.Tensor, "a tensor of indices or a mask")
     if rows.dtype not in (torch.bool, torch.int32, torch.int64):
         rule = "of dtype torch.int64, torch.int32 or torch.bool"
@@ -59,8 +57,3 @@ def _check_rows(function: str, rows: Any, n: int, device: torch.device) -> None:
         raise value_error(function, "rows", "of shape (m,)", tuple(rows.shape))
     if not mask:
         tensors.check_values(function, "rows", rows, n - 1)
-
-
-def unpacked(shape: tuple[Any, ...]) -> Any:
-    """Return the shape meant by ``f(2, 3)`` and by ``f((2, 3))``."""
-    return shape[0] if len(shape) == 1 else shape

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .._backend import derive_ops, tensors
+from .._utils.types import StateDict
 from .._utils.validation import check_instance, value_error
 from . import distributions
 
@@ -53,7 +52,7 @@ def unpack_states(states: torch.Tensor, n: int) -> State:
         raise ValueError(f"{function}: states is invalid: {error}") from error
 
 
-def state_dict(name: str, n: int, states: torch.Tensor) -> dict[str, Any]:
+def state_dict(name: str, n: int, states: torch.Tensor) -> StateDict:
     """Return the bytes with what identifies the bank that they belong to."""
     return {
         "format": "fastseed.StreamBank",
@@ -65,7 +64,7 @@ def state_dict(name: str, n: int, states: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def unpack_dict(name: str, n: int, state: Any) -> State:
+def unpack_dict(name: str, n: int, state: StateDict) -> State:
     """Return the contents of a state of a bank of this name and size."""
     function = "random.StreamBank.load_state_dict"
     check_instance(function, "state", state, dict, "a dict from state_dict()")

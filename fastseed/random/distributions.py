@@ -1,7 +1,7 @@
 """Distributions: the checked parameters of an operator, prepared from the arguments of a function.
 
-``docs/draws.md`` specifies each parameter. Everything here is plain Python on plain numbers, so
-that ``torch.compile`` can trace it into a constant.
+``docs/spec/random.md`` specifies each parameter. Everything here is plain Python on plain numbers,
+so that ``torch.compile`` can trace it into a constant.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from .._backend import draw_ops as _draw_ops  # noqa: F401  (defines the operators)
 from .._backend.derive_ops import signed
+from .._backend.op_checks import REALS
 from .._utils.validation import type_error, value_error
 
 _OPS = torch.ops.fastseed
@@ -28,7 +29,6 @@ _TRUNC_NORMAL = _OPS.draw_trunc_normal.default
 _BERNOULLI = _OPS.draw_bernoulli.default
 _RANDINT = _OPS.draw_randint.default
 
-REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MAX_WORDS = 2**56
 """Words of one stream: the end of the range of positions."""
 
@@ -58,7 +58,7 @@ class Distribution(NamedTuple):
         parameters: the operator's last arguments.
     """
 
-    op: Any
+    op: Callable[..., None]
     dtype: torch.dtype
     words: int
     parameters: tuple[float | int, ...]
@@ -93,7 +93,7 @@ def bits(function: str, dtype: torch.dtype | None) -> Distribution:
     return Distribution(_BITS, dtype, 2 if dtype == torch.uint64 else 1, ())
 
 
-def uniform(function: str, dtype: torch.dtype | None, low: Any, high: Any) -> Distribution:
+def uniform(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
     """Uniform in [low, high): both finite in ``dtype``, as their difference; low < high there."""
     dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
     low, high = _finite(function, "low", low, dtype), _finite(function, "high", high, dtype)
@@ -106,7 +106,7 @@ def uniform(function: str, dtype: torch.dtype | None, low: Any, high: Any) -> Di
     return Distribution(_UNIFORM, dtype, _words(dtype), (high - low, low, below(top, dtype)))
 
 
-def normal(function: str, dtype: torch.dtype | None, mean: Any, std: Any) -> Distribution:
+def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) -> Distribution:
     """Normal: both finite in ``dtype``, std not negative."""
     dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
     mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
@@ -115,7 +115,7 @@ def normal(function: str, dtype: torch.dtype | None, mean: Any, std: Any) -> Dis
     return Distribution(_NORMAL, dtype, _words(dtype), (mean, std))
 
 
-def exponential(function: str, dtype: torch.dtype | None, rate: Any) -> Distribution:
+def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distribution:
     """Exponential: rate above 0, it and 1 / rate finite and not 0 in ``dtype``."""
     dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
     rate = number(function, "rate", rate)
@@ -162,7 +162,7 @@ _areas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # traced as
 
 
 def trunc_normal(
-    function: str, dtype: torch.dtype | None, mean: Any, std: Any, a: Any, b: Any
+    function: str, dtype: torch.dtype | None, mean: object, std: object, a: object, b: object
 ) -> Distribution:
     """Normal within [a, b], of which it has to hold 2^-64, and at least one number of ``dtype``."""
     dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
@@ -180,7 +180,7 @@ def trunc_normal(
     return Distribution(_TRUNC_NORMAL, dtype, _words(dtype), (mean, std, *areas, low, high))
 
 
-def bernoulli(function: str, dtype: torch.dtype | None, p: Any) -> Distribution:
+def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distribution:
     """1 with probability p in [0, 1]; ``torch.bool`` (the default), ``torch.uint8`` or a real."""
     dtype = _check_dtype(function, dtype, torch.bool, (torch.bool, torch.uint8, *REALS))
     p = number(function, "p", p)
@@ -189,7 +189,7 @@ def bernoulli(function: str, dtype: torch.dtype | None, p: Any) -> Distribution:
     return Distribution(_BERNOULLI, dtype, 1, (round(p * 2.0**32),))
 
 
-def randint(function: str, dtype: torch.dtype | None, low: Any, high: Any) -> Distribution:
+def randint(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
     """Integers of [low, high), all in ``dtype``: uint8, int32 or int64 (the default)."""
     dtype = _check_dtype(function, dtype, torch.int64, tuple(_INTEGERS))
     low, high = integer(function, "low", low), integer(function, "high", high)
@@ -219,7 +219,7 @@ BY_NAME: dict[str, Callable[..., Distribution]] = {
 """The distribution of each function, of its in-place form ``name_``, and of a bank's method."""
 
 
-def distribution(function: str, dtype: torch.dtype | None, *parameters: Any) -> Distribution:
+def distribution(function: str, dtype: torch.dtype | None, *parameters: object) -> Distribution:
     """Return the distribution of ``rand``, ``uniform_`` or ``StreamBank.rand``, checked."""
     name = function.rpartition(".")[2].rstrip("_")
     return BY_NAME[name](function, dtype, *parameters)
@@ -228,7 +228,7 @@ def distribution(function: str, dtype: torch.dtype | None, *parameters: Any) -> 
 # ---------------------------------------------------------------- numbers
 
 
-def number(function: str, argument: str, value: Any) -> float:
+def number(function: str, argument: str, value: object) -> float:
     """Return ``value`` as a float if it is a real number.
 
     Compiled code may hold a symbol in its place: ``hex`` turns it into its value, with a guard.
@@ -241,7 +241,7 @@ def number(function: str, argument: str, value: Any) -> float:
         return math.copysign(math.inf, 1 if value > 0 else -1)
 
 
-def integer(function: str, argument: str, value: Any) -> int:
+def integer(function: str, argument: str, value: object) -> int:
     """Return ``value`` as an int if it is an integer, or a symbol of compiled code."""
     if isinstance(value, bool) or not isinstance(value, _INTEGER_TYPES):
         raise type_error(function, argument, "an integer", value)
@@ -279,7 +279,7 @@ def _words(dtype: torch.dtype) -> int:
     return 2 if dtype == torch.float64 else 1
 
 
-def _finite(function: str, argument: str, value: Any, dtype: torch.dtype) -> float:
+def _finite(function: str, argument: str, value: object, dtype: torch.dtype) -> float:
     x = number(function, argument, value)
     if x != x or rounded(x, dtype) in (math.inf, -math.inf):
         raise value_error(function, argument, f"finite in {dtype}", x)
@@ -287,7 +287,7 @@ def _finite(function: str, argument: str, value: Any, dtype: torch.dtype) -> flo
 
 
 def _check_dtype(
-    function: str, dtype: Any, default: torch.dtype, allowed: tuple[torch.dtype, ...]
+    function: str, dtype: object, default: torch.dtype, allowed: tuple[torch.dtype, ...]
 ) -> torch.dtype:
     if dtype is None:
         dtype = default

@@ -1,8 +1,8 @@
 """Random numbers from keys: pure functions, on the device of the keys.
 
-Value j of a row is a function of (key, position, j) that ``docs/draws.md`` specifies: a longer row
-begins with the values of a shorter one, and nothing is advanced. Calls with the same keys and
-positions return the same values; ``fastseed.random.StreamBank`` has streams that advance.
+Value j of a row is a function of (key, position, j) that ``docs/spec/random.md`` specifies: a
+longer row begins with the values of a shorter one, and nothing is advanced. Calls with the same
+keys and positions return the same values; ``fastseed.random.StreamBank`` has streams that advance.
 
 A key is a 128-bit integer as ``fastseed.derive_key`` returns it. A tensor of keys is (..., 2)
 torch.uint64, each [lo, hi], on the CPU or a CUDA device; the result is there too. Positions are in
@@ -11,8 +11,7 @@ torch.uint64, each [lo, hi], on the CPU or a CUDA device; the result is there to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -82,21 +81,11 @@ def randn(
 ) -> torch.Tensor:
     """Return normally distributed random numbers.
 
+    Arguments that are not listed, the result and the errors are those of ``fastseed.random.rand``.
+
     Args:
-        keys: a key, or a tensor of keys.
-        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
-            below 2**32, so that ``f(3, 4)`` is no key 3).
         mean: the mean, finite in ``dtype``.
         std: the standard deviation, finite in ``dtype``, 0 or more.
-        dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-        positions: words of each stream to skip, (...) torch.int64. Default: 0.
-        out: the tensor to write to, (..., *shape), with no memory in common with the others.
-
-    Returns:
-        ``out``, or a new contiguous tensor: (..., *shape).
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
     Examples:
         >>> import torch
@@ -119,20 +108,10 @@ def exponential(
 ) -> torch.Tensor:
     """Return exponentially distributed random numbers, of mean 1 / rate.
 
+    Arguments that are not listed, the result and the errors are those of ``fastseed.random.rand``.
+
     Args:
-        keys: a key, or a tensor of keys.
-        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
-            below 2**32, so that ``f(3, 4)`` is no key 3).
         rate: above 0, with 1 / rate finite and above 0 in ``dtype``.
-        dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-        positions: words of each stream to skip, (...) torch.int64. Default: 0.
-        out: the tensor to write to, (..., *shape), with no memory in common with the others.
-
-    Returns:
-        ``out``, or a new contiguous tensor: (..., *shape).
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
     Examples:
         >>> fastseed.random.exponential(42, (3,), rate=2.0)
@@ -155,24 +134,14 @@ def trunc_normal(
 ) -> torch.Tensor:
     """Return random numbers of the normal distribution within [a, b].
 
+    Arguments that are not listed, the result and the errors are those of ``fastseed.random.rand``.
+
     Args:
-        keys: a key, or a tensor of keys.
-        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
-            below 2**32, so that ``f(3, 4)`` is no key 3).
         mean: the mean of the whole normal distribution, finite in ``dtype``.
         std: its standard deviation, above 0 and finite in ``dtype``.
         a: the lower bound, finite in ``dtype``.
         b: the upper bound, above ``a`` and finite in ``dtype``; between them lie at least 2**-64 of
             the normal distribution and one number of ``dtype``.
-        dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-        positions: words of each stream to skip, (...) torch.int64. Default: 0.
-        out: the tensor to write to, (..., *shape), with no memory in common with the others.
-
-    Returns:
-        ``out``, or a new contiguous tensor: (..., *shape).
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
     Examples:
         >>> fastseed.random.trunc_normal(42, (4,), std=0.02, a=-0.04, b=0.04)
@@ -192,21 +161,12 @@ def bernoulli(
 ) -> torch.Tensor:
     """Return ones (True) with probability ``p``, to within 2**-33, else zeros.
 
+    Arguments that are not listed, the result and the errors are those of ``fastseed.random.rand``.
+
     Args:
-        keys: a key, or a tensor of keys.
         p: the probability of a one, in [0, 1].
-        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
-            below 2**32, so that ``f(3, 4)`` is no key 3).
         dtype: torch.bool, uint8, float16, bfloat16, float32 or float64, with the same values in
             each. Default: that of ``out``, else torch.bool.
-        positions: words of each stream to skip, (...) torch.int64. Default: 0.
-        out: the tensor to write to, (..., *shape), with no memory in common with the others.
-
-    Returns:
-        ``out``, or a new contiguous tensor: (..., *shape).
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
     Examples:
         >>> fastseed.random.bernoulli(42, 0.5, (4,))
@@ -227,23 +187,14 @@ def randint(
 ) -> torch.Tensor:
     """Return random integers of [low, high), each exactly as likely as any other.
 
+    Arguments that are not listed, the result and the errors are those of ``fastseed.random.rand``.
+
     Args:
-        keys: a key, or a tensor of keys.
         low: the smallest value, an integer of ``dtype``.
         high: one more than the largest value, above ``low``; ``high - low`` is below 2**64, for
             torch.int32 below 2**32.
-        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
-            below 2**32, so that ``f(3, 4)`` is no key 3).
         dtype: torch.uint8, int32 or int64, with the same values in each. Default: that of ``out``,
             else torch.int64.
-        positions: words of each stream to skip, (...) torch.int64. Default: 0.
-        out: the tensor to write to, (..., *shape), with no memory in common with the others.
-
-    Returns:
-        ``out``, or a new contiguous tensor: (..., *shape).
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
     Examples:
         >>> fastseed.random.randint(42, 1, 7, (5,))
@@ -262,20 +213,11 @@ def bits(
 ) -> torch.Tensor:
     """Return words of the streams themselves.
 
+    Arguments that are not listed, the result and the errors are those of ``fastseed.random.rand``.
+
     Args:
-        keys: a key, or a tensor of keys.
-        shape: the shape for each key: a tuple of sizes, or one size (unless ``keys`` is an integer
-            below 2**32, so that ``f(3, 4)`` is no key 3).
         dtype: torch.uint32, or uint64 (two words, the lower one first). Default: that of ``out``,
             else torch.uint32.
-        positions: words of each stream to skip, (...) torch.int64. Default: 0.
-        out: the tensor to write to, (..., *shape), with no memory in common with the others.
-
-    Returns:
-        ``out``, or a new contiguous tensor: (..., *shape).
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
     Examples:
         >>> fastseed.random.bits(42, (2,)).tolist()
@@ -297,7 +239,7 @@ def check_device(function: str, argument: str, device: torch.device) -> torch.de
     raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {device}")
 
 
-def check_keys(function: str, argument: str, keys: Any, device: torch.device) -> torch.Tensor:
+def check_keys(function: str, argument: str, keys: object, device: torch.device) -> torch.Tensor:
     """Return keys as (..., 2) uint64; an integer becomes (2,) on ``device``, without a copy."""
     if isinstance(keys, torch.Tensor):
         tensors.check_tensor(function, argument, keys, torch.uint64)
@@ -317,7 +259,7 @@ def check_keys(function: str, argument: str, keys: Any, device: torch.device) ->
     return found.view(torch.uint64)
 
 
-def _check_unambiguous(function: str, keys: Any, shape: Any) -> None:
+def _check_unambiguous(function: str, keys: object, shape: object) -> None:
     """TypeError for two integers, as in ``randn(3, 4)``, of which the first is no derived key."""
     if type(keys) is int and isinstance(shape, _SIZES) and 0 <= keys < 2**32:
         rule = (
@@ -326,14 +268,14 @@ def _check_unambiguous(function: str, keys: Any, shape: Any) -> None:
         raise validation.type_error(function, "shape", rule, shape)
 
 
-def check_shape(function: str, shape: Any, words: int) -> tuple[int, ...]:
+def check_shape(function: str, shape: object, words: int) -> tuple[int, ...]:
     """Return a shape as a tuple, for values of ``words`` words; one integer is one dimension."""
     if isinstance(shape, _SIZES):
         shape = (shape,)
     if not isinstance(shape, (tuple, list)):
         raise validation.type_error(function, "shape", "a tuple of integers", shape)
     sizes = tuple(int(s) if isinstance(s, np.integer) else s for s in shape)
-    count: Any = words
+    count: int | torch.SymInt = words
     for i, size in enumerate(sizes):
         if isinstance(size, bool) or not isinstance(size, _SIZES):
             raise validation.type_error(function, f"shape[{i}]", "an integer", size)
@@ -353,7 +295,7 @@ def count_of(shape: tuple[int, ...]) -> int:
     return count
 
 
-def dtype_of(dtype: torch.dtype | None, out: Any) -> torch.dtype | None:
+def dtype_of(dtype: torch.dtype | None, out: object) -> torch.dtype | None:
     """Return ``dtype``, or that of ``out`` where none is given."""
     return out.dtype if dtype is None and isinstance(out, torch.Tensor) else dtype
 
@@ -370,7 +312,7 @@ def draw_into(
     positions: torch.Tensor | None,
     shape: tuple[int, ...],
     out: torch.Tensor | None,
-    inputs: dict[str, Any],
+    inputs: Mapping[str, object],
 ) -> torch.Tensor:
     """Fill ``out``, still to be checked, or a new tensor; ``inputs`` must not overlap ``out``."""
     if out is not None:
@@ -385,12 +327,12 @@ def draw_into(
 
 def _draw(
     function: str,
-    keys: Any,
-    shape: Any,
+    keys: object,
+    shape: object,
     dtype: torch.dtype | None,
-    positions: Any,
-    out: Any,
-    *parameters: Any,
+    positions: torch.Tensor | None,
+    out: torch.Tensor | None,
+    *parameters: object,
 ) -> torch.Tensor:
     what = distributions.distribution(function, dtype_of(dtype, out), *parameters)
     device = out.device if isinstance(out, torch.Tensor) else torch.device("cpu")

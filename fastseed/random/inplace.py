@@ -12,16 +12,16 @@ placements Replicate and Shard. Parameters are filled without gradients, as by
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
 from .._backend import tensors
 from .._utils import validation
-from . import distributions, functional, shards
+from ..distributed import layout
+from ..distributed.layout import Shard
+from . import distributions, functional
 from .distributions import MAX_WORDS, Distribution
 from .functional import Keys
-from .shards import Shard
 
 
 def uniform_(
@@ -68,19 +68,8 @@ def normal_(
 ) -> torch.Tensor:
     """Fill a tensor with normally distributed random numbers.
 
-    Args:
-        tensor: the tensor or ``DTensor``; float16, bfloat16, float32 or float64.
-        key: a 128-bit integer, or (2,) torch.uint64.
-        mean: the mean, finite in the tensor's dtype.
-        std: the standard deviation, finite in that dtype, 0 or more.
-        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
-        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
-
-    Returns:
-        ``tensor``.
-
-    Raises:
-        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
+    ``mean`` and ``std`` are those of ``fastseed.random.randn``; the rest is as in
+    ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -103,18 +92,8 @@ def exponential_(
 ) -> torch.Tensor:
     """Fill a tensor with exponentially distributed random numbers, of mean 1 / rate.
 
-    Args:
-        tensor: the tensor or ``DTensor``; float16, bfloat16, float32 or float64.
-        key: a 128-bit integer, or (2,) torch.uint64.
-        rate: above 0, with 1 / rate finite and above 0 in the tensor's dtype.
-        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
-        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
-
-    Returns:
-        ``tensor``.
-
-    Raises:
-        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
+    ``rate`` is that of ``fastseed.random.exponential``; the rest is as in
+    ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -137,22 +116,8 @@ def trunc_normal_(
 ) -> torch.Tensor:
     """Fill a tensor with random numbers of the normal distribution within [a, b].
 
-    Args:
-        tensor: the tensor or ``DTensor``; float16, bfloat16, float32 or float64.
-        key: a 128-bit integer, or (2,) torch.uint64.
-        mean: the mean of the whole normal distribution, finite in the tensor's dtype.
-        std: its standard deviation, above 0 and finite in that dtype.
-        a: the lower bound, finite in that dtype.
-        b: the upper bound, above ``a`` and finite in that dtype; between them lie at least 2**-64
-            of the normal distribution and one number of that dtype.
-        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
-        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
-
-    Returns:
-        ``tensor``.
-
-    Raises:
-        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
+    ``mean``, ``std``, ``a`` and ``b`` are those of ``fastseed.random.trunc_normal``; the rest is as
+    in ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -172,18 +137,8 @@ def bernoulli_(
 ) -> torch.Tensor:
     """Fill a tensor with ones (True) of probability ``p``, to within 2**-33, else zeros.
 
-    Args:
-        tensor: the tensor or ``DTensor``; bool, uint8, float16, bfloat16, float32 or float64.
-        key: a 128-bit integer, or (2,) torch.uint64.
-        p: the probability of a one, in [0, 1].
-        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
-        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
-
-    Returns:
-        ``tensor``.
-
-    Raises:
-        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
+    ``p`` and the dtypes are those of ``fastseed.random.bernoulli``; the rest is as in
+    ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -204,19 +159,8 @@ def randint_(
 ) -> torch.Tensor:
     """Fill a tensor with random integers of [low, high), each exactly as likely as any other.
 
-    Args:
-        tensor: the tensor or ``DTensor``; uint8, int32 or int64.
-        key: a 128-bit integer, or (2,) torch.uint64.
-        low: the smallest value, an integer of the tensor's dtype.
-        high: one more than the largest value; ``high - low`` is below 2**64, for int32 below 2**32.
-        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
-        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
-
-    Returns:
-        ``tensor``.
-
-    Raises:
-        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
+    ``low``, ``high`` and the dtypes are those of ``fastseed.random.randint``; the rest is as in
+    ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -235,17 +179,8 @@ def bits_(
 ) -> torch.Tensor:
     """Fill a tensor with words of the stream.
 
-    Args:
-        tensor: the tensor or ``DTensor``; uint32 or uint64.
-        key: a 128-bit integer, or (2,) torch.uint64.
-        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
-        shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
-
-    Returns:
-        ``tensor``.
-
-    Raises:
-        TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
+    The dtypes are those of ``fastseed.random.bits``; the rest is as in
+    ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -259,11 +194,16 @@ def bits_(
 
 
 def _fill(
-    function: str, given: Any, key: Any, position: Any, shard: Shard | None, *parameters: Any
+    function: str,
+    given: object,
+    key: object,
+    position: object,
+    shard: Shard | None,
+    *parameters: object,
 ) -> torch.Tensor:
     tensor = validation.check_instance(function, "tensor", given, torch.Tensor, "a torch.Tensor")
     what = distributions.distribution(function, tensor.dtype, *parameters)
-    if not shards.is_dtensor(tensor):
+    if not layout.is_dtensor(tensor):
         tensors.check_dense(function, "tensor", tensor)
     with torch.no_grad():
         local, pieces = _pieces(function, tensor, shard)
@@ -287,22 +227,22 @@ def _fill(
 
 def _pieces(
     function: str, tensor: torch.Tensor, shard: Shard | None
-) -> tuple[torch.Tensor, list[shards.Piece]]:
+) -> tuple[torch.Tensor, list[layout.Piece]]:
     """Return the tensor to write to, and which values go where in it."""
-    if shards.is_dtensor(tensor):
+    if layout.is_dtensor(tensor):
         if shard is not None:
             rule = "None for a DTensor, which records its part"
             raise validation.value_error(function, "shard", rule, shard)
-        return shards.of_dtensor(function, tensor)
+        return layout.of_dtensor(function, tensor)
     if shard is None:
-        return tensor, shards.WHOLE
-    return tensor, shards.of_shard(function, tensor.shape, shard)
+        return tensor, layout.WHOLE
+    return tensor, layout.of_shard(function, tensor.shape, shard)
 
 
 def _write_all(
     what: Distribution,
     local: torch.Tensor,
-    pieces: list[shards.Piece],
+    pieces: list[layout.Piece],
     keys: torch.Tensor,
     position: int,
 ) -> None:

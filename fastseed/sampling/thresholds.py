@@ -1,7 +1,7 @@
 """The filters of sampling: the least code of a row that survives top-k, top-p and min-p.
 
-``docs/sampling.md`` specifies codes and masses. The search takes the five digits of the threshold
-one after another from histograms of integers, whose sums over processes are exact.
+``docs/spec/sampling.md`` specifies codes and masses. The search takes the five digits of the
+threshold one after another from histograms of integers, whose sums over processes are exact.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def sample(
     """Sample one token for each row of logits, independently of the rest of the batch.
 
     The token of a row is a function of its logits, key, position and role that
-    ``docs/sampling.md`` specifies. Filters are applied after the temperature: min_p, top_k, top_p;
-    of equal logits, the lower token survives.
+    ``docs/spec/sampling.md`` specifies. Filters are applied after the temperature: min_p, top_k,
+    top_p; of equal logits, the lower token survives.
 
     Args:
         logits: (B, V) float32, bfloat16 or float16, on the CPU or a CUDA device; V at most 2**24.

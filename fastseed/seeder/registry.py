@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from .._utils import validation
-from ..derivation import reserved, streams
-from ..derivation.streams import SHARED
+from ..derivation import coordinates, reserved
+from ..derivation.coordinates import SHARED
 from ..distributed.mesh import RankFields
 from ..generators.adapter import GeneratorAdapter
 from ..generators.callable_rng import BITS, SeedFunction
@@ -129,7 +129,7 @@ class Registry:
             name = f"generator/{number}"
         elif name is None:
             name = generator.name
-        name = streams.check_name(_FUNCTION, name)
+        name = coordinates.check_name(_FUNCTION, name)
         if not isinstance(adapter, EpochSetter) or adapter.takes_seed:  # others draw nothing
             reserved.check_free(_FUNCTION, name)
         self._check_free(_FUNCTION, name)

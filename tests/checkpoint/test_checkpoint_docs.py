@@ -1,4 +1,4 @@
-"""The programs of docs/checkpoint.md run."""
+"""The programs of docs/resume.md on checkpoint files run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from helpers.support import snapshot
 
 import fastseed
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "checkpoint.md").read_text()
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "resume.md"
+TEXT = PAGE.read_text().partition("\n## Checkpoint files\n")[2]
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

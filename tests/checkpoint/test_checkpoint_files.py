@@ -44,7 +44,7 @@ def test_loading_resumes_exactly(job, path):
 
 def test_without_exact_states_the_scope_restarts(job, path):
     checkpoint.save(path, rng=False)
-    assert path.stat().st_size < 500
+    assert path.stat().st_size < 2000
     fastseed.reseed(1, 7, 9)
     expected = draws(job)
     fastseed.init(7, rank=0, world_size=1)

@@ -15,9 +15,10 @@ from helpers.worker_cases import KINDS, Draws, Transform, Transformed
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from fastseed import GeneratorPool
-from fastseed.data import discovery, per_sample
-from fastseed.data.discovery import discover, found_in
-from fastseed.data.scoped_dataset import ScopedDataset
+from fastseed.data import per_sample
+from fastseed.data.worker import discovery
+from fastseed.data.worker.discovery import discover, found_in
+from fastseed.data.worker.scope import ScopedDataset
 
 
 class Bare:

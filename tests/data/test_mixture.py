@@ -14,14 +14,14 @@ from torch.utils.data import ConcatDataset, DataLoader
 import fastseed
 from fastseed._backend.reference import philox, shuffle
 from fastseed.data import MixtureSampler, Repeat, ResumableLoader, per_sample
-from fastseed.data.mixture import BLOCK, shares_of
+from fastseed.data.order.mixture import BLOCK, shares_of
 
 SIZES = {"web": 700, "code": 90, "math": 1500}
 WEIGHTS = {"web": 0.5, "code": 0.2, "math": 0.3}
 
 
 def position_by_position(sizes, weights, n, *, epoch, name="mixture", task=1, master=42):
-    """The order as docs/data-loading.md specifies it, without its closed forms."""
+    """The order as docs/spec/derivation.md specifies it, without its closed forms."""
     scope = philox.scope_key(master, task, epoch, 0)
     choice = philox.name_key(scope, philox.name_words(name))
     first = philox.stream_key(choice, 2**24 - 1, 0, 0, 2) % 2**32

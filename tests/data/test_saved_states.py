@@ -28,7 +28,7 @@ from fastseed.data import (
     prepare,
     steps,
 )
-from fastseed.data.resumable_loader import _warn_undivided
+from fastseed.data.loaders.resumable import _warn_undivided
 from fastseed.derivation import context
 
 

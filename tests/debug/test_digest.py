@@ -32,7 +32,7 @@ def block7(key: int, words: list[int]) -> int:
 
 
 def by_hand(dtype: str, shape: tuple[int, ...], data: bytes) -> int:
-    """The digest of a tensor as docs/digest.md says it, byte by byte."""
+    """The digest of a tensor as docs/spec/digests.md says it, byte by byte."""
     text = f"fastseed digest 1\0tensor\0{dtype}\0{','.join(map(str, shape))}"
     sha = hashlib.sha256(text.encode()).digest()
     total, key = int.from_bytes(sha[:16], "little"), int.from_bytes(sha[16:24], "little")

@@ -1,4 +1,4 @@
-"""The streams that the library itself uses are those of the table in docs/derivation.md."""
+"""The streams that the library itself uses are those of the table in docs/spec/derivation.md."""
 
 from __future__ import annotations
 

@@ -60,6 +60,9 @@ def test_summary_and_arguments(name):
         for p in inspect.signature(value).parameters
         if p not in ("self", "args", "kwargs") and not p.startswith("_")
     ]
+    # An argument may be described by another public function that the docstring names.
+    named = [PUBLIC[other] for other in re.findall(r"``([\w.]+)``", text) if other in PUBLIC]
+    text = "\n".join([text, *(inspect.getdoc(other) or "" for other in named)])
     if not (inspect.isclass(value) and issubclass(value, tuple)):
         missing = [p for p in parameters if not re.search(rf"^ *\*{{0,2}}`*{p}`*\b.*:", text, re.M)]
         assert not missing, f"not documented: {missing}"

@@ -28,7 +28,7 @@ from helpers.support import (
 import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
-from fastseed.derivation.streams import Coordinates
+from fastseed.derivation.coordinates import Coordinates
 from fastseed.generators import numpy_rng
 from fastseed.generators.default import DefaultGenerators
 from fastseed.generators.numpy_rng import NumpyGenerator, NumpyGlobal, NumpyRandomState
@@ -395,5 +395,5 @@ def test_less_native_code_gives_the_same_states(tmp_path, without):
     assert everything.pop("backend") == fastseed.build_info()["backend"]
     assert found == everything
     assert found["restored"]
-    # the known answer of docs/derivation.md: high half, low half
+    # the known answer of docs/spec/derivation.md: high half, low half
     assert found["cuda"] == "9d357de770f33f19272f96a925b03f44"

@@ -36,10 +36,13 @@ _forking.set_forkserver_preload(["torch", "numpy"])
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Return this environment without the variables of a launcher; it imports this checkout."""
+    """Return this environment without the variables of a launcher; it imports this checkout.
+
+    Where native code ends a process of it, Python writes the stacks of all threads.
+    """
     kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
     path = os.pathsep.join(filter(None, (str(ROOT), kept.get("PYTHONPATH"))))
-    return {**kept, "PYTHONPATH": path, **more}
+    return {**kept, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1", **more}
 
 
 def free_port() -> int:

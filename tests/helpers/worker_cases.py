@@ -11,9 +11,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data.iteration import Iteration
-from fastseed.data.iteration_scope import IterationScope
-from fastseed.data.torch_loader import index_sampler_of
+from fastseed.data.loaders.iteration import Iteration, index_sampler_of
+from fastseed.data.worker.scope import IterationScope
 
 N, WORKERS, EPOCHS = 32, 2, 3
 TOP = 2**62

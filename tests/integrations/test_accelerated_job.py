@@ -21,9 +21,9 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed.data.plain_loader import loader
-from fastseed.data.resumable_loader import ResumableLoader
-from fastseed.data.sampler import ShuffleSampler
+from fastseed.data.loaders.loader import loader
+from fastseed.data.loaders.resumable import ResumableLoader
+from fastseed.data.order.shuffle import ShuffleSampler
 from fastseed.integrations import Tasks, inside
 from fastseed.integrations.accelerate import AcceleratedJob
 

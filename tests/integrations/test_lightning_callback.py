@@ -15,9 +15,9 @@ from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
-from fastseed.data.plain_loader import loader
-from fastseed.data.resumable_loader import ResumableLoader
-from fastseed.data.sampler import ShuffleSampler
+from fastseed.data.loaders.loader import loader
+from fastseed.data.loaders.resumable import ResumableLoader
+from fastseed.data.order.shuffle import ShuffleSampler
 from fastseed.integrations import Tasks
 
 lightning = importlib.import_module("pytorch_lightning")

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fastseed
 from fastseed import nn
-from fastseed.nn import layer_scope
+from fastseed.nn.dropout import scope as layer_scope
 from fastseed.nn.functional import dropout, scaled_dot_product_attention
 
 ONES = torch.ones(4, 16)
@@ -211,14 +211,14 @@ def test_reseed_writes_devices_by_value(monkeypatch):
 
     called, meta = [], torch.device("meta")
     monkeypatch.setattr(layer_scope.current, "devices", dict(layer_scope.current.devices))
-    layer_scope.device_scope(meta, layer_scope.own_scope())
+    layer_scope.device_scope(meta, layer_scope.this_thread.scope)
     with Recorded():
         fastseed.reseed(1, 0, 9)
         with nn.rows(4, total=8):
             pass
     on_device = [func for func, devices in called if "meta" in devices]
     assert set(on_device) == {torch.ops.aten.fill_.Scalar} and len(on_device) == 4
-    layer_scope.own_scope().first_rows.pop(meta)
+    layer_scope.this_thread.scope.first_rows.pop(meta)
 
 
 def test_words_of_a_scope_are_written_as_they_are(monkeypatch):
@@ -230,7 +230,7 @@ def test_words_of_a_scope_are_written_as_they_are(monkeypatch):
     for step in range(50):
         fastseed.reseed(1, 0, step)
         assert torch.equal(other, layer_scope.current.devices[torch.device("cpu")].scope)
-    layer_scope.own_scope().first_rows.pop(torch.device("cpu", 0), None)
+    layer_scope.this_thread.scope.first_rows.pop(torch.device("cpu", 0), None)
 
 
 def test_fake_tensors_leave_nothing_behind(layer):

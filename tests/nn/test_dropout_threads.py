@@ -12,7 +12,7 @@ from helpers.support import restart
 from torch.utils.checkpoint import checkpoint
 
 from fastseed import nn
-from fastseed.nn import layer_scope
+from fastseed.nn.dropout import scope as layer_scope
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -231,9 +231,9 @@ def test_interrupts_leave_no_block_in_force(kind):
     def enter():
         held.append(kind())
         with held[-1]:
-            assert layer_scope.own_scope().blocks
+            assert layer_scope.this_thread.scope.blocks
 
-    scope, points = layer_scope.own_scope(), 0
+    scope, points = layer_scope.this_thread.scope, 0
     for where in interruptions(enter, prepare=held.clear):
         if "__exit__ (entered)" in where:  # nothing of the block has run: it ends with its object
             held.clear()

@@ -14,7 +14,7 @@ from helpers.support import snapshot
 from torch import nn
 
 import fastseed
-from fastseed.nn.parameter_names import qualified_name
+from fastseed._utils.module_names import strip_wrappers
 
 # Models of this module are compared with each other.
 pytestmark = pytest.mark.filterwarnings("ignore:.*random numbers of another model")
@@ -45,8 +45,8 @@ FILLS = {
         lambda t: t.exponential_(3), lambda t, k: fastseed.random.exponential_(t, k, 3)),
     "bernoulli_": (
         lambda t: t.bernoulli_(0.2), lambda t, k: fastseed.random.bernoulli_(t, k, 0.2)),
-    "init.normal_": (nn.init.normal_, fastseed.nn.init.normal_),
-    "init.uniform_": (nn.init.uniform_, fastseed.nn.init.uniform_),
+    "init.normal_": (nn.init.normal_, fastseed.random.normal_),
+    "init.uniform_": (nn.init.uniform_, fastseed.random.uniform_),
     "trunc_normal_": (
         lambda t: nn.init.trunc_normal_(t, 0.1, 0.5, -1, 2),
         lambda t, k: fastseed.random.trunc_normal_(t, k, 0.1, 0.5, -1, 2)),
@@ -173,7 +173,7 @@ def test_stages_of_a_pipeline_by_prefix():
 
 
 def test_names_without_wrappers():
-    assert qualified_name("_orig_mod.a._checkpoint_wrapped_module.b.weight") == "a.b.weight"
+    assert strip_wrappers("_orig_mod.a._checkpoint_wrapped_module.b.weight") == "a.b.weight"
     inner = nn.Linear(4, 4)
     wrapped = nn.Module()
     wrapped._orig_mod = inner

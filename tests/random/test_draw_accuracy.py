@@ -9,7 +9,7 @@ reach
     sine, cosine       1.34        1.37
 
 The quantile of the truncated normal reaches 6.2 and 4.3. What is required is what
-``docs/draws.md`` states.
+``docs/spec/random.md`` states.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import fastseed
 from fastseed._backend.reference import draws as reference
-from fastseed.random import distributions, inplace
-from fastseed.random.shards import Shard
+from fastseed.random import Shard, distributions, inplace
 
 KEY = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -2,7 +2,7 @@
 
 Each rank is a fork of this process with torch's fake process group, which communicates nothing.
 Parameters are index tensors before they are cut; what is left of them has to be what the pieces of
-:mod:`fastseed.random.shards` say. Prints how many shards were right, and the wrong ones.
+:mod:`fastseed.distributed.layout` say. Prints how many shards were right, and the wrong ones.
 """
 
 import json
@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import fastseed
-from fastseed.random import shards
+from fastseed.distributed import layout
 
 WORLD = 16
 RANKS = (0, 7, 9, 12, 14, 15)
@@ -37,7 +37,7 @@ warnings.simplefilter("ignore")
 def check(tensor, shape):
     """None, or what is wrong with a DTensor that was cut from the indices of its elements."""
     with torch.no_grad():
-        local, pieces = shards.of_dtensor("check", tensor)
+        local, pieces = layout.of_dtensor("check", tensor)
         held = torch.full(local.shape, -1.0)
         for box, sizes, strides, offset in pieces:
             found = torch.tensor(offset)

@@ -17,9 +17,8 @@ from helpers.support import needs_native, run_script, seeder
 
 import fastseed
 from fastseed import SHARED
-from fastseed.derivation.streams import Coordinates
-from fastseed.seeder import os_fork
-from fastseed.seeder.os_fork import Fork, ForkLineage, master_of_child
+from fastseed.derivation.coordinates import Coordinates
+from fastseed.derivation.lineage import _MANY, Fork, ForkLineage, master_of_child
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "forkpty"), reason="this system has no fork")
 
@@ -49,7 +48,7 @@ def all_children(found):
 
 def test_the_rule_and_its_documentation_have_known_answers():
     """Found by a program of its own; the second is a child's child."""
-    text = (ROOT / "docs" / "processes.md").read_text("utf-8")
+    text = (ROOT / "docs" / "spec" / "derivation.md").read_text("utf-8")
     for found in (
         master_of_child(42, 3, (Fork(AT, 1),)),
         master_of_child(42, 3, (Fork(AT, 1), Fork((2, 7, 9), 2))),
@@ -78,9 +77,9 @@ def test_children_are_counted_in_each_scope():
     assert [lineage.count_child(at).number for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
     child = lineage.child(Fork(AT, 2))
     assert child.forks == (Fork(AT, 2),) and child.count_child(AT).number == 1
-    for epoch in range(2 * os_fork._MANY):
+    for epoch in range(2 * _MANY):
         lineage.count_child(Coordinates(1, epoch, 0))
-    assert len(lineage._children) == os_fork._MANY
+    assert len(lineage._children) == _MANY
 
 
 def test_threads_that_fork_at_once_count_each_child_once():

@@ -2,7 +2,7 @@
 
 With them, round r is a random element: it shifts each column by a number of its own (r even), or
 each row. What the distribution of some cells becomes can be computed to the last digit. Distances
-are total variation from equally likely; ``docs/derivation.md`` states those of this file.
+are total variation from equally likely; ``docs/spec/derivation.md`` states those of this file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The draws of ``docs/draws.md`` in exact arithmetic: what ``make_draw_vectors.py`` computes with.
+"""The draws of ``docs/spec/random.md`` in exact arithmetic, for ``make_draw_vectors.py``.
 
 A second implementation, for proof and not for use, written from the specification alone. Reals are
 fractions, rounded by hand after every operation: neither the hardware's arithmetic nor anything of
@@ -115,7 +115,7 @@ def polynomial(text: str, x: Real) -> Real:
     return horner([Real(Fraction(float.fromhex(c)), x.format) for c in text.split()], x)
 
 
-# --- the functions of docs/draws.md -----------------------------------------------------------
+# --- the functions of docs/spec/random.md ---------------------------------------------------------
 
 LOG32 = """0x1.555554p-2 -0x1.000226p-2 0x1.99a00ap-3 -0x1.547246p-3 0x1.22da06p-3 -0x1.0d851ap-3
     0x1.055be8p-3 -0x1.38b75cp-4"""

@@ -3,7 +3,7 @@
     python make_dropout_vectors.py           write dropout.txt, refusing to change a frozen row
     python make_dropout_vectors.py --check   exit 1 if the file on disk is not what this makes
 
-Written from ``docs/dropout.md`` alone, in plain Python integers and the exact fractions of
+Written from ``docs/spec/dropout.md`` alone, in plain Python integers and the exact fractions of
 ``exact_draws.py``. It takes Philox and the keys from ``make_vectors.py`` beside it and imports
 nothing of fastseed.
 """

@@ -3,9 +3,9 @@
     python make_sampling_vectors.py           write sampling.txt, refusing to change a frozen row
     python make_sampling_vectors.py --check   exit 1 if the file on disk is not what this makes
 
-Written from ``docs/sampling.md`` and ``docs/draws.md`` alone: words are plain integers, reals exact
-fractions that are rounded by hand after every operation (``exact_draws.py``). Nothing of fastseed
-takes part. Tokens are compared with sorted lists, not with thresholds.
+Written from ``docs/spec/sampling.md`` and ``docs/spec/random.md`` alone: words are plain integers,
+reals exact fractions that are rounded by hand after every operation (``exact_draws.py``). Nothing
+of fastseed takes part. Tokens are compared with sorted lists, not with thresholds.
 """
 
 from __future__ import annotations

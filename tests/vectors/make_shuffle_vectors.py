@@ -3,9 +3,9 @@
     python make_shuffle_vectors.py           write shuffle.txt, refusing to change a frozen row
     python make_shuffle_vectors.py --check   exit 1 if the file on disk is not what this makes
 
-Written from ``docs/derivation.md`` alone, in plain Python integers: for proof and not for use. It
-takes Philox and the keys from ``make_vectors.py`` beside it and imports nothing of fastseed. Each
-order that it walks through to the end must be a bijection before anything is written.
+Written from ``docs/spec/derivation.md`` alone, in plain Python integers: for proof and not for use.
+It takes Philox and the keys from ``make_vectors.py`` beside it and imports nothing of fastseed.
+Each order that it walks through to the end must be a bijection before anything is written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Digests of bytes in NumPy: the reference of the native loops, and the fallback.
 
-See docs/digest.md. All numbers are little-endian; arrays hold uint64 unless stated otherwise.
+See docs/spec/digests.md. All numbers are little-endian; arrays hold uint64 unless stated otherwise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The draws in plain NumPy: the oracle of the tests and the fallback.
 
-``docs/draws.md`` is the specification. Everything here is a pure function of its arguments, which
-are trusted: callers have checked them (see ``fastseed.random.functional``).
+``docs/spec/random.md`` is the specification. Everything here is a pure function of its arguments,
+which are trusted: callers have checked them (see ``fastseed.random.functional``).
 
 Arithmetic on reals is single multiplications, additions, divisions and square roots, each rounded
 once (IEEE 754, to nearest even), in the order written, and never a fused multiply-add. That is what

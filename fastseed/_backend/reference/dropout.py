@@ -1,4 +1,4 @@
-"""Dropout in NumPy: which elements stay, and the keys of layers (``docs/dropout.md``)."""
+"""Dropout in NumPy: which elements stay, and the keys of layers (``docs/spec/dropout.md``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The derivation, version 1, in plain NumPy: the oracle of the tests and the fallback.
 
-Everything here is a pure function of its arguments; ``docs/derivation.md`` is the
+Everything here is a pure function of its arguments; ``docs/spec/derivation.md`` is the
 specification. Scalars are Python ints in and out, bulk results are NumPy arrays. Arguments are
 trusted: callers have checked them (see ``fastseed.derivation.streams``).
 

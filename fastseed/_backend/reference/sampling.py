@@ -1,7 +1,7 @@
 """The choice of tokens in plain NumPy: the oracle of the tests and the fallback.
 
-``docs/sampling.md`` is the specification. Arguments are trusted. All arithmetic is float64, one
-rounding an operation, in the order written.
+``docs/spec/sampling.md`` is the specification. Arguments are trusted. All arithmetic is float64,
+one rounding an operation, in the order written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The shuffle, version 1, in plain Python and NumPy: the oracle of the tests and the fallback.
 
-``docs/derivation.md`` ("Shuffle") is the specification. A *key* is 128 bits; positions and numbers
-are of [0, n). Arguments are trusted.
+``docs/spec/derivation.md`` ("Shuffle") is the specification. A *key* is 128 bits; positions and
+numbers are of [0, n). Arguments are trusted.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     for difference in environment.diff("runs/41/environment", "runs/42/environment"):
         print(difference.level, difference.path, difference.before, difference.after)
 
-``docs/environment.md`` has the format, and what is stored as a value and what as a keyed hash.
+``docs/environment.md`` has the sections, the format, and what is redacted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 from ..._utils import atomic_file, small_file, strict_json, validation
 from .collect import Capture, collect
@@ -34,10 +33,9 @@ logger = logging.getLogger("fastseed")
 def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = False) -> Capture:
     """Capture the environment of this process, and write it to ``directory``.
 
-    Generates no random numbers, changes no switch and initialises no GPU. Values that may be secret
-    (most environment variables, paths, the command line, uncommitted changes) are stored as hashes
-    with a key that the capture does not hold: that of the file ``FASTSEED_CAPTURE_KEY``, or of a
-    file in the user's configuration folder, created on first use.
+    Generates no random numbers, changes no switch and initialises no GPU. Environment variables are
+    stored by name, with the values of settings that libraries read; all other values are redacted.
+    Of uncommitted changes the names of files and a digest are stored.
 
     Args:
         directory: a new or empty folder; it gets mode 0700. None: only return the capture.
@@ -49,15 +47,15 @@ def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = 
 
     Raises:
         TypeError, ValueError: an argument is invalid, or the folder is not empty.
-        OSError: the folder or the key cannot be read or written.
+        OSError: the folder cannot be read or written.
 
     Examples:
         >>> import pathlib, tempfile
         >>> from fastseed.tools import environment
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> found = environment.capture(folder / "a")
-        >>> found.sections["variables"].get("HOME", "hmac:")[:5]
-        'hmac:'
+        >>> found.sections["variables"].get("HOME", "(redacted)")
+        '(redacted)'
         >>> environment.diff(folder / "a", found)
         []
     """
@@ -134,7 +132,7 @@ def diff(
 ) -> list[Difference]:
     """Return the differences of two captures, most severe first.
 
-    Hashes with different keys are not compared.
+    What was redacted is not compared.
 
     Args:
         a: a capture, or its folder.
@@ -148,14 +146,14 @@ def diff(
 
     Examples:
         >>> from fastseed.tools import environment
-        >>> a = environment.Capture({}, {"gpu": {"driver": "550.1"}}, {})
-        >>> b = environment.Capture({}, {"gpu": {"driver": "550.2"}}, {})
+        >>> a = environment.Capture({}, {"hardware": {"driver": "550.1"}}, {})
+        >>> b = environment.Capture({}, {"hardware": {"driver": "550.2"}}, {})
         >>> [(one.level, one.path, one.after) for one in environment.diff(a, b)]
-        [('critical', 'gpu/driver', '550.2')]
+        [('critical', 'hardware/driver', '550.2')]
     """
     return compare(*(one if isinstance(one, Capture) else load(one) for one in (a, b)))
 
 
-def _path(function: str, path: Any) -> Path:
-    validation.check_instance(function, "directory", path, (str, os.PathLike), "a path")
-    return Path(validation.check_text(function, "directory", os.fspath(path)))
+def _path(function: str, path: object) -> Path:
+    found = validation.check_instance(function, "directory", path, (str, os.PathLike), "a path")
+    return Path(validation.check_text(function, "directory", str(found)))

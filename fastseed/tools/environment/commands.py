@@ -4,54 +4,57 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import re
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 TIMEOUT = 10.0  # seconds for each program
 
+# git writes and fetches nothing, and asks nothing.
+_FIXED = {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1"}
+_FIXED |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+
 
 class Runner:
-    """Runs programs of the PATH.
-
-    ``problems`` has an entry for each program that failed or hung. One that hung is not run again.
-    """
+    """Runs programs of the PATH; ``problems`` names those that hung, which are not run again."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.environment = dict(environment)
+        # Hooks of git set variables that are about another repository.
+        hooks = {one for one in environment if re.match("GIT_(?!CONFIG)", one)}
+        self.environment = {k: v for k, v in environment.items() if k not in hooks} | _FIXED
         self.problems: dict[str, str] = {}
-        self._hung: set[str] = set()
 
-    def run(
-        self, *command: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
-    ) -> str | None:
-        """Return the output of a program, None if it failed. The program's children end with it."""
-        program = command[0]
-        path = shutil.which(program, path=self.environment.get("PATH", ""))
-        if path is None or program in self._hung:
-            return None
-        process = subprocess.Popen(
-            [path, *command[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=cwd,
-            env={**self.environment, "LC_ALL": "C", **(environment or {})},
-            start_new_session=True,  # so that its children can be ended with it
-        )
+    def run(self, command: str | Sequence[str], cwd: Path | None = None) -> tuple[int, str, str]:
+        """Return exit code, output and "", in the form that ``torch.utils.collect_env`` takes.
+
+        A string is a line for the shell. The code is 127 if the program is missing or hung; the
+        children of a program end with it.
+        """
+        program = command.split()[0] if isinstance(command, str) else command[0]
+        if program in self.problems:
+            return 127, "", ""
+        try:
+            process = subprocess.Popen(
+                command,
+                shell=isinstance(command, str),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=cwd,
+                env=self.environment,
+                start_new_session=True,  # so that its children can be ended with it
+            )
+        except OSError:
+            return 127, "", ""
         with process:
             try:
                 data, _ = process.communicate(timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
-                self._hung.add(program)
                 self.problems[program] = f"{program}: took longer than {TIMEOUT:g} s"
-                return None
+                return 127, "", ""
             finally:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode:
-            self.problems[program] = f"{program}: ended with {process.returncode}"
-            return None
-        return data.decode("utf-8", "surrogateescape")
+        return process.returncode, data.decode("utf-8", "surrogateescape"), ""

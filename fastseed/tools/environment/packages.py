@@ -1,84 +1,49 @@
-"""Python and its packages, and the packages, modules and compilers around it."""
+"""The packages around this process: of Python, conda and Debian, and environment modules."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
-import platform
+import os
 import re
-import site
 import sys
-import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from ..._utils.types import StateDict
 from .commands import Runner
-from .keyed_hash import Hasher
-from .machine import read
+from .variables import REDACTED
 
-_COMPILERS = ("gcc", "g++", "clang", "nvcc", "hipcc", "icx", "ld")
 _MODULE = re.compile(r"[\w.+-]+(/[\w.+-]+)*/v?\d[\w.+-]*")  # gcc/12.2
 
 
-def python(hasher: Hasher) -> dict[str, Any]:
-    """Return the interpreter, how it was started, and what runs before any script."""
-    flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_"}
-    return {
-        "version": platform.python_version(),
-        "full_version": sys.version,
-        "implementation": platform.python_implementation(),
-        "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
-        "flags": {name: flag for name, flag in flags.items() if isinstance(flag, (int, bool))},
-        "startup": _startup(hasher),
-        "executable": hasher.path(sys.executable),
-        "prefix": hasher.path(sys.prefix),
-        "base_prefix": hasher.path(sys.base_prefix),
-        "path": [hasher.path(entry) for entry in sys.path],
-    }
+def packages() -> dict[str, str]:
+    """Return the version of every distribution on ``sys.path``, by normalised name.
 
-
-def _startup(hasher: Hasher) -> dict[str, str]:
-    """Return site customisation and `.pth` files, by name with a hash of their content."""
-    files = [
-        getattr(sys.modules.get(n), "__file__", None) for n in ("sitecustomize", "usercustomize")
-    ]
-    paths = [Path(file) for file in files if file]
-    for folder in (*site.getsitepackages(), site.getusersitepackages()):
-        paths += sorted(Path(folder).glob("*.pth"))
-    return {path.name: hasher("startup", read(path)) for path in paths}
-
-
-def packages(hasher: Hasher) -> dict[str, dict[str, Any]]:
-    """Return every distribution on ``sys.path`` by normalised name.
-
-    Each has its version; the commit that it was installed from, a hash of its URL, and whether it
-    is editable, if the installer recorded that (PEP 610); and the versions of that name later on
-    the path, a sign of a mixed environment.
+    The installer's record (PEP 610) adds ``editable`` or the commit that it was installed from. A
+    second version of a name later on the path is a sign of a mixed environment, and is added too.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         name, version = distribution.metadata["Name"], str(distribution.version)
         if not name:  # damaged metadata
             continue
+        origin = _origin(distribution)
+        commit = str(origin.get("vcs_info", {}).get("commit_id"))
+        if re.fullmatch(r"[0-9a-f]{7,64}", commit):
+            version += f", commit {commit}"
+        if origin.get("dir_info", {}).get("editable"):
+            version += ", editable"
         key = re.sub(r"[-_.]+", "-", str(name)).lower()
-        if key in found:
-            if version != found[key]["version"]:
-                found[key].setdefault("hidden", []).append(version)
-            continue
-        found[key] = {"version": version}
-        origin = _direct_url(distribution)
-        if origin:
-            commit = str(origin.get("vcs_info", {}).get("commit_id"))
-            if re.fullmatch(r"[0-9a-f]{7,64}", commit):
-                found[key]["commit_id"] = commit
-            found[key]["editable"] = bool(origin.get("dir_info", {}).get("editable"))
-            found[key]["url"] = hasher("url", str(origin.get("url")))
+        if key not in found:
+            found[key] = version
+        elif version != found[key]:
+            found[key] += f", hides {version}"
     return dict(sorted(found.items()))
 
 
-def _direct_url(distribution: importlib.metadata.Distribution) -> dict[str, Any]:
+def _origin(distribution: importlib.metadata.Distribution) -> StateDict:
     try:
         return dict(json.loads(distribution.read_text("direct_url.json") or "{}"))
     except (OSError, ValueError):
@@ -86,30 +51,25 @@ def _direct_url(distribution: importlib.metadata.Distribution) -> dict[str, Any]
 
 
 def source_folders() -> dict[str, Path]:
-    """Return the folders of editable packages, and those that `PYTHONPATH` adds (path-1, …)."""
+    """Return the folders of editable packages, and those of `PYTHONPATH` (path-1, …)."""
     folders = {}
     for distribution in importlib.metadata.distributions():
-        origin = _direct_url(distribution)
+        origin = _origin(distribution)
         url = urlsplit(str(origin.get("url", "")))
         if url.scheme == "file" and origin.get("dir_info", {}).get("editable"):
             folders[str(distribution.metadata["Name"])] = Path(unquote(url.path))
-    own = [sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), site.getusersitepackages()]
-    roots = [Path(root).resolve() for root in (*own, *site.getsitepackages())]
-    for number, entry in enumerate(filter(None, sys.path), 1):
-        path = Path(entry).resolve()
-        if path.is_dir() and not any(path.is_relative_to(root) for root in roots):
-            folders[f"path-{number}"] = path
-    return folders
+    entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return {**folders, **{f"path-{i}": Path(entry) for i, entry in enumerate(entries, 1)}}
 
 
-def modules(environment: Mapping[str, str], hasher: Hasher) -> dict[str, str]:
+def modules(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the loaded environment modules, as the shell records them: name -> version."""
     loaded = [name for name in environment.get("LOADEDMODULES", "").split(":") if name]
-    plain = [name if _MODULE.fullmatch(name) else hasher("module", name) for name in loaded]
+    plain = [name if _MODULE.fullmatch(name) else REDACTED for name in loaded]
     return {name.rpartition("/")[0] or name: name for name in plain}
 
 
-def conda(environment: Mapping[str, str]) -> dict[str, Any]:
+def conda(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the packages of this interpreter's conda environment, from conda's records."""
     for prefix in filter(None, [sys.prefix, environment.get("CONDA_PREFIX")]):
         names = [path.stem for path in sorted(Path(prefix, "conda-meta").glob("*-*-*.json"))]
@@ -118,14 +78,8 @@ def conda(environment: Mapping[str, str]) -> dict[str, Any]:
     return {}
 
 
-def compilers(runner: Runner) -> dict[str, str]:
-    """Return the version numbers that compilers print, and those of `CC` and `CXX`."""
-    found = {}
-    commands = {name: [name] for name in _COMPILERS}
-    commands |= {name: runner.environment.get(name, "").split() for name in ("CC", "CXX")}
-    for name, command in commands.items():
-        printed = runner.run(*command, "--version") if command else None
-        numbers = re.findall(r"\d+(?:\.\d+)+", printed or "")
-        if numbers:
-            found[name] = " ".join(dict.fromkeys(numbers))
-    return found
+def apt(runner: Runner) -> dict[str, str]:
+    """Return the versions of the installed Debian packages; {} without dpkg."""
+    _, out, _ = runner.run("dpkg-query -W -f '${Package} ${Version}\\n'")
+    lines = (line.partition(" ") for line in out.splitlines())
+    return {name: version for name, _, version in lines if version}

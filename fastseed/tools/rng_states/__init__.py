@@ -6,7 +6,7 @@
     for one in rng_states.compare("checkpoint", "after-resume"):
         print(one.owner, one.stream, one.text)
 
-``docs/resume-witness.md`` has the formats that are read, and what is not.
+``docs/inspect-checkpoints.md`` has the formats that are read, and what is not.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import os
 from typing import Any
 
 from ..._utils import validation
+from ...generators.exact_state import MOST_WORDS, GeneratorState
 from .comparison import Difference, compare_states
 from .finding import Found
-from .generator_state import MOST_WORDS, GeneratorState
 from .inspection import Inspection, read
 
 __all__ = [

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import re
 import struct
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
-import torch
 
-from ..._utils import strict_json
-from ...generators.adapter import MT19937_BYTES, unpack_mt19937
-from ...generators.torch_rng import CPU_STATE
-from . import archives
-from .archives import Tree
+from ..._utils.types import StateDict
+from ...generators.adapter import pack
+from ...generators.exact_state import (
+    BIT_GENERATORS,
+    GeneratorState,
+    make_cuda,
+    make_mt19937,
+    read_adapter,
+    read_numpy,
+    read_torch_cpu,
+)
+from .archives import Tree, read_tree, tensor_bytes
 from .folders import Part
-from .generator_state import BIT_GENERATORS, GeneratorState, make_cuda, make_mt19937, make_state
 from .inert_pickle import Thing, Unreadable
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MOST_VISITS = 500_000
 _MOST_DEPTH = 24
 _MOST_ENTRIES = 20_000_000  # of lists and dicts, counted again at every visit
 _MOST_STATES = 10_000
-_NOT_OF_STATE = ("has_gauss", "gauss", "seed_seq")
 _MOST_KEYS = 16  # of a dict in the state of a bit generator, which has at most six
 _MT_WORDS = 624
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
@@ -31,6 +39,7 @@ _RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.I
 # The keys of a dict that Megatron puts into a list, by data-parallel rank.
 _MEGATRON = re.compile("(random|np|torch|cuda)_rng_state|rng_tracker_states")
 _OURS = re.compile(r"rng\.(\d+)\.(.+)$")  # the exact state of a rank in a state of fastseed
+_FILE_OF_OURS = re.compile(r"(^|\.)fastseed_rank_\d+$")  # a tensor of fastseed.checkpoint
 
 _Path = tuple[str, ...]
 
@@ -63,15 +72,15 @@ def states_in(part: Part) -> Iterator[Found]:
 
 def world_size_in(part: Part) -> int | None:
     """Return the number of ranks that the arguments of a Megatron job say; None for others."""
-    arguments = part.tree.root.get("args") if isinstance(part.tree.root, dict) else None
-    held = arguments.state if isinstance(arguments, Thing) else None
-    size = held.get("world_size") if isinstance(held, dict) else None
-    return size if type(size) is int and 0 < size < 2**24 else None
+    match part.tree.root:
+        case {"args": Thing(state={"world_size": int(size)})} if 0 < size < 2**24:
+            return size
+    return None
 
 
 def _walk(path: _Path, tree: Tree) -> Iterator[tuple[_Path, str, str, GeneratorState]]:
     """Yield path, owner, stream and state of each state, after at most so many visits."""
-    stack = [iter([(path, tree.root)])]  # one iterator for each level
+    stack: list[Iterator[tuple[_Path, object]]] = [iter([(path, tree.root)])]  # one a level
     visits = entries = states = 0
     while stack:
         visit = next(stack[-1], None)
@@ -93,154 +102,122 @@ def _walk(path: _Path, tree: Tree) -> Iterator[tuple[_Path, str, str, GeneratorS
             stack.append(_below(path, node))
 
 
-def _below(path: _Path, node: Any) -> Iterator[tuple[_Path, Any]]:
+def _below(path: _Path, node: object) -> Iterator[tuple[_Path, object]]:
     """Yield what is in a node and may hold a state, with its path."""
+    items: Iterable[tuple[str, object]] = ()
     if isinstance(node, dict):
-        yield from (((*path, _key(key)), held) for key, held in node.items() if _may_hold(held))
+        items = ((key[:100] if isinstance(key, str) else "…", h) for key, h in node.items())
     elif isinstance(node, (list, tuple)):
-        yield from (((*path, str(i)), held) for i, held in enumerate(node) if _may_hold(held))
+        items = ((str(i), held) for i, held in enumerate(node))
     elif isinstance(node, Thing):
-        parts = (node.args, node.state, node.items)
-        yield from (((*path, ""), held) for held in parts if _may_hold(held))
-
-
-def _may_hold(value: Any) -> bool:
-    kinds = (dict, list, tuple)
-    return isinstance(value, (Thing, torch.Tensor)) or (isinstance(value, kinds) and len(value) > 0)
-
-
-def _key(key: Any) -> str:
-    return key[:100] if isinstance(key, str) else "…"
+        items = (("", held) for held in (node.args, node.state, node.items))
+    for key, held in items:
+        if isinstance(held, Thing) or (isinstance(held, (dict, list, tuple)) and held):
+            yield (*path, key), held
 
 
 # ---------------------------------------------------------------- forms
 
 
-def _recognize(
-    tree: Tree, path: _Path, node: Any, *, inner: bool = False
-) -> Iterator[tuple[str, str, GeneratorState]]:
-    """Yield owner, stream and state if a node is one; of several GPUs there may be several.
-
-    A state of fastseed in a tensor is decoded, but not one in the tensors of such a state
-    (``inner``).
-    """
-    for stream, read in (("python", _python), ("numpy", _numpy)):
-        state = None if isinstance(node, (Thing, torch.Tensor)) else read(node)
-        if state is not None:
-            known = stream == "python" or state.algorithm == "MT19937"
-            yield "", stream if known else f"numpy.{state.algorithm}", state
-            return
-    data = archives.tensor_bytes(tree, node)
+def _recognize(tree: Tree, path: _Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
+    """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
+    if isinstance(node, (dict, list, tuple)):
+        if (state := _try(_python, node)) is not None:
+            yield "", "python", state
+        elif (state := _try(_numpy, node)) is not None:
+            kind = "" if state.algorithm == "MT19937" else f".{state.algorithm}"
+            yield "", f"numpy{kind}", state
+        return
+    data, name = tensor_bytes(tree, node), path[-1] if path else ""
     if data is None:
         return
-    ours = _OURS.search(path[-1]) if path else None
-    if data.startswith(b"fastseed"):
-        for key, tensor in ({} if inner else archives.decode_fastseed(data)).items():
-            yield from _recognize(tree, (key,), tensor, inner=True)
-    elif ours:
-        for stream, state in _ours(ours[2], data):
-            yield f"rank {ours[1]}", stream, state
-    elif len(data) == CPU_STATE.itemsize and (cpu := _torch_cpu(data)) is not None:
+    if _FILE_OF_OURS.search(name):
+        inner = read_tree(io.BytesIO(data))
+        for key, held in inner.root.items() if isinstance(inner.root, dict) else ():
+            yield from _ours(key, tensor_bytes(inner, held))
+    elif _OURS.search(name):
+        yield from _ours(name, data)
+    elif (cpu := _try(read_torch_cpu, data)) is not None:
         yield "", "torch.cpu", cpu
     elif len(data) == 16 and any(map(_RANDOM.search, path)):
-        seed, offset = struct.unpack("<Qq", data)
-        yield "", _accelerator(path), make_cuda(seed, offset)
+        yield "", _accelerator(path), make_cuda(*struct.unpack("<Qq", data))
 
 
-def _python(node: Any) -> Any:
+def _python(node: Any) -> GeneratorState:
     """Return the state of ``random.getstate()``."""
-    if not (isinstance(node, (list, tuple)) and len(node) == 3):
-        return None
-    version, words, gauss = node
-    if type(version) is not int or version not in (2, 3) or not _are_ints(words, _MT_WORDS + 1):
-        return None
-    cached = [gauss] if isinstance(gauss, float) else []
-    return _try(make_mt19937, words[:-1], words[-1], cached)
+    match node:
+        case [2 | 3, (list() | tuple()) as words, gauss] if len(words) == _MT_WORDS + 1:
+            cached = [gauss] if isinstance(gauss, float) else []
+            return make_mt19937(words[:-1], words[-1], cached)
+    raise ValueError("it is no state of Python")
 
 
-def _numpy(node: Any) -> Any:
+def _numpy(node: Any) -> GeneratorState:
     """Return the state of a ``numpy.random.RandomState`` or of a bit generator."""
-    if isinstance(node, (list, tuple)):
-        legacy = 3 <= len(node) <= 5 and isinstance(node[0], str) and node[0] == "MT19937"
-        return _try(_legacy_numpy, *node) if legacy else None
-    if isinstance(node, dict) and "bit_generator" in node:
-        return _try(_bit_generator, node)
-    return None
+    match node:
+        case ["MT19937", words, int(position)]:
+            return make_mt19937(_words(words), position)
+        case ["MT19937", words, int(position), has_gauss, gauss]:
+            return make_mt19937(_words(words), position, [gauss] if has_gauss == 1 else [])
+        case {"bit_generator": str(kind), "state": {}} if kind in BIT_GENERATORS:
+            return read_numpy(_plain({**node, "seed_seq": None}))
+    raise ValueError("it is no state of NumPy")
 
 
-def _legacy_numpy(
-    _: str, words: Any, position: Any, has_gauss: Any = 0, gauss: Any = 0.0
-) -> GeneratorState:
-    if isinstance(words, Thing):
-        words = archives.array_of(words)
-    elif not _are_ints(words, _MT_WORDS):
-        raise ValueError("its words are not 624 numbers")
-    if not isinstance(position, int) or len(words) != _MT_WORDS:
-        raise ValueError("it is no state of MT19937")
-    made: GeneratorState = make_mt19937(words, position, [gauss] if has_gauss == 1 else [])
-    return made
-
-
-def _bit_generator(node: dict[Any, Any]) -> GeneratorState:
-    kind = node["bit_generator"]
-    if not (isinstance(kind, str) and kind in BIT_GENERATORS and isinstance(node["state"], dict)):
-        raise ValueError("it is no state of a bit generator")
-    cached = [node["gauss"]] if node.get("has_gauss") == 1 else []
-    if len(node) > _MOST_KEYS:
-        raise ValueError("it has more than the state of a bit generator")
-    return make_state(_plain({k: v for k, v in node.items() if k not in _NOT_OF_STATE}), cached)
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return the content of a state of a bit generator, with arrays; ValueError for others."""
-    if isinstance(value, dict):
-        if depth == 3 or len(value) > _MOST_KEYS:
-            raise ValueError("it has more than the state of a bit generator")
-        return {key: _plain(held, depth + 1) for key, held in value.items()}
+def _words(value: Any) -> list[int]:
+    """Return the words of a pickled array or of a list of plain numbers."""
     if isinstance(value, Thing):
-        value = archives.array_of(value)
-        if value is None or len(value) > _MT_WORDS:
-            raise ValueError("it has an object that is no array")
-    elif isinstance(value, (list, tuple)):
-        if not _are_ints(value, len(value)):
-            raise ValueError("it has a list that is not of numbers")
-        return np.array(value, dtype=np.uint64)
-    return value
+        value = _array(value)
+    is_short = isinstance(value, (list, tuple)) and len(value) <= _MT_WORDS
+    if is_short and all(type(word) is int for word in value):  # nested lists take long
+        return list(value)
+    raise ValueError("it is no list of words")
 
 
-def _are_ints(words: Any, count: int) -> bool:
-    """Return whether these are so many plain numbers, and not more than a state can have."""
-    if not isinstance(words, (list, tuple)) or len(words) != count or count > _MT_WORDS + 1:
-        return False
-    return all(type(word) is int for word in words)
+def _plain(value: StateDict, depth: int = 0) -> StateDict:
+    """Return the content of a state of a bit generator; ValueError for others."""
+    if depth == 3 or len(value) > _MOST_KEYS:
+        raise ValueError("it has more than the state of a bit generator")
+    found: StateDict = {}
+    for key, held in value.items():
+        if isinstance(held, dict):
+            found[key] = _plain(held, depth + 1)
+        else:
+            is_plain = isinstance(held, (int, float, str, type(None)))
+            found[key] = held if is_plain else _words(held)
+    return found
 
 
-def _torch_cpu(data: bytes) -> Any:
-    """Return the state of ``torch.get_rng_state()``."""
-    held = np.frombuffer(data, CPU_STATE)[0]
-    cached = [float(held["normal"])] if held["has_normal"] else []
-    cached += [float(held["float_normal"])] if held["has_float_normal"] else []
-    used = 625 - int(held["left"])  # 624 after seeding: the next word is of a new block
-    return _try(make_mt19937, held["words"], used, cached, int(held["seed"]))
+def _array(thing: Thing) -> list[int]:
+    """Return the numbers in a pickled NumPy array of integers."""
+    match thing:
+        case Thing(name=(_, "_reconstruct"), state=(_, _, Thing() as dtype, _, raw)):
+            pass
+        case Thing(name=(_, "_frombuffer"), args=(raw, Thing() as dtype, _, _)):
+            pass
+        case _:
+            raise ValueError("it is no array")
+    match raw:  # protocol 2 has no bytes
+        case Thing(name=("_codecs", "encode"), args=(str(text), "latin1")):
+            raw = text[: 8 * _MT_WORDS].encode("latin1", "replace")
+    match dtype:
+        case Thing(args=("u4" | "u8" | "i4" | "i8" as code, *_), state=(_, "<" | ">" as order, *_)):
+            return list(np.frombuffer(raw[: 8 * _MT_WORDS], f"{order}{code}").tolist())
+    raise ValueError("it is no array of integers")
 
 
-def _ours(stream: str, data: bytes) -> Iterator[tuple[str, GeneratorState]]:
-    """Yield the streams in an exact state of fastseed; of an accelerator, one for each device."""
-    held = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    if len(data) == CPU_STATE.itemsize and (cpu := _torch_cpu(data)) is not None:
-        yield stream, cpu
+def _ours(key: object, data: bytes | None) -> Iterator[tuple[str, str, GeneratorState]]:
+    """Yield what an exact state of fastseed holds; of an accelerator, one for each device."""
+    named = _OURS.search(key) if isinstance(key, str) else None
+    if named is None or data is None:
+        return
+    owner, stream = f"rank {named[1]}", named[2]
+    found = _try(read_adapter, pack(data))
+    if found is not None:
+        yield owner, stream, found
     elif _ACCELERATORS.search(stream) and len(data) % 16 == 0:
         for i, (seed, offset) in enumerate(struct.iter_unpack("<Qq", data)):
-            yield f"{stream}:{i}", make_cuda(seed, offset)
-    elif data[:1] == b"{":  # of a NumPy generator; the others are bytes
-        state = _numpy(_try(strict_json.parse, data))
-        yield from [] if state is None else [(stream, state)]
-    elif data[MT19937_BYTES : MT19937_BYTES + 1] not in (b"", b"{"):
-        return
-    elif (found := _try(unpack_mt19937, held[:MT19937_BYTES])) is not None:
-        words, position, gauss = found
-        cached = [] if gauss is None else [gauss]
-        yield stream, make_mt19937(np.frombuffer(words, "<u4"), position, cached)
+            yield owner, f"{stream}:{i}", make_cuda(seed, offset)
 
 
 def _accelerator(path: _Path) -> str:
@@ -253,9 +230,9 @@ def _accelerator(path: _Path) -> str:
     return name if _ACCELERATORS.search(last) or not before else f"{name}.{last}"
 
 
-def _try(make: Any, *arguments: Any) -> Any:
-    """Return what ``make`` returns; None if NumPy or fastseed refuses the values."""
+def _try(make: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | None:
+    """Return what ``make`` returns; None if it, NumPy or fastseed refuses the values."""
     try:
-        return make(*arguments)
+        return make(*arguments, **options)
     except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
         return None

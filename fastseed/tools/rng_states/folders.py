@@ -12,7 +12,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .archives import Tree, open_regular, read_tree
 from .inert_pickle import Thing, Unreadable
@@ -102,23 +102,23 @@ def _distributed(path: str, below: str) -> Iterator[Part | Problem]:
         yield Problem(name, str(error))
         return
     for index, info in stored.items():
-        key, file_name = _field(index, "fqn"), _field(info, "relative_path")
-        start, length = _field(info, "offset"), _field(info, "length")
+        key = _field(index, "fqn")
         if isinstance(key, str) and _may_hold_a_state(sizes.get(key)):
             try:
-                yield _entry(os.path.join(path, below), below, key, file_name, start, length)
+                yield _entry(os.path.join(path, below), below, key, info)
             except (Unreadable, OSError) as error:
                 yield Problem(f"{name}: {key[:200]}", str(error))
 
 
-def _entry(folder: str, below: str, key: str, name: Any, start: Any, length: Any) -> Part:
+def _entry(folder: str, below: str, key: str, info: object) -> Part:
+    name, start, length = (_field(info, one) for one in ("relative_path", "offset", "length"))
     if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
         raise Unreadable(f"its file is not in the folder: {name!r}"[:120])
-    if not (type(start) is type(length) is int and 0 <= start < 2**62 and length >= 0):
+    if not (isinstance(start, int) and isinstance(length, int) and 0 <= start < 2**62):
         raise Unreadable("its position is not a number")
     if len(key) > _MOST_NAME:
         raise Unreadable(f"its name has more than {_MOST_NAME} characters")
-    if length > _MOST_PART:
+    if not 0 <= length <= _MOST_PART:
         raise Unreadable(f"it has {length} bytes, more than {_MOST_PART}")
     with open_regular(os.path.join(folder, name)) as file:
         file.seek(start)
@@ -127,27 +127,22 @@ def _entry(folder: str, below: str, key: str, name: Any, start: Any, length: Any
     shard, rank = _SHARD.match(key), _RANK_OF_KEY.search(key)
     owner = f"rank {int(rank[1])}" if rank else ""
     if shard:
-        owner = f"shard {shard[2]} of {shard[3]}"
+        key, owner = shard[1], f"shard {shard[2]} of {shard[3]}"
     number = None if writer is None else int(writer[1])
-    return Part(tree, os.path.join(below, name), owner, number, shard[1] if shard else key)
+    return Part(tree, os.path.join(below, name), owner, number, key)
 
 
-def _may_hold_a_state(held: Any) -> bool:
+def _may_hold_a_state(held: object) -> bool:
     """Return whether an entry is an object, or a 1-D uint8 tensor."""
-    size = _field(held, "size")
-    if size is None:
-        return True
-    properties = _field(held, "properties")
-    state = properties.state if isinstance(properties, Thing) else None
-    dtype = state[0] if isinstance(state, (list, tuple)) and state else None
-    if not (isinstance(size, Thing) and isinstance(dtype, Thing) and dtype.name == "torch uint8"):
-        return False
-    if not (isinstance(size.args, tuple) and len(size.args) == 1):
-        return False
-    return isinstance(size.args[0], (list, tuple)) and len(size.args[0]) == 1
+    match _field(held, "size"), _field(held, "properties"):
+        case None, _:
+            return True
+        case Thing(args=[[_]]), Thing(state=[Thing(name=("torch", "uint8")), *_]):
+            return True
+    return False
 
 
-def _field(thing: Any, name: str) -> Any:
+def _field(thing: object, name: str) -> object:
     """Return the attribute of a pickled object."""
     state = thing.state if isinstance(thing, Thing) else None
     return state.get(name) if isinstance(state, dict) else None

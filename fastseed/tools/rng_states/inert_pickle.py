@@ -1,22 +1,20 @@
 """Read a pickle as data: classes and functions stay names, and nothing is imported or called.
 
-The opcodes come from ``pickletools.genops`` of the standard library. ``Thing`` takes the place of
-every object that a pickle would create by code.
+The unpickler of the standard library builds lists, tuples, dicts and plain values. ``Thing`` takes
+the place of whatever else it would create. It is the one in Python, ``pickle._Unpickler``: the one
+in C allocates by numbers that a pickle claims, and hashes any key of a dict.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
 import pickletools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 MOST_BYTES = 64 << 20
 MOST_OPERATIONS = 5_000_000  # at most about 500 MB of objects
-_MOST_NAME = 1000  # characters
-_MOST_NAMES = 16 << 20  # characters of all names
-
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_COUNTS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "REDUCE": 2, "NEWOBJ": 2, "NEWOBJ_EX": 3}
-_MARKED = ("TUPLE", "LIST", "DICT", "FROZENSET", "SETITEMS", "APPENDS", "ADDITEMS", "INST", "OBJ")
 
 
 class Thing:
@@ -24,10 +22,25 @@ class Thing:
 
     __slots__ = ("args", "items", "name", "state")
 
-    def __init__(self, name: str, args: Any = ()) -> None:
-        self.name, self.args = name, args
+    def __init__(self, name: tuple[str, str], args: Any = ()) -> None:
+        self.name, self.args = name, args  # module and name: joined, many would take long
         self.state: Any = None
-        self.items: list[Any] = []
+        self.items: list[object] = []
+
+    def __call__(self, *args: object) -> Thing:
+        return Thing(self.name, args)
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self.items.append((key, value))
+
+    def append(self, value: object) -> None:
+        """Take an element of a list or a set."""
+        self.items.append(value)
+
+    add = append
 
 
 class Unreadable(ValueError):
@@ -42,124 +55,72 @@ def loads(data: bytes) -> Any:
     """
     if len(data) > MOST_BYTES:
         raise Unreadable(f"its pickle has {len(data)} bytes, more than {MOST_BYTES}")
-    machine = _Machine()
     try:
-        for count, (operation, argument, _) in enumerate(pickletools.genops(data)):
+        for count, _ in enumerate(pickletools.genops(data)):  # it reads no more than there is
             if count == MOST_OPERATIONS:
                 raise Unreadable(f"its pickle has more than {MOST_OPERATIONS} operations")
-            machine.step(operation, argument)
-        return machine.stack[-1]
+        return _Unpickler(io.BytesIO(data)).load()
     except Unreadable:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+    except Exception as error:  # of many types
         why = f"{type(error).__name__}: {str(error)[:80]}"
         raise Unreadable(f"its pickle is damaged ({why})") from None
 
 
-class _Machine:
-    """The stack of a pickle. Only lists, tuples, dicts and plain values are created."""
+class _Dict(dict[object, object]):
+    """A dict that wraps keys whose hash may take long: nested tuples, numbers of many digits."""
 
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
-        self._marks: list[int] = []
-        self._memo: dict[int, Any] = {}
-        self._named = 0  # characters of names that were joined
+    __slots__ = ()
 
-    def step(self, operation: pickletools.OpcodeInfo, argument: Any) -> None:
-        """Apply one operation."""
-        name, stack = operation.name, self.stack
-        made = operation.stack_after
-        if name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _COUNTS:
-            self._combine(name, self._take(_COUNTS[name]))
-        elif name in _MARKED:
-            self._combine(name, self._since_mark(), argument)
-        elif name.endswith("PUT") or name == "MEMOIZE":
-            self._memo[len(self._memo) if argument is None else argument] = stack[-1]
-        elif name.endswith("GET"):
-            stack.append(self._memo[argument])
-        elif name == "MARK":
-            self._marks.append(len(stack))
-        elif name in ("EMPTY_LIST", "EMPTY_SET", "EMPTY_DICT"):
-            stack.append({} if name == "EMPTY_DICT" else [])
-        elif name in ("APPEND", "SETITEM"):
-            self._combine(f"{name}S", self._take(1 if name == "APPEND" else 2))
-        elif operation.arg is not None and made and made[0].name != "any":
-            stack.append(argument)  # a number, text or bytes
-        else:
-            self._others(name, argument)
-
-    def _others(self, name: str, argument: Any) -> None:
-        if name == "GLOBAL":
-            self.stack.append(Thing(argument))
-        elif name == "STACK_GLOBAL":
-            self.stack.append(Thing(self._joined(*self._take(2))))
-        elif name == "BUILD":
-            (state,) = self._take(1)
-            if isinstance(self.stack[-1], Thing):
-                self.stack[-1].state = state
-        elif name in ("PERSID", "BINPERSID"):
-            held = self._take(1)[0] if argument is None else argument
-            self.stack.append(Thing("persistent id", held))
-        elif name == "POP_MARK" or (name == "POP" and self._marks[-1:] == [len(self.stack)]):
-            self._since_mark()
-        elif name == "POP":
-            self._take(1)
-        elif name == "DUP":
-            self.stack.append(self.stack[-1])
-        elif name not in ("PROTO", "FRAME", "STOP"):
-            raise Unreadable(f"its pickle has the operation {name}")
-
-    def _joined(self, module: Any, name: Any) -> str:
-        """Return the name of a class; its parts may be memoised, so that many take few bytes."""
-        if not (isinstance(module, str) and isinstance(name, str)):
-            raise Unreadable("its pickle has a name that is not text")
-        self._named += len(module) + len(name)
-        if max(len(module), len(name)) > _MOST_NAME or self._named > _MOST_NAMES:
-            raise Unreadable("its pickle has a name that is too long")
-        return f"{module} {name}"
-
-    def _take(self, count: int) -> list[Any]:
-        if len(self.stack) < count:
-            raise Unreadable("its pickle takes from an empty stack")
-        values = self.stack[len(self.stack) - count :]
-        del self.stack[len(self.stack) - count :]
-        return values
-
-    def _since_mark(self) -> list[Any]:
-        return self._take(len(self.stack) - self._marks.pop())
-
-    def _combine(self, name: str, values: list[Any], argument: Any = None) -> None:
-        """Make a value of others, or put them into the last one."""
-        if name.startswith("TUPLE"):
-            self.stack.append(tuple(values))
-        elif name in ("LIST", "FROZENSET"):
-            self.stack.append(values)
-        elif name == "DICT":
-            self.stack.append(dict(_pairs(values)))
-        elif name in ("APPENDS", "ADDITEMS"):
-            target = self.stack[-1]
-            (target.items if isinstance(target, Thing) else target).extend(values)
-        elif name == "SETITEMS":
-            target = self.stack[-1]
-            if isinstance(target, Thing):
-                target.items.extend(_pairs(values))
-            else:
-                target.update(_pairs(values))
-        else:  # REDUCE, NEWOBJ, NEWOBJ_EX, INST, OBJ: a call
-            called, *arguments = values if argument is None else [Thing(argument), values]
-            given = arguments[0] if len(arguments) == 1 else arguments
-            self.stack.append(Thing(called.name if isinstance(called, Thing) else "?", given))
+    def __setitem__(self, key: object, value: object) -> None:
+        is_short = isinstance(key, (str, bytes, float, type(None), Thing))
+        if isinstance(key, int):
+            is_short = key.bit_length() <= 60
+        super().__setitem__(key if is_short else Thing(("", "key"), key), value)
 
 
-def _pairs(values: list[Any]) -> list[tuple[Any, Any]]:
-    """Return keys and values; a key whose hash may take long is wrapped."""
-    keys = [key if _is_short(key) else Thing("key", key) for key in values[::2]]
-    return list(zip(keys, values[1::2], strict=True))
+_InPython: Any = pickle._Unpickler
 
 
-def _is_short(key: Any) -> bool:
-    if isinstance(key, int):
-        return key.bit_length() <= 60  # the hash of an int takes as long as the int is
-    return isinstance(key, (str, bytes, float, type(None), Thing))
+class _Unpickler(_InPython):  # type: ignore[misc]
+    dispatch: ClassVar[dict[int, Callable[[_Unpickler], None]]] = dict(_InPython.dispatch)
+
+    def find_class(self, module: str, name: str) -> Thing:
+        return Thing((module, name))
+
+    def persistent_load(self, pid: object) -> Thing:
+        return Thing(("", "persistent id"), pid)
+
+    def get_extension(self, code: int) -> None:  # whose objects may have been imported before
+        raise Unreadable("its pickle has a code of copyreg")
+
+    def load_newobj(self) -> None:
+        args = self.stack.pop()
+        self.append(self.stack.pop()(*args))
+
+    def load_newobj_ex(self) -> None:
+        self.stack.pop()
+        self.load_newobj()
+
+    def load_empty_dictionary(self) -> None:
+        self.append(_Dict())
+
+    def load_dict(self) -> None:
+        items, made = self.pop_mark(), _Dict()
+        for i in range(0, len(items), 2):
+            made[items[i]] = items[i + 1]
+        self.append(made)
+
+    def load_empty_set(self) -> None:
+        self.append(Thing(("builtins", "set")))
+
+    def load_frozenset(self) -> None:
+        items = self.pop_mark()  # which also exchanges self.append
+        self.append(items)
+
+    dispatch[pickle.NEWOBJ[0]] = load_newobj
+    dispatch[pickle.NEWOBJ_EX[0]] = load_newobj_ex
+    dispatch[pickle.EMPTY_DICT[0]] = load_empty_dictionary
+    dispatch[pickle.DICT[0]] = load_dict
+    dispatch[pickle.EMPTY_SET[0]] = load_empty_set
+    dispatch[pickle.FROZENSET[0]] = load_frozenset

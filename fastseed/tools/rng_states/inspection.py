@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ...generators.exact_state import GeneratorState, words_between
 from .finding import Found, states_in, world_size_in
 from .folders import Problem, parts_of
-from .generator_state import GeneratorState, words_between
 from .inert_pickle import Unreadable
 
 _NAMES = 6  # in a list
@@ -89,32 +90,23 @@ def read(function: str, argument: str, path: str) -> Inspection:
     return Inspection(path, whole.states, tuple(findings), tuple(notes))
 
 
-def _distinct(states: Iterable[Found]) -> Iterator[Found]:
-    """Give states of one owner and stream names of their own.
-
-    By their keys; where keys repeat by file and keys; and where these repeat too by a number.
-    """
-    held = list(states)
-    keys = [one.source.partition(": ")[2] or one.source for one in held]
-    names = [one.stream for one in held]
-    count = Counter((one.owner, one.stream) for one in held)
-    for i, (one, place) in enumerate(zip(held, keys, strict=True)):
-        if count[one.owner, one.stream] > 1:
-            names[i] = f"{one.stream} in {place}"
-    within: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for one, name in zip(held, names, strict=True):
-        within[one.owner, name].add(one.source)
-    for i, one in enumerate(held):
-        if len(within[one.owner, names[i]]) > 1:  # the only file of a checkpoint is not named
-            names[i] = f"{one.stream} in {one.source}"
-    used: Counter[tuple[str, str]] = Counter()
-    for one, name in zip(held, names, strict=True):
-        chosen = name
-        while used[one.owner, chosen]:
-            used[one.owner, name] += 1
-            chosen = f"{name} ({used[one.owner, name]})"
-        used[one.owner, chosen] += 1
-        yield one._replace(stream=chosen)
+def _distinct(states: list[Found]) -> Iterator[Found]:
+    """Give states of one owner and stream names of their own, by keys, file or numbers."""
+    files: dict[str, set[str]] = defaultdict(set)
+    for one in states:
+        files[one.owner].add(one.source.partition(": ")[0])
+    count = Counter((one.owner, one.stream) for one in states)
+    used: set[tuple[str, str]] = set()
+    for one in states:
+        file, _, keys = one.source.partition(": ")
+        if count[one.owner, one.stream] > 1:  # the only file of a checkpoint is not named
+            where = one.source if len(files[one.owner]) > 1 else keys or file
+            one = one._replace(stream=f"{one.stream} in {where}")
+        name, numbers = one.stream, itertools.count(2)
+        while (one.owner, one.stream) in used:
+            one = one._replace(stream=f"{name} ({next(numbers)})")
+        used.add((one.owner, one.stream))
+        yield one
 
 
 def _order(one: Found) -> tuple[object, ...]:
@@ -142,10 +134,11 @@ def _findings(whole: Inspection, size: int) -> Iterator[str]:
     if len(owners) < size:
         writers = {one.writer for one in whole.states if one.writer is not None and not one.owner}
         of = f", written by {_listed(f'rank {w}' for w in sorted(writers))}" if writers else ""
+        held_by = "1 rank" if len(owners) == 1 else f"{len(owners)} ranks"
         yield (
-            f"it holds the states of 1 rank for {size} ranks{of}" if len(owners) == 1 else
-            f"it holds the states of {len(owners)} ranks for {size} ranks{of}"
-        ) + ": right only for streams that these ranks share"  # fmt: skip
+            f"it holds the states of {held_by} for {size} ranks{of}: right only for streams that "
+            "these ranks share"
+        )
 
 
 def _shared(held: dict[str, Found]) -> Iterator[str]:

@@ -9,40 +9,38 @@ from helpers.repositories import git, repository
 
 from fastseed.tools.environment.commands import Runner
 from fastseed.tools.environment.git import Repositories
-from fastseed.tools.environment.keyed_hash import Hasher
 
 
-def state(folder, patches=False):
-    """Return the state of a repository, and the patches."""
-    repositories = Repositories(Runner(os.environ), Hasher(bytes(32)), patches)
-    return repositories.state(folder, "r"), repositories.patches
+def state(folder):
+    """Return the state of a repository, and its difference as text."""
+    repositories = Repositories(Runner(os.environ))
+    return repositories.state(folder, "r"), repositories.texts
 
 
-def test_the_files_that_differ_and_a_hash(tmp_path):
+def test_the_files_that_differ_and_a_digest(tmp_path):
     work = repository(tmp_path / "r", {"a.py": "x = 1\n", "b.py": "", "c.py": ""})
-    clean, _ = state(work)
-    assert len(clean["commit"]) == 40 and clean["files"] == {} and clean["diff_hash"] is None
+    clean, texts = state(work)
+    assert len(clean["commit"]) == 40 and clean["files"] == {} == texts and clean["diff"] is None
     (work / "a.py").write_text("x = 2\n")
     (work / "b.py").unlink()
     (work / "new.py").write_text("y = 1\n")
     git(work, "add", "new.py")
     (work / "untracked.py").write_text("z = 1\n")
-    found, patches = state(work)
-    assert found["files"] == {"a.py": "M", "b.py": "D", "new.py": "A"} and patches == {}
-    assert found["untracked_count"] == 1 and "untracked.py" not in str(found)
-    hashes = {found["diff_hash"], found["untracked_hash"]}
+    found, _ = state(work)
+    assert found["files"] == {"a.py": "M", "b.py": "D", "new.py": "A"}
+    assert found["untracked"]["count"] == 1 and "untracked.py" not in str(found)
+    digests = {found["diff"], found["untracked"]["contents"]}
     (work / "a.py").write_text("x = 3\n")
     (work / "untracked.py").write_text("z = 2\n")
     found, _ = state(work / ".")
-    hashes |= {found["diff_hash"], found["untracked_hash"]}
-    assert len(hashes) == 4 and all(one.startswith("hmac:") for one in hashes)
+    assert len(digests | {found["diff"], found["untracked"]["contents"]}) == 4
 
 
 def test_a_patch_applies(tmp_path):
     work = repository(tmp_path / "r", {"a.py": "x = 1\n", "data": "\0"})
     (work / "a.py").write_text("x = 2\n")
     (work / "data").write_bytes(b"\0\xff")
-    _, patches = state(work, patches=True)
+    _, patches = state(work)
     (tmp_path / "p").write_text(patches["r"], errors="surrogateescape")
     git(work, "checkout", "-q", ".")
     git(work, "apply", str(tmp_path / "p"))
@@ -55,7 +53,7 @@ def test_a_failing_filter_is_not_a_clean_repository(tmp_path):
     git(work, "config", "filter.y.required", "true")
     (work / ".gitattributes").write_text("*.py filter=y\n")
     (work / "a.py").write_text("x = 2\n")
-    assert state(work)[0]["diff_hash"] == "git failed"
+    assert state(work)[0]["diff"] == "git failed"
 
 
 def test_a_submodule_is_a_file_that_differs(tmp_path):
@@ -83,5 +81,5 @@ def test_no_commit_and_no_repository(tmp_path):
     runner = Runner(os.environ)
     (tmp_path / "none").mkdir()
     for folder in ("none", "gone"):
-        assert Repositories(runner, Hasher(bytes(32)), False).state(tmp_path / folder, "n") == {}
+        assert Repositories(runner).state(tmp_path / folder, "n") == {}
     assert runner.problems == {}

@@ -68,8 +68,6 @@ DAMAGES = {
     "patch": edited('"patches": {}', r'"patches": {"git": "\ud800"}'),
     "header": edited('"now"', '"now"}, "captured": 5, "x": {"y": 1'),
     "sections": edited('"torch": {', '"torch": 3, "x": {'),
-    "libraries": edited('"torch"', '"libraries": {"libtorch.so": 3}, "x"'),
-    "library": edited('"torch"', '"preload": {"LD_PRELOAD": [3]}, "x"'),
 }
 
 

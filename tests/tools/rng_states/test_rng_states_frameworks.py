@@ -51,7 +51,7 @@ def test_ranks_that_save_under_one_name_to_a_distributed_checkpoint(folder):
 @pytest.mark.slow
 def test_output_of_the_guide(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    text = (ROOT / "docs" / "resume-witness.md").read_text()
+    text = (ROOT / "docs" / "inspect-checkpoints.md").read_text()
     blocks = re.findall(r"```console\n\$ fastseed (.*)\n((?:.*\n)*?)```", text)
     assert len(blocks) == 3
     for command, shown in blocks:

@@ -1,0 +1,1 @@
+"""Loaders, their iterations, and the loop over steps."""

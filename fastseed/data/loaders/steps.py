@@ -1,0 +1,216 @@
+"""The loop over epochs and batches that reseeds, and whose state says where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from ..._utils import validation
+from ...derivation import context, coordinates
+from ...seeder import api
+from .loader import prepared_settings
+from .resumable import ResumableLoader
+from .saved_state import check_state
+
+FORMAT = "fastseed.steps"
+VERSION = 1
+
+_CLASS = "data.steps"
+
+
+class Steps:
+    """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
+
+    Before each step it calls ``reseed(task, epoch, step)``, so a run that resumes draws what the
+    uninterrupted run draws, and what the body draws has no effect on later steps. ``step``
+    counts the steps of an epoch from 0; after resuming it continues, with any number of ranks.
+
+    A state belongs to the end of a step: take it where the parameters are saved, after the
+    optimizer's step. It contains the state of the loader, and counts the batch that the loop has,
+    not those that workers fetched ahead. After ``break``, another loop continues with the next
+    step.
+
+    ``len(steps)`` is the number of steps of an epoch, as that of a DataLoader, for schedulers.
+
+    Args:
+        loader: a ``ResumableLoader``. Any other DataLoader becomes one with its settings, as by
+            ``prepare``; the argument is not changed. Under Accelerate, use
+            ``fastseed.integrations.accelerate.AcceleratedJob.train`` instead.
+        epochs: the number of epochs, [0, 2**32); None for a script that has the loop over epochs
+            itself and calls ``in_epoch``.
+        task: the task of ``reseed``, [0, 2**24).
+
+    Attributes:
+        loader: the ``ResumableLoader``.
+        epoch: the epoch of the next step.
+        step: the number of the next step in it; it may be one after the last step of the epoch.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type or is out of range.
+
+    Examples:
+        >>> import fastseed, torch
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
+        >>> steps = fastseed.data.steps(batches, epochs=2, task=1)
+        >>> for epoch, step, batch in steps:
+        ...     print(epoch, step, batch.tolist())  # train here
+        ...     if (epoch, step) == (0, 1):
+        ...         saved = steps.state_dict()
+        0 0 [2, 7, 6, 4]
+        0 1 [0, 3, 5, 8]
+        0 2 [9, 1]
+        1 0 [6, 9, 5, 2]
+        1 1 [7, 4, 8, 1]
+        1 2 [0, 3]
+        >>> resumed = fastseed.data.steps(batches, epochs=2, task=1)
+        >>> resumed.load_state_dict(saved)  # in another process, on other ranks
+        >>> epoch, step, batch = next(iter(resumed))
+        >>> epoch, step, batch.tolist()
+        (0, 2, [9, 1])
+    """
+
+    def __init__(
+        self, loader: DataLoader[Any], epochs: int | None = None, *, task: int = 1
+    ) -> None:
+        if epochs is not None:
+            epochs = validation.check_int(_CLASS, "epochs", epochs, 0, coordinates.MAX_EPOCH)
+        self._epochs = epochs
+        self._task = validation.check_int(_CLASS, "task", task, 0, coordinates.MAX_TASK)
+        if not isinstance(loader, ResumableLoader):
+            loader = ResumableLoader(**prepared_settings(_CLASS, loader))
+        self.loader = loader
+        self.epoch = self.step = 0
+        self._is_loaded = False  # a state, and no loop began since
+        self._own: object = None  # the loader's iteration that this loop is in
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset of the loader."""
+        return self.loader.dataset
+
+    def __len__(self) -> int:
+        """Return the number of steps of a whole epoch; TypeError if the dataset has no length."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
+        if self._epochs is None:
+            rule = (
+                "the number of epochs to iterate them all; a loop over in_epoch(epoch) needs none"
+            )
+            raise validation.type_error(_CLASS, "epochs", rule, None)
+        return self._in_all_epochs(self._epochs)
+
+    def _in_all_epochs(self, epochs: int) -> Iterator[tuple[int, int, Any]]:
+        while self.epoch < epochs:
+            yield from self.in_epoch(self.epoch)
+
+    def in_epoch(self, epoch: int) -> Iterator[tuple[int, int, Any]]:
+        """Iterate one epoch, for scripts that have a loop over epochs of their own.
+
+        Args:
+            epoch: [0, 2**32). If it is ``self.epoch``, the loop begins at ``self.step``: at 0,
+                unless a state was loaded or a loop was left in that epoch.
+
+        Returns:
+            An iterator over (epoch, step, batch); ``reseed`` is called when its first step is
+            requested.
+
+        Raises:
+            TypeError, ValueError: ``epoch`` has the wrong type or is out of range; or it is not
+                ``self.epoch``, at which the state that was loaded continues.
+            RuntimeError: from the iterator, if the loader was iterated elsewhere, or has a loaded
+                state of another scope.
+        """
+        function = f"{_CLASS}.in_epoch"
+        epoch = validation.check_int(function, "epoch", epoch, 0, coordinates.MAX_EPOCH)
+        if self._is_loaded and epoch != self.epoch and not self._is_next(epoch):
+            rule = f"{self.epoch}, where the loaded state continues: start the loop at steps.epoch"
+            raise validation.value_error(function, "epoch", rule, epoch)
+        return self._in_epoch(epoch)
+
+    def _is_next(self, epoch: int) -> bool:
+        """Return True for the epoch after one whose last step was the end of the loaded state."""
+        return epoch == self.epoch + 1 and not self.loader.has_rest()
+
+    def _in_epoch(self, epoch: int) -> Iterator[tuple[int, int, Any]]:
+        first = self.step if epoch == self.epoch else 0
+        if first:
+            self._check_loader("in_epoch")
+            self.loader.load_state_dict(self.loader.state_dict())
+            self._own = None
+        self.loader.check_scope(self._task, epoch)
+        api.reseed(self._task, epoch, first)
+        batches = iter(self.loader)
+        own = self._own = self.loader.latest_iteration
+        self.epoch, self.step, self._is_loaded = epoch, first, False
+        for batch in batches:
+            self.step += 1
+            yield epoch, self.step - 1, batch
+            if self._own is not own:
+                raise RuntimeError(
+                    f"fastseed.{_CLASS}: a state was loaded or another loop began inside this "
+                    "loop: leave it by break first"
+                )
+            api.reseed(self._task, epoch, self.step)
+        self.epoch, self.step = epoch + 1, 0
+
+    def _check_loader(self, method: str) -> None:
+        if self._own is not None and self.loader.latest_iteration is not self._own:
+            raise RuntimeError(
+                f"fastseed.{_CLASS}.{method}: the loader was iterated outside of this loop, so "
+                "its position in the loop is lost: use another loader for that"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loop is: after the step that it is in.
+
+        Returns:
+            A dict of strings, integers and the loader's state. All ranks must be in the same step;
+            the state of any rank serves all.
+
+        Raises:
+            RuntimeError: ``fastseed.init`` was not called, or the loader was iterated elsewhere
+                since this loop began.
+        """
+        self._check_loader("state_dict")
+        numbers = {"task": self._task, "epoch": self.epoch, "step": self.step}
+        state = {"format": FORMAT, "version": VERSION, **numbers}
+        return {**state, "loader": self.loader.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Start the next loop after the step in which ``state`` was taken.
+
+        Args:
+            state: what ``state_dict`` returned, on any rank.
+
+        Raises:
+            TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed or
+                order, or of a dataset of another size (of the dataset only the size is compared);
+                nothing is changed.
+            RuntimeError: ``fastseed.init`` was not called.
+        """
+        function = f"{_CLASS}.load_state_dict"
+        master_seed = context.current(function).master_seed
+        own: dict[str, str | int] = {"format": FORMAT, "version": VERSION, "task": self._task}
+        check_state(function, "loop", state, own, ("epoch", "step", "loader"))
+        limits = {"epoch": coordinates.MAX_EPOCH + 1, "step": coordinates.MAX_STEP}
+        epoch, step = (
+            validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
+            for field, limit in limits.items()
+        )
+        loaded = self.loader.parse_state(function, state["loader"])
+        saved = loaded["master_seed"]
+        if saved != master_seed:
+            raise ValueError(
+                f"fastseed.{function}: the state was saved under master seed {saved}, but the job "
+                f"has {master_seed}: call fastseed.init({saved})"
+            )
+        self.loader.load_state_dict(loaded)
+        self.epoch, self.step, self._own, self._is_loaded = epoch, step, None, True
+
+
+steps = Steps
+"""The class ``Steps``, by the name of a function."""

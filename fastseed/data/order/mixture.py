@@ -1,0 +1,306 @@
+"""A sampler that mixes named sources by weight, the same on any number of ranks.
+
+The choice of a source is a low-discrepancy sequence, shuffled in blocks (docs/spec/derivation.md
+specifies it). So how often a source was chosen before a position is a closed form, and any part of
+the order can be computed at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..._backend import derive_ops
+from ..._utils import validation
+from ...derivation import coordinates, streams
+from ..worker.scope import keyed_seeder
+from .occurrences import Repeat
+from .permutation import Order
+from .shuffle import MAX_N, ShuffleSampler, check_size
+
+_CLASS = "data.MixtureSampler"
+_MOST_SOURCES = 2**16
+BLOCK = 1024  # positions that are shuffled together
+_UNIT = 2**32  # the sum of all shares
+_STEP = 2654435769  # the fractional part of the golden ratio, times 2**32
+
+
+class MixtureSampler(ShuffleSampler):
+    """A ``ShuffleSampler`` over several named sources, each chosen in proportion to its weight.
+
+    Indices number the samples of all sources, one source after another, as
+    ``torch.utils.data.ConcatDataset(sources.values())`` does. Each source keeps an order of its
+    own, which depends on its name and size, not on the other sources: adding a source changes how
+    often the others come, but not in which order their samples come. Add it at the end, so that
+    the indices of the others stay. A source that is exhausted begins again in another order; its
+    samples are then of type ``Repeat``, so that ``per_sample`` draws new random numbers.
+
+    Which source is at a position is a function of the scope and the position, so a job resumes
+    with other ranks and workers as with a ``ShuffleSampler``. In the first 1024 k positions a
+    source comes as often as its weight says, up to a few samples; in between, as in a random order.
+    To continue with other sources or weights, pass the ``counts`` so far as ``skip``.
+
+    Args:
+        sources: the datasets, or their numbers of samples, [1, 2**48], by name.
+        weights: a finite positive number for each of ``sources``; only their ratios count, which
+            are rounded to multiples of 2**-32. A weight that this rounds to 0 is refused.
+        n: the number of positions in an epoch, [1, 2**48]; None: all samples of all sources.
+        skip: how many samples of a source to leave out at the beginning of its order, by name.
+        rank: as for ``ShuffleSampler``, as are ``world_size`` and ``drop_last``. The last
+            round of ranks is filled up with the samples at the positions from n on.
+        world_size: the number of ranks.
+        drop_last: leave out the last positions instead.
+        shuffle: False keeps the order within each source.
+        name: the name of the choice of sources.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type or is out of range, or the names
+            differ.
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 7)
+        >>> sampler = fastseed.data.MixtureSampler(
+        ...     {"web": 100, "code": 10}, {"web": 3, "code": 1}, n=8, shuffle=False
+        ... )
+        >>> list(sampler)
+        [0, 1, 2, 100, 3, 4, 5, 6]
+        >>> sampler.counts(8)
+        {'web': 7, 'code': 1}
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Sized | int],
+        weights: Mapping[str, float],
+        *,
+        n: int | None = None,
+        skip: Mapping[str, int] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+        shuffle: bool = True,
+        name: str = "mixture",
+    ) -> None:
+        validation.check_instance(_CLASS, "sources", sources, Mapping, "a dict of datasets")
+        if not 1 <= len(sources) <= _MOST_SOURCES:
+            rule = f"between 1 and {_MOST_SOURCES} datasets"
+            raise validation.value_error(_CLASS, "sources", rule, sources)
+        self._names = tuple(coordinates.check_name(_CLASS, source) for source in sources)
+        self._sizes = tuple(
+            check_size(_CLASS, f"sources[{name!r}]", source) for name, source in sources.items()
+        )
+        self._shares = _checked_shares(weights, self._names)
+        self._skip = _skipped(skip, self._names)
+        n = sum(self._sizes) if n is None else validation.check_int(_CLASS, "n", n, 1, MAX_N)
+        options: dict[str, Any] = {"drop_last": drop_last, "shuffle": shuffle, "name": name}
+        super().__init__(n, rank=rank, world_size=world_size, **options)
+
+    def __repr__(self) -> str:
+        return f"MixtureSampler({self.describe_order()}, n={self.n}, drop_last={self.drop_last})"
+
+    def describe_order(self) -> str:
+        """Return a text that is equal for equal orders; a loader's state contains it."""
+        parts = zip(self._names, self._sizes, self._shares, self._skip, strict=True)
+        mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in parts)
+        return f"{self.name}{'' if self.shuffle else ' in order'} of {{{mixed}}}"
+
+    def counts(
+        self, position: int, *, task: int | None = None, epoch: int | None = None
+    ) -> dict[str, int]:
+        """Return how many samples of each source come before a global position, in constant time.
+
+        Those of ``skip`` are counted too, so that the result is the ``skip`` of another sampler
+        that continues.
+
+        Args:
+            position: [0, 2**48].
+            task: None: that of the next iteration.
+            epoch: None: that of the next iteration.
+
+        Returns:
+            The counts by the name of the source.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: as for ``index``.
+        """
+        function = f"{_CLASS}.counts"
+        position = validation.check_int(function, "position", position, 0, MAX_N)
+        found = self._order(function, task, epoch).counts(position)
+        totals = (count + skip for count, skip in zip(found, self._skip, strict=True))
+        return dict(zip(self._names, totals, strict=True))
+
+    def _order(self, function: str, task: int | None, epoch: int | None) -> Mixture:
+        master_seed = keyed_seeder(function).master_seed
+        scope = derive_ops.scope_key(master_seed, *self._scope(function, task, epoch), 0)
+        parts = self._names, self._sizes, self._shares, self._skip
+        return Mixture(scope, self.name, *parts, self.shuffle)
+
+
+def _skipped(skip: Any, names: tuple[str, ...]) -> tuple[int, ...]:
+    if skip is None:
+        return (0,) * len(names)
+    validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
+    skip = {name: 0 for name in names} | dict(skip)
+    _check_names("skip", skip, names)
+    return tuple(
+        validation.check_int(_CLASS, f"skip[{name!r}]", skip[name], 0, MAX_N) for name in names
+    )
+
+
+def _checked_shares(weights: Any, names: tuple[str, ...]) -> tuple[int, ...]:
+    validation.check_instance(_CLASS, "weights", weights, Mapping, "a dict of numbers")
+    _check_names("weights", weights, names)
+    arguments = {name: f"weights[{name!r}]" for name in names}
+    numbers = [
+        validation.check_float(_CLASS, arguments[n], weights[n], 0.0, math.inf) for n in names
+    ]
+    for name, weight in zip(names, numbers, strict=True):
+        if not weight:
+            raise validation.value_error(_CLASS, arguments[name], "positive", weight)
+    shares = tuple(shares_of(numbers))
+    for name, weight, share in zip(names, numbers, shares, strict=True):
+        if not share:
+            rule = "large enough to be sampled: at least about 2**-32 of the sum of all weights"
+            raise validation.value_error(_CLASS, arguments[name], rule, weight)
+    return shares
+
+
+def _check_names(argument: str, given: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    if set(given) != set(names):
+        rule = f"a number for each of {', '.join(map(repr, names))}"
+        raise validation.value_error(_CLASS, argument, rule, dict(given))
+
+
+# ------------------------------------------------------------------ the order
+
+
+def shares_of(weights: list[float]) -> list[int]:
+    """Return integers in proportion to ``weights`` whose sum is 2**32, by largest remainders."""
+    total = sum(map(Fraction, weights))
+    exact = [Fraction(weight) / total * _UNIT for weight in weights]
+    shares = [int(share) for share in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda s: shares[s] - exact[s])
+    for s in by_remainder[: _UNIT - sum(shares)]:
+        shares[s] += 1
+    return shares
+
+
+@dataclass(frozen=True)
+class Mixture(Order):
+    """The order of a mixture in one epoch; it has no end."""
+
+    scope: derive_ops.Scope
+    name: str
+    names: tuple[str, ...]  # of the sources
+    sizes: tuple[int, ...]
+    shares: tuple[int, ...]
+    skip: tuple[int, ...]  # samples of each source to leave out
+    shuffle: bool
+
+    def counts(self, position: int) -> list[int]:
+        """Return how many samples each source has before ``position``, without those skipped."""
+        block, i = divmod(position, BLOCK)
+        before = np.array(self._before(block))
+        inside = np.bincount(self._sources(block)[:i], minlength=len(before))
+        return list((before + inside).tolist())
+
+    def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
+        indices = itertools.chain.from_iterable(self._chunks(start, stride, count))
+        return torch.tensor(list(map(int, indices)), dtype=torch.int64, device="cpu")
+
+    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
+        """Yield the samples at every stride-th position, those of a block at a time."""
+        end, known, before = start + size * stride, -1, [0]
+        while start < end:
+            block, i = divmod(start, BLOCK)
+            if block != known:
+                before = self._before(block)
+            samples, before = self._block(block, before)
+            known = block + 1
+            chosen = samples[i : end - block * BLOCK : stride]
+            yield chosen
+            start += len(chosen) * stride
+
+    def _block(self, block: int, before: list[int]) -> tuple[list[int], list[int]]:
+        """Return the samples of a block, and the counts after it."""
+        sources = self._sources(block)
+        samples = np.empty(BLOCK, dtype=object)
+        after, offset = [], 0
+        for s, size in enumerate(self.sizes):
+            own = np.flatnonzero(sources == s)
+            after.append(before[s] + len(own))
+            samples[own] = [
+                Repeat(offset + j, times) if times else offset + j
+                for j, times in self._samples(s, before[s] + self.skip[s], len(own))
+            ]
+            offset += size
+        return samples.tolist(), after
+
+    def _sources(self, block: int) -> np.ndarray:
+        """Return the source of each position of a block."""
+        key = derive_ops.stream_key(
+            self._name_key(self.name), coordinates.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
+        )
+        order = derive_ops.empty_like_keys(BLOCK, dtype=torch.int64)
+        derive_ops.fill_shuffle(order, key, BLOCK, 0, 1)
+        points = (self._start() + (block * BLOCK + order.numpy()) * _STEP) % _UNIT
+        return np.searchsorted(np.cumsum(self.shares), points, side="right")
+
+    def _before(self, block: int) -> list[int]:
+        """Return how often each source is chosen before a block."""
+        n, start = block * BLOCK, self._start()
+        bounds = itertools.accumulate(self.shares, initial=0)
+        below = [_count_below(n, start, bound) for bound in bounds]
+        return [high - low for low, high in itertools.pairwise(below)]
+
+    def _start(self) -> int:
+        """Return the first point of the sequence."""
+        return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % _UNIT
+
+    def _samples(self, s: int, first: int, count: int) -> Iterator[tuple[int, int]]:
+        """Yield ``count`` samples of a source in its own order, and how often they came before."""
+        size = self.sizes[s]
+        while count:
+            times, i = divmod(first, size)
+            here = min(count, size - i)
+            if self.shuffle:
+                key = derive_ops.stream_key(
+                    self._name_key(self.names[s]), 0, times, size, derive_ops.DOMAIN_SHUFFLE
+                )
+                part = derive_ops.empty_like_keys(here, dtype=torch.int64)
+                derive_ops.fill_shuffle(part, key, size, i, 1)
+                yield from ((j, times) for j in part.tolist())
+            else:
+                yield from ((j, times) for j in range(i, i + here))
+            first, count = first + here, count - here
+
+    def _name_key(self, name: str) -> derive_ops.NameKey:
+        return derive_ops.name_key(self.scope, streams.name_words(name))
+
+
+def _count_below(n: int, start: int, bound: int) -> int:
+    """Return for how many i of [0, n) (start + i * _STEP) mod 2**32 is below ``bound``."""
+    # floor(x / m) - floor((x - bound) / m) is 1 where x mod m < bound, else 0 (0 <= bound <= m).
+    shifted = start - bound + _UNIT
+    return _floor_sum(n, _UNIT, _STEP, start) - _floor_sum(n, _UNIT, _STEP, shifted) + n
+
+
+def _floor_sum(n: int, m: int, a: int, b: int) -> int:
+    """Return the sum of floor((a * i + b) / m) over i of [0, n), in as many steps as gcd(a, m)."""
+    total = 0
+    while n:
+        total += (n - 1) * n // 2 * (a // m) + n * (b // m)
+        a, b = a % m, b % m
+        highest = a * n + b
+        n, b = divmod(highest, m)
+        m, a = a, m
+    return total

@@ -1,0 +1,88 @@
+"""The order of an epoch as a function: which sample of a dataset is at which position.
+
+It is a keyed bijection of [0, n) (``docs/spec/derivation.md``, "Shuffle"), so any part of it can be
+computed at once and no list of indices exists. It depends on the master seed, task, epoch, name
+and n, not on the number of ranks or workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from ..._backend import derive_ops, draw_ops, tensors
+from .occurrences import Repeat
+
+# Indices made at a time: soon, then in bulk, but without waking other threads.
+_FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
+
+
+class Order:
+    """Which sample is at which position; any part of it is computed at once."""
+
+    def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
+        """Return the samples at positions start, start + stride, ...: ``count`` of them."""
+        raise NotImplementedError
+
+    def index(self, i: int) -> int:
+        """Return the sample at position ``i``."""
+        return int(self.part(i, 1))
+
+    def write_part(self, function: str, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
+        """Write the samples at positions start, start + 1, ... to ``out``, which is checked."""
+        tensors.check_out(function, "out", out, (count,), torch.int64)
+        instead = "call it before the capture and copy the result"
+        draw_ops.refuse_capture(function, out.device, instead)
+        return self._write(out, start, count)
+
+    def _write(self, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
+        return out.copy_(self.part(start, count))
+
+    def share(self, first: int, rank: int, world_size: int, size: int) -> Iterator[int]:
+        """Yield a rank's ``size`` indices: positions first + rank, and every world_size-th."""
+        return itertools.chain.from_iterable(self._chunks(first + rank, world_size, size))
+
+    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Permutation(Order):
+    """The order of n samples."""
+
+    n: int
+    key: int | None  # None: the order of the dataset
+
+    def index(self, i: int) -> int:
+        return i if self.key is None else derive_ops.shuffle_index(self.key, self.n, i)
+
+    def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
+        out = derive_ops.empty_like_keys(count, dtype=torch.int64)
+        return self._fill(out, start, stride)
+
+    def _fill(self, out: torch.Tensor, start: int, stride: int) -> torch.Tensor:
+        if self.key is None:
+            torch.arange(start, start + len(out) * stride, stride, out=out)
+        else:
+            derive_ops.fill_shuffle(out, self.key, self.n, start, stride)
+        return out
+
+    def _write(self, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
+        on_cuda = out.device.type == "cuda" and draw_ops.has_cuda
+        if out.is_contiguous() and (on_cuda or out.device.type == "cpu"):
+            return self._fill(out, start, 1)
+        return super()._write(out, start, count)
+
+    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
+        inside = max(0, min(size, -(-(self.n - start) // stride)))
+        done, chunk = 0, _FIRST_CHUNK
+        while done < inside:
+            chunk = min(chunk, inside - done)
+            yield self.part(start + done * stride, chunk, stride).tolist()
+            done, chunk = done + chunk, min(4 * chunk, _LARGEST_CHUNK)
+        for k in range(inside, size):  # from the front of the order again
+            occurrence, i = divmod(start + k * stride, self.n)
+            yield [Repeat(self.index(i), occurrence)]

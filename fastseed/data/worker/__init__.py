@@ -1,0 +1,1 @@
+"""Samples as they are fetched: in which scope, with which streams, and by which process."""

@@ -1,0 +1,345 @@
+"""Random numbers that belong to a sample, whichever process fetches it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from ..._backend.compile import eager
+from ..._utils import validation
+from ...derivation import context, coordinates, streams
+from ...derivation.equal_streams import StreamUsers
+from ...generators.torch_rng import TorchGenerator
+from ...seeder.seeder import current_seeder
+from ..order.occurrences import MAX_INDEX, Repeat
+from .sample_streams import SampleStreams, read_in_streams
+from .scope import (
+    DatasetWrapper,
+    IterationScope,
+    SharedScope,
+    current_scope,
+    current_worker,
+    epoch_scope,
+    keyed_seeder,
+    read_samples,
+)
+from .seeding import WorkerSeeder, is_spawning
+
+_FUNCTION = "data.per_sample"
+_NAME = "sample"  # the stream of the form that leaves all generators alone
+
+_users: StreamUsers[PerSample] = StreamUsers(
+    "fastseed.data.per_sample: two datasets are read in task %d, epoch %d, and sample i of both "
+    "has the same random numbers: wrap them as one, per_sample(ConcatDataset([a, b])), or give one "
+    "a name, per_sample(b, name='b'), or reseed with another task for evaluation; to share the "
+    "numbers on purpose, give both one name"
+)
+
+
+def _torch_generator(key: int) -> torch.Generator:
+    generator = torch.Generator("cpu")
+    TorchGenerator(generator).seed(key)
+    return generator
+
+
+_MAKE: dict[str, Callable[[int], Any]] = {"numpy": np.random.default_rng, "torch": _torch_generator}
+
+
+class PerSample(DatasetWrapper, Dataset[Any]):
+    """A dataset whose samples have their own random numbers; ``per_sample`` makes it.
+
+    Its length and its other attributes are those of the dataset.
+    """
+
+    generator: str | None
+    _transform: Callable[..., Any] | None
+    _name: str | None
+    _scope: SharedScope
+    _seeder: WorkerSeeder | None  # from the pickle that started this process
+    _streams: SampleStreams | None
+
+    def __init__(
+        self,
+        dataset: Any,
+        generator: str | None,
+        transform: Callable[..., Any] | None,
+        name: str | None,
+    ) -> None:
+        super().__init__(dataset, generator=generator, _transform=transform, _name=name)
+        self.__dict__.update(_scope=SharedScope(), _seeder=None, _streams=None)
+
+    def __repr__(self) -> str:
+        options = (
+            ("generator", self.generator),
+            ("transform", self._transform),
+            ("name", self._name),
+        )
+        given = "".join(f", {key}={value!r}" for key, value in options if value is not None)
+        return f"per_sample({self.dataset!r}{given})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_streams": None, "_seeder": None}
+        is_known = self._seeder is not None or context.seeder is not None
+        if is_spawning() and is_known:
+            state["_seeder"] = self._current_seeder()
+        return state
+
+    # -------------------------------------------------------------- the epoch
+
+    def set_scope(self, task: int, epoch: int) -> None:
+        """Set the task and epoch of the next samples, also in workers that are already running.
+
+        Under fastseed's loaders it has no effect.
+
+        Args:
+            task: [0, 2**24).
+            epoch: [0, 2**32).
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type or is out of range.
+        """
+        at = coordinates.check_coordinates("data.PerSample.set_scope", task, epoch, 0)
+        self._scope.write(IterationScope(at.task, at.epoch, 0, self._scope.number + 1))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next samples; the task is that of the last ``reseed``, or 0.
+
+        Call it before each iteration, in the main process, as for a ``DistributedSampler``.
+
+        Args:
+            epoch: [0, 2**32).
+
+        Raises:
+            TypeError, ValueError: ``epoch`` has the wrong type or is out of range.
+        """
+        scope = None if context.seeder is None else context.seeder.scope
+        self.set_scope(0 if scope is None else scope.task, epoch)
+
+    def _task_and_epoch(self) -> tuple[int, int]:
+        at = current_scope()
+        if at is None and self._scope.number:
+            at = self._scope.read()
+        if at is not None:
+            return at.task, at.epoch
+        scope = epoch_scope(current_seeder(_FUNCTION)) if get_worker_info() is None else None
+        if scope is None:
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: the epoch is not known: iterate the dataset with "
+                "fastseed.data.loader, or call its set_epoch(epoch) before each iteration, or, "
+                "without workers, fastseed.reseed(task, epoch)"
+            )
+        return scope.task, scope.epoch
+
+    def _current_seeder(self) -> WorkerSeeder:
+        worker = current_worker()
+        if worker is not None:
+            return worker.seeder
+        if self._seeder is not None:
+            return self._seeder
+        return WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
+
+    def _current_streams(self) -> SampleStreams:
+        (task, epoch), seeder, held = self._task_and_epoch(), self._current_seeder(), self._streams
+        if held is None or (held.seeder, held.task, held.epoch) != (seeder, task, epoch):
+            held = self._streams = SampleStreams(seeder, task, epoch, self._name)
+            if self.generator is None:
+                held.find_generators(self.dataset, self._transform)
+            self.enter_scope(task, epoch)
+        return held
+
+    def enter_scope(self, task: int, epoch: int) -> None:
+        """Log a warning if another dataset has the same random numbers in this scope."""
+        if self._name is None:
+            _users.enter(self, task, epoch, self.generator)
+
+    # -------------------------------------------------------------- samples
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._fetch((index,))[0]
+
+    def __getitems__(self, indices: Any) -> list[Any]:
+        """Return a batch. A ``__getitems__`` of the dataset is used where a transform draws."""
+        return self._fetch(indices)
+
+    @eager
+    def _fetch(self, indices: Any) -> list[Any]:
+        current = self._current_streams()
+        indices = indices if isinstance(indices, (list, tuple)) else list(indices)
+        if self.generator is not None:
+            return self._read_with_generators(current, indices)
+        read = self._read_in_streams if self._transform is None else self._read_and_transform
+        return read_in_streams(_FUNCTION, current, functools.partial(read, current, indices))
+
+    def _read_in_streams(self, current: SampleStreams, indices: Any) -> list[Any]:
+        """Return samples that were each read in its own streams."""
+        dataset, number_of, reseed = self.dataset, self._sample, current.reseed
+
+        def read(index: Any) -> Any:
+            reseed(*number_of(index))
+            sample = dataset[index]
+            if not current.is_settled:  # the dataset may have made generators just now
+                current.settle(dataset, None)
+            return sample
+
+        return read_samples(read, indices)
+
+    def _read_and_transform(self, current: SampleStreams, indices: Any) -> list[Any]:
+        """Return samples that were read as a batch, each transformed in its own streams."""
+        transform: Any = self._transform
+        batch, drawn = current.watch(functools.partial(self._read_batch, indices))
+        if drawn:
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: with transform=, the dataset must draw no random numbers, "
+                f"since a batch is read at once, but it drew from {', '.join(map(repr, drawn))}; "
+                "let transform draw them, or leave transform= out"
+            )
+        samples = iter(batch)
+
+        def transformed(index: Any) -> Any:
+            current.reseed(*self._sample(index))
+            sample = transform(next(samples))
+            if not current.is_settled:
+                current.settle(self.dataset, transform)
+            return sample
+
+        return read_samples(transformed, indices)
+
+    def _read_with_generators(self, current: SampleStreams, indices: Any) -> list[Any]:
+        """Return samples that were each given a new generator."""
+        make, transform, dataset = _MAKE[str(self.generator)], self._transform, self.dataset
+        samples = iter(()) if transform is None else iter(self._read_batch(indices))
+
+        def read(index: Any) -> Any:
+            stream = streams.sample_stream(current.scope, _NAME, *self._sample(index))
+            generator = make(stream.key())
+            if transform is None:
+                return dataset.__getitem__(index, generator)
+            return transform(next(samples), generator)
+
+        return read_samples(read, indices)
+
+    def _read_batch(self, indices: Any) -> list[Any]:
+        """Return what the dataset has for a batch of indices, in one call if it can."""
+        fetch = getattr(self.dataset, "__getitems__", None)
+        if fetch is None:
+            return read_samples(self.dataset.__getitem__, indices)
+        samples = list(read_samples(fetch, (indices,))[0])
+        if len(samples) != len(indices):
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: __getitems__ of the dataset must return a sample for each "
+                f"of {len(indices)} indices, got {len(samples)}"
+            )
+        return samples
+
+    def _sample(self, index: Any) -> tuple[int, int]:
+        """Return the global index and the occurrence of the sample ``index``."""
+        if type(index) is int and 0 <= index <= MAX_INDEX:
+            return index, 0
+        try:
+            if isinstance(index, bool):
+                raise TypeError
+            number = operator.index(index)
+        except TypeError as error:  # a tensor of several elements, for example
+            raise validation.type_error(_FUNCTION, "index", "an integer", index) from error
+        if number < 0:
+            number += len(self.dataset)
+        if not 0 <= number <= MAX_INDEX:
+            raise IndexError(
+                f"fastseed.{_FUNCTION}: index must be in [0, {MAX_INDEX}], got {number}"
+            )
+        return number, index.occurrence if isinstance(index, Repeat) else 0
+
+
+def per_sample(
+    dataset: Any,
+    generator: str | None = None,
+    *,
+    transform: Callable[..., Any] | None = None,
+    name: str | None = None,
+) -> Any:
+    """Wrap a dataset so that a sample's random numbers depend on its index, not on who fetches it.
+
+    They are a function of master seed, task, epoch and index: the same for any number of workers
+    and ranks, any batch size and prefetching, before and after resuming.
+
+    Without ``generator``, the global generators of Python, NumPy and torch (CPU), registered
+    generators and those that the dataset holds are set before each ``dataset[index]`` (one that the
+    dataset makes when it is first used: from the second sample on). In the main process they are
+    restored exactly afterwards, but for registered callables. With ``generator`` none of them is
+    touched: ``dataset.__getitem__(index, generator)`` gets a new generator for each sample.
+
+    With ``transform`` a batch is read in one call of the dataset's ``__getitems__``, if it has
+    one, and only ``transform(sample)``, or ``transform(sample, generator)``, has random numbers. A
+    dataset that draws some then, from a generator that would be set, is an error.
+
+    Task and epoch are those of the iteration under fastseed's loaders. Elsewhere they are those of
+    the last ``set_epoch(epoch)`` or ``set_scope(task, epoch)`` of the result, which persistent
+    workers notice too; or else, without workers, those of the last ``reseed``.
+
+    The index is the one that the result is called with: wrap a ``Subset`` or ``ConcatDataset``, not
+    its parts, which all have an index 0. Two datasets have the same random numbers for one index in
+    one scope, which logs a warning, unless ``name`` differs. An index that comes twice in an epoch
+    has the same random numbers twice, unless it is a ``Repeat``, as from ``ShuffleSampler`` where
+    it fills up the ranks, and from ``count_occurrences``.
+
+    Without ``generator``, threads must not read samples at once, nor draw from the global
+    generators meanwhile: they share them. The first is an error, the second is not noticed.
+
+    Args:
+        dataset: a map-style dataset, indexed by integers of [0, 2**64).
+        generator: None; ``"numpy"`` for a ``numpy.random.Generator``; ``"torch"`` for a CPU
+            ``torch.Generator``.
+        transform: a function of a sample that uses its random numbers. None: the dataset does.
+        name: None, or the name of the dataset's own streams.
+
+    Returns:
+        A map-style dataset, with the length and attributes of ``dataset``.
+
+    Raises:
+        TypeError: ``dataset`` is iterable-style; it, or ``transform``, does not take a generator;
+            ``transform`` is not callable; ``name`` is not a string.
+        ValueError: ``generator`` or ``name`` has another value.
+        RuntimeError: when a sample is fetched and the epoch is not known, another thread reads
+            samples, or the dataset draws beside ``transform``.
+
+    Examples:
+        >>> import fastseed
+        >>> class Noise(list):
+        ...     def __getitem__(self, index, rng):
+        ...         return int(rng.integers(100))
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 0)
+        >>> noise = fastseed.data.per_sample(Noise(range(5)), "numpy")
+        >>> first = [noise[i] for i in range(5)]
+        >>> [noise[i] for i in (4, 3)] == [first[4], first[3]]
+        True
+    """
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        rule = "a map-style dataset: samples of an iterable one have no index"
+        raise validation.type_error(_FUNCTION, "dataset", rule, dataset)
+    if transform is not None and not callable(transform):
+        raise validation.type_error(_FUNCTION, "transform", "a function of a sample", transform)
+    if generator is not None:
+        validation.check_choice(_FUNCTION, "generator", generator, tuple(_MAKE))
+        takes, argument, rule = (
+            dataset.__getitem__,
+            "dataset",
+            "one whose __getitem__ takes (index, ",
+        )
+        if transform is not None:
+            takes, argument, rule = transform, "transform", "a function that takes (sample, "
+        try:
+            inspect.signature(takes).bind(0, None)
+        except (TypeError, ValueError) as error:
+            given = dataset if transform is None else transform
+            raise validation.type_error(_FUNCTION, argument, f"{rule}generator)", given) from error
+    if name is not None:
+        coordinates.check_name(_FUNCTION, name)
+    return PerSample(dataset, generator, transform, name)

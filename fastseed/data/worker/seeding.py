@@ -1,0 +1,234 @@
+"""Seed DataLoader workers: their own streams for every generator, in every epoch.
+
+``GENERATORS``, the adapters of the global generators, are shared by all threads of a process. A
+child of ``os.fork`` in a worker continues in the streams of its parent (docs/distributed.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import multiprocessing.context
+import multiprocessing.reduction
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import get_worker_info
+
+from ..._backend import derive_ops
+from ..._utils import validation
+from ..._utils.errors import reseed_error
+from ...derivation import coordinates, streams
+from ...generators.adapter import pack
+from ...generators.default import DefaultGenerators
+from ...random.bank import StreamBank
+from ...seeder.registry import Registration, adapter_for
+from ...seeder.seeder import Seeder
+from .discovery import found_in
+from .scope import IterationScope, SharedScope, enter_worker, keyed_seeder
+
+logger = logging.getLogger("fastseed")
+
+GENERATORS = DefaultGenerators()  # of this process
+
+_FUNCTION = "data.worker_init_fn"
+
+
+class WorkerSeeder(NamedTuple):
+    """The picklable part of a ``Seeder`` that DataLoader workers receive.
+
+    A spawned worker gets the generators by the pickle that holds the dataset too, so a generator
+    that both hold is still one object.
+    """
+
+    master_seed: int
+    rank: int
+    entries: tuple[Registration, ...]
+    name: str | None = None  # of the loader
+
+    @classmethod
+    def from_seeder(cls, seeder: Seeder, name: str | None = None) -> WorkerSeeder:
+        """Return what workers need of ``seeder``."""
+        return cls(seeder.master_seed, seeder.data_rank, seeder.registry.generators, name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        kept = [entry for entry in self.entries if _can_pickle(entry)]
+        _warn_left_out(tuple(entry.name for entry in self.entries if entry not in kept))
+        entries = [(e.name, e.generator, e.rank, getattr(e.adapter, "bits", 31)) for e in kept]
+        return _rebuild_seeder, (self.master_seed, self.rank, entries, self.name)
+
+    def reseed_worker(
+        self, at: IterationScope, worker_id: int, found: Iterable[Registration] = ()
+    ) -> None:
+        """Give every generator its stream of a worker; ReseedError names those that failed."""
+        start = derive_ops.scope_key(self.master_seed, at.task, at.epoch, at.start)
+        scope = streams.named_scope(start, self.name)
+
+        def stream_of(name: str, shared: bool = False) -> streams.Stream:
+            rank = coordinates.SHARED if shared else self.rank
+            return streams.stream_in(scope, name, rank, worker_id + 1)
+
+        failures = GENERATORS.reseed(stream_of)
+        for entry in (*self.entries, *found):
+            if is_on_device(entry):
+                continue
+            try:
+                entry.adapter.reseed(stream_of(entry.name, entry.shared))
+            except Exception as error:
+                failures[entry.name] = error
+        if failures:
+            raise reseed_error(failures)
+
+
+def _rebuild_seeder(
+    master_seed: int,
+    rank: int,
+    entries: list[tuple[str, object, int, int]],
+    name: str | None,
+) -> WorkerSeeder:
+    made = (Registration(n, g, adapter_for(g, bits), field) for n, g, field, bits in entries)
+    return WorkerSeeder(master_seed, rank, tuple(made), name)
+
+
+def is_on_device(entry: Registration) -> bool:
+    """Return True for a bank on a device, which a forked worker must not touch."""
+    return isinstance(entry.generator, StreamBank) and entry.generator.device.type != "cpu"
+
+
+def is_spawning() -> bool:
+    """Return True while objects are pickled to start a process."""
+    return multiprocessing.context.get_spawning_popen() is not None
+
+
+def _can_pickle(entry: Registration) -> bool:
+    try:
+        return not is_on_device(entry) and bool(pickle.dumps(entry.generator))
+    except Exception:  # anything that a __reduce__ raises
+        return False
+
+
+@functools.cache
+def _warn_left_out(names: tuple[str, ...]) -> None:
+    if names:
+        logger.warning(
+            "fastseed: workers are started without these registered generators, which cannot be "
+            "pickled: %s; with the start method 'fork' they would have them",
+            list(names),
+        )
+
+
+def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
+    return _rebuild_generator, (str(generator.device), generator.get_state().numpy().tobytes())
+
+
+def _rebuild_generator(device: str, state: bytes) -> torch.Generator:
+    generator = torch.Generator(device)
+    generator.set_state(pack(state))
+    return generator
+
+
+# torch (2.10 to 2.13) sends a generator's state as a tensor in shared memory, which is gone before
+# the spawned process opens it.
+multiprocessing.reduction.ForkingPickler.register(torch.Generator, _reduce_generator)
+
+
+# ------------------------------------------------------------------ worker_init_fn
+
+
+class WorkerInit:
+    """A ``worker_init_fn``: reseeds a worker when it starts and when an iteration begins.
+
+    Args:
+        source: written by the main process before each iteration; or one scope for ever.
+        user_init: the user's own ``worker_init_fn``, which runs once, after the reseeding.
+        seeder: None: that of this process.
+    """
+
+    def __init__(
+        self,
+        source: SharedScope | IterationScope,
+        user_init: Callable[[int], object] | None = None,
+        seeder: WorkerSeeder | None = None,
+    ) -> None:
+        self._source, self._user_init = source, user_init
+        self.seeder = seeder or WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
+        self._worker_id = 0
+        self.scope: IterationScope | None = None  # of a fastseed loader, for all threads
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return WorkerInit, (self._source, self._user_init, self.seeder)
+
+    def __call__(self, worker_id: int) -> None:
+        """Seed this worker; DataLoader calls it once in each."""
+        self._worker_id = worker_id
+        self.reseed()
+        if get_worker_info() is not None:
+            enter_worker(self)
+        if self._user_init is not None:
+            self._user_init(worker_id)
+
+    def reseed_if_new(self) -> None:
+        """Reseed this worker if an iteration began since it was last reseeded."""
+        if self.scope is not None and self._source.number != self.scope.number:
+            self.reseed()
+
+    def reseed(self) -> None:
+        """Give everything in this worker its streams of the current iteration."""
+        source, info = self._source, get_worker_info()
+        at = source.read() if isinstance(source, SharedScope) else source
+        found = () if info is None else found_in(info.dataset, self.seeder.entries)
+        self.seeder.reseed_worker(at, self._worker_id, found)
+        self.scope = at if isinstance(source, SharedScope) else None
+
+
+class _WorkerInitFunction:
+    """Seed a DataLoader worker: the ``worker_init_fn`` for a plain torch DataLoader.
+
+    In worker ``k`` Python's, NumPy's and torch's CPU generator, registered generators and those
+    that the dataset holds get their streams of worker field ``k + 1``, at the task and epoch of the
+    last ``reseed`` before the workers were started. Persistent workers are not reseeded in later
+    epochs: ``fastseed.data.loader`` does that.
+
+    Under ``spawn`` and ``forkserver`` it carries the registered generators to the worker, but for
+    those that cannot be pickled (with a warning). Pass this object itself: a function of yours that
+    calls it needs ``fork``.
+
+    Args:
+        worker_id: the number of the worker, from 0; DataLoader passes it.
+
+    Raises:
+        RuntimeError: ``fastseed.init`` or ``reseed`` was not called before.
+        ValueError: under scheme ``"fwr13y"``, which has no keys.
+        ReseedError: some generators failed; all others are reseeded.
+
+    Examples:
+        >>> import fastseed, torch
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 0)
+        >>> batches = torch.utils.data.DataLoader(
+        ...     range(8), batch_size=4, num_workers=2, worker_init_fn=fastseed.data.worker_init_fn
+        ... )
+        >>> len(batches)
+        2
+    """
+
+    def __call__(self, worker_id: int) -> None:
+        worker_id = validation.check_int(
+            _FUNCTION, "worker_id", worker_id, 0, coordinates.MAX_WORKER - 1
+        )
+        _init_at_current_scope()(worker_id)
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        return _init_at_current_scope().__reduce__() if is_spawning() else "worker_init_fn"
+
+
+def _init_at_current_scope() -> WorkerInit:
+    scope = keyed_seeder(_FUNCTION).scope
+    if scope is None:
+        raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
+    return WorkerInit(IterationScope(scope.task, scope.epoch, 0, 1))
+
+
+worker_init_fn = _WorkerInitFunction()

@@ -1,0 +1,53 @@
+"""``enforce_reproducibility``: one line that makes a script reproducible."""
+
+from __future__ import annotations
+
+from .._utils import validation
+from ..derivation import coordinates
+from ..determinism.switches import deterministic
+from ..seeder import api
+from ..seeder.seeder import Seeder
+from . import frameworks
+
+
+def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False) -> int:
+    """Seed everything, and with a given seed also be deterministic.
+
+    Calls ``fastseed.init(seed)``, registers TensorFlow and CuPy if they are imported, and calls
+    ``fastseed.reseed(0)``. Without a seed one is generated, or taken from ``FASTSEED_MASTER_SEED``,
+    and nothing is slower. The line ``Using seed: N`` has the seed that repeats the run; it goes to
+    the log at level INFO, or to standard error if the log does not take it.
+
+    Args:
+        seed: [0, 2**64), or None. With a seed ``fastseed.deterministic`` is called too.
+        warn_only: operations without a deterministic algorithm warn instead of raising.
+
+    Returns:
+        The seed in use, the same on all ranks.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+        RuntimeError: as ``fastseed.deterministic``.
+
+    Examples:
+        >>> import fastseed, random
+        >>> seed = fastseed.enforce_reproducibility()
+        >>> number = random.random()
+        >>> fastseed.init(seed)
+        >>> random.random() == number
+        True
+    """
+    validation.check_bool("enforce_reproducibility", "warn_only", warn_only)
+    if seed is not None:
+        seed = validation.check_int(
+            "enforce_reproducibility", "seed", seed, 0, coordinates.MAX_MASTER
+        )
+    seeder = Seeder(api.requested_seed(seed))
+    api.begin(seeder, seed)
+    if seed is not None:
+        deterministic(warn_only=warn_only)
+    frameworks.register()
+    seeder.reseed(0)
+    if seeder.rank == 0:
+        api.say(f"Using seed: {seeder.master_seed}")
+    return seeder.master_seed

@@ -1,0 +1,217 @@
+"""Calls of torch's dropout in the forward of a converted module, which become keyed or an error.
+
+A ``TorchFunctionMode`` finds them, which is active in the threads that run such a forward.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional as torch_functional
+from torch.overrides import TorchFunctionMode
+
+from ..._utils import validation
+from ..._utils.types import StateDict
+from .. import functional
+from .layers import Cut, drop_layer
+from .scope import LayerName
+
+_FUNCTION = "nn.convert"
+
+# ---------------------------------------------------------------- functions with a keyed form
+
+_ATTENTION = torch_functional.scaled_dot_product_attention
+_CHANNELS: dict[object, int | None] = {
+    torch_functional.dropout: None,
+    torch.dropout: None,
+    torch_functional.dropout1d: 1,
+    torch_functional.dropout2d: 0,  # which takes (N, C, L) too
+    torch_functional.dropout3d: 3,  # of which an input of 4 dimensions has no batch
+}
+"""Functions of dropout: ``channels`` of ``drop_layer``."""
+
+
+class Calls:
+    """The names of the functional calls of one module, and how their inputs lie."""
+
+    def __init__(self, name: str, batch_dim: int | None) -> None:
+        self.name = name
+        self.dropout = LayerName(f"{name}/dropout")
+        self.attention = LayerName(f"{name}/attention")
+        self.batch_dim = batch_dim
+        self.cut: Cut | None = None
+
+    def drop(
+        self,
+        func: object,
+        input: torch.Tensor,
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+        train: bool = True,
+    ) -> torch.Tensor:
+        """Do what a function of dropout does: ``training`` and ``train`` are one, by two names."""
+        flags = [validation.check_bool(_FUNCTION, "training", flag) for flag in (training, train)]
+        if functional.check_probability(_FUNCTION, p) == 0 or not all(flags):
+            return input
+        found = drop_layer(self.dropout, input, p, self.batch_dim, self.cut, _CHANNELS[func])
+        return input.copy_(found) if inplace else found
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        """Do what ``scaled_dot_product_attention`` does."""
+        functional.check_attention(_FUNCTION, query, key, value, attn_mask)
+        weights = functional.attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
+        weights = drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut)
+        return weights @ functional.repeated_heads(value, query, enable_gqa)
+
+
+# ---------------------------------------------------------------- functions without one
+
+
+def _drops(
+    input: object, p: float = 0.5, training: bool = False, inplace: bool = False,
+    train: bool = False,
+) -> bool:  # fmt: skip
+    """Return whether a call of ``dropout`` or ``alpha_dropout`` with these arguments draws."""
+    return functional.check_probability(_FUNCTION, p) > 0 and (training or train)
+
+
+def _drops_heads(*args: Any, dropout_p: float = 0.0, training: bool = True, **_: object) -> bool:
+    """Read the arguments of ``multi_head_attention_forward``, which has them in places 10, 13."""
+    return (args[10] if len(args) > 10 else dropout_p) > 0 and (
+        args[13] if len(args) > 13 else training
+    )
+
+
+def _drops_layers(*args: Any, **options: Any) -> bool:
+    """Read the arguments of ``torch.lstm`` and its like, of which a packed one has one tensor more.
+
+    Behind the weights come ``has_biases, num_layers, dropout, train, ...``.
+    """
+    if "dropout" in options:
+        return options["dropout"] > 0 and bool(options.get("train", True))
+    flag = next((i for i, value in enumerate(args) if isinstance(value, bool)), len(args))
+    return len(args) > flag + 3 and args[flag + 2] > 0 and bool(args[flag + 3])
+
+
+def _rectifies(
+    input: object, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
+    inplace: bool = False,
+) -> bool:  # fmt: skip
+    """Return whether a call of ``rrelu`` draws its slopes."""
+    return bool(training)
+
+
+_ALPHA: tuple[object, ...] = (
+    *(torch_functional.alpha_dropout, torch_functional.feature_alpha_dropout),
+    *(torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout),
+    *(torch.feature_alpha_dropout_, torch.feature_dropout, torch.feature_dropout_),
+    *(torch.dropout_, torch.native_dropout),
+)
+_RNN: tuple[object, ...] = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+_RRELU = (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_)
+_ELSE = "set its p to 0, or use torch.nn.functional.dropout or scaled_dot_product_attention there"
+_DRAWS: dict[object, tuple[Callable[..., bool], str]] = {
+    **dict.fromkeys(_ALPHA, (_drops, _ELSE)),
+    **dict.fromkeys(_RNN, (_drops_layers, "set its dropout to 0")),
+    **dict.fromkeys(_RRELU, (_rectifies, "use torch.nn.functional.leaky_relu there")),
+    torch_functional.multi_head_attention_forward: (_drops_heads, _ELSE),
+}
+"""Functions that draw: whether a call with such arguments does, and what to use in its place."""
+
+
+# ---------------------------------------------------------------- the mode
+
+
+class _Active(threading.local):
+    """The calls of the innermost converted forward: of a thread, as torch's stack of modes is."""
+
+    calls: Calls | None = None
+
+
+_active = _Active()
+
+
+class _ReplaceCalls(TorchFunctionMode):
+    """Replaces the dropout that the forward of a converted module calls."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: StateDict | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        calls = _active.calls
+        if calls is None:
+            return func(*args, **kwargs)
+        if func in _CHANNELS:
+            return calls.drop(func, *args, **kwargs)
+        if func is _ATTENTION:
+            if (kwargs.get("dropout_p", 0.0) if len(args) < 5 else args[4]) > 0:
+                return calls.attend(*args, **kwargs)
+        elif func in _DRAWS:
+            draws, way_out = _DRAWS[func]
+            if draws(*args, **kwargs):
+                raise _refusal(calls, func.__name__, way_out)
+        elif func is torch.Tensor.unflatten:  # written in Python, where torch.compile stops
+            return args[0].unflatten(*args[1:], **kwargs)
+        return func(*args, **kwargs)
+
+
+def _refusal(calls: Calls, name: str, way_out: str) -> RuntimeError:
+    where = f"the forward of {calls.name!r}" if calls.name else "the forward of the model"
+    return RuntimeError(
+        f"fastseed.{_FUNCTION}: {name} in {where} would draw from torch's generator: "
+        f"it has no keyed form; {way_out}"
+    )
+
+
+_mode = _ReplaceCalls()
+
+
+@functools.cache
+def calling_class(cls: Any) -> Any:
+    """Return a subclass of a module's class whose forward runs in the mode."""
+
+    @functools.wraps(cls.forward)
+    def forward(self: Any, *args: object, **kwargs: object) -> object:
+        outer = _active.calls
+        _active.calls = self.fastseed_calls
+        try:
+            if outer is not None:
+                return cls.forward(self, *args, **kwargs)
+            with _mode:
+                return cls.forward(self, *args, **kwargs)
+        finally:
+            _active.calls = outer
+
+    def reduce(self: object, protocol: object) -> tuple[object, ...]:
+        get_state: Any = getattr(cls, "__getstate__", None)  # of object from Python 3.11 on
+        own = get_state is not None and get_state is not getattr(object, "__getstate__", None)
+        return _rebuilt, (cls,), get_state(self) if own else self.__dict__
+
+    body = {"forward": forward, "__reduce_ex__": reduce, "fastseed_original": cls}
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (cls,), {**body, **names})
+
+
+def _rebuilt(cls: type) -> object:
+    """Return an empty module of a converted class, for pickle and copy."""
+    converted = calling_class(cls)
+    return converted.__new__(converted)

@@ -1,0 +1,205 @@
+"""Give models of others the layers of ``fastseed.nn.dropout.layers`` in place of torch's dropout.
+
+Three kinds of dropout are replaced: the modules ``nn.Dropout``, ``Dropout1d``, ``2d`` and ``3d``;
+calls of ``torch.nn.functional.dropout`` and its channel-wise forms; and
+``scaled_dot_product_attention`` with ``dropout_p`` above 0. Calls are replaced while the forward of
+a module runs that is not torch's own: such a module gets a subclass of its class, whose forward
+runs inside of a ``TorchFunctionMode``. Every other kind of dropout is an error.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..._utils import validation
+from ..._utils.module_names import strip_wrappers
+from .calls import Calls, calling_class
+from .layers import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
+
+_FUNCTION = "nn.convert"
+_REPLACED: dict[type, type[Dropout]] = {
+    nn.Dropout: Dropout,
+    nn.Dropout1d: Dropout1d,
+    nn.Dropout2d: Dropout2d,
+    nn.Dropout3d: Dropout3d,
+}
+_TORCH: dict[Any, type] = {ours: theirs for theirs, ours in _REPLACED.items()}
+
+
+def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) -> nn.Module:
+    """Replace the dropout of a model by that of ``fastseed.nn.Dropout``, in place.
+
+    Layers are named by their qualified names; call it before the model is wrapped or compiled,
+    where it has them. Functional calls have the name of the module whose forward makes them, with
+    ``/dropout`` or ``/attention`` behind it. Attention with dropout computes its weights in full.
+    Other functions that sample, such as ``torch.bernoulli``, still use torch's generators. No
+    thread may run the model meanwhile; afterwards each may, as ``fastseed.nn.Dropout`` says.
+
+    Args:
+        model: any module.
+        prefix: what comes before the names: of a pipeline stage its place in the whole model, of a
+            second model that is trained beside another one a word of its own.
+        batch_dim: the dimension of inputs that holds the rows of the batch; None: none does.
+
+    Returns:
+        ``model``.
+
+    Raises:
+        TypeError: ``model`` is no module.
+        ValueError: a module has a kind of dropout that cannot be replaced, or is an
+            ``nn.DataParallel``; or ``prefix`` ends with a dot; nothing has changed.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.1))
+        >>> fastseed.nn.convert(model)[1].layer
+        LayerName('1')
+    """
+    validation.check_instance(_FUNCTION, "model", model, nn.Module, "a torch.nn.Module")
+    validation.check_instance(_FUNCTION, "prefix", prefix, str, "a string")
+    if prefix.endswith("."):  # a dot is put between it and the names
+        rule = "a name without a dot at its end, as 'layers.3'"
+        raise validation.value_error(_FUNCTION, "prefix", rule, prefix)
+    wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+    root: Any = model.module if wrapped else model
+    if batch_dim is not None:
+        batch_dim = validation.check_int(_FUNCTION, "batch_dim", batch_dim, 0, 63)
+    refused = [(name, m, why) for name, m in model.named_modules() if (why := _refusal(m))]
+    if refused:
+        named = "; ".join(f"{name!r} ({type(m).__name__}): {why}" for name, m, why in refused)
+        rule = "without dropout that has no keyed form"
+        raise ValueError(f"fastseed.{_FUNCTION}: model must be {rule}, got {named}")
+    seen: set[int] = set()
+    slots: set[tuple[int, str]] = set()
+    for path, module in list(root.named_modules(remove_duplicate=False)):
+        above, _, leaf = path.rpartition(".")
+        parent = root.get_submodule(above) if path else root
+        if path and (id(parent), leaf) in slots:  # in a module that has two names
+            continue
+        slots.add((id(parent), leaf))
+        if type(module) in _TORCH and id(module) in seen:  # the same layer elsewhere in the model
+            module = copy.copy(module)
+            module.layer = None
+            setattr(parent, leaf, module)
+        seen.add(id(module))
+        _convert_one(module, _qualified(path, prefix), batch_dim)
+    return model
+
+
+def revert(model: nn.Module) -> nn.Module:
+    """Undo ``convert``: every layer is torch's own again, in place.
+
+    Layers of ``fastseed.nn`` that the model had before are replaced too.
+
+    Args:
+        model: a module.
+
+    Returns:
+        ``model``.
+
+    Raises:
+        TypeError: ``model`` is no module.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.nn.revert(fastseed.nn.convert(torch.nn.Dropout(0.1)))
+        Dropout(p=0.1, inplace=False)
+    """
+    validation.check_instance("nn.revert", "model", model, nn.Module, "a torch.nn.Module")
+    for module in model.modules():
+        if type(module) in _TORCH:
+            module.__class__ = _TORCH[type(module)]
+            for name in ("layer", "batch_dim", "cut"):
+                delattr(module, name)
+        elif (cls := getattr(type(module), "fastseed_original", None)) is not None:
+            module.__class__ = cls
+            del module.fastseed_calls
+    return model
+
+
+def shard_inputs(module: nn.Module, mesh: Any, placements: Any) -> nn.Module:
+    """Say how plain tensors that reach the dropout of a module are cut over a mesh.
+
+    For tensor parallelism whose activations are local tensors: the weights of attention, say, are
+    ``Shard(1)`` where each rank has some of the heads. They are cut evenly. A ``DTensor`` needs
+    nothing of this.
+
+    Args:
+        module: a converted module; it and all modules below it are meant.
+        mesh: a ``DeviceMesh``.
+        placements: one ``Shard`` or ``Replicate`` for each dimension of ``mesh``.
+
+    Returns:
+        ``module``.
+
+    Raises:
+        TypeError: ``module`` is no module, ``mesh`` no mesh, or ``placements`` are not its.
+        ValueError: the module has no dropout of ``fastseed.nn``.
+
+    Examples:
+        >>> fastseed.nn.shard_inputs(attention, mesh["tp"], [Shard(1)])  # doctest: +SKIP
+    """
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Replicate, Shard
+
+    function = "nn.shard_inputs"
+    validation.check_instance(function, "module", module, nn.Module, "a torch.nn.Module")
+    found: list[Any] = [m for m in module.modules() if isinstance(m, Dropout)]
+    found += [m.fastseed_calls for m in module.modules() if hasattr(m, "fastseed_calls")]
+    if not found:
+        raise validation.value_error(function, "module", "one with dropout of fastseed.nn", module)
+    validation.check_instance(function, "mesh", mesh, DeviceMesh, "a DeviceMesh")
+    if not isinstance(placements, (list, tuple)) or len(placements) != mesh.ndim:
+        rule = f"a list of {mesh.ndim} placements, one for each dimension of mesh"
+        raise validation.type_error(function, "placements", rule, placements)
+    for i, placement in enumerate(placements):
+        rule = "a Shard or Replicate"
+        kinds = (Shard, Replicate)
+        validation.check_instance(function, f"placements[{i}]", placement, kinds, rule)
+    cut = Cut(mesh, tuple(placements))
+    for layer in found:
+        layer.cut = cut
+    return module
+
+
+def _convert_one(module: Any, name: str, batch_dim: int | None) -> None:
+    if type(module) in _REPLACED:
+        module.__class__ = _REPLACED[type(module)]
+        set_up(module, name or "dropout", batch_dim)
+    elif isinstance(module, Dropout):
+        if module.layer is None:
+            set_up(module, name or "dropout", batch_dim)
+    elif _may_call(module) and not hasattr(type(module), "fastseed_original"):
+        module.fastseed_calls = Calls(name, batch_dim)
+        cls: Any = type(module)
+        module.__class__ = calling_class(cls)
+
+
+def _may_call(module: Any) -> bool:
+    """Return whether the forward may call dropout: it is not torch's, or of a kind of dropout."""
+    home = getattr(type(module).forward, "__module__", None) or ""  # None: generated, as by fx
+    return isinstance(module, tuple(_REPLACED)) or not home.startswith("torch.")
+
+
+def _qualified(path: str, prefix: str) -> str:
+    """Return the name of a module without what wraps it."""
+    return ".".join(filter(None, [prefix, strip_wrappers(path)]))
+
+
+def _refusal(module: nn.Module) -> str:
+    """Return what to do with a module whose dropout cannot be replaced; empty where it can."""
+    if isinstance(module, nn.DataParallel):
+        return "its replicas cannot tell which rows they have; use DistributedDataParallel"
+    if isinstance(module, torch.jit.ScriptModule):
+        return "it cannot be looked into; convert the model before torch.jit"
+    if "forward" in vars(module) and not type(module).__module__.startswith("torch."):
+        return "its forward was replaced; convert the model before that"
+    if isinstance(module, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
+        return "set its p to 0" if module.p > 0 else ""
+    if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
+        return "set its dropout to 0" if module.dropout > 0 else ""
+    return "use nn.LeakyReLU" if isinstance(module, nn.RReLU) else ""

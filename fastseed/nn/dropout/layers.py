@@ -1,0 +1,348 @@
+"""Layers whose masks are functions of where an element is, not of when a layer is called."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from ..._utils import validation
+from ...distributed import layout
+from .. import functional
+from .scope import (
+    LayerName,
+    RowRange,
+    ThreadScope,
+    check_scope,
+    check_use,
+    current,
+    device_scope,
+    has_values,
+    thread_scope,
+)
+
+_CLASS = "nn.Dropout"
+_LAYER_KEY = torch.ops.fastseed.layer_key.default
+
+
+class Dropout(torch.nn.Dropout):
+    """Zero elements with probability ``p`` in training, by the key of this layer.
+
+    Whether an element stays is a function of (master seed, scope of the last ``fastseed.reseed``,
+    name, ``fastseed.nn.label``, index in the global batch). So a recomputation in the backward pass
+    repeats the mask without any saved state, and every layout of ranks and micro-batches has the
+    same. ``fastseed.nn.convert`` makes these layers from those of torch and names them.
+
+    A ``DTensor`` says itself which part of the whole it is. For other inputs ``fastseed.nn.rows``
+    says which rows of the global batch they hold, and ``shard_inputs`` along which dimensions of a
+    mesh they are cut.
+
+    The scope and the record of used rows belong to the process, rows and label to the thread. So
+    threads may use one layer at the same time for different rows, in blocks of their own, while no
+    thread calls ``fastseed.reseed``. A forked child has the masks of its parent, whatever
+    ``on_os_fork`` is.
+
+    Args:
+        p: the probability of a zero, in [0, 1].
+        inplace: write into the input.
+        name: the name of the layer, different for each. None: ``fastseed.nn.convert`` sets it to
+            the qualified name in the model.
+        batch_dim: the dimension of inputs that holds the rows of the batch; None where they have
+            none, and ``fastseed.nn.rows`` does not count.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+        RuntimeError: in the forward pass: before ``init``; without a name; for rows that the layer
+            was used for in this scope; with several data ranks outside of ``fastseed.nn.rows``.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1, step=3)
+        >>> layer = fastseed.nn.Dropout(0.5, name="block.0")
+        >>> key = fastseed.derive_key("dropout/block.0", task=1, step=3, rank=fastseed.SHARED)
+        >>> x = torch.ones(4, 4)
+        >>> torch.equal(layer(x), fastseed.nn.functional.dropout(x, 0.5, key))
+        True
+    """
+
+    layer: LayerName | None
+    batch_dim: int | None
+    cut: Cut | None
+    channels: int | None = None  # as of ``drop_layer``
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        inplace: bool = False,
+        *,
+        name: str | None = None,
+        batch_dim: int | None = 0,
+    ) -> None:
+        p = functional.check_probability(_CLASS, p)  # torch would read a tensor
+        super().__init__(p, validation.check_bool(_CLASS, "inplace", inplace))
+        set_up(self, name, batch_dim)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the input with elements dropped, or itself outside of training."""
+        if not self.training or self.p == 0:
+            return input
+        found = drop_layer(self.layer, input, self.p, self.batch_dim, self.cut, self.channels)
+        return input.copy_(found) if self.inplace else found
+
+
+class Dropout1d(Dropout):
+    """Zero whole channels of (N, C, L) with probability ``p`` in training.
+
+    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
+
+    Args:
+        p: the probability of a zero, in [0, 1].
+        inplace: write into the input.
+        name: the name of the layer, as for ``Dropout``.
+        batch_dim: the dimension of the rows of the batch: 0, 1 or None.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as ``Dropout``; ValueError in the forward pass for an
+            input of another number of dimensions.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1)
+        >>> layer = fastseed.nn.Dropout1d(0.5, name="channels")
+        >>> layer(torch.ones(2, 4, 3)).sum(-1).unique()
+        tensor([0., 6.])
+    """
+
+    channels = 1
+
+
+class Dropout2d(Dropout1d):
+    """Zero whole channels of (N, C, H, W) with probability ``p``, as ``Dropout1d`` does.
+
+    Args:
+        p: the probability of a zero, in [0, 1].
+        inplace: write into the input.
+        name: the name of the layer, as for ``Dropout``.
+        batch_dim: the dimension of the rows of the batch: 0, 1 or None.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1)
+        >>> layer = fastseed.nn.Dropout2d(0.5, name="channels")
+        >>> layer(torch.ones(2, 4, 3, 3)).sum((-2, -1)).unique()
+        tensor([ 0., 18.])
+    """
+
+    channels = 2
+
+
+class Dropout3d(Dropout1d):
+    """Zero whole channels of (N, C, D, H, W) with probability ``p``, as ``Dropout1d`` does.
+
+    Args:
+        p: the probability of a zero, in [0, 1].
+        inplace: write into the input.
+        name: the name of the layer, as for ``Dropout``.
+        batch_dim: the dimension of the rows of the batch: 0, 1 or None.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1)
+        >>> layer = fastseed.nn.Dropout3d(0.5, name="channels")
+        >>> layer(torch.ones(2, 4, 3, 1, 1)).sum((-3, -2, -1)).unique()
+        tensor([0., 6.])
+    """
+
+    channels = 3
+
+
+class Cut(NamedTuple):
+    """How plain inputs are cut over the ranks of a mesh."""
+
+    mesh: Any
+    placements: tuple[Any, ...]
+
+
+def set_up(layer: Dropout, name: str | None, batch_dim: int | None) -> None:
+    """Set the attributes that torch's layers do not have."""
+    layer.layer = None if name is None else LayerName(name)
+    if batch_dim is not None:
+        batch_dim = validation.check_int(_CLASS, "batch_dim", batch_dim, 0, 63)
+    layer.batch_dim = batch_dim
+    layer.cut = None
+
+
+# ---------------------------------------------------------------- what a layer does
+
+
+def drop_layer(
+    layer: LayerName | None,
+    input: torch.Tensor,
+    p: float,
+    batch_dim: int | None = 0,
+    cut: Cut | None = None,
+    channels: int | None = None,
+) -> torch.Tensor:
+    """Return the input with elements dropped by the key of a layer.
+
+    With ``channels`` it is (N, C, ...) with so many more dimensions, 0 for any number from 1 on,
+    and whole channels are dropped.
+    """
+    threshold = functional.check_input(_CLASS, input, p)
+    if channels is not None and (input.dim() < 3 or channels not in (0, input.dim() - 2)):
+        rule = "of shape (N, C) and as many dimensions as the layer drops at once"
+        raise validation.value_error(_CLASS, "input", rule, tuple(input.shape))
+    scope = thread_scope()
+    is_dtensor = layout.is_dtensor(input)
+    unknown = scope.rows is None and batch_dim is not None
+    if current.data_ranks == 0 or layer is None or (unknown and current.data_ranks > 1):
+        _check_ready(layer, unknown, input if is_dtensor else None)
+    assert layer is not None
+    at = (layer, scope, threshold, batch_dim, channels is not None)
+    if cut is None or is_dtensor:
+        return _drop(input, *at)
+    from torch.distributed.tensor import DTensor
+
+    whole = DTensor.from_local(input, cut.mesh, cut.placements, run_check=False)
+    return cast(DTensor, _drop(whole, *at)).to_local()
+
+
+def _drop(
+    input: torch.Tensor,
+    layer: LayerName,
+    scope: ThreadScope,
+    threshold: int,
+    batch_dim: int | None,
+    channels: bool,
+) -> torch.Tensor:
+    if torch._C._functorch.is_batchedtensor(input):
+        raise RuntimeError(
+            f"fastseed.{_CLASS}: {layer.name!r} would have the same mask for all of torch.vmap's "
+            "batch, whose indices it cannot see: use fastseed.nn.functional.dropout with a key each"
+        )
+    shape = input.shape[:2] if channels else input.shape
+    where = _Placed.of(shape, batch_dim, scope.rows)
+    keys = torch.empty(3, dtype=torch.uint64, device=input.device)
+    real = has_values(keys)
+    if real:
+        at = (*layer.words, scope.label_index, where.row_elements)
+        _LAYER_KEY(keys, *device_scope(input.device, scope), *at)
+    keys = keys.view(1, 3)
+    if layout.is_dtensor(input):
+        found = functional.drop_dtensor(
+            _CLASS, input, keys, threshold, pieces_of=where.pieces, channels=channels
+        )
+    else:
+        pieces = layout.WHOLE
+        if where.moves_elements():
+            pieces = where.pieces(shape, [[(0, size)] for size in shape])
+        found = functional.drop(input, keys, pieces, threshold, channels=channels)
+    # last, so that a refused input is no use of its rows
+    if real and not torch.compiler.is_compiling():
+        where.check(layer, scope.label_index)
+    return found
+
+
+def _check_ready(layer: LayerName | None, unknown: bool, dtensor: Any) -> None:
+    """RuntimeError where the key of a layer or the rows of its input are not known."""
+    seeder = check_scope(_CLASS)
+    if layer is None:
+        raise RuntimeError(
+            f"fastseed.{_CLASS}: the layer has no name: call fastseed.nn.convert(model), which "
+            "names the layers of a model, or give it name="
+        )
+    if unknown and not _holds_all_rows(dtensor, seeder):
+        raise RuntimeError(
+            f"fastseed.{_CLASS}: {layer.name!r} would have the same mask on all of the "
+            f"{seeder.data_world_size} ranks that divide the data: wrap the step in "
+            "`with fastseed.nn.data_rows(count)`, or in `with fastseed.nn.rows(0, total)` where "
+            "all of them have the same rows (give fastseed.init a mesh where some divide the model)"
+        )
+
+
+def _holds_all_rows(dtensor: Any, seeder: Any) -> bool:
+    """Return whether the ranks of an input are all those that divide the data."""
+    if seeder.data_world_size == 1:
+        return True
+    if dtensor is None:
+        return False
+    mesh = dtensor.device_mesh
+    names = mesh.mesh_dim_names or ()
+    data = [mesh.size(i) for i, name in enumerate(names) if name.startswith("dp")]
+    return bool(mesh.size() >= seeder.world_size or math.prod(data) >= seeder.data_world_size)
+
+
+class _Placed(NamedTuple):
+    """The place of an input in the tensor that the whole batch would have."""
+
+    dim: int | None
+    rows: int
+    """Rows of the batch in the input."""
+    parts: int
+    """Indices along ``dim`` that one row has."""
+    row_elements: int
+    """By how many elements the index moves from one row to the next; 0 without rows."""
+    here: RowRange | None
+    """Which rows of the batch they are; None: the first ones."""
+
+    @staticmethod
+    def of(shape: torch.Size, dim: int | None, here: RowRange | None) -> _Placed:
+        """Return it for an input of ``shape``, of which a ``DTensor`` has the global one."""
+        if dim is None or len(shape) == 0:
+            return _Placed(None, 1, 1, 0, here)
+        if dim >= len(shape):
+            rule = f"of more than {dim} dimensions (batch_dim)"
+            raise validation.value_error(_CLASS, "input", rule, tuple(shape))
+        size = shape[dim]
+        count = size if here is None or here.count is None else here.count
+        if count != size and size % count:
+            rule = f"a multiple of the {count} rows of fastseed.nn.rows along dimension {dim}"
+            raise validation.value_error(_CLASS, "input", rule, tuple(shape))
+        parts = max(size // count, 1) if count else 1
+        return _Placed(dim, count, parts, parts * math.prod(shape[dim + 1 :]), here)
+
+    def moves_elements(self) -> bool:
+        """Return whether the elements are not one run of the whole tensor."""
+        if self.dim is None or self.here is None:
+            return False
+        return self.dim != 0 or self.here.step != 1
+
+    def check(self, layer: LayerName, label_index: int) -> None:
+        """RuntimeError for rows past the batch, or that the layer had in this scope."""
+        here, start, step = self.here, 0, 1
+        if here is not None and self.dim is not None:
+            start, step = here.start, here.step
+            left = (here.total - 1 - start) // step + 1
+            if self.rows > left:
+                raise RuntimeError(
+                    f"fastseed.{_CLASS}: {layer.name!r} is given {self.rows} rows, and {left} are "
+                    f"left of {here.total} from row {start} on: check start, total and step of "
+                    "fastseed.nn.rows; give count= where inputs hold several parts of a row, and "
+                    "layers batch_dim=None whose inputs have no rows"
+                )
+        taken = range(start, start + self.rows * step, step)
+        check_use(layer, label_index, taken, self.row_elements)
+
+    def pieces(
+        self, shape: Sequence[int], indices: Sequence[list[layout.Run]]
+    ) -> list[layout.Piece]:
+        """Return the pieces of a tensor of ``shape`` that has these indices of each dimension."""
+        if not self.moves_elements():
+            return layout.pieces(shape, indices)
+        assert self.here is not None and self.dim is not None
+        moved, step, parts = [], self.here.step, self.parts
+        for first, count in indices[self.dim]:
+            if step == 1:
+                moved.append((first, count))
+                continue
+            for row in range(first // parts, (first + count - 1) // parts + 1):
+                low, high = max(first, row * parts), min(first + count, (row + 1) * parts)
+                moved.append((row * step * parts + low - row * parts, high - low))
+        whole = [*shape[: self.dim], self.here.total * parts, *shape[self.dim + 1 :]]
+        return layout.pieces(whole, [*indices[: self.dim], moved, *indices[self.dim + 1 :]])

@@ -1,0 +1,122 @@
+"""The ``with`` blocks that tell layers their rows and their label, for one thread."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ..._utils import validation
+from ...derivation import context
+from .scope import Block, RowRange
+
+_MOST_ROWS = 2**53
+
+
+class rows(Block):
+    """Say which rows of the global batch the inputs hold, in a ``with`` block.
+
+    Row i of an input is row ``start + i * step`` of the global batch. The backward pass belongs
+    into the block too where activations are recomputed. Blocks may be nested; the inner one counts.
+
+    A block counts in the thread that enters it, and in the backward passes that this thread runs.
+    Other threads, also those that are started in the block, need a block of their own.
+
+    Args:
+        start: the first row, [0, 2**53].
+        total: the number of rows of the global batch.
+        step: the distance of the rows: the number of ranks where they take turns, as those of
+            ``fastseed.data.ShuffleSampler`` do.
+        count: the number of rows in this block. Inputs of a multiple of it, such as (batch * time,
+            features), then count as so many equal parts a row. None: the size of each input.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or the rows are not below ``total``.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1)
+        >>> layer = fastseed.nn.Dropout(0.5, name="block")
+        >>> whole = layer(torch.ones(4, 8))
+        >>> fastseed.reseed(task=1)
+        >>> with fastseed.nn.rows(2, total=4):
+        ...     part = layer(torch.ones(2, 8))
+        >>> torch.equal(part, whole[2:])
+        True
+    """
+
+    def __init__(self, start: int, total: int, *, step: int = 1, count: int | None = None) -> None:
+        function = "nn.rows"
+        self.total = validation.check_int(function, "total", total, 1, _MOST_ROWS)
+        self.start = validation.check_int(function, "start", start, 0, self.total - 1)
+        self.step = validation.check_int(function, "step", step, 1, _MOST_ROWS)
+        self.count = count
+        if count is not None:
+            most = (self.total - 1 - self.start) // self.step + 1
+            self.count = validation.check_int(function, "count", count, 1, most)
+        self.says = RowRange(self.start, self.total, self.step, self.count)
+
+    def __repr__(self) -> str:
+        return f"rows({self.start}, {self.total}, step={self.step}, count={self.count})"
+
+
+def data_rows(count: int, micro_batch: int = 0, micro_batches: int = 1) -> rows:
+    """Return the ``rows`` of a micro-batch of this rank, as fastseed's loaders cut the data.
+
+    The ranks that divide the data (all of them, or those along the ``dp...`` dimensions of the mesh
+    of ``fastseed.init``) take turns: sample k of rank r of w has position k w + r in the step.
+
+    It takes ranks and mesh from the process-wide seeder; any thread may call it.
+
+    Args:
+        count: the number of samples in the micro-batch of this rank.
+        micro_batch: the number of the micro-batch in its step, [0, micro_batches).
+        micro_batches: how many micro-batches of ``count`` samples a step has.
+
+    Returns:
+        A ``rows`` for a ``with`` statement.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+        RuntimeError: before ``init``.
+
+    Examples:
+        >>> fastseed.init(42, rank=1, world_size=2)
+        >>> fastseed.nn.data_rows(4, micro_batch=1, micro_batches=2)
+        rows(9, 16, step=2, count=4)
+    """
+    function = "nn.data_rows"
+    seeder = context.current(function)
+    rank, ranks = seeder.data_rank, seeder.data_world_size
+    count = validation.check_int(function, "count", count, 1, _MOST_ROWS)
+    parts = validation.check_int(function, "micro_batches", micro_batches, 1, _MOST_ROWS)
+    part = validation.check_int(function, "micro_batch", micro_batch, 0, parts - 1)
+    return rows(part * count * ranks + rank, parts * count * ranks, step=ranks, count=count)
+
+
+class label(Block):
+    """Give the layers other masks in a ``with`` block: for a second pass over the same rows.
+
+    A block counts in the thread that enters it, and in the backward passes that this thread runs.
+
+    Args:
+        text: a non-empty string, such as "teacher".
+
+    Raises:
+        TypeError, ValueError: ``text`` is not a non-empty string.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1)
+        >>> layer = fastseed.nn.Dropout(0.5, name="block")
+        >>> student = layer(torch.ones(64))
+        >>> with fastseed.nn.label("teacher"):
+        ...     teacher = layer(torch.ones(64))
+        >>> torch.equal(student, teacher)
+        False
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = validation.check_text("nn.label", "text", text)
+        digest = hashlib.sha256(self.text.encode()).digest()
+        self.says = int.from_bytes(digest[:8], "little") >> 1

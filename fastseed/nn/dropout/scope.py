@@ -1,0 +1,337 @@
+"""The scope, the rows and the label, on which the key of a layer depends besides its name.
+
+The scope belongs to the process, rows and label to a thread. Scope and first row lie in tensors on
+each device, that are written in place: a compiled model or a captured graph reads what is there
+when it runs. ``reseed`` writes the scope, through ``fastseed.derivation.context.observe_scope``,
+and the blocks of ``fastseed.nn.dropout.rows`` rows and label.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from ..._backend import derive_ops
+from ..._backend.derive_ops import signed
+from ..._utils import validation
+from ...derivation import context
+
+_CPU = torch.device("cpu")
+
+
+class LayerName:
+    """The name of a layer, and the words that the derivation takes of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = validation.check_text("nn.Dropout", "name", name)
+        # kept, because compiled code cannot hash
+        self.words = tuple(map(signed, derive_ops.name_words(f"dropout/{name}")))
+
+    def __repr__(self) -> str:
+        return f"LayerName({self.name!r})"
+
+
+# ---------------------------------------------------------------- the scope of the process
+
+
+class _DeviceScope(NamedTuple):
+    scope: torch.Tensor  # (2,) uint64
+    words: tuple[torch.Tensor, torch.Tensor]  # its elements, as int64
+    process_id: int
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether this process can use it: a child of fork cannot use an accelerator's."""
+        return self.scope.device.type == "cpu" or self.process_id == os.getpid()
+
+
+class _Current:
+    """The state of the process: one object, whose attributes compiled code guards.
+
+    ``reseed`` writes it, in any thread, for the layers of all threads. ``used`` is added to by the
+    layers of all threads, one element at a time.
+    """
+
+    def __init__(self) -> None:
+        self.data_ranks = 0  # of the seeder; 0 where there is no scope to take keys from
+        self.devices: dict[torch.device, _DeviceScope] = {}
+        self.used: dict[tuple[str, int], list[_Use]] = {}
+        self.open: list[ThreadScope] = []  # those of threads that are in a block
+        self.latest: ThreadScope | None = None  # that of the last reseed with a GPU, or block
+
+
+current = _Current()
+
+
+def _add_device(scope: torch.Tensor) -> None:
+    words = scope.view(torch.int64)
+    current.devices[scope.device] = _DeviceScope(scope, (words[0], words[1]), os.getpid())
+
+
+def _write_scope() -> None:
+    """Write the new scope to every device, for the next use of each layer."""
+    current.used = {}
+    seeder, words, current.data_ranks = context.seeder, (0, 0), 0
+    if seeder is not None and seeder.scope is not None and seeder.scheme == "philox-v1":
+        words = derive_ops.scope_key(seeder.master_seed, *seeder.scope)
+        current.data_ranks = seeder.data_world_size
+    if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
+        device_scope(torch.device("cuda", torch.cuda.current_device()), this_thread.scope)
+        current.latest = this_thread.scope
+    on_cpu = current.devices[_CPU].scope
+    on_cpu.numpy()[:] = words  # in a tenth of the time that copy_ from a new tensor takes
+    for held in tuple(current.devices.values()):
+        if held.scope is not on_cpu and held.is_usable:
+            for target, word in zip(held.words, words, strict=True):
+                target.fill_(signed(word))  # by value: a copy from memory would wait for the device
+
+
+# ---------------------------------------------------------------- the blocks of a thread
+
+
+class RowRange:
+    """Which rows of the global batch the inputs in a block hold."""
+
+    def __init__(self, start: int, total: int, step: int, count: int | None) -> None:
+        self.start, self.total, self.step, self.count = start, total, step, count
+
+
+class ThreadScope:
+    """The blocks that a thread is in. Only this thread enters and leaves them.
+
+    It refers to them weakly, so that a block ends with its object where an exception, such as that
+    of Ctrl-C, came before the first line of its ``__exit__``.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[Entry] = []
+        self.rows: RowRange | None = None
+        self.label_index = 0  # without a label
+        with torch.inference_mode(False):
+            first_row = torch.zeros(1, dtype=torch.int64, device=_CPU)
+        self.first_rows: dict[torch.device, torch.Tensor] = {_CPU: first_row}
+
+    def enter(self, entry: Entry) -> None:
+        """Add a block, which is now the innermost one."""
+        self.blocks.append(entry)
+        self._choose()
+
+    def leave(self, entry: Entry | None) -> None:
+        """Remove a block, if it is there."""
+        self.blocks = [other for other in self.blocks if other is not entry]
+        self._choose()
+
+    def last_entry(self, block: Block) -> Entry | None:
+        """Return the last time that the thread entered a block that it is in."""
+        entries = [entry for entry in self.blocks if entry() is block]
+        return entries[-1] if entries else None
+
+    def _choose(self) -> None:
+        """Take rows and label of the innermost blocks."""
+        rows, label_index = None, 0
+        for entry in self.blocks:
+            block = entry()
+            if block is not None:
+                if isinstance(block.says, RowRange):
+                    rows = block.says
+                else:
+                    label_index = block.says
+        self.rows, self.label_index = rows, label_index
+        for device, held in tuple(current.devices.items()):
+            if held.is_usable:
+                self.first_row(device).fill_(self._start())
+        if self.blocks:
+            current.latest = self
+            if self not in current.open:
+                current.open.append(self)
+        elif self in current.open:
+            current.open.remove(self)
+
+    def _start(self) -> int:
+        return 0 if self.rows is None else self.rows.start
+
+    def first_row(self, device: torch.device) -> torch.Tensor:
+        """Return the tensor with the first row on a device, (1,) int64."""
+        found = self.first_rows.get(device)
+        if found is None:
+            check_not_compiling(device)
+            with torch.inference_mode(False):
+                found = torch.full((1,), self._start(), dtype=torch.int64, device=device)
+            self.first_rows[device] = found
+        return found
+
+
+class _Thread(threading.local):
+    """The scope of the thread that reads it."""
+
+    def __init__(self) -> None:
+        self.scope = ThreadScope()
+        # Autograd runs the backward pass of an accelerator in threads that Python did not start.
+        self.is_foreign = isinstance(threading.current_thread(), threading._DummyThread)
+
+
+this_thread = _Thread()
+_scope_of_thread: contextvars.ContextVar[ThreadScope] = contextvars.ContextVar("scope_of_thread")
+Entry = weakref.ref["Block"]
+"""One time that a thread entered a block."""
+
+
+class Block:
+    """A ``with`` block that gives layers their rows, or the index of their label.
+
+    It is in force from ``__enter__`` to ``__exit__``, once for each time. An exception may
+    come at any point: one in ``__enter__`` or ``__exit__`` ends the block.
+    """
+
+    says: RowRange | int
+
+    def __enter__(self) -> None:
+        scope = this_thread.scope
+        entry: Entry = weakref.ref(self, scope.leave)
+        try:
+            scope.enter(entry)
+        except BaseException:
+            scope.leave(entry)
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        scope, entry = this_thread.scope, None  # no call before `try`
+        try:
+            entry = scope.last_entry(self)
+            scope.leave(entry)
+        except BaseException:
+            scope.leave(entry or scope.last_entry(self))
+            raise
+
+
+def thread_scope() -> ThreadScope:
+    """Return the scope that layers run in: for a thread of autograd, that of its caller."""
+    scope = this_thread.scope
+    if this_thread.is_foreign and not scope.blocks:
+        return _scope_of_caller()
+    if not torch.compiler.is_compiling():
+        _scope_of_thread.set(scope)
+    return scope
+
+
+def _scope_of_caller() -> ThreadScope:
+    """Return the scope of the thread for which this one works, which Python did not start."""
+    if not torch.compiler.is_compiling() and torch._C._is_key_in_tls("context"):
+        # what torch.autograd gives to its threads: a copy of the context of the caller
+        caller: ThreadScope | None = torch._C._get_obj_in_tls("context").get(_scope_of_thread)
+        if caller is not None:  # else the caller is such a thread itself
+            return caller
+    if len(current.open) > 1:
+        raise RuntimeError(
+            "fastseed.nn.Dropout: the thread that called backward() cannot be distinguished from "
+            "others in blocks of fastseed.nn.rows or label: let one thread at a time be in them"
+        )
+    if current.open:
+        return current.open[0]
+    return this_thread.scope if current.latest is None else current.latest
+
+
+def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (scope, first row) on a device, made at its first use or by a ``reseed``."""
+    held = current.devices.get(device)
+    if held is None:
+        check_not_compiling(device)
+        with torch.inference_mode(False):
+            _add_device(current.devices[_CPU].scope.to(device))
+        held = current.devices[device]
+    return held.scope, scope.first_row(device)
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Return whether a new tensor has values: under torch's FakeTensorMode none has."""
+    return (
+        torch.compiler.is_compiling()
+        or type(tensor) is not FakeTensor
+        or get_proxy_mode() is not None
+    )
+
+
+def check_not_compiling(device: torch.device) -> None:
+    """RuntimeError where a tensor would have to be made in compiled code."""
+    if torch.compiler.is_compiling():
+        raise RuntimeError(
+            f"fastseed.nn.Dropout: call fastseed.reseed when {device} is in use, in the thread of "
+            "the compiled model and before it runs for the first time"
+        )
+
+
+with torch.inference_mode(False):
+    _add_device(torch.zeros(2, dtype=torch.uint64, device=_CPU))
+_write_scope()  # a name may be loaded at its first use, after reseed
+context.observe_scope(_write_scope)
+
+
+# ---------------------------------------------------------------- one use of each row
+
+
+class _Use:
+    """Which rows a layer was used for, and the size of a row."""
+
+    def __init__(self, taken: range, row_elements: int) -> None:
+        self.taken, self.row_elements = taken, row_elements
+
+
+def check_use(layer: LayerName, label_index: int, taken: range, row_elements: int) -> None:
+    """RuntimeError where a layer takes rows again in one scope, outside of a recomputation.
+
+    A recomputation, in a backward pass, must be of rows that were used in this scope.
+    """
+    uses = current.used.setdefault((layer.name, label_index), [])
+    if torch._C._current_graph_task_id() != -1:  # in a backward pass
+        if any((use.taken, use.row_elements) == (taken, row_elements) for use in uses):
+            return
+        raise RuntimeError(
+            f"fastseed.nn.Dropout: {layer.name!r} is recomputed in a backward pass for "
+            f"{_named(taken)}, which it was not used for in this scope: run the backward pass "
+            "before the next fastseed.reseed, and in the same fastseed.nn.rows and "
+            "fastseed.nn.label blocks as the forward pass"
+        )
+    mine = _Use(taken, row_elements)
+    uses.append(mine)  # before the check: of two threads the second one sees the first one's
+    for other in tuple(uses):
+        if other is mine:
+            return
+        if _overlap(taken, other.taken):
+            break
+    uses.remove(mine)
+    raise RuntimeError(
+        f"fastseed.nn.Dropout: {layer.name!r} is used a second time in this scope for "
+        f"{_named(taken)}, and its mask would repeat: call fastseed.reseed(task, epoch, "
+        "step=...) before each step, or wrap a second pass of the same step in "
+        "`with fastseed.nn.label(...)`; other rows of the batch belong into "
+        "`with fastseed.nn.rows(start, total)`"
+    )
+
+
+def _named(taken: range) -> str:
+    return f"rows {taken.start} to {taken[-1]}" if taken else "no rows"
+
+
+def _overlap(a: range, b: range) -> bool:
+    if not a or not b or a[-1] < b.start or b[-1] < a.start:
+        return False
+    if a.step == b.step:
+        return (a.start - b.start) % a.step == 0
+    return any(i in b for i in a)
+
+
+def check_scope(function: str) -> Any:
+    """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
+    seeder = context.current(function)
+    if seeder.scheme != "philox-v1":
+        raise validation.value_error(function, "scheme", "'philox-v1'", seeder.scheme)
+    if seeder.scope is None:
+        raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
+    return seeder

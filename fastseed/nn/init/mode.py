@@ -1,0 +1,308 @@
+"""Keyed initialisation of unmodified models: a mode that replaces random operators by fills."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from ..._utils import validation
+from ...derivation import coordinates
+from ...derivation.coordinates import MAX_EPOCH, MAX_STEP, MAX_TASK, SHARED
+from ...distributed import layout
+from ...random import bernoulli_, exponential_, normal_, randint_
+from ...seeder.seeder import current_seeder
+from . import functions
+from .equal_names import EqualNames
+from .names import Owner, OwnerTable, local_part, untied_weights
+from .sharded_classes import original_classes
+from .torch_functions import Arguments, Fill, FillingMode, Keywords
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.distributed.tensor import DTensor
+
+_ATEN = torch.ops.aten
+_FUNCTION = "nn.initialize"
+
+
+# ---------------------------------------------------------------- operators as fills
+
+
+def _randint(tensor: torch.Tensor, key: int, low: int = 0, high: int | None = None) -> None:
+    randint_(tensor, key, low, torch.iinfo(tensor.dtype).max + 1 if high is None else high)
+
+
+def _randint_below(tensor: torch.Tensor, key: int, high: int) -> None:
+    randint_(tensor, key, 0, high)
+
+
+FILLS: dict[object, Fill] = {
+    _ATEN.normal_.default: normal_,
+    _ATEN.uniform_.default: functions.fill_uniform,
+    _ATEN.exponential_.default: exponential_,
+    _ATEN.bernoulli_.float: bernoulli_,
+    _ATEN.random_.default: _randint,
+    getattr(_ATEN.random_, "from"): _randint,
+    _ATEN.random_.to: _randint_below,
+}
+"""In-place operators, and what fills the same tensor from a key."""
+_LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initialisers
+
+
+class InitializationMode(FillingMode):
+    """Fills tensors of a model from keys of their names, instead of drawing random numbers.
+
+    Attributes:
+        fills: how many random fills each name has had.
+    """
+
+    def __init__(
+        self, owners: OwnerTable, key_of: Callable[[str, int], int], equal_names: EqualNames
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.owners, self._key_of, self._equal_names = owners, key_of, equal_names
+        self.fills: Counter[str] = Counter()
+        self._rows: dict[int, _Row] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: Arguments = (),
+        kwargs: Keywords | None = None,
+    ) -> object:
+        """Run an operator, or the fill that takes its place."""
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            fill, generator = FILLS.get(func), kwargs.get("generator")
+            if fill is not None:
+                return self.fill(func, fill, *args, generator=generator)
+            if func in (_ATEN.randperm.out, _ATEN.randperm.generator_out):
+                out = kwargs["out"]
+                if args[0] == out.numel():
+                    return self.fill(func, functions.randperm_, out, generator=generator)
+            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+            raise _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
+        if func._schema.is_mutable and (row := self._rows.get(id(args[0]))) is not None:
+            return row.write(func, *args[1:])
+        if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
+            # a parameter's part of a whole tensor, which torch refuses to copy
+            return functions.keep_part(_FUNCTION, args[0], args[1].expand(args[0].shape))
+        result = func(*args, **kwargs)
+        if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
+            self.owners.add(result, owner)
+        elif func is _ATEN.select.int and layout.is_dtensor(args[0]):
+            self._watch_row(result, *args)
+        return result
+
+    def _is_part(self, target: torch.Tensor, whole: torch.Tensor) -> bool:
+        is_part = layout.is_dtensor(target) and not layout.is_dtensor(whole)
+        return is_part and self.owners.owner_of(target) is not None
+
+    def _watch_row(self, row: torch.Tensor, whole: DTensor, dim: int, index: int) -> None:
+        owner = self.owners.owner_of(whole)
+        if owner is not None and self.owners.owner_of(row) is None:
+            self._rows[id(row)] = _Row(row, whole, dim, index, owner.name)
+
+    def fill(
+        self,
+        operator: object,
+        fill: Fill,
+        tensor: torch.Tensor,
+        *parameters: object,
+        generator: object = None,
+        **named: object,
+    ) -> torch.Tensor:
+        """Fill ``tensor`` with the next random numbers of its name."""
+        owner = self.owners.owner_of(tensor)
+        if owner is None:
+            raise _unmapped(operator, None)
+        name = owner.name
+        refuse_generator(_FUNCTION, generator, f"{operator} on {name}")
+        if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
+            return tensor
+        if not self.fills:
+            _check_ties(self.owners.model)
+        try:
+            fill(tensor, self._key_of(name, self.fills[name]), *parameters, **named)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{error} ({operator} on {name})") from error
+        self.fills[name] += 1
+        self._equal_names.note(*owner)
+        return tensor
+
+    def warn(self, stacklevel: int) -> None:
+        """Warn, at the end of the block, of weights that are not what the user may think."""
+        self._equal_names.warn()
+        model = self.owners.model
+        if not self.fills and any("_is_hf_initialized" in vars(m) for m in model.modules()):
+            warnings.warn(
+                f"fastseed.{_FUNCTION}: nothing was initialised in the block, because transformers "
+                "has marked the model as initialised: build it on the meta device, or with "
+                "fastseed.nn.construct",
+                stacklevel=stacklevel + 1,
+            )
+
+
+def _check_ties(model: torch.nn.Module) -> None:
+    """Refuse a model whose tied weights are two tensors: it would get other weights than tied."""
+    untied = untied_weights(model)
+    if untied:
+        pairs = ", ".join(f"{target} and {source}" for target, source in untied)
+        raise RuntimeError(
+            f"fastseed.{_FUNCTION}: tied weights must be one tensor, got two for {pairs}; nothing "
+            "was drawn: call tie_weights() after to_empty()"
+        )
+
+
+def refuse_generator(function: str, generator: object, where: str) -> None:
+    """Refuse a generator, which would not be used."""
+    if generator is not None:
+        raise RuntimeError(
+            f"fastseed.{function}: generator must be None, as numbers come from keys of names, "
+            f"got {generator!r} for {where}; nothing was drawn"
+        )
+
+
+class _Row(NamedTuple):
+    """``whole.select(dim, place)`` of a ``DTensor`` that is cut along ``dim``: a copy."""
+
+    row: torch.Tensor
+    whole: DTensor
+    dim: int
+    place: int
+    name: str
+
+    def write(self, operator: object, value: float | torch.Tensor = 0) -> torch.Tensor:
+        """Fill the row of the whole, which torch would leave as it is, as of a padding index."""
+        if operator not in (_ATEN.zero_.default, _ATEN.fill_.Scalar, _ATEN.fill_.Tensor):
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: a row of a DTensor that is cut along its rows must be "
+                f"written by zero_ or fill_, got {operator} on a row of {self.name}, where torch "
+                "writes to a copy"
+            )
+        local, runs = layout.runs_of_dtensor(_FUNCTION, self.whole)
+        place, at = self.place % self.whole.size(self.dim), 0
+        for first, count in runs[self.dim] if local.numel() else ():
+            if first <= place < first + count:
+                local.select(self.dim, at + place - first).fill_(value)
+            at += count
+        return self.row.fill_(value)
+
+
+def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
+    if owner is None:
+        return RuntimeError(
+            f"fastseed.{_FUNCTION}: random numbers must go into a parameter or buffer of the "
+            f"model, got {operator} on another tensor; nothing was drawn. Build modules before the "
+            "block, or use fastseed.nn.construct, which builds the model and initialises it"
+        )
+    return RuntimeError(
+        f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
+        "exponential_, bernoulli_, random_, orthogonal_, sparse_ or randperm(out=), "
+        f"got {operator} on {owner.name}; nothing was drawn. Write that value "
+        "with a function of fastseed.nn.init, or outside of the block"
+    )
+
+
+# ---------------------------------------------------------------- public
+
+
+def check_scope(function: str, task: int, epoch: int = 0, step: int = 0) -> tuple[int, int, int]:
+    """Return (task, epoch, step), checked, of a job whose scheme has keys."""
+    coordinates.require_keys(function, current_seeder(function).scheme)
+    return (
+        validation.check_int(function, "task", task, 0, MAX_TASK),
+        validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
+        validation.check_int(function, "step", step, 0, MAX_STEP),
+    )
+
+
+def key_derivation(function: str, scope: tuple[int, int, int]) -> Callable[[str, int], int]:
+    """Return the function of name and count that gives the key of a fill in a checked scope."""
+    seeder, (task, epoch, step) = current_seeder(function), scope
+
+    def key_of(name: str, count: int) -> int:
+        key = seeder.derive_key(
+            f"init/{name}", task=task, epoch=epoch, step=step, rank=SHARED, index=count
+        )
+        return key
+
+    return key_of
+
+
+@contextlib.contextmanager
+def initialize(
+    model: torch.nn.Module,
+    *,
+    task: int = 0,
+    epoch: int = 0,
+    step: int = 0,
+    prefix: str = "",
+) -> Iterator[None]:
+    """Make the initialisation of ``model`` in this block independent of its parallel layout.
+
+    Random operators on a parameter or buffer become fills from the key of its qualified name, so
+    that the weights do not depend on the ranks, the mesh, the order of modules, or what else the
+    model has. Torch's generators are neither used nor changed. In the block, modules that
+    ``fully_shard`` has sharded have their original classes.
+
+    The block concerns the thread that enters it: threads may initialise models of their own at the
+    same time, and what another thread draws comes from torch's generators, also where the block
+    started that thread.
+
+    Args:
+        model: the model, or a part of one. Parameters may be plain tensors, on any device or on
+            the meta device until ``to_empty``, or ``DTensor``; modules may be added in the block.
+        task: [0, 2**24). The key is that of the stream ``init/<name>`` at this task, epoch and
+            step, shared by all ranks, with the count of fills that the name has had as its index.
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+        prefix: what stands before the names of ``model`` in the whole model, such as
+            ``"layers.3."`` for a stage of a pipeline, with the dot; of a second model a word of its
+            own.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+        RuntimeError: before ``init``; while another thread initialises the same sharded model; in
+            the block, for a random operator that cannot be mapped, which is named with its
+            parameter, for a generator that is passed, or for tied weights that are two tensors.
+
+    Warns:
+        UserWarning: nothing was initialised, because transformers has marked the model as
+            initialised. Another model that exists and was initialised with the same names at the
+            same task, epoch and step is a warning in the log: both have the same random numbers.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> model = torch.nn.Linear(4, 4, bias=False)
+        >>> with fastseed.nn.initialize(model, prefix="layers.0."):
+        ...     torch.nn.init.normal_(model.weight).shape
+        torch.Size([4, 4])
+        >>> key = fastseed.derive_key("init/layers.0.weight", task=0, rank=fastseed.SHARED)
+        >>> torch.equal(model.weight, fastseed.random.randn(key, (4, 4)))
+        True
+    """
+    validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
+    if not isinstance(prefix, str) or prefix:
+        validation.check_text(_FUNCTION, "prefix", prefix)
+        if not prefix.endswith("."):  # else "layers.3" and "weight" were one word
+            rule = "a name that ends with a dot, as 'layers.3.'"
+            raise validation.value_error(_FUNCTION, "prefix", rule, prefix)
+    scope = check_scope(_FUNCTION, task, epoch, step)
+    key_of = key_derivation(_FUNCTION, scope)
+    equal_names = EqualNames(_FUNCTION, scope, "prefix= or another task=")
+    mode = InitializationMode(OwnerTable(model, prefix), key_of, equal_names)
+    with original_classes(_FUNCTION, model), mode:
+        yield
+    mode.warn(stacklevel=3)

@@ -1,0 +1,1 @@
+"""Blocks that put torch's default generators on a named stream."""

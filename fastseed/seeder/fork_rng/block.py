@@ -1,0 +1,214 @@
+"""``fork_rng(name)``: torch's default generators on a named stream inside a ``with`` block.
+
+A named stream has one generator on the CPU and one on each device: the streams
+``<name>/torch.cpu``, ``<name>/torch.cuda`` and so on, at the rank field that the name has under
+``distinct_over``. Their indices are ``device`` for the continuing form and
+``index + 1 << 8 | device`` for the numbered one, with the device's ordinal relative to the current
+one (0 on the CPU).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import torch
+
+from ..._backend.compile import eager
+from ..._backend.derive_ops import Scope
+from ..._utils import validation
+from ...derivation import coordinates, streams
+from ...distributed.mesh import RankFields
+from ...generators.accelerator import AcceleratorGenerators
+from ...generators.torch_rng import TorchGenerator
+from ..registry import Registry
+from .stack import Block, GeneratorState, NamedStream, refuse_worker, stack
+
+CPU = "torch.cpu"
+
+MAX_INDEX = 2**56 - 2
+"""The largest ``index`` of a numbered block; the low 8 bits of a member's index are the device."""
+
+Parsed: TypeAlias = torch.Tensor | list[torch.Tensor]
+"""A state that its parser returned: of the CPU's generator, or of those of a kind of device."""
+
+
+class LoadedState(NamedTuple):
+    """A saved state that its stream takes when it is next entered."""
+
+    state: GeneratorState
+    own: bool
+
+
+class ForkRng:
+    """The named streams of a seeder."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        rank_fields: RankFields,
+        accelerators: Sequence[AcceleratorGenerators],
+    ) -> None:
+        self._registry, self._rank_fields = registry, rank_fields
+        self._accelerators = accelerators
+        self._streams: dict[str, NamedStream] = {}
+        self._loaded: dict[str, LoadedState] = {}  # of names that were not used since
+
+    def enter(
+        self,
+        block: Block,
+        scope_of: Callable[[int], Scope],
+        name: str,
+        number: int,
+        distinct_over: object,
+    ) -> None:
+        """Switch to the stream; ``number`` is 0 for the continuing form, else index + 1.
+
+        ``scope_of`` returns the scope for a rank field.
+        """
+        scope_of(self._rank_fields.default)  # raises before the first reseed
+        refuse_worker("fork_rng")
+        for accelerator in self._accelerators:
+            accelerator.refuse_capture("fork_rng")
+        stream = self._stream(name, distinct_over)
+        scope = scope_of(stream.rank_field)
+
+        def on(kind: str) -> streams.Stream:
+            found = streams.stream_in(scope, f"{name}/{kind}", stream.rank_field)
+            return found.numbered(number << 8)
+
+        def begin() -> None:
+            TorchGenerator().reseed(on(CPU))
+            for accelerator in self._accelerators:
+                accelerator.reseed(on(accelerator.name))
+
+        if number:
+            stream = NamedStream(name, stream.rank_field, continues=False)
+        elif stream.state is not None:  # devices that were not there when it was saved
+            devices = zip(self._accelerators, stream.state.devices, strict=True)
+            held = [on(a.name) if state is None else state for a, state in devices]
+            stream.state = stream.state._replace(devices=held)
+        stack.enter(block, stream, self._accelerators, begin)
+
+    def _stream(self, name: str, distinct_over: object) -> NamedStream:
+        """Return the stream of this name; declare it if this is its first use."""
+        stream = self._streams.get(name)
+        if stream is None:
+            rank_field = self._rank_fields.of_fork(name, distinct_over)
+            kinds = (CPU, *(a.name for a in self._accelerators))
+            names = tuple(f"{name}/{kind}" for kind in kinds)
+            self._registry.reserve("fork_rng", names, rank_field)
+            stream = self._streams[name] = NamedStream(name, rank_field)
+        elif (
+            distinct_over is not None
+            and self._rank_fields.of_fork(name, distinct_over) != stream.rank_field
+        ):
+            rule = f"what it was when {name!r} was first used"
+            raise validation.value_error("fork_rng", "distinct_over", rule, distinct_over)
+        self._take_loaded(stream)
+        return stream
+
+    def _take_loaded(self, stream: NamedStream) -> None:
+        loaded = self._loaded.pop(stream.name, None)
+        if loaded is not None and (loaded.own or stream.rank_field == coordinates.SHARED):
+            stream.state = loaded.state
+
+    def restart(self) -> None:
+        """Begin every stream again, after a reseed."""
+        for stream in self._streams.values():
+            stream.state = None
+        self._loaded.clear()
+
+    # ------------------------------------------------------------------ exact states
+
+    def states(self) -> dict[str, torch.Tensor]:
+        """Return where each continuing stream is, as uint8 tensors by ``<name>/torch.<kind>``."""
+        found = {name: loaded.state for name, loaded in self._loaded.items() if loaded.own}
+        found.update((s.name, s.state) for s in self._streams.values() if s.state is not None)
+        entries = {}
+        for name, state in sorted(found.items()):
+            entries[f"{name}/{CPU}"] = state.cpu
+            for accelerator, devices in zip(self._accelerators, state.devices, strict=True):
+                if isinstance(devices, list) and devices:
+                    entries[f"{name}/{accelerator.name}"] = torch.cat(devices)
+        return entries
+
+    def parser(self, full_name: str) -> TorchGenerator | AcceleratorGenerators | None:
+        """Return what parses a state of ``states``; None for the name of another stream."""
+        name, _, kind = full_name.rpartition("/")
+        if name and kind == CPU:
+            return TorchGenerator(torch.Generator())
+        return next((a for a in self._accelerators if name and a.name == kind), None)
+
+    def load_states(self, parsed: Mapping[str, tuple[Parsed, bool]]) -> None:
+        """Let streams continue from parsed states, given whether this rank saved each of them."""
+        self._loaded = {}
+        for full_name, (state, own) in parsed.items():
+            name, _, kind = full_name.rpartition("/")
+            if kind == CPU:
+                assert isinstance(state, torch.Tensor)
+                found = [parsed.get(f"{name}/{a.name}", (None,))[0] for a in self._accelerators]
+                devices = [held if isinstance(held, list) else None for held in found]
+                self._loaded[name] = LoadedState(GeneratorState(state, devices), own)
+        for stream in self._streams.values():
+            self._take_loaded(stream)
+
+
+class Owner(Protocol):
+    """The seeder of a block."""
+
+    forks: ForkRng
+
+    def scope_of(self, rank: int) -> Scope:
+        """Return the current scope for a rank field; RuntimeError before the first reseed."""
+
+
+class ForkBlock(contextlib.ContextDecorator):
+    """A switch to a named stream: a context manager that can be entered again, and a decorator."""
+
+    def __init__(
+        self, owner: Callable[[], Owner], name: str, index: int | None, distinct_over: object
+    ) -> None:
+        self._owner, self._distinct_over = owner, distinct_over
+        self._name = coordinates.check_name("fork_rng", name)
+        self._number = 0
+        if index is not None:
+            self._number = validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1
+        self._blocks: tuple[Block, ...] = ()
+
+    def __enter__(self) -> None:
+        block = Block()
+        try:
+            fork_rng(self, block)
+        except BaseException:
+            stack.leave(block)  # an interrupt may come when it is entered already
+            raise
+        self._blocks = (*self._blocks, block)
+
+    def __exit__(self, error: object = None, *_: object) -> None:
+        block = self._blocks[-1]
+        try:
+            _leave(block, in_order=error is None)
+        except BaseException:
+            stack.leave(block)
+            raise
+        finally:
+            self._blocks = self._blocks[:-1]
+
+    def __del__(self) -> None:
+        # Only what an interrupt at the very beginning of __exit__ has not left.
+        for block in reversed(getattr(self, "_blocks", ())):
+            stack.leave(block)
+
+
+@eager
+def fork_rng(fork: ForkBlock, block: Block) -> None:
+    """Enter a block."""
+    owner = fork._owner()
+    owner.forks.enter(block, owner.scope_of, fork._name, fork._number, fork._distinct_over)
+
+
+@eager
+def _leave(block: Block, in_order: bool) -> None:
+    stack.leave(block, in_order=in_order)

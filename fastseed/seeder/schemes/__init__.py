@@ -1,0 +1,1 @@
+"""The two schemes: how a reseed sets all generators."""
