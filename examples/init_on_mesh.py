@@ -1,4 +1,4 @@
-"""Initialise a model on a mesh of any size: the values are those of one device.
+"""Initialize a model on a mesh of any size: the values are those of one device.
 
     python examples/init_on_mesh.py
     torchrun --nproc-per-node 4 examples/init_on_mesh.py --tensor-parallel 2
@@ -33,7 +33,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
 
-def initialise(model: nn.Module) -> None:
+def initialize(model: nn.Module) -> None:
     for name, p in model.named_parameters():
         if p.dim() == 1:
             nn.init.constant_(p, float("norm" in name and name.endswith("weight")))
@@ -72,7 +72,7 @@ def main() -> None:
     fully_shard(model, mesh=mesh["data"])
     model.to_empty(device="cpu")
 
-    initialise(model)
+    initialize(model)
     sha = digest(model)
     if dist.get_rank() == 0:
         print(f"{dist.get_world_size()} ranks as {shape}: {sha}", flush=True)

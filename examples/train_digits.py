@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 train_digits.py --resume digits.pt --epochs 40
     python train_digits.py                        # alone; the seed is drawn and printed
 
-Random numbers come from everywhere at once, as they do in real scripts: initialisation, dropout,
+Random numbers come from everywhere at once, as they do in real scripts: initialization, dropout,
 shuffling, and augmentation in worker processes that draws from ``random``, ``numpy.random`` and
 ``torch``. The lines with ``seeder`` in them are all it takes to make every one of those a function
 of the master seed, the epoch, the step and, for a sample, its index. A resumed job therefore
@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 import fastseed as seeder
 
-TRAINING = 1  # the first argument of reseed; init begins with task 0, the initialisation
+TRAINING = 1  # the first argument of reseed; init begins with task 0, the initialization
 
 
 class Digits(Dataset):
@@ -207,7 +207,7 @@ def main() -> None:
         checkpoint = torch.load(args.resume, map_location=device, weights_only=True)
         args.seed = checkpoint["master_seed"]
 
-    seeder.init(master_seed=args.seed, rank=rank, world_size=world_size)  # task 0: initialisation
+    seeder.init(master_seed=args.seed, rank=rank, world_size=world_size)  # task 0: initialization
     args.seed = seeder.get_master_seed()
 
     model = build_model().to(device)

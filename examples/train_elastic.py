@@ -39,7 +39,7 @@ from torch.utils.data import Dataset
 
 import fastseed
 
-TRAINING = 1  # the first argument of reseed; init begins with task 0, the initialisation
+TRAINING = 1  # the first argument of reseed; init begins with task 0, the initialization
 IMAGES, BATCH = 1440, 32  # 45 steps in an epoch
 PARTS = 2  # of a batch; a multiple of every number of ranks
 
@@ -153,7 +153,7 @@ def train(out: Path, *, seed: int, epochs: int, save_every: int, step_seconds: f
     mine = range(rank, PARTS, world_size)  # the parts of a step that this rank computes
     torch.set_num_threads(1)  # on a GPU call fastseed.deterministic() too
 
-    fastseed.init(seed)  # task 0: initialisation
+    fastseed.init(seed)  # task 0: initialization
     with fastseed.fork_rng("model", distinct_over=()):  # the same on every rank
         model = build_model()
     optimizer = Momentum(model)

@@ -9,7 +9,7 @@ Three lines make its random numbers independent of the layout: ``fastseed.nn.con
 ``fastseed.nn.initialize`` for the weights, ``fastseed.nn.data_rows`` to say which rows a rank has.
 
 Each layout trains with all random numbers from fastseed, and as negative controls with torch's own
-initialisation and torch's own dropout, although torch's generators too are seeded before each step.
+initialization and torch's own dropout, although torch's generators too are seeded before each step.
 The exit status is 0 only if the initial weights and the dropout masks of fastseed are the same bits
 in all layouts, the losses agree to rounding, and those of torch differ.
 """
@@ -148,7 +148,7 @@ PARTS = {"attention": Shard(1), "feed_forward": Shard(2)}
 
 
 def build(layout: Layout, mesh: DeviceMesh, source: str) -> tuple[nn.Module, MaskLog]:
-    """Return the model of this rank, initialised."""
+    """Return the model of this rank, initialized."""
     with torch.device("meta"):
         model = Transformer()
     masks = MaskLog(model, mesh, PARTS)

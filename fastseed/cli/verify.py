@@ -9,9 +9,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
+from .._utils.types import StateDict
 from . import exit_codes, output
+
+if TYPE_CHECKING:
+    from ..tools.verify.runner import Event
 
 _ABOUT = """\
 Run a training command uninterrupted (X epochs), truncated (X/2 epochs, with a checkpoint), resumed
@@ -33,7 +37,7 @@ examples:
     [ --resume {resume} or --seed {seed} ]
 """
 # Arguments whose names are fields of fastseed.tools.verify.Options.
-_ARGUMENTS: dict[str, dict[str, Any]] = {
+_ARGUMENTS: dict[str, StateDict] = {
     "--epochs": {"type": int, "metavar": "X", "help": "epochs, at least 2"},
     "--dir": {"dest": "directory", "metavar": "DIR", "help": "run folder"},
     "--runs": {"type": int, "metavar": "N", "help": "runs of each experiment (default: 8)"},
@@ -48,15 +52,12 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "--log": {"metavar": "PATH", "help": "the log of a run, below {run} (default: its output)"},
     "--value": {"metavar": "KEY", "help": "name of the loss (default: loss)"},
     "--step": {"metavar": "KEY", "help": "name of the step, or several separated by commas"},
-    "--pattern": {
-        "metavar": "REGEX", "help": "for lines of text: a group named value, optionally step"
-    },
     "--timeout": {"type": float, "metavar": "SECONDS", "help": "time limit of each run"},
 }  # fmt: skip
 _OF_REPEAT = ("seed", "deterministic", "timeout")  # the options that --repeat-only has, too
 
 
-def add(subparsers: Any) -> None:
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add this subcommand."""
     from ..tools.verify import PLACEHOLDERS
 
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     return _verify(command, given, args)
 
 
-def _repeat(command: list[str], given: dict[str, Any], as_json: bool) -> int:
+def _repeat(command: list[str], given: StateDict, as_json: bool) -> int:
     """Run the program twice, and print whether the runs are equal."""
     from ..tools import verify
 
@@ -124,7 +125,7 @@ def _repeat(command: list[str], given: dict[str, Any], as_json: bool) -> int:
     return exit_codes.OK if found else exit_codes.FOUND
 
 
-def _verify(command: list[str], given: dict[str, Any], args: argparse.Namespace) -> int:
+def _verify(command: list[str], given: StateDict, args: argparse.Namespace) -> int:
     """Run the four experiments, write the reports, print."""
     from ..tools import verify
     from ..tools.verify import reports
@@ -139,9 +140,12 @@ def _verify(command: list[str], given: dict[str, Any], args: argparse.Namespace)
     for table in reports.tables(report):
         output.table(table.columns, table.rows, title=table.title, styles=table.styles)
         output.say()
-    for note in (*report.notes, *written.missing):
+    notes = [*report.notes]
+    if len(written) == 1:
+        notes.append('no curves.png without matplotlib: pip install "fastseed[report]"')
+    for note in notes:
         output.say(f"note: {note}")
-    for path in written.files:
+    for path in written:
         output.say(f"wrote {os.path.relpath(path)}")
     word = "PASSED" if report else "FAILED"
     output.say(f"{word}: {report.verdict}: {report.summary}")
@@ -155,7 +159,7 @@ def _interruptible() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before: dict[Any, Any] = {}
+    before: dict[signal.Signals, signal._HANDLER] = {}
     if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
         for one in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(one) is signal.SIG_DFL:  # not if ignored, as under nohup
@@ -168,7 +172,7 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[Any], object]]:
+def _progress(quiet: bool) -> Iterator[Callable[[Event], object]]:
     """Yield a function for events: a progress bar on a terminal, or a line for each run."""
     if quiet:
         yield lambda _: None
@@ -177,9 +181,10 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], object]]:
         from rich.console import Console
         from rich.progress import Progress
     except ImportError:
-        yield _print_event
-        return
-    if not sys.stderr.isatty():
+        has_rich = False
+    else:
+        has_rich = sys.stderr.isatty()
+    if not has_rich:
         yield _print_event
         return
     # A run may take long: estimate the time left from the last hour.
@@ -190,7 +195,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], object]]:
         )
 
 
-def _print_event(event: Any) -> None:
+def _print_event(event: Event) -> None:
     if event.what != "started":
         how = "kept" if event.what == "kept" else f"took {event.seconds:.1f} s"
         output.say(f"{event.done} of {event.total}: {event.name} {how}", error=True)

@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from .._backend import derive_ops
+from .._backend import build, derive_ops
 from .._utils import validation
-from ..derivation import context
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
+from ..generators.accelerator import AcceleratorGenerators, relative_index
+from ..generators.adapter import MT_WORDS
+from ..generators.default import NAMES
+from ..generators.exact_state import make_mt19937, read_adapter, words_between
 from ..generators.pool import GeneratorPool
-from ..seeder import api
-from ..seeder.seeder import Seeder
+from ..seeder.seeder import Seeder, process_seeder
+from .generator_states import state_of
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
 
-_MT_WORDS = 624
-_MOST_BLOCKS = 4096  # blocks of 624 words that are compared: some 2.5 million words
+_MOST_DRAWN = 2_500_000  # words that are counted
 
 
 class Row(NamedTuple):
@@ -61,7 +63,7 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
     """
     if ranks is not None:
         ranks = validation.check_bool("debug.doctor", "ranks", ranks)
-    current = context.seeder
+    current = process_seeder()
     rows = list(_build())
     if current is None:
         rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
@@ -76,7 +78,7 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
 
 
 def _build() -> Iterator[Row]:
-    info = api.build_info()
+    info = build.build_info()
     native = info["backend"] == "native"
     detail = f"{info['simd']}, torch {info['torch']}" if native else str(info["native"])
     yield Row("build", f"backend {info['backend']}", FINE if native else NOTE, detail)
@@ -110,12 +112,8 @@ def _streams(current: Seeder) -> Iterator[Row]:
     if os.getpid() != current.process_id or current.lineage.forks:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
-        defaults: dict[str, Any] = {
-            "python": random._inst,
-            "numpy": np.random.mtrand._rand,
-            "torch.cpu": torch.default_generator,
-        }
-        for name, generator in defaults.items():
+        defaults = random._inst, np.random.mtrand._rand, torch.default_generator
+        for name, generator in zip(NAMES, defaults, strict=True):
             yield _generator(name, generator, current.derive_key(name, **at))
     for accelerator in current.accelerators:
         yield from _devices(current, accelerator, at)
@@ -127,65 +125,41 @@ def _streams(current: Seeder) -> Iterator[Row]:
         yield Row("streams", setter.name, FINE, detail)
 
 
-def _generator(name: str, generator: Any, key: int, note: str = "") -> Row:
+def _generator(name: str, generator: object, key: int, note: str = "") -> Row:
     """Compare one generator with the state that ``key`` gives."""
     if isinstance(generator, GeneratorPool):
         return Row("streams", name, FINE, f"{len(generator)} members{note}")
-    found = _mt19937(generator)
-    if found is None:
+    state = state_of(generator)
+    try:
+        now = None if state is None else read_adapter(state)
+    except (ValueError, TypeError, LookupError, OverflowError):
+        now = None  # of a subclass, for example
+    if now is None or now.algorithm != "MT19937" or isinstance(generator, np.random.Generator):
         detail = f"a {type(generator).__name__}, whose state is not examined{note}"
         return Row("streams", name, FINE, detail)
-    count = _count_words(generator, key, *found)
-    if count is None:
+    words = derive_ops.mt19937_state(key).tolist()
+    if isinstance(generator, random.Random):
+        words = random.Random(key).getstate()[1][:-1]
+    count = words_between(make_mt19937(words, MT_WORDS, seed=now.seed), now, _MOST_DRAWN)
+    if count is None or count < 0:
         detail = "does not follow from the last reseed: registered or seeded by a later call"
         return Row("streams", name, WRONG, detail)
     detail = f"{count} words drawn since reseed" if count else "nothing drawn since reseed"
     return Row("streams", name, FINE, detail + note)
 
 
-def _mt19937(generator: Any) -> tuple[np.ndarray[Any, Any], int] | None:
-    """Return the words of an MT19937 and how many of them are used; None for other generators."""
-    if isinstance(generator, random.Random):
-        words = generator.getstate()[1]
-        return np.array(words[:-1], np.uint32), int(words[-1])
-    if isinstance(generator, np.random.RandomState):
-        state: Any = generator.get_state(legacy=False)
-        if state["bit_generator"] == "MT19937":
-            return state["state"]["key"], int(state["state"]["pos"])
-    elif isinstance(generator, torch.Generator) and generator.device.type == "cpu":
-        data = generator.get_state().numpy()
-        if data.size == 5056:  # seed, left, seeded, next, 624 words in 64 bits each, cached normals
-            words = data[24 : 24 + 8 * _MT_WORDS].view(np.uint64).astype(np.uint32)
-            return words, int(data[16:24].view(np.uint64)[0]) or _MT_WORDS
-    return None
-
-
-def _count_words(
-    generator: Any, key: int, words: np.ndarray[Any, Any], position: int
-) -> int | None:
-    """Return how many words were drawn since ``key``; None if the state does not follow from it."""
-    if isinstance(generator, random.Random):
-        start = np.array(random.Random(key).getstate()[1][:-1], np.uint32)
-    else:
-        start = derive_ops.mt19937_state(key)
-    scratch = np.random.MT19937()
-    scratch.state = {"bit_generator": "MT19937", "state": {"key": start, "pos": _MT_WORDS}}
-    for block in range(_MOST_BLOCKS):
-        # Of word 0 only the top bit belongs to the state.
-        if np.array_equal(scratch.state["state"]["key"][1:], words[1:]):
-            return (block - 1) * _MT_WORDS + position
-        scratch.random_raw(_MT_WORDS, output=False)
-    return None
-
-
-def _devices(current: Seeder, accelerator: Any, at: dict[str, int]) -> Iterator[Row]:
+def _devices(
+    current: Seeder, accelerator: AcceleratorGenerators, at: dict[str, int]
+) -> Iterator[Row]:
     generators = accelerator.generators()
     if not generators:
         yield Row("streams", accelerator.name, FINE, "not yet initialised by torch")
         return
     first, count = accelerator._current_device(), len(generators)
     for ordinal, generator in enumerate(generators):
-        seed = current.derive_seed(accelerator.name, index=(ordinal - first) % count, **at)
+        seed = current.derive_seed(
+            accelerator.name, index=relative_index(ordinal, first, count), **at
+        )
         same = seed == generator.initial_seed()
         detail = "as reseeded" if same else "has another seed: a later call seeded it"
         yield Row("streams", f"{accelerator.name}:{ordinal}", FINE if same else WRONG, detail)

@@ -1,37 +1,26 @@
-"""Read the exact states of random generators; nothing is drawn and no state is set."""
+"""The exact states of random generators, read through their adapters; nothing is changed."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
 import torch
 
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
+from ..generators.adapter import pack
+from ..generators.default import DefaultGenerators
+from ..seeder.registry import adapter_for
 
 
-def state_of(generator: Any) -> torch.Tensor:
-    """Return the exact state of a generator, with what it has cached, as 1-D uint8."""
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    if type(generator) is random.Random:
-        version, words, gauss = generator.getstate()
-        data = np.array(words, np.uint32).tobytes() + repr((version, gauss)).encode()
-    elif isinstance(generator, random.Random):
-        data = repr(generator.getstate()).encode()
-    else:
-        if isinstance(generator, np.random.RandomState):
-            state: dict[str, Any] = dict(generator.get_state(legacy=False))
-        else:
-            state = dict(generator.bit_generator.state)
-        inner = state.pop("state")
-        if state["bit_generator"] == "MT19937":  # its 624 words take long to print
-            data = inner["key"].tobytes() + repr((inner["pos"], state)).encode()
-        else:
-            data = repr((inner, state)).encode()
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+def state_of(generator: object) -> torch.Tensor | None:
+    """Return the exact state of a generator as 1-D uint8; None if it cannot be read."""
+    if isinstance(generator, random.Random) and type(generator) is not random.Random:
+        return pack(repr(generator.getstate()).encode())  # of any form
+    try:
+        return adapter_for(generator).state()
+    except Exception:  # of a bit generator of another library
+        return None
 
 
 def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:
@@ -39,9 +28,10 @@ def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:
 
     An accelerator is read after torch has initialised it.
     """
-    yield "python", state_of(random._inst)
-    yield "numpy", state_of(np.random.mtrand._rand)
-    yield "torch", state_of(torch.default_generator)
+    for name, adapter in DefaultGenerators().adapters.items():
+        state = adapter.state()
+        assert state is not None
+        yield name, state
     for kind in compiled_types():
         for ordinal, generator in enumerate(AcceleratorGenerators(kind).generators()):
-            yield f"{kind}:{ordinal}", generator.get_state()
+            yield f"torch.{kind}:{ordinal}", generator.get_state()

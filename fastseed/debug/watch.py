@@ -33,7 +33,7 @@ class Watch:
     backward pass their gradients, in order. ``bisect`` then names the first operation that differs.
 
     The state at creation is recorded as the state before the first step, so create it when the
-    model has its weights and is wrapped (DDP, FSDP2). Each step takes 16 bytes a tensor; each rank
+    model has its weights and is wrapped (DDP, FSDP2). Each step takes 32 bytes a tensor; each rank
     writes one file. No generator is drawn from. With sharded models, creation and recording are
     collectives, as ``fastseed.debug.digest`` is.
 

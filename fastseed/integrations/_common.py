@@ -15,7 +15,7 @@ from ..derivation import context, coordinates
 from ..distributed.rendezvous import collective
 from ..seeder import api
 from ..seeder import state as states
-from ..seeder.seeder import Seeder
+from ..seeder.seeder import Seeder, current_seeder
 
 
 class Tasks(NamedTuple):
@@ -83,7 +83,7 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
     """
     if context.seeder is None:
         api.init(master_seed, rank=rank, world_size=world_size)
-    seeder: Seeder = context.current(function)
+    seeder = current_seeder(function)
     if master_seed not in (None, seeder.master_seed):
         rule = f"that of fastseed.init, {seeder.master_seed}, or None"
         raise validation.value_error(function, "master_seed", rule, master_seed)
@@ -103,13 +103,13 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
         scheme=seeder.scheme,
         on_os_fork=seeder.on_os_fork,
     )
-    moved: Seeder = context.current(function)
+    moved = current_seeder(function)
     return moved
 
 
 def move_to(task: int, epoch: int, step: int = 0) -> None:
     """Reseed without the warning for a repeated scope: frameworks return to scopes on purpose."""
-    context.current("reseed").restore(task, epoch, step)
+    current_seeder("reseed").set_scope(task, epoch, step)
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
         >>> random.getstate() == before
         True
     """
-    before = context.current("integrations.inside").state_dict(rng=True)
+    before = current_seeder("integrations.inside").state_dict(rng=True)
     move_to(task, epoch, step)
     try:
         yield
@@ -158,7 +158,7 @@ class TrainingState:
 
     def get(self) -> StateDict:
         """Return the state with the exact states of this rank."""
-        return self._outer or context.current(self._function).state_dict(rng=True)
+        return self._outer or current_seeder(self._function).state_dict(rng=True)
 
     def gather(self) -> StateDict:
         """Return the state with the exact states of every rank (collective)."""

@@ -12,8 +12,8 @@ from .._utils import validation
 from .._utils.types import StateDict
 from ..data import ResumableLoader, ShuffleSampler
 from ..data.loaders.division import Division
-from ..data.loaders.iteration import RANDOM_SAMPLERS
-from ..data.loaders.torch_loader import settings_of
+from ..data.loaders.loader import settings_of
+from ..data.order.samplers import RANDOM_SAMPLERS
 from . import _common
 
 

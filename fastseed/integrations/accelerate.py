@@ -19,7 +19,8 @@ from .._utils import validation
 from .._utils.types import StateDict
 from ..data import Steps
 from ..data.loaders.saved_state import check_state
-from ..derivation import context, coordinates
+from ..derivation import coordinates
+from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader
 from ._common import Tasks, inside, move_to
 from ._prepared_loader import PreparedLoader
@@ -184,7 +185,7 @@ class AcceleratedJob:
         """
         if self._loaded is not None:
             return dict(self._loaded)
-        seeder, steps, loader = context.current(f"{_NAME}.state_dict"), self._steps, self._loader
+        seeder, steps, loader = current_seeder(f"{_NAME}.state_dict"), self._steps, self._loader
         state = {
             "format": FORMAT,
             "version": VERSION,
@@ -214,7 +215,7 @@ class AcceleratedJob:
                 nothing is changed.
         """
         function = f"{_NAME}.load_state_dict"
-        _check_state(function, state, context.current(function).master_seed)
+        _check_state(function, state, current_seeder(function).master_seed)
         self._accelerator.step = state["accumulated"]  # also where Accelerate has no file of a rank
         self._loaded = dict(state)
 

@@ -22,10 +22,10 @@ from torch.utils.data.distributed import DistributedSampler
 from .._utils import validation
 from .._utils.types import StateDict
 from ..data import Loader, ShuffleSampler
-from ..data.loaders.iteration import samplers_in
-from ..derivation import context
+from ..data.order.samplers import samplers_in
 from ..seeder import api
 from ..seeder import state as states
+from ..seeder.seeder import current_seeder
 from . import _common
 from ._common import Tasks, move_to
 
@@ -149,7 +149,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         """Reseed for the first iteration; after a checkpoint of an epoch's end there are two."""
         if self._began is None:
             return run(fetcher)
-        before = context.current(_NAME).state_dict(rng=True)
+        before = current_seeder(_NAME).state_dict(rng=True)
         move_to(self._tasks.train, self._began)
         fresh = torch.get_rng_state()
         result, self._began = run(fetcher), None
@@ -213,7 +213,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         Raises:
             ValueError: it is damaged, or of another version, scheme or master seed.
         """
-        seeder = context.current(_NAME)
+        seeder = current_seeder(_NAME)
         state = dict(state_dict)
         job: Any = state.get("job")
         if state.get("version") != _VERSION or state.get("over") not in (0, 1):

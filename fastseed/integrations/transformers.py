@@ -24,11 +24,12 @@ from .._utils import validation
 from .._utils.types import StateDict
 from ..checkpoint import files as checkpoint
 from ..data import Loader
-from ..derivation import context, coordinates
+from ..derivation import coordinates
 from ..sampling import sample
 from ..sampling.thresholds import Integers, Numbers
 from ..sampling.tokens import Keys
 from ..seeder import api
+from ..seeder.seeder import current_seeder
 from . import _common
 from ._common import Tasks, move_to
 
@@ -168,7 +169,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     def _enter_evaluation(self, state: _State, control: _Control) -> None:
         """Reseed for an evaluation that is due: the Trainer has no event just before it."""
         if control.should_evaluate:
-            self._outer = context.current(_NAME).state_dict(rng=True)
+            self._outer = current_seeder(_NAME).state_dict(rng=True)
             epoch = max(0, math.ceil(state.epoch or 0) - 1)  # of the step that is done
             move_to(self._tasks.validate, epoch)
             self._is_inside = True
@@ -287,7 +288,7 @@ def _saved_file(args: _Arguments, state: _State) -> str | None:
         names = (_FILE.format(rank=rank) for rank in (0, args.process_index))
         if any(os.path.exists(os.path.join(folder, name)) for name in names):
             return os.path.join(folder, _FILE)
-    if list(context.current(_NAME).registry):
+    if list(current_seeder(_NAME).registry):
         logger.warning(
             "fastseed: there is no %s in %s: registered generators restart the epoch",
             _FILE.format(rank=args.process_index),
@@ -320,7 +321,7 @@ def _samplers_of(dataloader: Any) -> list[Any]:
 
 def _seed_accelerate(samplers: list[_Sampler], task: int) -> None:
     """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
-    key = context.current(_NAME).derive_key(_ORDER, task=task, rank=coordinates.SHARED)
+    key = current_seeder(_NAME).derive_key(_ORDER, task=task, rank=coordinates.SHARED)
     for sampler in samplers:
         if hasattr(sampler, "initial_seed") and hasattr(sampler, "set_epoch"):
             sampler.initial_seed = key & ((1 << _SEED_BITS) - 1)
@@ -328,7 +329,7 @@ def _seed_accelerate(samplers: list[_Sampler], task: int) -> None:
 
 def _seed_generators(samplers: list[_Sampler], task: int, epoch: int) -> None:
     """Seed the samplers' own generators, which continue from epoch to epoch, on all ranks alike."""
-    seeder = context.current(_NAME)
+    seeder = current_seeder(_NAME)
     key = seeder.derive_key(_ORDER, task=task, epoch=epoch, step=0, rank=coordinates.SHARED)
     for sampler in samplers:
         if _has_generator(sampler):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -16,25 +15,25 @@ import torch
 from helpers.support import clean_environment
 from torch import nn
 
-from fastseed.debug import Watch, bisect
+from fastseed.debug import Watch, bisect, watch_file
 from fastseed.debug.tree_digest import Leaf, digest
-from fastseed.debug.watch_file import MAGIC, Entry, Recording, Writer, record
+from fastseed.debug.watch_file import Entry, Recording, Writer, line_of
 
 HEADER = {"rank": 0, "world_size": 1, "every": 1, "groups": ["parameter"], "torch": "2.13.0"}
 ROW = ["parameter", "w", "float32", [2]]
 
 
-def step_of(step, *values, table=0, start=0):
-    digests = b"".join(value.to_bytes(16, "little") for value in values)
-    return record(b"step", struct.pack("<qBI", step, start, table) + digests)
+def step_of(step, *values, table=0, start=False):
+    digests = "".join(f"{value:032x}" for value in values)
+    return line_of({"step": step, "start": start, "table_number": table, "digests": digests})
 
 
 def head(**more):
-    return MAGIC + record(b"head", json.dumps({**HEADER, **more}).encode())
+    return line_of({"format": "fastseed watch 2", **HEADER, **more})
 
 
 def table(*rows):
-    return record(b"tabl", json.dumps(rows or [ROW]).encode())
+    return line_of({"table": rows or [ROW]})
 
 
 @pytest.fixture
@@ -62,29 +61,21 @@ def test_the_format_is_the_documented_one(tmp_path):
         groups=("buffer", "gradient", "optimizer", "parameter"),
     ) as watch:
         watch.record()
-    data = (tmp_path / "rank-0.watch").read_bytes()
-    assert data[:16] == b"fastseed watch 1"
-    at, found = 16, []
-    while at < len(data):
-        kind, length, check, check_head = struct.unpack_from("<4sIII", data, at)
-        payload = data[at + 16 : at + 16 + length]
-        assert zlib.crc32(payload) == check and zlib.crc32(data[at : at + 12]) == check_head
-        found.append((kind, payload))
-        at += 16 + length
-    assert [kind for kind, _ in found] == [b"head", b"tabl", b"step", b"step"]
-    header = json.loads(found[0][1])
+    header, rows, *steps = lines = (tmp_path / "rank-0.watch").read_bytes().splitlines(True)
+    for line in lines:
+        assert line.startswith(b'{"crc32": "') and zlib.crc32(line[19:]) == int(line[11:19], 16)
+    header, rows, *steps = map(json.loads, lines)
+    assert header["format"] == "fastseed watch 2"
     assert (header["rank"], header["world_size"], header["every"]) == (0, 1, 7)
     assert header["groups"] == ["buffer", "gradient", "parameter"]
-    assert json.loads(found[1][1]) == [
+    assert rows["table"] == [
         ["parameter", "weight", "float32", [1, 2]],
         ["parameter", "bias", "float32", [1]],
     ]
-    expected = [digest(p).table[""].value for p in (model.weight, model.bias)]
-    for (_, payload), step, start in zip(found[2:], (6, 7), (1, 0), strict=True):
-        assert struct.unpack_from("<qBI", payload) == (step, start, 0)
-        words = payload[13:]
-        assert [int.from_bytes(words[i : i + 16], "little") for i in (0, 16)] == expected
-        assert len(words) == 32
+    expected = "".join(digest(p).table[""].hex for p in (model.weight, model.bias))
+    for members, step, start in zip(steps, (6, 7), (True, False), strict=True):
+        del members["crc32"]
+        assert members == {"step": step, "start": start, "table_number": 0, "digests": expected}
 
 
 def test_any_prefix_is_read_up_to_its_last_whole_record(recorded, tmp_path):
@@ -100,7 +91,7 @@ def test_any_prefix_is_read_up_to_its_last_whole_record(recorded, tmp_path):
             assert list(found.steps) == list(range(-1, steps - 1))
             assert all(found.values(s) == whole.values(s) for s in found.steps)
             assert found.incomplete == (size not in ends)
-        elif size < 16:
+        elif size <= data.index(b"\n"):
             with pytest.raises(ValueError, match="must be a file of fastseed"):
                 Recording(cut)
     cut.write_bytes(data[: ends[1] + 5])
@@ -110,10 +101,12 @@ def test_any_prefix_is_read_up_to_its_last_whole_record(recorded, tmp_path):
 def test_any_damaged_byte_is_refused(recorded, tmp_path):
     path, _ = recorded
     data, damaged = path.read_bytes(), tmp_path / "damaged"
-    for at in range(len(data)):
+    for at in range(len(data) - 1):
         damaged.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         with pytest.raises(ValueError, match=r"debug.bisect: .*(is damaged at byte|must be a)"):
             Recording(damaged)
+    damaged.write_bytes(data[:-1] + b"x")  # the end of the last line
+    assert Recording(damaged).incomplete
 
 
 def test_zeros_after_a_crash_are_accepted(recorded, tmp_path):
@@ -140,26 +133,34 @@ def test_appending_after_a_crash(recorded):
     assert found.end - ends[-1] == ends[-1] - ends[-2]  # the table is not repeated
 
 
+def damaged_line(rest):
+    """A line with a correct checksum and any content."""
+    rest += b"\n"
+    return b'{"crc32": "' + f"{zlib.crc32(rest):08x}".encode() + rest
+
+
 BAD = {
     "nothing": b"",
     "text": b"step,loss\n0,1.0\n" * 9,
-    "another version": b"fastseed watch 2" + head()[16:],
-    "no header": MAGIC,
-    "no header but a table": MAGIC + table(),
-    "a header of another type": MAGIC + record(b"head", b"[1]"),
-    "a header without a rank": MAGIC + record(b"head", b'{"every": 1, "world_size": 1}'),
+    "another version": line_of({**HEADER, "format": "fastseed watch 3"}),
+    "no header": head()[:-9],
+    "no header but a table": table(),
+    "a header of another type": line_of({"format": ["fastseed watch 2"]}),
+    "a header without a rank": line_of({"format": "fastseed watch 2", "every": 1}),
     "a header with a list as rank": head(rank=[1]),
     "a header with a number as groups": head(groups=7),
-    "no JSON": head() + record(b"tabl", b"\xff{"),
-    "deep JSON": head() + record(b"tabl", b"[" * 100_000),
-    "a short row": head() + record(b"tabl", b'[["parameter", "w"]]'),
+    "no JSON": head() + damaged_line(b'", \xff{'),
+    "deep JSON": head() + damaged_line(b'", "table": ' + b"[" * 100_000),
+    "a list": head() + damaged_line(b'"], []'),
+    "a short row": head() + table(["parameter", "w"]),
     "a row with no shape": head() + table(["parameter", "w", "float32", 2]),
     "a step without a table": head() + step_of(0, 1),
     "a short step": head() + table() + step_of(0),
     "a long step": head() + table() + step_of(0, 1, 2),
-    "an empty step": head() + table() + record(b"step", b""),
-    "another kind": head() + record(b"more", b""),
-    "a payload without end": head() + struct.pack("<4sIII", b"tabl", 2**32 - 1, 0, 0),
+    "a step without digests": head() + table() + line_of({"step": 0, "table_number": 0}),
+    "digests of other digits": head() + table() + step_of(0, 1).replace(b"0001", b"000g"),
+    "another kind": head() + line_of({"more": 1}),
+    "text between lines": head() + b"more\n" + table(),
 }
 
 
@@ -200,15 +201,11 @@ def test_folders_and_steps_without_anything_in_common(tmp_path):
             bisect(tmp_path / "a", wrong)
 
 
-def test_records_of_any_claimed_size_are_refused(tmp_path):
+def test_lines_without_end_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch_file, "_LONGEST", 1000)
     path = tmp_path / "rank-0.watch"
-    path.write_bytes(head() + struct.pack("<4sII", b"tabl", 1 << 29, 0))
-    start = path.stat().st_size - 12
-    check = struct.pack("<I", zlib.crc32(path.read_bytes()[start:]))
-    with open(path, "ab") as file:
-        file.write(check)
-        file.truncate(1 << 30)
-    with pytest.raises(ValueError, match=r"damaged at byte .*: a record has 536870912 bytes"):
+    path.write_bytes(head() + line_of({"table": "x" * 2000}))
+    with pytest.raises(ValueError, match=r"damaged at byte .*: a line has more than 1000 bytes"):
         bisect(path, path)
 
 

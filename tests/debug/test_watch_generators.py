@@ -15,7 +15,7 @@ from fastseed.debug.tree_digest import digest
 from fastseed.debug.watch_file import GROUPS, Recording
 
 MODEL = nn.Linear(2, 2)
-GLOBAL = ["python", "numpy", "torch"]
+GLOBAL = ["python", "numpy", "torch.cpu"]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def parted(tmp_path, act):
     [
         ("python", lambda: random.random()),
         ("numpy", lambda: np.random.rand()),
-        ("torch", lambda: torch.rand(())),
+        ("torch.cpu", lambda: torch.rand(())),
     ],
 )
 def test_one_draw_is_found(tmp_path, name, draw):
@@ -89,7 +89,7 @@ def test_generators_come_before_what_was_made_with_them(tmp_path):
     [
         ("python", lambda: random.gauss(0, 1)),
         ("numpy", lambda: np.random.standard_normal()),
-        ("torch", lambda: torch.randn((), dtype=torch.float64)),
+        ("torch.cpu", lambda: torch.randn((), dtype=torch.float64)),
     ],
 )
 def test_a_cached_gaussian_counts(tmp_path, name, draw):
@@ -147,9 +147,9 @@ def test_an_accelerator_counts_once_it_is_there(tmp_path, monkeypatch):
         device.there = [torch.Generator().manual_seed(i) for i in (5, 6)]
         watch.record()
     start, after = rows(tmp_path)
-    assert list(start) == GLOBAL and list(after) == [*GLOBAL, "cuda:0", "cuda:1"]
+    assert list(start) == GLOBAL and list(after) == [*GLOBAL, "torch.cuda:0", "torch.cuda:1"]
     for i, generator in enumerate(device.there):
-        assert after[f"cuda:{i}"] == digest(generator.get_state()).table[""].value
+        assert after[f"torch.cuda:{i}"] == digest(generator.get_state()).table[""].value
 
 
 # ---------------------------------------------------------------- where it is recorded

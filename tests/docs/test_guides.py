@@ -1,40 +1,41 @@
-"""The programs in the guides run, one after another as a reader meets them."""
+"""The Python blocks of the documentation run, each alone, as a reader pastes it.
+
+A block of ```python is a program. Fragments, and programs that need a GPU or a server, are ```py.
+"""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from helpers.paths import ROOT
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-GUIDES = {
-    "quick-start.md": 2,
-    "index.md": 1,
-    "../README.md": 3,
-    "api/random.md": 2,
-    "rollouts.md": 3,
-    "data-loading.md": 9,
-    "common-mistakes.md": 16,
-    "resume.md": 8,
-    "doctor.md": 1,
-    "first-difference.md": 4,
-    "environment.md": 1,
-    "spec/sampling.md": 2,
-    "verify.md": 1,
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+AFTER_THE_FIRST = ("common-mistakes.md",)  # its blocks continue the first one, as the page says
+ELSEWHERE = {
+    "first-script.md": "docs/test_first_script.py",
+    "migration.md": "integrations/test_migration_docs.py",  # with other packages
 }
-REPEATING = ("data-loading.md", "doctor.md")  # pages that go back to a scope
 
 
-@pytest.mark.parametrize("guide", GUIDES)
-def test_programs_of_the_guides_run(guide, caplog, tmp_path, monkeypatch):
+def blocks():
+    """Return each program with the page and the number that it has there."""
+    for page in PAGES:
+        programs = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+        for number, program in enumerate(programs):
+            if page.name in AFTER_THE_FIRST and number:
+                program = programs[0] + program
+            if page.name not in ELSEWHERE:
+                yield pytest.param(page.name, program, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize(("page", "program"), blocks())
+def test_block_runs_alone(page, program, caplog, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some write files
-    programs = re.findall(r"```python\n(.*?)```", (DOCS / guide).read_text(), re.DOTALL)
-    assert len(programs) == GUIDES[guide]
-    names = {"__name__": "guide"}
-    for program in programs:
-        exec(compile(program, guide, "exec"), names)
-    said = [record.getMessage() for record in caplog.records]
-    if guide not in REPEATING:
-        assert said == []
-    assert all("was used before in this process" in line for line in said)  # which is the point
+    exec(compile(program, page, "exec"), {"__name__": "guide"})
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.parametrize("page", ELSEWHERE)
+def test_pages_that_are_tested_elsewhere_are(page):
+    assert page in (ROOT / "tests" / ELSEWHERE[page]).read_text()

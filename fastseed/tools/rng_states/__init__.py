@@ -15,9 +15,9 @@ import os
 from typing import Any
 
 from ..._utils import validation
+from ...generators.exact_state import MOST_WORDS, GeneratorState
 from .comparison import Difference, compare_states
 from .finding import Found
-from .generator_state import MOST_WORDS, GeneratorState
 from .inspection import Inspection, read
 
 __all__ = [

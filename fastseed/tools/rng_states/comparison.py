@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ...generators.exact_state import CUDA, GeneratorState, words_between
 from .finding import Found
-from .generator_state import CUDA, GeneratorState, words_between
 from .inspection import Inspection
 
 _LOADER = "as one `iter(DataLoader)` draws"

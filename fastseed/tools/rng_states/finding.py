@@ -9,15 +9,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
-import torch
 
-from ..._utils import strict_json
 from ..._utils.types import StateDict
-from ...generators.adapter import MT19937_BYTES, unpack_mt19937
-from ...generators.torch_rng import CPU_STATE
+from ...generators.adapter import pack
+from ...generators.exact_state import (
+    BIT_GENERATORS,
+    GeneratorState,
+    make_cuda,
+    make_mt19937,
+    read_adapter,
+    read_numpy,
+    read_torch_cpu,
+)
 from .archives import Tree, read_tree, tensor_bytes
 from .folders import Part
-from .generator_state import BIT_GENERATORS, GeneratorState, make_cuda, make_mt19937, make_state
 from .inert_pickle import Thing, Unreadable
 
 P = ParamSpec("P")
@@ -28,7 +33,6 @@ _MOST_DEPTH = 24
 _MOST_ENTRIES = 20_000_000  # of lists and dicts, counted again at every visit
 _MOST_STATES = 10_000
 _MOST_KEYS = 16  # of a dict in the state of a bit generator, which has at most six
-_NOT_OF_STATE = ("has_gauss", "gauss", "seed_seq")
 _MT_WORDS = 624
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
 _RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.IGNORECASE)
@@ -133,7 +137,7 @@ def _recognize(tree: Tree, path: _Path, node: object) -> Iterator[tuple[str, str
             yield from _ours(key, tensor_bytes(inner, held))
     elif _OURS.search(name):
         yield from _ours(name, data)
-    elif (cpu := _try(_torch_cpu, data)) is not None:
+    elif (cpu := _try(read_torch_cpu, data)) is not None:
         yield "", "torch.cpu", cpu
     elif len(data) == 16 and any(map(_RANDOM.search, path)):
         yield "", _accelerator(path), make_cuda(*struct.unpack("<Qq", data))
@@ -155,10 +159,8 @@ def _numpy(node: Any) -> GeneratorState:
             return make_mt19937(_words(words), position)
         case ["MT19937", words, int(position), has_gauss, gauss]:
             return make_mt19937(_words(words), position, [gauss] if has_gauss == 1 else [])
-        case {"bit_generator": str(kind), "state": {}, **rest} if kind in BIT_GENERATORS:
-            state = {str(key): h for key, h in rest.items() if key not in _NOT_OF_STATE}
-            state.update(bit_generator=kind, state=node["state"])
-            return make_state(_plain(state), [node["gauss"]] if node.get("has_gauss") == 1 else [])
+        case {"bit_generator": str(kind), "state": {}} if kind in BIT_GENERATORS:
+            return read_numpy(_plain({**node, "seed_seq": None}))
     raise ValueError("it is no state of NumPy")
 
 
@@ -181,7 +183,8 @@ def _plain(value: StateDict, depth: int = 0) -> StateDict:
         if isinstance(held, dict):
             found[key] = _plain(held, depth + 1)
         else:
-            found[key] = held if isinstance(held, (int, str)) else _words(held)
+            is_plain = isinstance(held, (int, float, str, type(None)))
+            found[key] = held if is_plain else _words(held)
     return found
 
 
@@ -203,39 +206,18 @@ def _array(thing: Thing) -> list[int]:
     raise ValueError("it is no array of integers")
 
 
-def _torch_cpu(data: bytes) -> GeneratorState:
-    """Return the state of ``torch.get_rng_state()``."""
-    (held,) = np.frombuffer(data, CPU_STATE)
-    cached = [float(held["normal"])] if held["has_normal"] else []
-    cached += [float(held["float_normal"])] if held["has_float_normal"] else []
-    used = 625 - int(held["left"])  # 624 after seeding: the next word is of a new block
-    return make_mt19937(held["words"].tolist(), used, cached, int(held["seed"]))
-
-
 def _ours(key: object, data: bytes | None) -> Iterator[tuple[str, str, GeneratorState]]:
     """Yield what an exact state of fastseed holds; of an accelerator, one for each device."""
     named = _OURS.search(key) if isinstance(key, str) else None
     if named is None or data is None:
         return
     owner, stream = f"rank {named[1]}", named[2]
-    found = _try(_torch_cpu, data) or _try(_packed, data)
+    found = _try(read_adapter, pack(data))
     if found is not None:
         yield owner, stream, found
     elif _ACCELERATORS.search(stream) and len(data) % 16 == 0:
         for i, (seed, offset) in enumerate(struct.iter_unpack("<Qq", data)):
             yield owner, f"{stream}:{i}", make_cuda(seed, offset)
-
-
-def _packed(data: bytes) -> GeneratorState:
-    """Return the state that an adapter of Python or NumPy wrote: words, or JSON."""
-    if data[:1] == b"{":
-        return _numpy(strict_json.parse(data))
-    if data[MT19937_BYTES : MT19937_BYTES + 1] not in (b"", b"{"):
-        raise ValueError("it has more than the words of an MT19937")
-    state = torch.frombuffer(bytearray(data[:MT19937_BYTES]), dtype=torch.uint8)
-    words, position, gauss = unpack_mt19937(state)
-    cached = [] if gauss is None else [gauss]
-    return make_mt19937(np.frombuffer(words, "<u4").tolist(), position, cached)
 
 
 def _accelerator(path: _Path) -> str:

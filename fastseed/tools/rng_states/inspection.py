@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ...generators.exact_state import GeneratorState, words_between
 from .finding import Found, states_in, world_size_in
 from .folders import Problem, parts_of
-from .generator_state import GeneratorState, words_between
 from .inert_pickle import Unreadable
 
 _NAMES = 6  # in a list

@@ -9,9 +9,8 @@ its output.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..._utils import validation
 from .options import EXPERIMENTS, PLACEHOLDERS, Options
@@ -19,7 +18,6 @@ from .repeat import Repetition, repeat
 
 if TYPE_CHECKING:
     from .result import Report
-    from .run_directory import RunDirectory
     from .runner import Event
 
 __all__ = ["EXPERIMENTS", "PLACEHOLDERS", "Options", "Repetition", "repeat", "verify"]
@@ -75,54 +73,19 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
     from .runner import run_all
 
     directory = RunDirectory(options)
-    runs = comparison.continue_steps(run_all(directory, progress or (lambda _: None)))
+    runs = run_all(directory, progress or (lambda _: None))
     recorded = comparison.compare_recordings(runs)
     checks = comparison.check_all(runs, recorded)
-    of = {name: [run for run in runs if run.experiment == name] for name in options.experiments}
-    bands = {name: comparison.band(found) for name, found in of.items()}
     verdict, summary = comparison.conclude(checks)
-    notes = [*comparison.notes_about(runs), *directory.notes]
-    environment, suspects = _environment(directory, notes), []
+    suspects = []
     if verdict == DIFFERENT:
-        suspects += diagnosis.read_environment(environment)
-        suspects += diagnosis.compare_checkpoints(runs)
+        suspects = diagnosis.compare_sessions(directory) + diagnosis.compare_checkpoints(runs)
     return Report(
         verdict=verdict,
         summary=summary,
         runs=tuple(runs),
         checks=checks,
         findings=tuple(diagnosis.explain(checks, recorded, suspects)),
-        bands=bands,
-        environment=environment,
         options=options.document(),
-        versions=_versions(),
-        notes=tuple(notes),
+        notes=(*comparison.notes_about(runs), *directory.notes),
     )
-
-
-def _environment(directory: RunDirectory, notes: list[str]) -> tuple[tuple[Any, ...], ...]:
-    """Return the differences between the environments of the first and the last session."""
-    from .. import environment
-
-    sessions = directory.sessions()
-    if len(sessions) < 2:
-        return ()
-    try:
-        return tuple(map(tuple, environment.diff(sessions[0], sessions[-1])))
-    except (OSError, ValueError) as error:
-        notes.append(f"the environments were not compared: {error}")
-        return ()
-
-
-def _versions() -> dict[str, str]:
-    import numpy
-    import torch
-
-    from ..._utils.version import __version__
-
-    return {
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": numpy.__version__,
-        "fastseed": __version__,
-    }

@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ..._utils import environ, validation
+from ..._utils.types import StateDict
 from ...determinism import launch
 
 EXPERIMENTS = ("uninterrupted", "truncated", "resumed", "unseeded")
@@ -37,7 +37,7 @@ PLACEHOLDERS = {
 """The names allowed in braces, and what replaces them."""
 
 _FUNCTION = "tools.verify"
-_MONTH = 30 * 24 * 3600.0  # the longest time-out
+MONTH = 30 * 24 * 3600.0  # the longest time-out
 _SEEDS = ("PYTHONHASHSEED", "PL_GLOBAL_SEED")  # Python's and Lightning's
 _PLACEHOLDER = re.compile(r"\{(\{\w+\})\}|\{([A-Za-z_]\w*)\}")
 
@@ -62,11 +62,9 @@ class Options:
         deterministic: start all runs as ``fastseed run --deterministic`` does.
         log: the path of a run's log below the run's folder (``{run}``), or a glob pattern that
             matches one path. None reads the standard output.
-        value: the name of the loss; dots lead into JSON objects.
+        value: the name of the loss; dots lead into JSON objects. In event files, the tag.
         step: the name of the step, or several names separated by commas. None uses the first of
             ``step``, ``global_step``, ``iteration`` and ``iter`` after the ``epoch``.
-        pattern: for lines of text, a regular expression with a group ``value`` and optional groups
-            ``step...``.
         timeout: seconds for each run, at most 30 days; None for no limit.
 
     Raises:
@@ -92,14 +90,13 @@ class Options:
     log: str | None = None
     value: str = "loss"
     step: str | None = None
-    pattern: str | None = None
     timeout: float | None = None
 
     def __post_init__(self) -> None:
         validation.check_instance(
             _FUNCTION, "directory", self.directory, (str, os.PathLike), "a path"
         )
-        checked: dict[str, Any] = {
+        checked: StateDict = {
             "directory": Path(self.directory).absolute(),
             "epochs": validation.check_int(_FUNCTION, "epochs", self.epochs, 2, 2**31 - 1),
             "runs": validation.check_int(_FUNCTION, "runs", self.runs, 1, 10_000),
@@ -108,7 +105,7 @@ class Options:
         }
         for name in ("baseline", "deterministic"):
             checked[name] = validation.check_bool(_FUNCTION, name, getattr(self, name))
-        for name in ("value", "step", "pattern", "log"):
+        for name in ("value", "step", "log"):
             if getattr(self, name) is not None or name == "value":
                 validation.check_text(_FUNCTION, name, getattr(self, name))
         if self.log is not None and (Path(self.log).is_absolute() or ".." in Path(self.log).parts):
@@ -116,13 +113,8 @@ class Options:
             raise validation.value_error(_FUNCTION, "log", rule, self.log)
         if self.timeout is not None:
             checked["timeout"] = validation.check_float(
-                _FUNCTION, "timeout", self.timeout, 1e-3, _MONTH
+                _FUNCTION, "timeout", self.timeout, 1e-3, MONTH
             )
-        if self.pattern is not None:  # before a run takes hours to write a log
-            compile_pattern(self.pattern)
-            if self.step is not None:
-                rule = "None with a pattern, whose groups step... name the step"
-                raise validation.value_error(_FUNCTION, "step", rule, self.step)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "command", _check_command(self.command, self.baseline))
@@ -161,25 +153,9 @@ class Options:
             new["PYTHONHASHSEED"] = "random"
         return {**new, environ.RUN_DIR: str(folder)}
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> StateDict:
         """Return the options as plain values, for JSON."""
         return {**asdict(self), "command": list(self.command), "directory": str(self.directory)}
-
-
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a compiled pattern.
-
-    Raises:
-        ValueError: it is not a regular expression, or has no group ``value``.
-    """
-    rule = "a regular expression with a group named value, as in 'loss (?P<value>\\S+)'"
-    try:
-        found = re.compile(pattern)
-    except re.error:
-        raise validation.value_error(_FUNCTION, "pattern", rule, pattern) from None
-    if "value" not in found.groupindex:
-        raise validation.value_error(_FUNCTION, "pattern", rule, pattern)
-    return found
 
 
 # ---------------------------------------------------------------- the command
@@ -203,11 +179,18 @@ def placeholders(words: Sequence[str]) -> set[str]:
     return {found[2] for word in words for found in _PLACEHOLDER.finditer(word) if found[2]}
 
 
-def _check_command(command: Any, baseline: bool) -> tuple[str, ...]:
+def check_words(function: str, command: object) -> tuple[str, ...]:
+    """Return a command as a tuple; TypeError unless it is a list of strings."""
     if isinstance(command, (str, bytes)) or not isinstance(command, Sequence):
-        raise validation.type_error(_FUNCTION, "command", "a list of strings", command)
-    for i, word in enumerate(command):
-        validation.check_instance(_FUNCTION, f"command[{i}]", word, str, "a string")
+        raise validation.type_error(function, "command", "a list of strings", command)
+    return tuple(
+        validation.check_instance(function, f"command[{i}]", word, str, "a string")
+        for i, word in enumerate(command)
+    )
+
+
+def _check_command(given: object, baseline: bool) -> tuple[str, ...]:
+    command = check_words(_FUNCTION, given)
     names = placeholders(command)
     required = placeholders([word for optional, (words, *_) in _parse(command) if not optional
                        for word in words])  # fmt: skip
@@ -226,7 +209,7 @@ def _check_command(command: Any, baseline: bool) -> tuple[str, ...]:
     for fulfilled, rule in rules:
         if not fulfilled:
             raise ValueError(f"fastseed.{_FUNCTION}: command must {rule}, got {list(command)!r}")
-    return tuple(command)
+    return command
 
 
 def _parse(command: Sequence[str]) -> _Groups:

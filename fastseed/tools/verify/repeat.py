@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..._utils import environ, validation
+from ...debug.bisection import bisect
 from ...determinism import launch
-from .subprocesses import Processes, last_lines
+from .comparison import recording
+from .options import MONTH, check_words
+from .subprocesses import Process, any_ended
 
 _FUNCTION = "tools.verify.repeat"
 _SHOWN = 200  # characters of a line
@@ -72,13 +75,12 @@ def repeat(
         >>> bool(result), result.line
         (False, 1)
     """
-    if isinstance(command, (str, bytes)) or not isinstance(command, Sequence) or not command:
+    words = check_words(_FUNCTION, command)
+    if not words:
         raise validation.type_error(_FUNCTION, "command", "a list of strings", command)
-    for i, word in enumerate(command):
-        validation.check_instance(_FUNCTION, f"command[{i}]", word, str, "a string")
     deterministic = validation.check_bool(_FUNCTION, "deterministic", deterministic)
     if timeout is not None:
-        timeout = validation.check_float(_FUNCTION, "timeout", timeout, 1e-3, 30 * 24 * 3600.0)
+        timeout = validation.check_float(_FUNCTION, "timeout", timeout, 1e-3, MONTH)
     variables = dict(os.environ)
     if seed is not None or deterministic:
         variables |= launch.variables(variables, seed=seed, deterministic=deterministic)
@@ -86,24 +88,19 @@ def repeat(
         folders = [Path(root, name) for name in ("a", "b")]
         for folder in folders:
             folder.mkdir()
-            _run(command, {**variables, environ.RUN_DIR: str(folder)}, folder, timeout)
+            _run(words, {**variables, environ.RUN_DIR: str(folder)}, folder, timeout)
         return _compare(*folders)
 
 
 def _run(
-    command: Sequence[str], variables: dict[str, str], folder: Path, timeout: float | None
+    command: tuple[str, ...], variables: dict[str, str], folder: Path, timeout: float | None
 ) -> None:
     try:
-        code = Processes().run(command, variables, folder, timeout)
-    except OSError as error:
-        message = f"fastseed.{_FUNCTION}: {command[0]!r} cannot be started: {error.strerror}"
-        raise RuntimeError(message) from None
-    if code != 0:
-        reason = f"did not end within {timeout} seconds"
-        if code is not None:
-            reason = f"ended with exit code {code}"
-        end = last_lines(folder).replace(f"{folder}{os.sep}", "")  # the folder will be gone
-        raise RuntimeError(f"fastseed.{_FUNCTION}: the program {reason}{end}")
+        with Process(folder.name, command, variables, folder, timeout) as process:
+            any_ended([process])
+    except RuntimeError as error:
+        text = str(error).replace(f"{folder}{os.sep}", "")  # the folder will be gone
+        raise RuntimeError(f"fastseed.{_FUNCTION}: {text}") from None
 
 
 def _compare(a: Path, b: Path) -> Repetition:
@@ -128,10 +125,8 @@ def _text(line: bytes) -> str | None:
 
 def _compare_recordings(a: Path, b: Path) -> tuple[str | None, bool]:
     """Return the comparison of two folders of recordings; (None, True) if both have none."""
-    from ...debug.bisection import bisect
-
-    found = [sorted(folder.rglob("rank-*.watch"))[:1] for folder in (a, b)]
-    if not all(found):
-        return ("only one of the runs recorded", False) if any(found) else (None, True)
-    compared = bisect(found[0][0].parent, found[1][0].parent)
+    first, second = recording(a), recording(b)
+    if first is None or second is None:
+        return (None, True) if first is second else ("only one of the runs recorded", False)
+    compared = bisect(first, second)
     return str(compared), compared.equal

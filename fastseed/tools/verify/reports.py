@@ -1,32 +1,24 @@
-"""Write a report as JSON, an HTML page and a picture of the curves; its tables for a terminal."""
+"""Write a report as JSON and as a picture of the curves; its tables for a terminal."""
 
 from __future__ import annotations
 
-import base64
 import dataclasses
+import io
 import json
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from ..._utils import atomic_file
-from . import plots
+from .options import EXPERIMENTS
 from .result import Report
 
-_EXTRA = 'pip install "fastseed[report]"'
+# Colours of Okabe and Ito, which colour-blind people can distinguish.
+_COLOURS = dict(zip(EXPERIMENTS, ("#0072B2", "#009E73", "#AA4499", "#D55E00"), strict=True))
 _PASSED = {True: "passed", False: "FAILED", None: "not checked"}
 _STYLES = {True: "green", False: "bold red", None: "dim"}
-
-
-class Written(NamedTuple):
-    """The files that were written, and why others were not."""
-
-    files: list[Path]
-    missing: list[str]
 
 
 class Table(NamedTuple):
@@ -38,25 +30,19 @@ class Table(NamedTuple):
     styles: Sequence[str] = ()
 
 
-def write(report: Report, folder: str | os.PathLike[str]) -> Written:
-    """Write ``report.json``, ``report.html`` and ``curves.png`` to ``folder``.
+def write(report: Report, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write ``report.json``, and ``curves.png`` if matplotlib is installed, to ``folder``.
 
-    Existing files are replaced atomically. A file whose package is missing is left out.
+    Existing files are replaced atomically.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    contents = {"report.json": to_json(report).encode()}
-    missing = []
-    picture = None
+    written = [atomic_file.replace(target / "report.json", to_json(report).encode())]
     try:
-        contents["curves.png"] = picture = plots.png(report)
+        picture = png(report)
     except ImportError:
-        missing.append(f"no curves.png without matplotlib: {_EXTRA}")
-    try:
-        contents["report.html"] = html(report, picture).encode("utf-8", "backslashreplace")
-    except ImportError:
-        missing.append(f"no report.html without jinja2: {_EXTRA}")
-    return Written([atomic_file.replace(target / k, v) for k, v in contents.items()], missing)
+        return written
+    return [*written, atomic_file.replace(target / "curves.png", picture)]
 
 
 def to_json(report: Report) -> str:
@@ -64,18 +50,12 @@ def to_json(report: Report) -> str:
 
     Each number has the digits that identify the double.
     """
-    fields = {field.name: getattr(report, field.name) for field in dataclasses.fields(report)}
-    document = {"passed": report.passed, **fields}
+    document = {"passed": report.passed, **dataclasses.asdict(report)}
     return json.dumps(_plain(document), indent=1, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return a value as JSON has it."""
-    if dataclasses.is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if isinstance(value, np.ndarray):
-        finite = value.dtype.kind != "f" or np.isfinite(value).all()
-        return value.tolist() if finite else [_plain(one) for one in value.tolist()]
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -83,64 +63,55 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def html(report: Report, picture: bytes | None) -> str:
-    """Return the report as one page without scripts, which loads nothing.
+def png(report: Report) -> bytes:
+    """Return the curves of every run as a picture; ImportError without matplotlib.
 
-    ``picture`` is a PNG, or None without matplotlib. The template escapes all text of runs.
+    Uses a figure object and the Agg canvas only: no display, and no global state of matplotlib.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from matplotlib.figure import Figure
 
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("template.html").render(
-        report=report,
-        tables=[*tables(report), *_details(report)],
-        picture=None if picture is None else base64.b64encode(picture).decode("ascii"),
-    )
+    figure = Figure(figsize=(12, 8), dpi=100, layout="constrained")
+    figure.suptitle(f"{'PASSED' if report.passed else 'FAILED'}: {report.verdict}", fontsize=18)
+    axes = figure.subplots(2, 2, sharex=True, sharey=True)
+    position = {step: i for i, step in enumerate(report.runs[0].curve.values)}
+    for name, panel in zip(EXPERIMENTS, axes.flat, strict=True):
+        panel.set_title(f"{name}: {len(report.of(name))} runs", loc="left")
+        panel.set(xlabel="step", ylabel="loss")
+        panel.grid(color="#dddddd", linewidth=0.6)
+        for run in report.of(name):
+            points = [
+                (position[step], value)
+                for step, value in run.curve.values.items()
+                if step in position and abs(value) < 1e300  # an axis cannot have more
+            ]
+            x, y = zip(*points, strict=True) if points else ((), ())
+            marker = "o" if len(points) == 1 else None
+            panel.plot(x, y, color=_COLOURS[name], alpha=0.6, lw=1.1, marker=marker)
+    out = io.BytesIO()
+    figure.savefig(out, format="png", metadata={"Software": None})
+    return out.getvalue()
 
 
 def tables(report: Report) -> list[Table]:
     """Return the tables for the terminal; those without rows are left out."""
-    checks = [
-        (one.name, one.title, _PASSED[one.passed], str(one.pairs), one.message)
-        for one in report.checks
-    ]
+    checks = [(one.name, one.title, _PASSED[one.passed], one.message) for one in report.checks]
     experiments = []
-    for name, band in report.bands.items():
-        row = (name, str(band.runs), "-", "-", "-", "-", "-")
-        if len(band.steps):
-            worst = int(np.where(np.isnan(band.std), np.inf, band.std).argmax())
-            row = (
-                *row[:2], str(band.steps[-1]), f"{band.mean[-1]:.6g}", f"{band.std[-1]:.3g}",
-                f"{band.std[worst]:.3g}", str(band.steps[worst]),
-            )  # fmt: skip
-        experiments.append((*row, f"{sum(run.seconds for run in report.of(name)):.2f} s"))
-    columns = ("experiment", "runs", "last step", "mean", "std", "largest std", "at step", "time")
+    for name in dict.fromkeys(run.experiment for run in report.runs):
+        runs = report.of(name)
+        ends = [list(run.curve.values.items())[-1] for run in runs]
+        losses = sorted({value for _, value in ends}, key=str)
+        loss = " to ".join(f"{value:.6g}" for value in (*losses[:1], *losses[1:][-1:]))
+        seconds = sum(run.seconds for run in runs)
+        experiments.append((name, str(len(runs)), ends[0][0], loss, f"{seconds:.2f} s"))
     findings = [
         (one.kind, "yes" if one.certain else "likely", one.message, one.where, one.fix)
         for one in report.findings
     ]
     found = [
-        Table("Checks", ("check", "property", "result", "pairs", "details"), checks,
+        Table("Checks", ("check", "property", "result", "details"), checks,
               [_STYLES[one.passed] for one in report.checks]),
-        Table("Experiments", columns, experiments),
+        Table("Experiments", ("experiment", "runs", "last step", "loss", "time"), experiments),
         Table("Findings", ("kind", "observed", "cause", "where", "fix"), findings,
               ["bold red" if one.certain else "yellow" for one in report.findings]),
     ]  # fmt: skip
-    return [table for table in found if table.rows]
-
-
-def _details(report: Report) -> list[Table]:
-    """Return the further tables of the page; those without rows are left out."""
-    runs = [
-        (run.name, f"{run.seconds:.2f} s", str(len(run.curve.steps)), " ".join(run.command))
-        for run in report.runs
-    ]
-    columns = ("level", "what", "change", "before", "after", "why it matters")
-    environment = [tuple(map(str, row)) for row in report.environment]
-    found = [
-        Table("Environment: first and last session", columns, environment),
-        Table("Runs", ("run", "time", "steps", "command"), runs),
-        Table("Versions", ("package", "version"), list(report.versions.items())),
-    ]
     return [table for table in found if table.rows]

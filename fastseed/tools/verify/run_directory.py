@@ -3,7 +3,7 @@
 options.json              the options
 runs/<experiment>-<k>/    one run: run.json if it succeeded, stdout.txt, stderr.txt, its files
 sessions/<n>/             the environment of the n-th session
-report/                   see reports.py
+report/                   report.json, curves.png
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..._utils import atomic_file, small_file, strict_json, validation
+from ..._utils.types import StateDict
 from .options import Options
 
 _FIXED = ("command", "epochs", "seed", "deterministic", "files")  # what the runs depend on
@@ -55,7 +55,7 @@ class RunDirectory:
         """Return the folder of a run."""
         return self.path / "runs" / name
 
-    def record(self, name: str) -> dict[str, Any] | None:
+    def record(self, name: str) -> StateDict | None:
         """Return the command and the seconds of a run that succeeded; None if it has to be run."""
         path = self.folder(name) / "run.json"
         return _read(path) if path.exists() else None
@@ -76,7 +76,7 @@ class RunDirectory:
         folder.mkdir(parents=True)
         return folder
 
-    def finish(self, name: str, command: tuple[str, ...], seconds: float) -> dict[str, Any]:
+    def finish(self, name: str, command: tuple[str, ...], seconds: float) -> StateDict:
         """Keep a run that succeeded; return its record."""
         record = {"command": list(command), "seconds": seconds}
         _write(self.folder(name) / "run.json", record)
@@ -95,16 +95,16 @@ def _file_hashes(command: Sequence[str]) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in small}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> StateDict:
+    reason = "a JSON object"
     try:
         found = strict_json.parse(small_file.read(path))
-        if isinstance(found, dict):
-            return found
     except ValueError as error:
-        message = f"fastseed.tools.verify: {str(path)!r} must be {error}: remove it"
-        raise ValueError(message) from error
-    raise ValueError(f"fastseed.tools.verify: {str(path)!r} must be a JSON object: remove it")
+        found, reason = None, str(error)
+    if not isinstance(found, dict):
+        raise ValueError(f"fastseed.tools.verify: {str(path)!r} must be {reason}: remove it")
+    return found
 
 
-def _write(path: Path, document: dict[str, Any]) -> None:
+def _write(path: Path, document: StateDict) -> None:
     atomic_file.replace(path, (json.dumps(document, indent=2) + "\n").encode())

@@ -6,86 +6,111 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _OUTPUT_LINES = 12  # of a failed run, in an error
+_POLL = 0.01  # seconds between two questions whether a process has ended
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
-_Process = subprocess.Popen[bytes]
 
+class Process:
+    """A program in a session of its own; leaving the block ends it and what it has left behind.
 
-class Processes:
-    """The running processes. All methods may be called from any thread."""
+    Its output goes to files in ``folder``; a pipe could be kept open by a process that it leaves
+    behind.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: set[_Process] = set()
-        self.stopped = False
-        """True after ``stop``, which may have ended a process."""
+    Args:
+        name: the name of the run in errors.
+        command: the program and its arguments.
+        environment: all its variables.
+        folder: where ``stdout.txt`` and ``stderr.txt`` are written.
+        timeout: seconds, or None for no limit.
 
-    def run(
+    Raises:
+        RuntimeError: it cannot be started.
+    """
+
+    def __init__(
         self,
-        command: Sequence[str],
+        name: str,
+        command: tuple[str, ...],
         environment: Mapping[str, str],
         folder: Path,
         timeout: float | None,
-    ) -> int | None:
-        """Run a program in a session of its own; return its exit code, or None after ``timeout``.
-
-        Its output goes to files in ``folder``; a pipe could be kept open by a process that it
-        leaves behind. Processes left in its process group are killed.
-        """
+    ) -> None:
+        self.name, self.command, self._folder, self._timeout = name, command, folder, timeout
+        self._begin = time.perf_counter()
         with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                env=dict(environment), start_new_session=True,
-            )  # fmt: skip
-        try:
-            with self._lock:
-                self._running.add(process)
-            return None if self.stopped else process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            _end([process])
-            with self._lock:
-                self._running.discard(process)
+            try:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    env=dict(environment), start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                message = f"{command[0]!r} cannot be started: {error.strerror}"
+                raise RuntimeError(message) from None
 
-    def stop(self) -> None:
-        """End all running processes together, and start no more."""
-        self.stopped = True
-        with self._lock:
-            running = list(self._running)
-        _end(running)
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end([self])
+
+    def has_ended(self) -> bool:
+        """Return True if it has succeeded; RuntimeError if it has failed or is late."""
+        code = self._process.poll()
+        late = self._timeout is not None and self.seconds > self._timeout
+        if code == 0 or (code is None and not late):
+            return code == 0
+        reason = f"did not end within {self._timeout} seconds"
+        if code is not None:
+            reason = f"ended with exit code {code}"
+        raise RuntimeError(f"run {self.name} {reason}{_last_lines(self._folder)}")
+
+    @property
+    def seconds(self) -> float:
+        """The time since its start."""
+        return time.perf_counter() - self._begin
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to its process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)  # the leader of a session: its group's number
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Wait until the process has ended, however it ends."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, seconds))
 
 
-def _end(processes: Sequence[_Process]) -> None:
+def any_ended(processes: Iterable[Process]) -> Process:
+    """Return the first that has succeeded; RuntimeError if one fails or is late."""
+    while True:
+        for process in processes:
+            if process.has_ended():
+                return process
+        time.sleep(_POLL)
+
+
+def end(processes: Sequence[Process]) -> None:
     """End process groups: SIGTERM, and SIGKILL when the first process has ended or is late."""
     try:
         deadline = time.monotonic() + GRACE
         for one in processes:
-            _send(one, signal.SIGTERM)
+            one.send(signal.SIGTERM)
         for one in processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                one.wait(max(0.0, deadline - time.monotonic()))
+            one.wait_at_most(deadline - time.monotonic())
     finally:  # also after a second interrupt
         for one in processes:
-            _send(one, signal.SIGKILL)
+            one.send(signal.SIGKILL)
         for one in processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                one.wait(GRACE)
+            one.wait_at_most(GRACE)
 
 
-def _send(process: _Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)  # the leader of a session: its group has its number
-
-
-def last_lines(folder: Path) -> str:
+def _last_lines(folder: Path) -> str:
     """Return the end of a run's output, for an error."""
     for path in (folder / "stderr.txt", folder / "stdout.txt"):
         with contextlib.suppress(OSError), open(path, errors="replace") as file:

@@ -38,12 +38,6 @@ def options(**given) -> verify.Options:
         ),
         ({"value": ""}, "value must be a non-empty string, got ''"),
         ({"step": 3}, "step must be a string, got 3 of type int"),
-        ({"pattern": "("}, "pattern must be a regular expression with a group named value, as in "),
-        ({"pattern": "x"}, "pattern must be a regular expression with a group named value, as in "),
-        (
-            {"pattern": "(?P<value>x)", "step": "s"},
-            "step must be None with a pattern, whose groups",
-        ),
         ({"timeout": "3"}, "timeout must be a number, got '3' of type str"),
         ({"timeout": 0}, "timeout must be in [0.001, 2592000.0], got 0"),
         ({"directory": 3}, "directory must be a path, got 3 of type int"),

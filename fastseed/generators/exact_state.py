@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
-from ..._utils.types import StateDict
+from .._utils import strict_json
+from .._utils.types import StateDict
+from .adapter import MT19937_BYTES, unpack, unpack_mt19937
+from .torch_rng import CPU_STATE
 
 CUDA = "CUDA Philox"
 BIT_GENERATORS = {
@@ -68,6 +72,39 @@ def make_mt19937(
 def make_cuda(seed: int, offset: int) -> GeneratorState:
     """Return the state of torch's generator of a GPU."""
     return GeneratorState(CUDA, json.dumps([seed, offset]), seed)
+
+
+def read_numpy(state: StateDict) -> GeneratorState:
+    """Return the state of a ``numpy.random.RandomState`` or of a bit generator."""
+    cached = [state["gauss"]] if state.get("has_gauss") == 1 else []
+    of_bits = {k: v for k, v in state.items() if k not in ("has_gauss", "gauss", "seed_seq")}
+    return make_state(of_bits, cached)
+
+
+def read_torch_cpu(data: bytes) -> GeneratorState:
+    """Return the state of ``torch.get_rng_state()``."""
+    (held,) = np.frombuffer(data, CPU_STATE)
+    cached = [float(held[kind]) for kind in ("normal", "float_normal") if held[f"has_{kind}"]]
+    used = 625 - int(held["left"])  # 624 after seeding: the next word is of a new block
+    return make_mt19937(held["words"].tolist(), used, cached, int(held["seed"]))
+
+
+def read_adapter(state: torch.Tensor) -> GeneratorState:
+    """Return what the adapter of one generator of Python, NumPy or torch on the CPU has written.
+
+    Raises:
+        ValueError, TypeError, LookupError, OverflowError: it is another state.
+    """
+    data = unpack(state)
+    if len(data) == CPU_STATE.itemsize:
+        return read_torch_cpu(data)
+    if data[:1] == b"{":
+        return read_numpy(strict_json.parse(data))
+    if data[MT19937_BYTES : MT19937_BYTES + 1] not in (b"", b"{"):
+        raise ValueError("it has more than the words of an MT19937")
+    words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
+    cached = [] if gauss is None else [gauss]
+    return make_mt19937(np.frombuffer(words, "<u4").tolist(), position, cached)
 
 
 def words_between(a: GeneratorState, b: GeneratorState, most: int = MOST_WORDS) -> int | None:
