@@ -73,6 +73,17 @@ def test_site_is_built_without_warnings_and_has_every_public_name(tmp_path):
     assert (tmp_path / "llms.txt").exists()
 
 
+def test_version_and_repository_are_stated_alike():
+    metadata = (ROOT / "pyproject.toml").read_text()
+    (version,) = re.findall(r'^version = "(.*)"$', metadata, re.M)
+    (repository,) = re.findall(r'^Repository = "(.*)"$', metadata, re.M)
+    site, citation = ((ROOT / name).read_text() for name in ("mkdocs.yml", "CITATION.cff"))
+    assert f"site_name: fastseed {version}\n" in site and f"repo_url: {repository}\n" in site
+    assert f"version: {version}\n" in citation and f"repository-code: {repository}\n" in citation
+    for name in ("README.md", "SECURITY.md"):
+        assert repository in (ROOT / name).read_text()
+
+
 def test_llms_txt_lists_every_page():
     listed = set(re.findall(r"\]\(([\w/-]+\.md)\)", (ROOT / "docs/llms.txt").read_text()))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
