@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import random as random
     from . import sampling as sampling
+    from ._backend.build import build_info
     from ._utils.errors import ReseedError
     from ._utils.version import __version__
     from .derivation.coordinates import SHARED
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from .generators.pool import GeneratorPool
     from .integrations.enforce import enforce_reproducibility
     from .seeder.api import (
-        build_info,
         fork_rng,
         get_master_seed,
         init,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         derive_seed,
         derive_seeds,
     )
-    from .seeder.fork_rng.block import fork_rng_contexts
     from .seeder.seeder import Seeder
 
 __all__ = [
@@ -67,7 +66,6 @@ __all__ = [
     "deterministic",
     "enforce_reproducibility",
     "fork_rng",
-    "fork_rng_contexts",
     "get_master_seed",
     "init",
     "load_state_dict",
@@ -85,6 +83,7 @@ _HOME = {
     "GeneratorPool": "generators.pool",
     "ReseedError": "_utils.errors",
     "__version__": "_utils.version",
+    "build_info": "_backend.build",
     **dict.fromkeys(
         ("derive_key", "derive_keys", "derive_scope", "derive_seed", "derive_seeds"),
         "seeder.derive_api",
@@ -92,7 +91,6 @@ _HOME = {
     "Seeder": "seeder.seeder",
     "deterministic": "determinism.switches",
     "enforce_reproducibility": "integrations.enforce",
-    "fork_rng_contexts": "seeder.fork_rng.block",
 }
 _SEED = "call fastseed.init(master_seed), which seeds every generator of this process"
 _INSTEAD = {

@@ -16,13 +16,12 @@ from torch import Tensor
 
 from .._utils.validation import check_int, value_error
 from . import draw_ops, native, tensors
+from .op_checks import MOST_VALUES, REALS
 from .reference import dropout as reference
 
 LEVELS = reference.LEVELS
 
 _OP = "fastseed::dropout"
-_MOST_VALUES = 2**56
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def dropout_in_numpy(
@@ -57,7 +56,7 @@ def _check(
 ) -> None:  # fmt: skip
     """Refuse what csrc/ops/dropout_ops.h refuses."""
     function = "dropout"
-    tensors.check_dtype_of(function, "input", input, _DTYPES)
+    tensors.check_dtype_of(function, "input", input, REALS)
     tensors.check_dense(function, "input", input)
     tensors.check_tensor(function, "keys", keys, torch.uint64)
     if keys.dim() != 2 or len(keys) == 0 or keys.size(1) not in (2, 3):
@@ -66,7 +65,7 @@ def _check(
         if not tensor.is_contiguous():
             raise value_error(function, name, "contiguous", tensor)
     check_int(function, "threshold", threshold, 0, LEVELS)
-    check_int(function, "offset", offset, 0, _MOST_VALUES)
+    check_int(function, "offset", offset, 0, MOST_VALUES)
     count, uneven = divmod(input.numel(), len(keys))
     if uneven:
         raise value_error(function, "input", f"cut into {len(keys)} equal rows", input)
@@ -79,7 +78,7 @@ def _check(
         rule = f"those of a row of {count} elements, and strides at least 0"
         raise value_error(function, "sizes", rule, (list(sizes), list(strides)))
     steps = zip(sizes, strides, strict=True)
-    if offset + sum((size - 1) * stride for size, stride in steps) > _MOST_VALUES:
+    if offset + sum((size - 1) * stride for size, stride in steps) > MOST_VALUES:
         raise value_error(function, "sizes and strides", "those of values below 2**56", strides)
 
 

@@ -18,8 +18,8 @@ from .reference import shuffle as reference_shuffle
 
 U64, I64, F64 = torch.uint64, torch.int64, torch.float64
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_NUMBERS = (torch.float32, torch.float16, torch.bfloat16)
-_MOST_VALUES = 2**56
+NUMBERS = (torch.float32, torch.float16, torch.bfloat16)
+MOST_VALUES = 2**56
 _MOST_DIMS = 7  # of a layout, without the last one of consecutive values
 _MOST_TOKENS = 2**24
 _DIGITS = 60 // sampling.DIGIT_BITS
@@ -70,7 +70,7 @@ def check_layout(
     """Check which values each of ``rows`` rows of ``total`` values in all holds."""
     if len(sizes) != len(strides):
         raise value_error(op, "strides", "as many as sizes", list(strides))
-    check_int(op, "offset", offset, 0, _MOST_VALUES)
+    check_int(op, "offset", offset, 0, MOST_VALUES)
     if total == 0:
         return
     if rows == 0 or total % rows:
@@ -86,7 +86,7 @@ def check_layout(
         raise value_error(op, "sizes", f"those of a row of {total // rows} elements", list(sizes))
     if not sizes:
         last += total // rows
-    if last > _MOST_VALUES:
+    if last > MOST_VALUES:
         raise value_error(op, "sizes and strides", "of values below 2**56", last)
     if len(runs_of(sizes, strides)[1]) > _MOST_DIMS:
         raise value_error(op, "sizes", f"of at most {_MOST_DIMS + 1} dimensions", list(sizes))
@@ -217,7 +217,7 @@ def shuffle(op: str, out: Tensor, lo: int, hi: int, n: int, start: int, stride: 
 
 
 def _rows(op: str, numbers: Tensor, first: int) -> None:
-    tensors.check_dtype_of(op, "numbers", numbers, _NUMBERS)
+    tensors.check_dtype_of(op, "numbers", numbers, NUMBERS)
     tensors.check_dense(op, "numbers", numbers)
     if numbers.dim() != 2 or numbers.size(1) == 0:
         raise value_error(op, "numbers", "of shape (B, V), V at least 1", tuple(numbers.shape))

@@ -11,12 +11,11 @@ import torch.distributed as dist
 from .._utils import atomic_file
 from .._utils.types import StateDict
 from .._utils.validation import check_bool, type_error, value_error
-from ..derivation import context
 from ..distributed import discovery
 from ..distributed.agreement import verify_agreement
 from ..distributed.rendezvous import collective
 from ..seeder import api
-from ..seeder.seeder import Seeder
+from ..seeder.seeder import Seeder, current_seeder
 from . import format as file_format
 
 _RANK = re.compile(r"\{rank(?::0(\d)d)?\}")
@@ -52,7 +51,7 @@ def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300
         >>> fastseed.checkpoint.save(path)
     """
     function = "checkpoint.save"
-    seeder = context.current(function)
+    seeder = current_seeder(function)
     text = _check_path(function, path)
     check_bool(function, "rng", rng)
     if seeder.world_size == 1 or _RANK.search(text):
@@ -125,7 +124,7 @@ def load(path: str | os.PathLike[str]) -> None:
         True
     """
     function = "checkpoint.load"
-    seeder = context.current(function)
+    seeder = current_seeder(function)
     text = _check_path(function, path)
     own, first = _of_rank(text, seeder.rank), _of_rank(text, 0)
     if own == first or not os.path.exists(first):

@@ -9,8 +9,8 @@ import torch
 
 from .._utils.types import StateDict
 from .._utils.validation import check_bool, check_instance, type_error, value_error
-from ..derivation import context
 from ..seeder import api
+from ..seeder.seeder import current_seeder
 from . import format as file_format
 
 _JOB, _RANK = "fastseed_job", "fastseed_rank_"
@@ -128,7 +128,7 @@ class Stateful:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the tensors to save; with ``source``, tensors of the sizes that will be loaded."""
-        seeder = context.current("checkpoint.Stateful.state_dict")
+        seeder = current_seeder("checkpoint.Stateful.state_dict")
         if self._source is None:
             return to_tensors(seeder.state_dict(rng=self._rng))
         sizes = self._saved_sizes()

@@ -9,6 +9,8 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
+from .order.samplers import samplers_in
+
 _HOW = (
     "give accelerator.prepare a torch DataLoader with shuffle=True, and iterate its result with "
     "AcceleratedJob.train(loader, epoch) of fastseed.integrations.accelerate"
@@ -26,7 +28,7 @@ def refuse_preparation(loader: Any) -> NoReturn:
 def refuse_second_division(sampler: Any, world_size: int) -> None:
     """Raise RuntimeError if the loader that Accelerate iterates now divides ``sampler`` again."""
     active = _active_loader() if world_size > 1 else None
-    if active is None or not any(sampler is one for one in _samplers_of(active)):
+    if active is None or not any(sampler is one for one in samplers_in(active)):
         return
     if sys.modules["accelerate.state"].PartialState().num_processes > 1:
         raise RuntimeError(
@@ -66,15 +68,3 @@ def _gradient_state() -> Any:
 def _active_loader() -> Any:
     state = _gradient_state()
     return None if state is None else state.active_dataloader
-
-
-def _samplers_of(loader: Any) -> list[Any]:
-    """Return the samplers of a prepared loader, and those that they wrap."""
-    found: list[Any] = []
-    left = [getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)]
-    while left:
-        sampler = left.pop()
-        if sampler is not None and not any(sampler is other for other in found):
-            found.append(sampler)
-            left += [getattr(sampler, name, None) for name in ("batch_sampler", "sampler")]
-    return found

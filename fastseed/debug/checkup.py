@@ -11,9 +11,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .._backend import derive_ops
+from .._backend import build, derive_ops
 from .._utils import validation
-from ..derivation import context
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
 from ..generators.accelerator import AcceleratorGenerators, relative_index
@@ -21,8 +20,7 @@ from ..generators.adapter import MT_WORDS
 from ..generators.default import NAMES
 from ..generators.exact_state import make_mt19937, read_adapter, words_between
 from ..generators.pool import GeneratorPool
-from ..seeder import api
-from ..seeder.seeder import Seeder
+from ..seeder.seeder import Seeder, process_seeder
 from .generator_states import state_of
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
@@ -65,7 +63,7 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
     """
     if ranks is not None:
         ranks = validation.check_bool("debug.doctor", "ranks", ranks)
-    current = context.seeder
+    current = process_seeder()
     rows = list(_build())
     if current is None:
         rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
@@ -80,7 +78,7 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
 
 
 def _build() -> Iterator[Row]:
-    info = api.build_info()
+    info = build.build_info()
     native = info["backend"] == "native"
     detail = f"{info['simd']}, torch {info['torch']}" if native else str(info["native"])
     yield Row("build", f"backend {info['backend']}", FINE if native else NOTE, detail)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ..derivation import context
+from ..seeder.seeder import process_seeder
 from .generator_states import states_of_defaults
 
 
@@ -41,9 +41,8 @@ class OptimizerSteps:
 
     def _stepped(self, *_: Any) -> None:
         self.count += 1
-        seeder = context.seeder
-        at_start = seeder is not None and seeder.scope in (None, (0, 0, 0))
-        if not at_start or seeder.recent_scopes.used:
+        seeder = process_seeder()
+        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder.recent_scopes.used:
             self._reseeded = True  # or never seeded by fastseed, which has a finding of its own
         if self._reseeded or self._has_drawn:
             return

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from ..data.worker import discovery
-from ..derivation import context
 from ..generators.adapter import unpack
+from ..seeder.seeder import process_seeder
 from .generator_states import state_of
 from .optimizer_steps import OptimizerSteps
 
@@ -130,8 +130,9 @@ def _examine(generator: Any, known: _Made | None) -> list[Finding]:
 def _controlled() -> list[Any]:
     """Return the default generators and the registered ones."""
     found = list(discovery.global_generators())
-    if context.seeder is not None:
-        for entry in context.seeder.registry:
+    seeder = process_seeder()
+    if seeder is not None:
+        for entry in seeder.registry:
             found += discovery.generators_of(entry.generator)
     return found
 
@@ -213,7 +214,8 @@ def _was_used(generator: Any) -> bool:
 
 
 def _repeats() -> int:
-    return 0 if context.seeder is None else context.seeder.recent_scopes.repeats
+    seeder = process_seeder()
+    return 0 if seeder is None else seeder.recent_scopes.repeats
 
 
 # ---------------------------------------------------------------- calls

@@ -159,7 +159,7 @@ def debug_hash(tensor: torch.Tensor) -> int:
         1
     """
     check_instance("debug.debug_hash", "tensor", tensor, torch.Tensor, "a tensor")
-    local: Any = tensor.to_local() if layout.is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
+    local: Any = tensor.to_local() if layout.is_dtensor(tensor) else tensor
     return digest(local.detach()).value
 
 

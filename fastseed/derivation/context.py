@@ -8,10 +8,68 @@ has the old one or the new one; call it before threads are started. A forked chi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
 
-seeder: Any = None
+from .._utils import validation
+from .coordinates import Coordinates
+
+
+class RankFieldsOfJob(Protocol):
+    """The rank field of each stream: :class:`fastseed.distributed.mesh.RankFields`."""
+
+    default: int
+
+    def rules(self) -> str:
+        """Return what ``distinct_over`` means."""
+
+
+class MeshOfJob(Protocol):
+    """The position of this rank: :class:`fastseed.distributed.mesh.Mesh`."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def ranks(self) -> tuple[int, ...]: ...
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+
+
+class Registered(Protocol):
+    """A registered generator: :class:`fastseed.seeder.registry.Registration`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shared(self) -> bool: ...
+
+
+class ProcessSeeder(Protocol):
+    """What folders below ``seeder`` read of the process-wide :class:`fastseed.Seeder`.
+
+    Those above it call ``fastseed.seeder.seeder.current_seeder``, which returns the Seeder itself.
+    """
+
+    rank: int
+    world_size: int
+    scheme: str
+    scope: Coordinates | None
+    on_os_fork: str | None
+    master_seed: int
+    data_rank: int
+    data_world_size: int
+
+    @property
+    def stream_master(self) -> int: ...
+    @property
+    def mesh(self) -> MeshOfJob | None: ...
+    @property
+    def rank_fields(self) -> RankFieldsOfJob: ...
+    @property
+    def registry(self) -> Iterable[Registered]: ...
+
+
+seeder: ProcessSeeder | None = None
 """The process-wide Seeder; None before ``fastseed.init``."""
 
 
@@ -23,10 +81,9 @@ class Origin(NamedTuple):
 
     master_seed: int
     rank: int
-    scheme: str
 
 
-def set_current(new: Any) -> None:
+def set_current(new: ProcessSeeder) -> None:
     """Make ``new`` the process-wide seeder."""
     global seeder
     seeder = new
@@ -38,20 +95,28 @@ def observe_scope(observer: Callable[[], None]) -> None:
     _observers.append(observer)
 
 
-def scope_changed(changed: Any) -> None:
+def scope_changed(changed: ProcessSeeder) -> None:
     """Call the observers, if ``changed`` is the process-wide seeder."""
     for observer in _observers if changed is seeder else ():
         observer()
 
 
-def current(function: str) -> Any:
+def current(function: str) -> ProcessSeeder:
     """Return the process-wide seeder; RuntimeError before ``fastseed.init``."""
     if seeder is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.init(...) first")
     return seeder
 
 
-def origin(function: str) -> Origin:
-    """Return what the keys of this process's own streams are derived from."""
+def origin(function: str, instead: str) -> Origin:
+    """Return what the keys of this process's own streams are derived from.
+
+    Raises:
+        RuntimeError: before ``fastseed.init``.
+        ValueError: the scheme has no keys; ``instead`` serves there.
+    """
     found = current(function)
-    return Origin(found.stream_master, found.rank_fields.default, found.scheme)
+    if found.scheme != "philox-v1":
+        rule = f"'philox-v1' (use {instead})"
+        raise validation.value_error(function, "scheme", rule, found.scheme)
+    return Origin(found.stream_master, found.rank_fields.default)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._backend.reference import philox
 from .._utils import validation
@@ -56,7 +56,7 @@ def parse_master_seed(text: str) -> int | None:
     return None
 
 
-def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordinates:
+def check_coordinates(function: str, task: object, epoch: object, step: object) -> Coordinates:
     """Return the three coordinates of a scope; TypeError or ValueError if one is invalid."""
     if (
         type(task) is type(epoch) is type(step) is int
@@ -72,17 +72,18 @@ def check_coordinates(function: str, task: Any, epoch: Any, step: Any) -> Coordi
     )
 
 
-def check_name(function: str, name: Any) -> str:
+def check_name(function: str, name: object) -> str:
     """Return a stream name: any non-empty string that UTF-8 can encode."""
     return validation.check_text(function, "name", name)
 
 
-def check_scheme(function: str, scheme: Any) -> None:
-    """Raise ValueError for anything but the name of a scheme."""
-    validation.check_choice(function, "scheme", scheme, SCHEMES)
+def require_keys(function: str, scheme: str) -> None:
+    """Raise ValueError under the scheme ``"fwr13y"``, which has no keys."""
+    if scheme != "philox-v1":
+        raise validation.value_error(function, "scheme", "'philox-v1'", scheme)
 
 
-def check_rank(function: str, rank: Any) -> int:
+def check_rank(function: str, rank: object) -> int:
     """Return a rank, or ``SHARED``."""
     rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
     number = validation.check_int(function, "rank", rank, -_ANY, _ANY)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._utils import validation
 from . import streams
@@ -66,7 +66,7 @@ def master_of_child(master_seed: int, rank_field: int, forks: tuple[Fork, ...]) 
     return master_seed
 
 
-def check_mode(mode: Any, scheme: str) -> str | None:
+def check_mode(mode: object, scheme: str) -> str | None:
     """Return the argument ``on_os_fork`` of ``init``."""
     if mode is None:
         return None

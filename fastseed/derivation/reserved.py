@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any
 
 from .._utils import validation
 from .coordinates import OWN_NAMES
@@ -56,7 +55,7 @@ def check_free(function: str, name: str) -> str:
     return name
 
 
-def warn_if_derived(function: str, name: Any) -> None:
+def warn_if_derived(function: str, name: object) -> None:
     """Warn once of each name under which a key of the caller's would be one of fastseed's own."""
     if isinstance(name, str) and user_of(name) and not name.startswith(_DOCUMENTED):
         _warn(function, name)

@@ -12,11 +12,14 @@ import math
 import operator
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import torch
 
 from .._utils import validation
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 MAX_NUMEL = 2**53
 """Elements of a logical tensor: whatever they are, a stream has words for them."""
@@ -68,7 +71,7 @@ class _Group(NamedTuple):
     length: int
 
 
-def is_dtensor(tensor: torch.Tensor) -> bool:
+def is_dtensor(tensor: torch.Tensor) -> TypeGuard[DTensor]:
     """Return whether it is a ``DTensor``; imports nothing for the answer."""
     if type(tensor) in (torch.Tensor, torch.nn.Parameter):
         return False

@@ -11,6 +11,7 @@ import struct
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..derivation.streams import Stream
@@ -53,7 +54,7 @@ def unpack(state: torch.Tensor) -> bytes:
     return state.contiguous().cpu().numpy().tobytes()
 
 
-def pack_mt19937(words: Any, position: int, gauss: float | None) -> torch.Tensor:
+def pack_mt19937(words: npt.ArrayLike, position: int, gauss: float | None) -> torch.Tensor:
     """Return a state of MT19937 as bytes; ``gauss`` is the cached Gaussian, if there is one."""
     data = np.array(words, "<u4").tobytes()
     return pack(_MT19937.pack(data, position, gauss is not None, gauss or 0.0))
@@ -73,7 +74,7 @@ def unpack_mt19937(state: torch.Tensor) -> tuple[bytes, int, float | None]:
     return words, position, gauss if has_gauss else None
 
 
-def check_words(words: np.ndarray[Any, Any]) -> None:
+def check_words(words: npt.NDArray[np.integer[Any]]) -> None:
     """Refuse the one state of MT19937 from which every random number is zero."""
     if not (int(words[0]) & 0x80000000 or words[1:].any()):  # the other bits of word 0 are unused
         raise ValueError("its MT19937 words must not all be zero")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -18,7 +18,7 @@ class SeedFunction:
 
     is_bulk = False
 
-    def __init__(self, function: Callable[[int], Any], bits: int = 31) -> None:
+    def __init__(self, function: Callable[[int], object], bits: int = 31) -> None:
         self._function = function
         self.bits = bits
 

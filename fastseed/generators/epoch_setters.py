@@ -18,7 +18,7 @@ from typing import Any
 SEED_BITS = 31  # which any library takes
 
 
-def is_epoch_setter(candidate: Any) -> bool:
+def is_epoch_setter(candidate: object) -> bool:
     """Return whether an object has ``set_scope`` or ``set_epoch``."""
     return any(callable(getattr(candidate, name, None)) for name in ("set_scope", "set_epoch"))
 

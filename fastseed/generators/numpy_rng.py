@@ -6,15 +6,18 @@ import contextlib
 import ctypes
 import functools
 import json
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from numpy.random import SeedSequence as _SeedSequence
 
 from .._backend import derive_ops, native
+from .._utils.types import JSON, StateDict
 from ..derivation.streams import Stream
 from .adapter import LOW64, MT19937_BYTES, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
 
@@ -36,17 +39,17 @@ class NumpyGenerator:
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def _bit_generator(self) -> Any:
+    def _bit_generator(self) -> np.random.BitGenerator:
         return self._generator.bit_generator
 
-    def _get(self) -> dict[str, Any]:
+    def _get(self) -> StateDict:
         bit_generator = self._bit_generator()
         state = dict(bit_generator.state)
         if type(bit_generator.seed_seq) is _SeedSequence:
             state["seed_seq"] = bit_generator.seed_seq.state
         return state
 
-    def _set(self, state: dict[str, Any]) -> None:
+    def _set(self, state: StateDict) -> None:
         held = dict(state)
         seeds = held.pop("seed_seq", None)
         _assign(self._bit_generator(), held, None if seeds is None else _SeedSequence(**seeds))
@@ -66,11 +69,11 @@ class NumpyGenerator:
             return words
         return torch.cat([words, _to_json({"seed_seq": state["seed_seq"]})])
 
-    def load_state(self, parsed: dict[str, Any]) -> None:
+    def load_state(self, parsed: StateDict) -> None:
         """Restore a state that ``parse_state`` returned."""
         self._set(parsed)
 
-    def parse_state(self, state: torch.Tensor) -> dict[str, Any]:
+    def parse_state(self, state: torch.Tensor) -> StateDict:
         """Return what NumPy's setters take; ValueError if the state is invalid."""
         kind = type(self._bit_generator())
         if kind.__name__ != "MT19937":
@@ -82,19 +85,19 @@ class NumpyGenerator:
         return parsed
 
 
-def _mt19937(words: Any, position: int, gauss: float | None = None) -> dict[str, Any]:
+def _mt19937(words: npt.NDArray[np.uint32], position: int, gauss: float | None = None) -> StateDict:
     inner = {"key": words, "pos": position}
     cached = {"has_gauss": int(gauss is not None), "gauss": gauss or 0.0}
     return {"bit_generator": "MT19937", "state": inner, **cached}
 
 
-def _rebuild(bit_generator: Any, key: int) -> None:
+def _rebuild(bit_generator: np.random.BitGenerator, key: int) -> None:
     """Set the state of a bit generator newly made from ``SeedSequence(key)``, in place."""
-    fresh = type(bit_generator)(_SeedSequence(key))
+    fresh: Any = type(bit_generator)(_SeedSequence(key))
     _assign(bit_generator, fresh.state, fresh.seed_seq)
 
 
-def _assign(bit_generator: Any, state: dict[str, Any], seeds: _SeedSequence | None) -> None:
+def _assign(bit_generator: Any, state: StateDict, seeds: _SeedSequence | None) -> None:
     """Set a state and what ``spawn`` uses, which NumPy before 2.0 cannot set: warn if needed."""
     if seeds is not None and isinstance(bit_generator.__getstate__(), tuple):
         bit_generator.__setstate__((state, seeds))
@@ -116,7 +119,7 @@ def _assign(bit_generator: Any, state: dict[str, Any], seeds: _SeedSequence | No
         )
 
 
-def _to_json(state: dict[str, Any]) -> torch.Tensor:
+def _to_json(state: StateDict) -> torch.Tensor:
     text = json.dumps(state, default=lambda value: value.tolist()).encode()
     return pack(text.ljust(-(-len(text) // _JSON_BLOCK) * _JSON_BLOCK))
 
@@ -130,19 +133,19 @@ def _must_be_of(kind: str) -> Iterator[None]:
         raise ValueError(f"it must be the state of a {kind}, got {error!r}") from error
 
 
-def _from_json(data: bytes) -> dict[str, Any]:
+def _from_json(data: bytes) -> StateDict:
     if len(data) % _JSON_BLOCK:
         raise ValueError(f"{len(data)} bytes")
     return dict(json.loads(data))
 
 
-def _parse_json(kind: Any, data: bytes) -> dict[str, Any]:
+def _parse_json(kind: type[np.random.BitGenerator], data: bytes) -> StateDict:
     """Return a state of a bit generator of this kind; ValueError if NumPy did not make it."""
     with _must_be_of(kind.__name__):
         held = _from_json(data)
         cached = {name: held.pop(name) for name in ("has_gauss", "gauss") if name in held}
         seeds = {"seed_seq": held.pop("seed_seq")} if "seed_seq" in held else {}
-        scratch = kind()
+        scratch: Any = kind()
         scratch.state = _with_arrays(held)
         valid = _plain(scratch.state) == held and np.isfinite(cached.get("gauss", 0.0))
         valid = valid and cached.get("has_gauss", 0) in (0, 1)
@@ -153,7 +156,7 @@ def _parse_json(kind: Any, data: bytes) -> dict[str, Any]:
     return {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached, **seeds}
 
 
-def _parse_seeds(data: bytes) -> dict[str, Any]:
+def _parse_seeds(data: bytes) -> StateDict:
     """Return the seed sequence that follows the words of an MT19937."""
     with _must_be_of("SeedSequence"):
         held = _from_json(data)
@@ -161,7 +164,7 @@ def _parse_seeds(data: bytes) -> dict[str, Any]:
     return held
 
 
-def _check_seeds(seed_seq: dict[str, Any] | None = None) -> None:
+def _check_seeds(seed_seq: StateDict | None = None) -> None:
     """Raise an exception unless these are the arguments of a SeedSequence, as it returns them."""
     if seed_seq is None:
         return
@@ -171,12 +174,12 @@ def _check_seeds(seed_seq: dict[str, Any] | None = None) -> None:
         raise ValueError("other values in seed_seq")
 
 
-def _plain(state: Any) -> dict[str, Any]:
+def _plain(state: object) -> StateDict:
     """Return a state as it comes back from JSON."""
     return dict(json.loads(json.dumps(state, default=lambda value: value.tolist())))
 
 
-def _with_arrays(value: Any) -> Any:
+def _with_arrays(value: JSON) -> JSON:
     """Return a state from JSON as NumPy takes it: lists become arrays of 64-bit words."""
     if isinstance(value, dict):
         return {name: _with_arrays(held) for name, held in value.items()}
@@ -190,16 +193,16 @@ class NumpyRandomState(NumpyGenerator):
     """
 
     def __init__(self, generator: np.random.RandomState) -> None:
-        self._owner: Any = generator
+        self._owner = generator
 
-    def _bit_generator(self) -> Any:
+    def _bit_generator(self) -> np.random.BitGenerator:
         return self._owner._bit_generator
 
-    def _get(self) -> dict[str, Any]:
-        state: dict[str, Any] = self._owner.get_state(legacy=False)
+    def _get(self) -> StateDict:
+        state: StateDict = self._owner.get_state(legacy=False)
         return state
 
-    def _set(self, state: dict[str, Any]) -> None:
+    def _set(self, state: StateDict) -> None:
         self._owner.set_state(state)
 
     def reseed(self, stream: Stream) -> None:
@@ -215,8 +218,8 @@ class NumpyRandomState(NumpyGenerator):
 class Words(NamedTuple):
     """The memory of an MT19937: 624 words, followed by the position."""
 
-    bit_generator: Any
-    lock: Any
+    bit_generator: np.random.BitGenerator
+    lock: threading.Lock
     address: int
 
 
@@ -230,10 +233,10 @@ class NumpyGlobal(NumpyRandomState):
     """
 
     def __init__(self) -> None:
-        super().__init__(cast(Any, np.random))  # it has get_state and set_state
+        super().__init__(cast(np.random.RandomState, np.random))  # it has get_state and set_state
         self._words: Words | None = None
 
-    def _bit_generator(self) -> Any:
+    def _bit_generator(self) -> np.random.BitGenerator:
         return np.random.get_bit_generator()  # type: ignore[attr-defined]
 
     def find_words(self) -> Words | None:
@@ -267,7 +270,7 @@ class NumpyGlobal(NumpyRandomState):
         """Return a function that restores the exact state of this moment."""
         return functools.partial(self.load_state, self._get())
 
-    def load_state(self, parsed: dict[str, Any]) -> None:
+    def load_state(self, parsed: StateDict) -> None:
         """Restore a state that ``parse_state`` returned; ``set_state`` is slower."""
         words = self.find_words()
         if words is None or parsed["has_gauss"]:

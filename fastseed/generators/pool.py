@@ -58,7 +58,7 @@ class GeneratorPool:
         if native.generators is not None:
             self._native = native.generators.Pool(self._generators)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[GeneratorPool], tuple[object, ...]]:
         return GeneratorPool, (self._generators, self.name)
 
     def __len__(self) -> int:
@@ -86,10 +86,7 @@ class GeneratorPool:
                 no keys; no generator has changed.
         """
         function = "GeneratorPool.reseed"
-        origin = context.origin(function)
-        if origin.scheme != "philox-v1":
-            rule = "'philox-v1' (use manual_seed)"
-            raise validation.value_error(function, "scheme", rule, origin.scheme)
+        origin = context.origin(function, "manual_seed")
         at = coordinates.check_coordinates(function, task, epoch, step)
         self._refuse_capture(function)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
@@ -187,7 +184,9 @@ class MembersAdapter:
         self.target.load_states(parsed)
 
 
-def _check_generators(function: str, generators: Any) -> list[torch.Generator]:
+def _check_generators(
+    function: str, generators: Iterable[torch.Generator]
+) -> list[torch.Generator]:
     rule = "a sequence of torch.Generators"
     if isinstance(generators, torch.Tensor):  # also one without memory to iterate over
         raise validation.type_error(function, "generators", rule, generators)
@@ -202,7 +201,7 @@ def _check_generators(function: str, generators: Any) -> list[torch.Generator]:
     return found
 
 
-def _seed_array(seeds: Any, n: int) -> npt.NDArray[np.uint64]:
+def _seed_array(seeds: object, n: int) -> npt.NDArray[np.uint64]:
     """Return checked seeds, modulo 2**64, contiguous."""
     function = "GeneratorPool.manual_seed"
     if isinstance(seeds, np.ndarray) and seeds.dtype.kind in "iu":

@@ -6,7 +6,6 @@ import functools
 import random
 import struct
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -15,6 +14,9 @@ from .adapter import MT_WORDS, pack_mt19937, unpack_mt19937
 
 _VERSION = 3  # of random.getstate(), in every supported Python
 _WORDS = struct.Struct(f"<{MT_WORDS}I")
+
+
+State = tuple[int, tuple[int, ...], float | None]  # of random.getstate()
 
 
 class PythonRandom:
@@ -46,11 +48,11 @@ class PythonRandom:
         _, words, gauss = self._generator.getstate()
         return pack_mt19937(words[:-1], words[-1], gauss)
 
-    def parse_state(self, state: torch.Tensor) -> tuple[Any, ...]:
+    def parse_state(self, state: torch.Tensor) -> State:
         """Return what ``setstate()`` takes; ValueError if the state is invalid."""
         words, position, gauss = unpack_mt19937(state)
         return _VERSION, (*_WORDS.unpack(words), position), gauss
 
-    def load_state(self, parsed: tuple[Any, ...]) -> None:
+    def load_state(self, parsed: State) -> None:
         """Restore a state that ``parse_state`` returned."""
         self._generator.setstate(parsed)

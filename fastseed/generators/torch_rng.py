@@ -6,7 +6,6 @@ import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -55,7 +54,7 @@ class TorchGenerator:
         else:
             self._generator.manual_seed(key & LOW64)
 
-    def hold(self) -> Callable[[], Any]:
+    def hold(self) -> Callable[[], object]:
         """Return a function that restores the exact state of this moment."""
         return functools.partial(self._generator.set_state, self._generator.get_state())
 
@@ -99,7 +98,7 @@ def pack_states(generators: Sequence[torch.Generator]) -> torch.Tensor:
     return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
-def parse_states(generators: Sequence[torch.Generator], states: Any) -> list[torch.Tensor]:
+def parse_states(generators: Sequence[torch.Generator], states: torch.Tensor) -> list[torch.Tensor]:
     """Return what each ``set_state`` takes; TypeError or ValueError if a state is invalid."""
     rule, function = "a 1-D uint8 tensor from states()", "GeneratorPool.load_states"
     validation.check_instance(function, "states", states, torch.Tensor, rule)
@@ -113,7 +112,7 @@ def parse_states(generators: Sequence[torch.Generator], states: Any) -> list[tor
     if not (is_strided and tensors.has_data(states) and tensors.has_memory(states)):
         raise ValueError("it must be a strided tensor with data")
     parsed = []
-    for i, (adapter, part) in enumerate(zip(adapters, states.split(sizes), strict=True)):
+    for i, (adapter, part) in enumerate(zip(adapters, torch.split(states, sizes), strict=True)):
         try:
             parsed.append(adapter.parse_state(part))
         except ValueError as error:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from .._utils import validation
+from .._utils.types import StateDict
 from ..derivation import context, coordinates
 from ..distributed.rendezvous import collective
 from ..seeder import api
 from ..seeder import state as states
-from ..seeder.seeder import Seeder
+from ..seeder.seeder import Seeder, current_seeder
 
 
 class Tasks(NamedTuple):
@@ -41,19 +42,21 @@ class Tasks(NamedTuple):
     predict: int = 4
 
 
-def check_arguments(function: str, master_seed: Any, tasks: Any) -> tuple[int | None, Tasks]:
+def check_arguments(
+    function: str, master_seed: int | None, tasks: object
+) -> tuple[int | None, Tasks]:
     """Return the arguments that all callbacks have, checked."""
     if master_seed is not None:
         master_seed = validation.check_int(
             function, "master_seed", master_seed, 0, coordinates.MAX_MASTER
         )
     rule = "a fastseed.integrations.Tasks"
-    tasks = validation.check_instance(function, "tasks", tasks, Tasks, rule)
-    for name, task in zip(Tasks._fields, tasks, strict=True):
+    found = validation.check_instance(function, "tasks", tasks, Tasks, rule)
+    for name, task in zip(Tasks._fields, found, strict=True):
         validation.check_int(function, f"tasks.{name}", task, 0, coordinates.MAX_TASK)
-    if len(set(tasks)) < len(tasks):
-        raise validation.value_error(function, "tasks", "different numbers", tuple(tasks))
-    return master_seed, tasks
+    if len(set(found)) < len(found):
+        raise validation.value_error(function, "tasks", "different numbers", tuple(found))
+    return master_seed, found
 
 
 def import_framework(module: str, extra: str) -> Any:
@@ -80,7 +83,7 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
     """
     if context.seeder is None:
         api.init(master_seed, rank=rank, world_size=world_size)
-    seeder: Seeder = context.current(function)
+    seeder = current_seeder(function)
     if master_seed not in (None, seeder.master_seed):
         rule = f"that of fastseed.init, {seeder.master_seed}, or None"
         raise validation.value_error(function, "master_seed", rule, master_seed)
@@ -100,13 +103,13 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
         scheme=seeder.scheme,
         on_os_fork=seeder.on_os_fork,
     )
-    moved: Seeder = context.current(function)
+    moved = current_seeder(function)
     return moved
 
 
 def move_to(task: int, epoch: int, step: int = 0) -> None:
     """Reseed without the warning for a repeated scope: frameworks return to scopes on purpose."""
-    context.current("reseed").restore(task, epoch, step)
+    current_seeder("reseed").set_scope(task, epoch, step)
 
 
 @contextlib.contextmanager
@@ -138,7 +141,7 @@ def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
         >>> random.getstate() == before
         True
     """
-    before = context.current("integrations.inside").state_dict(rng=True)
+    before = current_seeder("integrations.inside").state_dict(rng=True)
     move_to(task, epoch, step)
     try:
         yield
@@ -151,18 +154,18 @@ class TrainingState:
 
     def __init__(self, function: str) -> None:
         self._function = function
-        self._outer: dict[str, Any] | None = None
+        self._outer: StateDict | None = None
 
-    def get(self) -> dict[str, Any]:
+    def get(self) -> StateDict:
         """Return the state with the exact states of this rank."""
-        return self._outer or context.current(self._function).state_dict(rng=True)
+        return self._outer or current_seeder(self._function).state_dict(rng=True)
 
-    def gather(self) -> dict[str, Any]:
+    def gather(self) -> StateDict:
         """Return the state with the exact states of every rank (collective)."""
         state = self.get()
         if not (dist.is_available() and dist.is_initialized()) or state["world_size"] == 1:
             return state
-        parts: list[Any] = [None] * dist.get_world_size()
+        parts: list[StateDict] = [{}] * dist.get_world_size()
         collective(self._function, dist.all_gather_object, parts, state)
         for part in parts:
             state = {**state, **{k: v for k, v in part.items() if k.startswith(states.RNG)}}

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 from .._utils import validation
+from .._utils.types import StateDict
 from ..data import Steps
 from ..data.loaders.saved_state import check_state
-from ..derivation import context, coordinates
+from ..derivation import coordinates
+from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader
 from ._common import Tasks, inside, move_to
+from ._prepared_loader import PreparedLoader
 
 FORMAT = "fastseed.accelerate"
 VERSION = 1
@@ -28,6 +31,17 @@ VERSION = 1
 _NAME = "integrations.accelerate.AcceleratedJob"
 _SEED_BITS = 31
 _PARTS = ("steps", "division")  # of a state: of Steps, and how its ranks divided the data
+
+
+class _Accelerator(Protocol):
+    process_index: int
+    num_processes: int
+    rng_types: list[object] | None
+    dataloader_config: Any
+    step: int
+    sync_gradients: bool
+
+    def register_for_checkpointing(self, job: object) -> None: ...
 
 
 class AcceleratedJob:
@@ -61,7 +75,7 @@ class AcceleratedJob:
 
     def __init__(
         self,
-        accelerator: Any,
+        accelerator: _Accelerator,
         master_seed: int | None = None,
         *,
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
@@ -82,9 +96,9 @@ class AcceleratedJob:
             )
             config.data_seed = key & ((1 << _SEED_BITS) - 1)
         self._accelerator = accelerator
-        self._loader: Any = None  # the prepared loader of _steps
+        self._loader: PreparedLoader | None = None  # of _steps
         self._steps: Steps | None = None
-        self._loaded: dict[str, Any] | None = None
+        self._loaded: StateDict | None = None
         accelerator.register_for_checkpointing(self)
 
     @property
@@ -96,7 +110,7 @@ class AcceleratedJob:
 
     # ------------------------------------------------------------------ phases
 
-    def train(self, loader: Any, epoch: int) -> Iterator[tuple[int, Any]]:
+    def train(self, loader: PreparedLoader, epoch: int) -> Iterator[tuple[int, Any]]:
         """Iterate an epoch as ``enumerate(loader)`` does, each step in its own scope.
 
         Before each step it calls ``reseed(tasks.train, epoch, step)``. After ``load_state`` or
@@ -129,7 +143,9 @@ class AcceleratedJob:
             self._loaded = None
         return self._train(loader, self._steps, self._steps.in_epoch(epoch))
 
-    def _train(self, loader: Any, steps: Steps, batches: Any) -> Iterator[tuple[int, Any]]:
+    def _train(
+        self, loader: PreparedLoader, steps: Steps, batches: Iterable[tuple[int, int, Any]]
+    ) -> Iterator[tuple[int, Any]]:
         send = _common.import_framework("accelerate.utils", "accelerate").send_to_device
         is_non_blocking = self._accelerator.dataloader_config.non_blocking
         loader.begin()  # so accumulate() and gather_for_metrics() know where it ends
@@ -161,7 +177,7 @@ class AcceleratedJob:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where training is: after the step that it is in. The state of any rank serves all.
 
         Warns:
@@ -169,7 +185,7 @@ class AcceleratedJob:
         """
         if self._loaded is not None:
             return dict(self._loaded)
-        seeder, steps = context.current(f"{_NAME}.state_dict"), self._steps
+        seeder, steps, loader = current_seeder(f"{_NAME}.state_dict"), self._steps, self._loader
         state = {
             "format": FORMAT,
             "version": VERSION,
@@ -177,7 +193,7 @@ class AcceleratedJob:
             "epoch": self.epoch,
             "accumulated": self._accelerator.step,
             "steps": {} if steps is None else steps.state_dict(),
-            "division": {} if steps is None else _prepared_loader.division_of(self._loader),
+            "division": {} if loader is None else _prepared_loader.division_of(loader),
         }
         if not self._accelerator.sync_gradients:
             warnings.warn(
@@ -188,7 +204,7 @@ class AcceleratedJob:
             )
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue after the step in which ``state`` was taken.
 
         Args:
@@ -199,7 +215,7 @@ class AcceleratedJob:
                 nothing is changed.
         """
         function = f"{_NAME}.load_state_dict"
-        _check_state(function, state, context.current(function).master_seed)
+        _check_state(function, state, current_seeder(function).master_seed)
         self._accelerator.step = state["accumulated"]  # also where Accelerate has no file of a rank
         self._loaded = dict(state)
 
@@ -210,7 +226,7 @@ def _done(steps: Steps) -> int:
     return int(iteration.position) // int(iteration.order.ranks)
 
 
-def _check_state(function: str, state: Any, master_seed: int) -> None:
+def _check_state(function: str, state: StateDict, master_seed: int) -> None:
     own: dict[str, str | int] = {"format": FORMAT, "version": VERSION}
     check_state(function, "job", state, own, ("master_seed", "epoch", "accumulated", *_PARTS))
     saved = state["master_seed"]
@@ -228,7 +244,7 @@ def _check_state(function: str, state: Any, master_seed: int) -> None:
         raise validation.value_error(function, "state['master_seed']", rule, saved)
 
 
-def _check_rng_types(accelerator: Any) -> None:
+def _check_rng_types(accelerator: _Accelerator) -> None:
     kinds = [str(getattr(kind, "value", kind)) for kind in accelerator.rng_types or ()]
     if accelerator.num_processes > 1 and set(kinds) - {"generator"}:
         rule = "None or ['generator'], which leaves every rank its own generators"

@@ -29,7 +29,7 @@ _randn_tensor: Any = _torch_utils.randn_tensor
 
 def randn_tensor(
     shape: tuple[int, ...] | list[int],
-    generator: Any = None,
+    generator: object = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
     layout: torch.layout | None = None,
@@ -103,7 +103,7 @@ def use_streams() -> Iterator[None]:
         _replace(randn_tensor, _randn_tensor)
 
 
-def _replace(old: Any, new: Any) -> None:
+def _replace(old: object, new: object) -> None:
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "diffusers" and vars(module).get("randn_tensor") is old:
             vars(module)["randn_tensor"] = new

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from .._utils import validation
-from ..derivation import context
+from ..seeder.seeder import current_seeder
 
 
-def seed_functions() -> dict[str, Callable[[int], Any]]:
+def seed_functions() -> dict[str, Callable[[int], object]]:
     """Return the functions that seed the global generators of what is imported.
 
     CuPy's seeds the current device.
     """
     tensorflow, cupy = sys.modules.get("tensorflow"), sys.modules.get("cupy")
-    found: dict[str, Callable[[int], Any]] = {}
+    found: dict[str, Callable[[int], object]] = {}
     if tensorflow is not None:
         found["tensorflow"] = tensorflow.random.set_seed
     if cupy is not None:
@@ -45,7 +45,7 @@ def register() -> tuple[str, ...]:
         >>> fastseed.integrations.register_frameworks()  # neither library was imported
         ()
     """
-    seeder = context.current("integrations.register_frameworks")
+    seeder = current_seeder("integrations.register_frameworks")
     found = {n: f for n, f in seed_functions().items() if seeder.registry.find(n) is None}
     for name, function in found.items():
         seeder.register_generator(function, name=name)
@@ -92,7 +92,7 @@ def jax_key(
     jax = sys.modules.get("jax")
     if jax is None:
         raise RuntimeError(f"fastseed.{function}: import jax first")
-    seeder = context.current(function)
+    seeder = current_seeder(function)
     key = seeder.derive_key(
         name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
     )

@@ -13,24 +13,43 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data.distributed import DistributedSampler
 
 from .._utils import validation
+from .._utils.types import StateDict
 from ..data import Loader, ShuffleSampler
-from ..data.loaders.iteration import samplers_in
-from ..derivation import context
+from ..data.order.samplers import samplers_in
 from ..seeder import api
 from ..seeder import state as states
+from ..seeder.seeder import current_seeder
 from . import _common
 from ._common import Tasks, move_to
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one code base under two names
 _VERSION = 1
 _NAME = "integrations.lightning.FastseedCallback"
+
+
+T = TypeVar("T")
+
+
+class _Trainer(Protocol):
+    global_rank: int
+    world_size: int
+    current_epoch: int
+    is_last_batch: bool
+    train_dataloader: object
+    val_dataloaders: object
+    test_dataloaders: object
+    predict_dataloaders: object
+    fit_loop: Any  # loops are wrapped by the names of their methods
+    validate_loop: object
+    test_loop: object
+    predict_loop: object
 
 
 def _base() -> Any:
@@ -77,9 +96,9 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         self._master_seed, self._tasks = _common.check_arguments(_NAME, master_seed, tasks)
         self._over = False  # the last batch of the epoch is done
         self._training = _common.TrainingState(_NAME)
-        self._loaded: dict[str, Any] | None = None
+        self._loaded: StateDict | None = None
         self._began: int | None = None  # an epoch in which the DataLoader was already iterated
-        self._wrapped: list[tuple[Any, str]] = []
+        self._wrapped: list[tuple[object, str]] = []
 
     @property
     def state_key(self) -> str:
@@ -88,7 +107,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ phases
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: _Trainer, pl_module: object, stage: str) -> None:
         """Call ``init`` if needed, reseed for the initialisation, and wrap the loops."""
         _common.ensure_seeder(_NAME, self._master_seed, trainer.global_rank, trainer.world_size)
         move_to(self._tasks.init, 0)
@@ -102,19 +121,21 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         self._wrap(trainer.test_loop, "run", self._evaluate, self._tasks.test, None)
         self._wrap(trainer.predict_loop, "run", self._evaluate, self._tasks.predict, None)
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+    def teardown(self, trainer: _Trainer, pl_module: object, stage: str) -> None:
         """Unwrap the loops."""
         for loop, method in self._wrapped:
             vars(loop).pop(method, None)
         self._wrapped = []
 
-    def _wrap(self, loop: Any, method: str, around: Callable[..., Any], *arguments: Any) -> None:
+    def _wrap(
+        self, loop: object, method: str, around: Callable[..., object], *arguments: object
+    ) -> None:
         original = getattr(loop, method, None)
         if original is not None and method not in vars(loop):
             setattr(loop, method, functools.partial(around, original, *arguments))
             self._wrapped.append((loop, method))
 
-    def _fit(self, run: Callable[[], Any], trainer: Any) -> Any:
+    def _fit(self, run: Callable[[], T], trainer: _Trainer) -> T:
         epoch, self._over = trainer.current_epoch, False
         if self._loaded is not None:
             epoch = self._loaded["job"]["epoch"] + self._loaded["over"]
@@ -124,11 +145,11 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         self._began = epoch
         return run()
 
-    def _iterate(self, run: Callable[[Any], Any], fetcher: Any) -> Any:
+    def _iterate(self, run: Callable[[object], T], fetcher: object) -> T:
         """Reseed for the first iteration; after a checkpoint of an epoch's end there are two."""
         if self._began is None:
             return run(fetcher)
-        before = context.current(_NAME).state_dict(rng=True)
+        before = current_seeder(_NAME).state_dict(rng=True)
         move_to(self._tasks.train, self._began)
         fresh = torch.get_rng_state()
         result, self._began = run(fetcher), None
@@ -136,69 +157,63 @@ class FastseedCallback(_base()):  # type: ignore[misc]
             api.load_state_dict(before)
         return result
 
-    def _evaluate(self, run: Callable[[], Any], task: int, trainer: Any) -> Any:
+    def _evaluate(self, run: Callable[[], T], task: int, trainer: _Trainer | None) -> T:
         """Run an evaluation in its own task; validation in ``fit`` has a trainer, for the epoch."""
         with self._training.inside(task, 0 if trainer is None else trainer.current_epoch):
             return run()
 
     # ------------------------------------------------------------------ training
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_start(self, trainer: _Trainer, pl_module: object) -> None:
         """Restore the states of a checkpoint, after DataLoaders were made."""
         _check_train_samplers(trainer)
         if self._loaded is not None:
             api.load_state_dict(self._loaded["job"])
             self._loaded = self._began = None
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_epoch_start(self, trainer: _Trainer, pl_module: object) -> None:
         """Reseed for a training epoch."""
         began, self._began, self._over = self._began, None, False
         if began != trainer.current_epoch or _use_no_globals(trainer):
             move_to(self._tasks.train, trainer.current_epoch)
 
-    def on_train_batch_start(
-        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Remember that the epoch is not at its end."""
-        self._over = False
-
     def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: _Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Remember that the epoch is at its end."""
         self._over = trainer.is_last_batch
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: _Trainer, pl_module: object) -> None:
         """Remember that the epoch is at its end."""
         self._over = True
 
     # ------------------------------------------------------------------ evaluation
 
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_start(self, trainer: _Trainer, pl_module: object) -> None:
         """Refuse an order that is divided twice."""
         _check_samplers(trainer.val_dataloaders)
 
-    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_test_start(self, trainer: _Trainer, pl_module: object) -> None:
         """Refuse an order that is divided twice."""
         _check_samplers(trainer.test_dataloaders)
 
-    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_predict_start(self, trainer: _Trainer, pl_module: object) -> None:
         """Refuse an order that is divided twice."""
         _check_samplers(trainer.predict_dataloaders)
 
     # ------------------------------------------------------------------ checkpoints
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the coordinates of training and the exact states of every rank (collective)."""
         return {"version": _VERSION, "over": int(self._over), "job": self._training.gather()}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take the state that Lightning found in a checkpoint; ``on_train_start`` restores it.
 
         Raises:
             ValueError: it is damaged, or of another version, scheme or master seed.
         """
-        seeder = context.current(_NAME)
+        seeder = current_seeder(_NAME)
         state = dict(state_dict)
         job: Any = state.get("job")
         if state.get("version") != _VERSION or state.get("over") not in (0, 1):
@@ -211,23 +226,23 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         self._loaded = state
 
 
-def _train_loaders(trainer: Any) -> list[Any]:
+def _train_loaders(trainer: _Trainer) -> list[object]:
     return tree_leaves(trainer.train_dataloader)
 
 
-def _use_no_globals(trainer: Any) -> bool:
+def _use_no_globals(trainer: _Trainer) -> bool:
     """Return True if iterating the training data has not used the global generators."""
     return all(isinstance(loader, Loader) for loader in _train_loaders(trainer))
 
 
-def _check_train_samplers(trainer: Any) -> None:
+def _check_train_samplers(trainer: _Trainer) -> None:
     for loader in _train_loaders(trainer):
         if isinstance(loader, Loader) and isinstance(loader.sampler, DistributedSampler):
             raise _second_division()
         _check_samplers(loader)
 
 
-def _check_samplers(*loaders: Any) -> None:
+def _check_samplers(*loaders: object) -> None:
     """Refuse a ShuffleSampler, which divides its order, inside a sampler that divides it again."""
     for loader in tree_leaves(loaders):
         for sampler in (getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)):

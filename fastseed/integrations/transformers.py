@@ -11,19 +11,25 @@ model.generate(input_ids, do_sample=False, logits_processor=[tokens])
 
 from __future__ import annotations
 
+import functools
 import logging
+import math
 import os
 import re
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from .._utils import validation
+from .._utils.types import StateDict
 from ..checkpoint import files as checkpoint
 from ..data import Loader
-from ..derivation import context, coordinates
+from ..derivation import coordinates
 from ..sampling import sample
+from ..sampling.thresholds import Integers, Numbers
+from ..sampling.tokens import Keys
 from ..seeder import api
+from ..seeder.seeder import current_seeder
 from . import _common
 from ._common import Tasks, move_to
 
@@ -35,6 +41,27 @@ _ORDER = "transformers.order"
 _SEED_BITS = 31
 _DEPTH = 8  # of loaders and samplers inside each other
 _transformers: Any = _common.import_framework("transformers", "transformers")
+
+
+class _Arguments(Protocol):  # TrainingArguments
+    output_dir: str
+    process_index: int
+    world_size: int
+    resume_from_checkpoint: str | bool | None
+
+
+class _State(Protocol):  # TrainerState
+    global_step: int
+    epoch: float | None
+
+
+class _Control(Protocol):  # TrainerControl
+    should_evaluate: bool
+
+
+class _Sampler(Protocol):  # each has some of them
+    initial_seed: int
+    generator: torch.Generator | None
 
 
 class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
@@ -76,14 +103,16 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
     ) -> None:
         self._master_seed, self._tasks = _common.check_arguments(_NAME, master_seed, tasks)
-        self._outer: dict[str, Any] | None = None  # training's state, around an evaluation
+        self._outer: StateDict | None = None  # training's state, around an evaluation
         self._is_inside = False  # the generators are in the evaluation's scope now
         self._resume: str | None = None  # a file to load at the next step
-        self._samplers: list[Any] = []  # of the training data
+        self._samplers: list[_Sampler] = []  # of the training data
 
     # ------------------------------------------------------------------ training
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_train_begin(
+        self, args: _Arguments, state: _State, control: _Control, **keywords: object
+    ) -> None:
         """Call ``init`` if needed and seed the order of the data."""
         _common.ensure_seeder(_NAME, self._master_seed, args.process_index, args.world_size)
         self._outer, self._is_inside, self._resume = None, False, None
@@ -97,17 +126,22 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         if getattr(args, "eval_on_start", False):
             move_to(self._tasks.validate, 0)
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_epoch_begin(
+        self, args: _Arguments, state: _State, control: _Control, **keywords: object
+    ) -> None:
         """Reseed for a training epoch."""
         self._is_inside = False
         task, epoch = self._tasks.train, int(state.epoch or 0)
         move_to(task, epoch)
         _seed_generators(self._samplers, task, epoch)
-        dataset: Any = getattr(keywords.get("train_dataloader"), "dataset", None)
-        if callable(getattr(dataset, "set_scope", None)):  # per_sample, in workers
-            dataset.set_scope(task, epoch)
+        dataset = getattr(keywords.get("train_dataloader"), "dataset", None)
+        set_scope = getattr(dataset, "set_scope", None)
+        if callable(set_scope):  # per_sample, in workers
+            set_scope(task, epoch)
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_step_begin(
+        self, args: _Arguments, state: _State, control: _Control, **keywords: object
+    ) -> None:
         """Leave an evaluation; resume from a file."""
         self._leave_evaluation()
         self._outer = None
@@ -115,24 +149,28 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             checkpoint.load(self._resume)
             self._resume = None
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_step_end(
+        self, args: _Arguments, state: _State, control: _Control, **keywords: object
+    ) -> None:
         """Reseed at the end of an epoch; enter an evaluation that is due."""
         if _is_whole(state.epoch):
-            move_to(self._tasks.train, round(state.epoch))
+            move_to(self._tasks.train, round(state.epoch or 0))
         self._enter_evaluation(state, control)
 
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_epoch_end(
+        self, args: _Arguments, state: _State, control: _Control, **keywords: object
+    ) -> None:
         """Leave an evaluation; enter one that is due."""
         self._leave_evaluation()
         self._enter_evaluation(state, control)
 
     # ------------------------------------------------------------------ evaluation, checkpoints
 
-    def _enter_evaluation(self, state: Any, control: Any) -> None:
+    def _enter_evaluation(self, state: _State, control: _Control) -> None:
         """Reseed for an evaluation that is due: the Trainer has no event just before it."""
         if control.should_evaluate:
-            self._outer = context.current(_NAME).state_dict(rng=True)
-            epoch = max(0, -int(-state.epoch // 1) - 1)  # of the step that is done
+            self._outer = current_seeder(_NAME).state_dict(rng=True)
+            epoch = max(0, math.ceil(state.epoch or 0) - 1)  # of the step that is done
             move_to(self._tasks.validate, epoch)
             self._is_inside = True
 
@@ -141,22 +179,30 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             api.load_state_dict(self._outer)
         self._is_inside = False
 
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_prediction_step(
+        self, args: _Arguments, state: _State, control: _Control, **keywords: object
+    ) -> None:
         """Note an evaluation: of a second one after the same step there is no other event."""
         self._is_inside = self._outer is not None
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_evaluate(
+        self, args: _Arguments, state: _State, control: _Control, **keywords: object
+    ) -> None:
         """Restore the generators of training."""
         self._leave_evaluation()
 
-    def on_save(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_save(
+        self, args: _Arguments, state: _State, control: _Control, **keywords: object
+    ) -> None:
         """Write all states into the folder of the checkpoint."""
         self._leave_evaluation()
         folder = _folder(args, state)
         if os.path.isdir(folder):
             checkpoint.save(os.path.join(folder, _FILE))
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_train_end(
+        self, args: _Arguments, state: _State, control: _Control, **keywords: object
+    ) -> None:
         """Restore the generators of training."""
         self._leave_evaluation()
 
@@ -203,24 +249,24 @@ class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
 
     def __init__(
         self,
-        keys: Any,
+        keys: Keys,
         *,
         position: int = 0,
-        temperature: Any = 1.0,
-        top_k: Any = 0,
-        top_p: Any = 1.0,
-        min_p: Any = 0.0,
+        temperature: Numbers = 1.0,
+        top_k: Integers = 0,
+        top_p: Numbers = 1.0,
+        min_p: Numbers = 0.0,
     ) -> None:
         name = "integrations.transformers.SeededTokens"
         self._position = validation.check_int(name, "position", position, 0, 2**56 - 1)
         self._keys = keys
-        self._parameters = {
-            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p
-        }  # fmt: skip
+        self._sample = functools.partial(
+            sample, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p
+        )
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores with -inf everywhere but at the token that is sampled."""
-        tokens: Any = sample(scores, self._keys, self._position, **self._parameters)
+        tokens: Any = self._sample(scores, self._keys, self._position)
         self._position += 1
         return torch.full_like(scores, -torch.inf).scatter(1, tokens[:, None], 0.0)
 
@@ -230,11 +276,11 @@ def _is_whole(epoch: float | None) -> bool:
     return bool(epoch) and float(epoch or 0).is_integer()
 
 
-def _folder(args: Any, state: Any) -> str:
+def _folder(args: _Arguments, state: _State) -> str:
     return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
 
 
-def _saved_file(args: Any, state: Any) -> str | None:
+def _saved_file(args: _Arguments, state: _State) -> str | None:
     """Return the file that ``on_save`` wrote into the checkpoint that training resumes from."""
     named = args.resume_from_checkpoint
     folders = [named] if isinstance(named, str) and os.path.isdir(named) else []
@@ -242,7 +288,7 @@ def _saved_file(args: Any, state: Any) -> str | None:
         names = (_FILE.format(rank=rank) for rank in (0, args.process_index))
         if any(os.path.exists(os.path.join(folder, name)) for name in names):
             return os.path.join(folder, _FILE)
-    if list(context.current(_NAME).registry):
+    if list(current_seeder(_NAME).registry):
         logger.warning(
             "fastseed: there is no %s in %s: registered generators restart the epoch",
             _FILE.format(rank=args.process_index),
@@ -273,17 +319,17 @@ def _samplers_of(dataloader: Any) -> list[Any]:
     return found
 
 
-def _seed_accelerate(samplers: list[Any], task: int) -> None:
+def _seed_accelerate(samplers: list[_Sampler], task: int) -> None:
     """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
-    key = context.current(_NAME).derive_key(_ORDER, task=task, rank=coordinates.SHARED)
+    key = current_seeder(_NAME).derive_key(_ORDER, task=task, rank=coordinates.SHARED)
     for sampler in samplers:
         if hasattr(sampler, "initial_seed") and hasattr(sampler, "set_epoch"):
             sampler.initial_seed = key & ((1 << _SEED_BITS) - 1)
 
 
-def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
+def _seed_generators(samplers: list[_Sampler], task: int, epoch: int) -> None:
     """Seed the samplers' own generators, which continue from epoch to epoch, on all ranks alike."""
-    seeder = context.current(_NAME)
+    seeder = current_seeder(_NAME)
     key = seeder.derive_key(_ORDER, task=task, epoch=epoch, step=0, rank=coordinates.SHARED)
     for sampler in samplers:
         if _has_generator(sampler):
@@ -292,12 +338,12 @@ def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
             sampler.generator.manual_seed(key & coordinates.MAX_MASTER)
 
 
-def _has_generator(sampler: Any) -> bool:
+def _has_generator(sampler: _Sampler) -> bool:
     found = getattr(sampler, "generator", 0)
     return found is None or isinstance(found, torch.Generator)
 
 
-def _name_unseeded(samplers: list[Any]) -> None:
+def _name_unseeded(samplers: list[_Sampler]) -> None:
     """Name a sampler that may draw from the global generators, which differ between ranks."""
     known = ("torch.", "accelerate.", "fastseed.")
     last = samplers[-1] if samplers else None

@@ -10,19 +10,23 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 from .._backend import dropout_ops, tensors
+from .._backend.op_checks import REALS
 from .._utils import validation
 from ..distributed import layout
 from ..distributed.layout import Piece, Shard
 from ..random import functional as random_functional
-from ..random.distributions import REALS, number
+from ..random.distributions import number
 from ..random.functional import Keys
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 _DROPOUT = torch.ops.fastseed.dropout.default
 _MOST_DIMS = 8  # of a grid that the operator takes
@@ -88,13 +92,10 @@ def dropout(
     return drop(input, keys, pieces, threshold, offset)
 
 
-def check_input(function: str, input: Any, p: Any) -> int:
+def check_input(function: str, input: object, p: object) -> int:
     """Return the threshold for a probability, after checking it and the input."""
-    validation.check_instance(function, "input", input, torch.Tensor, "a torch.Tensor")
+    input = tensors.check_dtype_of(function, "input", input, REALS)
     p = check_probability(function, p)
-    if input.dtype not in REALS:
-        names = ", ".join(map(str, REALS))
-        raise TypeError(f"fastseed.{function}: input must be one of {names}, got {input.dtype}")
     _check_dense(function, "input", input)
     if not layout.is_dtensor(input):
         random_functional.check_device(function, "input", input.device)
@@ -111,7 +112,7 @@ def _check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
     tensors.check_dense(function, argument, tensor)
 
 
-def check_probability(function: str, p: Any) -> float:
+def check_probability(function: str, p: object) -> float:
     """Return a probability as a float."""
     found = number(function, "p", p)
     if not 0 <= found <= 1:
@@ -149,8 +150,8 @@ def drop(
 
 def _apply(input: torch.Tensor, *rest: Any) -> torch.Tensor:
     """Run the operator, and on the tangent as well: torch drops those of registered operators."""
-    if forward_ad._current_level >= 0:
-        dual: Any = forward_ad
+    dual: Any = forward_ad
+    if dual._current_level >= 0:
         primal, tangent = dual.unpack_dual(input)
         if tangent is not None:
             out: torch.Tensor = dual.make_dual(_apply(primal, *rest), _apply(tangent, *rest))
@@ -204,7 +205,7 @@ def _strides_along(
 
 def drop_dtensor(
     function: str,
-    input: Any,
+    input: DTensor,
     keys: torch.Tensor,
     threshold: int,
     offset: int = 0,
@@ -219,23 +220,27 @@ def drop_dtensor(
         pieces = pieces_of(input.shape[:dims], indices[:dims])
         local = drop(local, keys, pieces, threshold, offset, channels)
     whole = torch.empty_strided(input.shape, input.stride(), device="meta")
-    found: torch.Tensor = type(input).from_local(
+    return type(input).from_local(
         local, input.device_mesh, input.placements, run_check=False,
         shape=input.shape, stride=torch.empty_like(whole).stride(),
     )  # fmt: skip
-    return found
 
 
-def check_attention(function: str, query: Any, key: Any, value: Any, attn_mask: Any) -> None:
+def check_attention(
+    function: str,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None,
+) -> None:
     """Refuse tensors that cannot be attended to."""
     named = {"query": query, "key": key, "value": value}
     for name, tensor in {**named, "attn_mask": query if attn_mask is None else attn_mask}.items():
-        validation.check_instance(function, name, tensor, torch.Tensor, "a torch.Tensor")
         dtypes = (*REALS, torch.bool) if name == "attn_mask" else REALS
-        if tensor.dtype not in dtypes or (name in named and tensor.dim() < 2):
-            shape = ", (..., length, features)" if name in named else " or torch.bool"
-            rule = "of a floating-point dtype" + shape
-            raise validation.value_error(function, name, rule, tensor)
+        tensors.check_dtype_of(function, name, tensor, dtypes)
+        if name in named and tensor.dim() < 2:
+            rule = "of shape (..., length, features)"
+            raise validation.value_error(function, name, rule, tuple(tensor.shape))
         _check_dense(function, name, tensor)
         if tensor.device != query.device:
             rule = f"on the device of query, {query.device}"

@@ -11,8 +11,9 @@ from .._backend.compile import eager
 from .._backend.derive_ops import signed
 from .._utils.types import StateDict
 from .._utils.validation import check_int
-from ..derivation import coordinates, reserved, streams
-from . import bank_rows, bank_state, bank_streams, distributions, functional
+from ..derivation import context, coordinates, reserved, streams
+from ..derivation.equal_streams import StreamUsers
+from . import bank_rows, bank_state, distributions, functional
 from .functional import Shape
 
 _OPS = torch.ops.fastseed
@@ -20,6 +21,11 @@ _RESEED = _OPS.reseed_streams.default
 _RESEED_AT = _OPS.reseed_streams_at.default
 _RESEED_FROM = _OPS.reseed_streams_from.default
 _STREAM = derive_ops.DOMAIN_STREAM << 24
+
+_users: StreamUsers[StreamBank] = StreamUsers(
+    "fastseed.random.StreamBank.reseed: another bank with the name %r has the same streams in this "
+    "scope; give each bank its own, StreamBank(n, name=...)"
+)
 
 
 class StreamBank:
@@ -135,11 +141,8 @@ class StreamBank:
             RuntimeError: ``init`` was not called, or a CUDA graph is being captured.
             TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y", which
                 has no keys; the bank is unchanged.
-
-        Warns:
-            UserWarning: another bank of this name has the same streams at this point.
         """
-        origin = bank_streams.origin("random.StreamBank.reseed")
+        origin = context.origin("random.StreamBank.reseed", "reseed_from_seeds")
         at = coordinates.check_coordinates("random.StreamBank.reseed", task, epoch, step)
         self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
 
@@ -147,7 +150,7 @@ class StreamBank:
         """Give stream i the key of index i of ``stream``."""
         hint = "use reseed_from_scope, or call it between replays"
         draw_ops.refuse_capture("random.StreamBank.reseed", self.device, hint)
-        bank_streams.warn_of_equal_streams(self, stream)
+        _users.enter(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
         _RESEED(self._keys, self._positions, key, tweak, stream.rank | _STREAM, stream.worker, 0)
         self._seeded = True
@@ -166,7 +169,7 @@ class StreamBank:
                 is unchanged.
         """
         function = "random.StreamBank.reseed_from_scope"
-        origin = bank_streams.origin(function)
+        origin = context.origin(function, "reseed_from_seeds")
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
         at = (*self._words, origin.rank | _STREAM, 0, 0)

@@ -17,6 +17,7 @@ import torch
 
 from .._backend import draw_ops as _draw_ops  # noqa: F401  (defines the operators)
 from .._backend.derive_ops import signed
+from .._backend.op_checks import REALS
 from .._utils.validation import type_error, value_error
 
 _OPS = torch.ops.fastseed
@@ -28,7 +29,6 @@ _TRUNC_NORMAL = _OPS.draw_trunc_normal.default
 _BERNOULLI = _OPS.draw_bernoulli.default
 _RANDINT = _OPS.draw_randint.default
 
-REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MAX_WORDS = 2**56
 """Words of one stream: the end of the range of positions."""
 

@@ -10,6 +10,7 @@ import torch
 from .._backend import sampling_ops as _sampling_ops  # noqa: F401  (defines the operators)
 from .._backend import tensors
 from .._backend.derive_ops import signed
+from .._backend.op_checks import NUMBERS
 from .._utils import validation
 from ..derivation import streams
 from ..random import StreamBank
@@ -18,7 +19,6 @@ from ..random.functional import check_device
 _RESEED_FROM = torch.ops.fastseed.reseed_streams_from.default
 _SEEDS_NAME = tuple(map(signed, streams.name_words("sampling")))
 
-REALS = (torch.float32, torch.bfloat16, torch.float16)
 ROLES = {"target": 0, "draft": 1, "accept": 2, "residual": 3}
 MAX_TOKENS = 2**24
 MAX_POSITION = 2**56 - 1
@@ -35,7 +35,7 @@ def check_numbers(
     function: str, argument: str, value: Any, dims: int, device: torch.device | None = None
 ) -> torch.Tensor:
     """Return logits or probabilities with consecutive tokens."""
-    tensors.check_dtype_of(function, argument, value, REALS)
+    tensors.check_dtype_of(function, argument, value, NUMBERS)
     tensors.check_tensor(function, argument, value, value.dtype, None, device)
     if value.dim() != dims or value.size(-1) == 0:
         shape = ("(B, V)", "(B, K, V)")[dims - 2]

@@ -6,18 +6,17 @@ import logging
 import sys
 from typing import Any
 
-import torch
-
-from .._backend import derive_ops, draw_ops, native
+from .._backend import derive_ops, native
 from .._utils import environ, validation
-from .._utils.version import __version__
+from .._utils.types import StateDict
 from ..derivation import context
-from ..derivation.context import current
 from ..derivation.coordinates import parse_master_seed
 from ..determinism import switches
 from . import processes
 from .fork_rng.block import ForkBlock
-from .seeder import Seeder
+from .fork_rng.stack import in_worker
+from .schemes.fwr13y import Fwr13yScheme
+from .seeder import Seeder, current_seeder, process_seeder
 
 logger = logging.getLogger("fastseed")
 
@@ -29,8 +28,8 @@ def init(
     *,
     rank: int | None = None,
     world_size: int | None = None,
-    mesh: Any = None,
-    distinct_over: Any = None,
+    mesh: object = None,
+    distinct_over: object = None,
     scheme: str = "philox-v1",
     on_os_fork: str | None = None,
     seed: None = None,
@@ -115,8 +114,14 @@ def requested_seed(master_seed: int | None) -> Any:
 def begin(seeder: Seeder, given: int | None) -> None:
     """Seed everything with a new seeder, and make it that of the process."""
     switches.from_environment()
-    seeder.begin()
-    old = context.seeder
+    if in_worker() and seeder.scheme != Fwr13yScheme.name:
+        logger.warning(
+            "fastseed.init: called in a DataLoader worker, whose generators the loader has "
+            "seeded: they are left as they are"
+        )
+    elif seeder.scheme != Fwr13yScheme.name:
+        seeder.set_scope(0, 0, 0, "init")
+    old = process_seeder()
     context.set_current(seeder)
     if old is not None:
         _forget(old)
@@ -180,8 +185,7 @@ def get_master_seed() -> int:
         >>> fastseed.get_master_seed()
         42
     """
-    seed: int = current("get_master_seed").master_seed
-    return seed
+    return current_seeder("get_master_seed").master_seed
 
 
 def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
@@ -212,16 +216,16 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
         >>> random.random() == first
         True
     """
-    current("reseed").reseed(task, epoch, step)
+    current_seeder("reseed").reseed(task, epoch, step)
 
 
 def register_generator(
-    gen: Any,
+    gen: object,
     shared: bool = False,
     *,
     name: str | None = None,
     bits: int = 31,
-    distinct_over: Any = None,
+    distinct_over: object = None,
 ) -> None:
     """Let ``fastseed.reseed`` set one more generator, from the next call on.
 
@@ -256,12 +260,12 @@ def register_generator(
         >>> generator.initial_seed() == fastseed.derive_seed("augmentation", task=1)
         True
     """
-    current("register_generator").register_generator(
+    current_seeder("register_generator").register_generator(
         gen, shared, name=name, bits=bits, distinct_over=distinct_over
     )
 
 
-def unregister_generator(gen: Any) -> None:
+def unregister_generator(gen: object) -> None:
     """Forget a registered generator; ``fastseed.reseed`` no longer sets it.
 
     Args:
@@ -281,10 +285,10 @@ def unregister_generator(gen: Any) -> None:
         >>> seeds
         []
     """
-    current("unregister_generator").unregister_generator(gen)
+    current_seeder("unregister_generator").unregister_generator(gen)
 
 
-def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) -> ForkBlock:
+def fork_rng(name: str, *, index: int | None = None, distinct_over: object = None) -> ForkBlock:
     """Put torch's default generators on a named stream inside a ``with`` block.
 
     Those of the CPU and of all devices. After the block they are exactly as before it. Blocks may
@@ -317,10 +321,10 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: Any = None) 
         True
     """
     # The seeder is looked up when the block is entered: decorators are made before init.
-    return ForkBlock(lambda: current("fork_rng").forks, name, index, distinct_over)
+    return ForkBlock(lambda: current_seeder("fork_rng"), name, index, distinct_over)
 
 
-def state_dict(*, rng: bool = False) -> dict[str, Any]:
+def state_dict(*, rng: bool = False) -> StateDict:
     """Return the state of the job: master seed and coordinates, and on request exact states.
 
     Args:
@@ -344,11 +348,10 @@ def state_dict(*, rng: bool = False) -> dict[str, Any]:
         >>> torch.equal(torch.rand(3), numbers)
         True
     """
-    state: dict[str, Any] = current("state_dict").state_dict(rng=rng)
-    return state
+    return current_seeder("state_dict").state_dict(rng=rng)
 
 
-def load_state_dict(state: dict[str, Any]) -> None:
+def load_state_dict(state: StateDict) -> None:
     """Restore the master seed, the coordinates and every generator from ``state``.
 
     A generator without an exact state in ``state`` gets its state at the beginning of the scope.
@@ -372,35 +375,4 @@ def load_state_dict(state: dict[str, Any]) -> None:
         >>> fastseed.get_master_seed()
         42
     """
-    current("load_state_dict").load_state_dict(state)
-
-
-def _loaded(missing: str | None) -> str:
-    return "loaded" if missing is None else f"not used: {missing}"
-
-
-def build_info() -> dict[str, Any]:
-    """Return what is in use: version, backend, SIMD path, CUDA and torch.
-
-    Returns:
-        A dict with ``version``, ``derivation``, ``backend`` (``"native"`` or ``"reference"``),
-        ``native`` (the operators) and ``generators`` (what sets generators faster, built for one
-        torch and Python): ``"loaded"``, or why it is not used; ``simd``, ``simd_paths``, ``cuda``
-        (``"built"``, or ``"not built"`` and the reason where it is known) and ``torch``.
-
-    Examples:
-        >>> import fastseed
-        >>> fastseed.build_info()["derivation"]
-        1
-    """
-    return {
-        "version": __version__,
-        "derivation": derive_ops.DERIVATION_VERSION,
-        "backend": derive_ops.backend,
-        "native": _loaded(native.missing),
-        "generators": _loaded(native.generators_missing),
-        "simd": derive_ops.simd(),
-        "simd_paths": list(derive_ops.simd_paths()),
-        "cuda": "built" if draw_ops.has_cuda else f"not built{native.why_not_built()}",
-        "torch": torch.__version__,
-    }
+    current_seeder("load_state_dict").load_state_dict(state)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ..derivation.context import current
 from ..derivation.reserved import warn_if_derived
+from .seeder import current_seeder
 
 
 def derive_key(
@@ -46,10 +46,9 @@ def derive_key(
         False
     """
     warn_if_derived("derive_key", name)
-    key: int = current("derive_key").derive_key(
+    return current_seeder("derive_key").derive_key(
         name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
     )
-    return key
 
 
 def derive_seed(
@@ -64,20 +63,10 @@ def derive_seed(
 ) -> int:
     """Return a 64-bit seed of a stream: the low 64 bits of its key.
 
-    Args:
-        name: the stream's name, registered or not.
-        task: [0, 2**24).
-        epoch: [0, 2**32).
-        step: [0, 2**64).
-        rank: as in ``fastseed.derive_key``.
-        worker: 0 is the main process, k + 1 DataLoader worker k.
-        index: the member of a group of streams; 0 for a single generator.
+    The arguments and errors are those of ``fastseed.derive_key``.
 
     Returns:
         An integer in [0, 2**64).
-
-    Raises:
-        TypeError, ValueError, RuntimeError: as ``fastseed.derive_key``.
 
     Examples:
         >>> import fastseed
@@ -87,10 +76,9 @@ def derive_seed(
         True
     """
     warn_if_derived("derive_seed", name)
-    seed: int = current("derive_seed").derive_seed(
+    return current_seeder("derive_seed").derive_seed(
         name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
     )
-    return seed
 
 
 def derive_keys(
@@ -108,14 +96,10 @@ def derive_keys(
 ) -> torch.Tensor:
     """Return the keys of ``n`` members of a group of streams.
 
+    The errors, and the arguments that are not listed, are those of ``fastseed.derive_key``.
+
     Args:
-        name: the stream's name, registered or not.
         n: the number of keys, at most 2**40.
-        task: [0, 2**24).
-        epoch: [0, 2**32).
-        step: [0, 2**64).
-        rank: as in ``fastseed.derive_key``.
-        worker: 0 is the main process, k + 1 DataLoader worker k.
         start: the index of the first member.
         out: write here: shape (n, 2), torch.uint64, any device and strides.
         device: where the result is, by default the CPU. Keys are derived there if it is a CUDA
@@ -123,9 +107,6 @@ def derive_keys(
 
     Returns:
         Shape (n, 2), torch.uint64: low and high half of each key.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: as ``fastseed.derive_key``.
 
     Examples:
         >>> import fastseed
@@ -136,11 +117,10 @@ def derive_keys(
         True
     """
     warn_if_derived("derive_keys", name)
-    keys: torch.Tensor = current("derive_keys").derive_keys(
+    return current_seeder("derive_keys").derive_keys(
         name, n, task=task, epoch=epoch, step=step, rank=rank, worker=worker,
         start=start, out=out, device=device,
     )  # fmt: skip
-    return keys
 
 
 def derive_seeds(
@@ -158,23 +138,10 @@ def derive_seeds(
 ) -> torch.Tensor:
     """Return 64-bit seeds of ``n`` members of a group of streams: the low halves of their keys.
 
-    Args:
-        name: the stream's name, registered or not.
-        n: the number of seeds, at most 2**40.
-        task: [0, 2**24).
-        epoch: [0, 2**32).
-        step: [0, 2**64).
-        rank: as in ``fastseed.derive_key``.
-        worker: 0 is the main process, k + 1 DataLoader worker k.
-        start: the index of the first member.
-        out: write here: shape (n,), torch.uint64, any device and strides.
-        device: where the result is, as in ``fastseed.derive_keys``.
+    The arguments and errors are those of ``fastseed.derive_keys``; ``out`` has shape (n,).
 
     Returns:
         Shape (n,), torch.uint64.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: as ``fastseed.derive_key``.
 
     Examples:
         >>> import fastseed
@@ -184,11 +151,10 @@ def derive_seeds(
         True
     """
     warn_if_derived("derive_seeds", name)
-    seeds: torch.Tensor = current("derive_seeds").derive_seeds(
+    return current_seeder("derive_seeds").derive_seeds(
         name, n, task=task, epoch=epoch, step=step, rank=rank, worker=worker,
         start=start, out=out, device=device,
     )  # fmt: skip
-    return seeds
 
 
 def derive_scope(
@@ -226,7 +192,4 @@ def derive_scope(
         >>> bank.rand(2).shape
         torch.Size([4, 2])
     """
-    scope: torch.Tensor = current("derive_scope").derive_scope(
-        task, epoch, step, out=out, device=device
-    )
-    return scope
+    return current_seeder("derive_scope").derive_scope(task, epoch, step, out=out, device=device)

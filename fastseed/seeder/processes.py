@@ -18,18 +18,16 @@ import logging
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from .._backend import native
 from ..derivation.coordinates import Coordinates
-from ..derivation.lineage import Fork
+from ..derivation.lineage import Fork, ForkLineage
 from ..generators.pool import GeneratorPool
-
-if TYPE_CHECKING:
-    from .seeder import Seeder
+from .registry import Registry
 
 logger = logging.getLogger("fastseed")
 
@@ -38,17 +36,29 @@ _PLAIN_LOCK = type(threading.Lock())
 be taken: the child, which has no other thread, releases it."""
 
 
+class Forkable(Protocol):
+    """A seeder that children of this process follow."""
+
+    on_os_fork: str | None
+    scope: Coordinates | None
+    lineage: ForkLineage
+    registry: Registry
+
+    def follow_fork(self, fork: Fork) -> None:
+        """Take the streams of a child, in that child."""
+
+
 class _ForkHandlers(threading.local):
     """The handlers around ``os.fork``; each thread holds the locks of its own forks."""
 
     def __init__(self) -> None:
         # Locks and children of each fork that this thread is in: other handlers may fork too.
-        self.pending: list[tuple[list[Any], list[tuple[Seeder, Fork]]]] = []
+        self.pending: list[tuple[list[Any], list[tuple[Forkable, Fork]]]] = []
 
     def before(self) -> None:
         """Count the child and take the locks."""
         locks: list[Any] = []
-        children: list[tuple[Seeder, Fork]] = []
+        children: list[tuple[Forkable, Fork]] = []
         self.pending.append((locks, children))
         generators: list[torch.Generator] = []
         bits: list[Any] = [np.random.get_bit_generator()]  # type: ignore[attr-defined]
@@ -84,7 +94,7 @@ class _ForkHandlers(threading.local):
                 logger.error("fastseed: in a forked child: %s", error, exc_info=True)
 
 
-_seeders: list[weakref.ref[Seeder]] = []
+_seeders: list[weakref.ref[Forkable]] = []
 _handlers = _ForkHandlers()
 
 
@@ -98,12 +108,12 @@ def _install() -> None:
         )
 
 
-def forget(seeder: Seeder) -> None:
+def forget(seeder: Forkable) -> None:
     """Let forks ignore this seeder, which is no longer in use."""
     _seeders[:] = [ref for ref in _seeders if ref() is not seeder]
 
 
-def watch(seeder: Seeder) -> None:
+def watch(seeder: Forkable) -> None:
     """Let forks respect this seeder's generators, until it is forgotten or deleted."""
     _seeders[:] = [ref for ref in _seeders if ref() is not None]
     _seeders.append(weakref.ref(seeder))

@@ -5,27 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import weakref
-from typing import Any
+from typing import cast
 
 import torch
 
 from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import validation
-from .._utils.errors import reseed_error
-from ..derivation import context, coordinates, lineage
+from .._utils.errors import ReseedError, reseed_error
+from .._utils.types import StateDict
+from ..derivation import context, coordinates, lineage, streams
 from ..derivation.coordinates import Coordinates
 from ..distributed import discovery
 from ..distributed import mesh as meshes
 from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
-from ..generators.adapter import GeneratorAdapter
+from ..generators.adapter import LOW64, GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
-from . import processes
+from . import key_tensors, processes
 from . import state as states
 from .fork_rng.block import ForkBlock, ForkRng
-from .fork_rng.stack import in_worker, refuse_worker, stack
-from .key_deriver import KeyDeriver, StreamAddress
+from .fork_rng.stack import refuse_worker, stack
 from .recent_scopes import RecentScopes
 from .registry import Registry
 from .schemes import fwr13y
@@ -41,18 +40,8 @@ class Seeder:
     """Reseed every random generator of a process as a function of (task, epoch, step).
 
     ``fastseed.init`` makes one for the process, which the functions of ``fastseed`` use. Others
-    can exist beside it. The methods take the arguments of the functions of the same name.
-
-    Args:
-        master_seed: as for ``fastseed.init``, like all arguments.
-        ngpus: the number of ranks.
-        local_rank: the rank among them.
-        rank: the global rank, used as given.
-        world_size: the number of ranks, used as given.
-        mesh: the position of this rank in a mesh.
-        distinct_over: the dimensions of the mesh over which streams are distinct.
-        scheme: ``"philox-v1"`` or ``"fwr13y"``.
-        on_os_fork: None, ``"inherit"`` or ``"reseed"``.
+    can exist beside it. The arguments are those of ``fastseed.init``, and the methods take those
+    of the functions of the same name.
 
     Raises:
         TypeError, ValueError, RuntimeError: as ``fastseed.init``.
@@ -73,8 +62,8 @@ class Seeder:
         *,
         rank: int | None = None,
         world_size: int | None = None,
-        mesh: Any = None,
-        distinct_over: Any = None,
+        mesh: object = None,
+        distinct_over: object = None,
         scheme: str = "philox-v1",
         on_os_fork: str | None = None,
     ) -> None:
@@ -85,7 +74,7 @@ class Seeder:
         here = discovery.ProcessRank(0, size if isinstance(size, int) else 0, "default")
         problem: Exception | None = None
         try:
-            coordinates.check_scheme("init", scheme)
+            validation.check_choice("init", "scheme", scheme, coordinates.SCHEMES)
             self.on_os_fork = lineage.check_mode(on_os_fork, scheme)
             here = discovery.locate(ngpus, local_rank, rank, world_size, correct=not legacy)
             if legacy and not (mesh is None and distinct_over is None):
@@ -110,6 +99,9 @@ class Seeder:
     def _make_parts(self, master_seed: int) -> None:
         """Make what each process has of its own."""
         self.process_id = os.getpid()
+        share = (self.rank, self.world_size) if self.mesh is None else self.mesh.data
+        # The number of shares of the data is, with a mesh, that over its dimensions named `dp...`.
+        self.data_rank, self.data_world_size = share
         self.rank_fields = meshes.RankFields(
             self.rank, self.mesh, self._distinct_over, self._agreed
         )
@@ -119,60 +111,32 @@ class Seeder:
         own = (*NAMES, *(f"torch.{kind}" for kind in devices), lineage.STREAM, meshes.STATE)
         functions_only = self.scheme == Fwr13yScheme.name
         self.registry = Registry(own, self.rank_fields, functions_only)
-        self.keys = KeyDeriver(master_seed, self.scheme, self.registry)
-        # The parts refer to this object weakly: when its last user drops it, forked children no
-        # longer follow it, whether or not the garbage collector has run.
-        owner: Seeder = weakref.proxy(self)
-        self.forks = ForkRng(
-            self.registry, self.rank_fields, self.accelerators, lambda rank: owner._scope_of(rank)
-        )
+        self.master_seed = master_seed
+        self.forks = ForkRng(self.registry, self.rank_fields, self.accelerators)
         self._scheme: PhiloxScheme | Fwr13yScheme
-        if self.scheme == Fwr13yScheme.name:
+        if functions_only:
             self._scheme = Fwr13yScheme(self.rank, self.world_size, self.registry)
         else:
             self._scheme = PhiloxScheme(
-                self.defaults,
-                self.accelerators,
-                self.registry,
-                self.rank_fields,
-                lambda master_seed, rank: owner._master_of(master_seed, rank),
+                self.defaults, self.accelerators, self.registry, self.rank_fields
             )
         self.recent_scopes = RecentScopes()
-        # The thread that is in `restore`, holding the lock of `stack`. A child that another thread
-        # forks has a new lock, and not this thread.
+        # The thread that is in `set_scope`, holding the lock of `stack`. A child that another
+        # thread forks has a new lock, and not this thread.
         self._reseeding: int | None = None
         processes.watch(self)
 
     @property
-    def master_seed(self) -> int:
-        """The master seed of the job."""
-        return self.keys.master_seed
-
-    @property
     def stream_master(self) -> int:
         """The master seed of this process's own streams: the job's, except in a forked child."""
-        return self._master_of(self.master_seed, self.rank_fields.default)
+        return self.lineage.master(self.master_seed, self.rank_fields.default)
 
-    def _master_of(self, master_seed: int, rank: int) -> int:
-        """Return the master seed in use for the streams of a rank field."""
-        return self.lineage.master(master_seed, rank)
-
-    def _scope_of(self, rank: int) -> tuple[int, int]:
+    def scope_of(self, rank: int) -> derive_ops.Scope:
         """Return key and tweak of the current scope, for the streams of a rank field."""
-        self.keys.require_keys("fork_rng")
+        coordinates.require_keys("fork_rng", self.scheme)
         if self.scope is None:
             raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
-        return derive_ops.scope_key(self._master_of(self.master_seed, rank), *self.scope)
-
-    @property
-    def data_rank(self) -> int:
-        """This process's share of the data, in [0, ``data_world_size``)."""
-        return self.rank if self.mesh is None else self.mesh.data[0]
-
-    @property
-    def data_world_size(self) -> int:
-        """The number of shares of the data: with a mesh, over its dimensions named ``dp...``."""
-        return self.world_size if self.mesh is None else self.mesh.data[1]
+        return derive_ops.scope_key(self.lineage.master(self.master_seed, rank), *self.scope)
 
     def __repr__(self) -> str:
         parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
@@ -189,9 +153,7 @@ class Seeder:
             parts.append(f"streams of master seed {self.stream_master}")
         return f"Seeder({', '.join(parts)})"
 
-    # ------------------------------------------------------------------ pickling (spawn)
-
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if self.registry:
             logger.warning(
                 "fastseed: a Seeder is pickled without its registered generators %s; register in "
@@ -202,7 +164,7 @@ class Seeder:
         state = {name: getattr(self, name) for name in (*fields, "on_os_fork", "lineage")}
         return {**state, "master_seed": self.master_seed}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         master_seed = state.pop("master_seed")
         self.__dict__.update(state)
         self._make_parts(master_seed)
@@ -217,23 +179,11 @@ class Seeder:
         is the previous one.
         """
         refuse_worker("reseed")
-        self.restore(task, epoch, step)
+        self.set_scope(task, epoch, step)
         assert self.scope is not None
         self.recent_scopes.reseeded((self.master_seed, *self.scope))
 
-    def begin(self) -> None:
-        """Do what ``fastseed.init`` does to generators: ``reseed(task=0)``, or nothing."""
-        if self.scheme == Fwr13yScheme.name:
-            return
-        if in_worker():
-            logger.warning(
-                "fastseed.init: called in a DataLoader worker, whose generators the loader has "
-                "seeded: they are left as they are"
-            )
-            return
-        self.restore(0, 0, 0, "init")
-
-    def restore(self, task: int, epoch: int, step: int, function: str = "reseed") -> None:
+    def set_scope(self, task: int, epoch: int, step: int, function: str = "reseed") -> None:
         """Do ``reseed`` without the warning about a scope that was used before.
 
         The default generators belong to the process: another thread waits until this call ends.
@@ -250,57 +200,66 @@ class Seeder:
                 accelerator.refuse_capture(function)
             self._reseeding = threading.get_ident()
             try:
-                failures = self._scheme.reseed(self.master_seed, at)
+                failures = self._scheme.reseed(self.master_seed, self.lineage, at)
             finally:
                 self._reseeding = None
             self.forks.restart()
             if failures:
                 raise reseed_error(failures)
-            self.scope = at
-            context.scope_changed(self)
+            self._move_to(self.master_seed, at)
+
+    def _move_to(self, master_seed: int, at: Coordinates | None) -> None:
+        """Take a master seed and coordinates without reseeding."""
+        self.master_seed, self.scope = master_seed, at
+        context.scope_changed(self)
 
     def follow_fork(self, fork: lineage.Fork) -> None:
         """Take the streams of a child of ``os.fork``, at the coordinates of its parent."""
         self.lineage = self.lineage.child(fork)
         at = self.scope
         try:
-            self.restore(*fork.at)
+            self.set_scope(*fork.at)
         finally:
             self.scope = at
 
     def fork_rng(
-        self, name: str, *, index: int | None = None, distinct_over: Any = None
+        self, name: str, *, index: int | None = None, distinct_over: object = None
     ) -> ForkBlock:
         """Return what ``fastseed.fork_rng`` returns, for this seeder."""
-        return ForkBlock(lambda: self.forks, name, index, distinct_over)
+        return ForkBlock(lambda: self, name, index, distinct_over)
 
     # ------------------------------------------------------------------ registration
 
     def register_generator(
         self,
-        gen: Any,
+        gen: object,
         shared: bool = False,
         *,
         name: str | None = None,
         bits: int = 31,
-        distinct_over: Any = None,
+        distinct_over: object = None,
     ) -> None:
         """Let ``reseed`` set one more generator, as ``fastseed.register_generator``."""
-        function = "register_generator"
-        shared = validation.check_bool(function, "shared", shared)
-        if shared and not self._agreed:
-            raise RuntimeError(
-                f"fastseed.{function}: shared must be False here: master_seed was None and there "
-                "was no process group to agree on one; give init a master seed, or call "
-                "torch.distributed.init_process_group before it"
-            )
         self.registry.add(gen, shared, name, bits, distinct_over)
 
-    def unregister_generator(self, gen: Any) -> None:
+    def unregister_generator(self, gen: object) -> None:
         """Forget a registered generator, as ``fastseed.unregister_generator``."""
         self.registry.remove(gen)
 
     # ------------------------------------------------------------------ keys
+
+    def _stream(
+        self, function: str, name: str, at: tuple[int, ...], rank: int | None, worker: int
+    ) -> streams.Stream:
+        """Return a stream of the job; TypeError or ValueError if an argument is invalid."""
+        coordinates.require_keys(function, self.scheme)
+        name = coordinates.check_name(function, name)
+        point = coordinates.check_coordinates(function, *at)
+        if rank is None:
+            rank = self.registry.rank_of(name)
+        rank = coordinates.check_rank(function, rank)
+        worker = validation.check_int(function, "worker", worker, 0, coordinates.MAX_WORKER)
+        return streams.stream(self.master_seed, point, name, rank, worker)
 
     def derive_key(
         self,
@@ -314,8 +273,9 @@ class Seeder:
         index: int = 0,
     ) -> int:
         """Return what ``fastseed.derive_key`` returns, for this seeder."""
-        address = StreamAddress(name, task, epoch, step, rank, worker, index)
-        return self.keys.key("derive_key", address)
+        function = "derive_key"
+        stream = self._stream(function, name, (task, epoch, step), rank, worker)
+        return stream.key(validation.check_int(function, "index", index, 0, coordinates.MAX_INDEX))
 
     def derive_seed(
         self,
@@ -329,8 +289,10 @@ class Seeder:
         index: int = 0,
     ) -> int:
         """Return what ``fastseed.derive_seed`` returns, for this seeder."""
-        address = StreamAddress(name, task, epoch, step, rank, worker, index)
-        return self.keys.seed("derive_seed", address)
+        function = "derive_seed"
+        stream = self._stream(function, name, (task, epoch, step), rank, worker)
+        index = validation.check_int(function, "index", index, 0, coordinates.MAX_INDEX)
+        return stream.key(index) & LOW64
 
     @eager
     def derive_keys(
@@ -348,8 +310,9 @@ class Seeder:
         device: torch.device | str | None = None,
     ) -> torch.Tensor:
         """Return what ``fastseed.derive_keys`` returns, for this seeder."""
-        address = StreamAddress(name, task, epoch, step, rank, worker, start)
-        return self.keys.keys("derive_keys", address, n, out, device)
+        stream = self._stream("derive_keys", name, (task, epoch, step), rank, worker)
+        fill = derive_ops.fill_keys
+        return key_tensors.members("derive_keys", fill, stream, start, (n, 2), out, device)
 
     @eager
     def derive_seeds(
@@ -367,8 +330,9 @@ class Seeder:
         device: torch.device | str | None = None,
     ) -> torch.Tensor:
         """Return what ``fastseed.derive_seeds`` returns, for this seeder."""
-        address = StreamAddress(name, task, epoch, step, rank, worker, start)
-        return self.keys.seeds("derive_seeds", address, n, out, device)
+        stream = self._stream("derive_seeds", name, (task, epoch, step), rank, worker)
+        fill = derive_ops.fill_seeds
+        return key_tensors.members("derive_seeds", fill, stream, start, (n,), out, device)
 
     @eager
     def derive_scope(
@@ -381,7 +345,10 @@ class Seeder:
         device: torch.device | str | None = None,
     ) -> torch.Tensor:
         """Return what ``fastseed.derive_scope`` returns, for this seeder."""
-        return self.keys.scope("derive_scope", (task, epoch, step), out, device)
+        coordinates.require_keys("derive_scope", self.scheme)
+        at = coordinates.check_coordinates("derive_scope", task, epoch, step)
+        words = derive_ops.scope_key(self.master_seed, *at)
+        return key_tensors.scope("derive_scope", words, out, device)
 
     # ------------------------------------------------------------------ state
 
@@ -392,21 +359,48 @@ class Seeder:
         found.update((entry.name, entry.adapter) for entry in self.registry.generators)
         return found
 
-    def state_dict(self, *, rng: bool = False) -> dict[str, Any]:
+    def state_dict(self, *, rng: bool = False) -> StateDict:
         """Return what ``fastseed.state_dict`` returns, for this seeder."""
-        if validation.check_bool("state_dict", "rng", rng):
-            stack.refuse_inside("state_dict")
-        return states.state_dict(self, rng=rng)
+        if not validation.check_bool("state_dict", "rng", rng):
+            return states.encode(self)
+        stack.refuse_inside("state_dict")
+        return states.encode(self, self.adapters())
 
     @eager
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Restore a state, as ``fastseed.load_state_dict``."""
-        refuse_worker("load_state_dict")
-        stack.refuse_inside("load_state_dict")
-        if states.load_state_dict(self, state) and self.scope is not None:
-            self.recent_scopes.restored((self.master_seed, *self.scope))
+        function = "load_state_dict"
+        refuse_worker(function)
+        stack.refuse_inside(function)
+        adapters = self.adapters()
+        decoded = states.decode(self, state, adapters)
+        before = self.master_seed, self.scope
+        self._move_to(decoded.master_seed, decoded.scope)
+        failed: ReseedError | None = None
+        if decoded.scope is not None:
+            try:
+                self.set_scope(*decoded.scope, function)
+            except ReseedError as error:  # every other generator still gets its exact state
+                failed = error
+            except BaseException:  # refused, or interrupted
+                self._move_to(*before)
+                raise
+        for name, adapter in adapters.items():
+            if name in decoded.exact:
+                adapter.load_state(decoded.exact[name])
+        self.forks.load_states(decoded.streams)
+        states.report(self, state, sorted(adapters.keys() - decoded.exact.keys()))
+        if failed is not None:
+            raise failed
+        if decoded.exact and decoded.scope is not None:
+            self.recent_scopes.restored((self.master_seed, *decoded.scope))
 
-    def move_to(self, master_seed: int, at: Coordinates | None) -> None:
-        """Take the master seed and coordinates of another job, without reseeding."""
-        self.keys.master_seed, self.scope = master_seed, at
-        context.scope_changed(self)
+
+def process_seeder() -> Seeder | None:
+    """Return the Seeder that ``fastseed.init`` made, if it was called."""
+    return cast("Seeder | None", context.seeder)
+
+
+def current_seeder(function: str) -> Seeder:
+    """Return the Seeder that ``fastseed.init`` made; RuntimeError before it was called."""
+    return cast(Seeder, context.current(function))

@@ -11,20 +11,21 @@ states of several ranks can be put together.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from .._backend import derive_ops
 from .._utils import validation
-from .._utils.errors import ReseedError
+from .._utils.types import StateDict
 from ..derivation import coordinates
 from ..distributed.mesh import STATE as MESH
-from ..generators.adapter import pack, unpack
+from ..distributed.mesh import RankFields
+from ..generators.adapter import GeneratorAdapter, pack, unpack
 from ..generators.default import NAMES
-
-if TYPE_CHECKING:
-    from .seeder import Seeder
+from .fork_rng.block import ForkRng, Parsed
+from .registry import Registry
 
 logger = logging.getLogger("fastseed")
 
@@ -38,7 +39,7 @@ _RANGES = {
     "step": (0, coordinates.MAX_STEP),
 }
 _BEFORE = coordinates.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
-_EXPECTED: dict[str, Any] = {
+_EXPECTED: dict[str, str | int] = {
     "format": "fastseed",
     "version": 1,
     "derivation": derive_ops.DERIVATION_VERSION,
@@ -46,76 +47,87 @@ _EXPECTED: dict[str, Any] = {
 _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 
 
-def state_dict(seeder: Seeder, *, rng: bool = False) -> dict[str, Any]:
-    """Return the state of ``seeder``; with ``rng`` a log line names callables, which have none."""
-    at = seeder.scope
-    task, epoch, step = at or _BEFORE
-    state: dict[str, Any] = {
+class Job(Protocol):
+    """What a state describes of a seeder."""
+
+    rank: int
+    world_size: int
+    scheme: str
+    scope: coordinates.Coordinates | None
+    master_seed: int
+    rank_fields: RankFields
+    registry: Registry
+    forks: ForkRng
+
+
+Adapters = Mapping[str, GeneratorAdapter]
+
+
+def encode(job: Job, adapters: Adapters | None = None) -> StateDict:
+    """Return the state of a seeder: its coordinates, and exact states where adapters are given.
+
+    A log line names callables, which have no exact state.
+    """
+    task, epoch, step = job.scope or _BEFORE
+    state: StateDict = {
         **_EXPECTED,
-        "scheme": seeder.scheme,
-        "master_seed": seeder.master_seed,
-        "world_size": seeder.world_size,
-        "reseeded": int(at is not None),
+        "scheme": job.scheme,
+        "master_seed": job.master_seed,
+        "world_size": job.world_size,
+        "reseeded": int(job.scope is not None),
         "task": task,
         "epoch": epoch,
         "step": step,
     }
-    if not rng:
+    if adapters is None:
         return state
-    exact = {name: adapter.state() for name, adapter in seeder.adapters().items()}
+    exact = {name: adapter.state() for name, adapter in adapters.items()}
     stateless = [name for name, held in exact.items() if held is None]
     if stateless:
         logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
-    exact.update(seeder.forks.states())
-    fingerprint = seeder.rank_fields.fingerprint()
+    exact.update(job.forks.states())
+    fingerprint = job.rank_fields.fingerprint()
     exact[MESH] = pack(fingerprint.encode()) if fingerprint else None
-    prefix = f"{RNG}{seeder.rank}."
+    prefix = f"{RNG}{job.rank}."
     return state | {prefix + name: held for name, held in exact.items() if held is not None}
 
 
-def load_state_dict(seeder: Seeder, state: Any) -> bool:
-    """Restore ``seeder`` after checking all of ``state``; return whether it has exact states.
+class Decoded(NamedTuple):
+    """A state that has been checked whole, as the seeder of one rank takes it."""
+
+    master_seed: int
+    scope: coordinates.Coordinates | None
+    exact: dict[str, Any]
+    """The parsed exact state of each generator, by the name of its adapter."""
+    streams: dict[str, tuple[Parsed, bool]]
+    """Those of streams of ``fork_rng``, and whether this rank saved them."""
+
+
+def decode(job: Job, state: StateDict, adapters: Adapters) -> Decoded:
+    """Check all of ``state``, and parse what the rank of ``job`` takes of it; change nothing.
 
     A rank takes the exact states that it saved, and those of streams that all ranks share from the
     lowest rank that has them. Its other generators begin in the scope, never in another rank's
     state. On another mesh other ranks share a stream, so that exact states are not taken there.
     """
-    at = check(state, seeder.scheme)
-    adapters = seeder.adapters()
-    chosen = _choose(seeder, state)
-    parsed = {}
-    for name, (key, _) in chosen.items():
-        adapter = adapters.get(name) or seeder.forks.parser(name)
+    found = Decoded(0, check(state, job.scheme), {}, {})
+    for name, (key, own) in _choose(job, state).items():
+        adapter = adapters.get(name) or job.forks.parser(name)
         if adapter is None:
             raise _refuse(f"state[{key!r}] {_absent(name)}", sorted(adapters))
         try:
-            parsed[name] = adapter.parse_state(state[key])
+            parsed = adapter.parse_state(state[key])
         except ValueError as error:
             where = f"state[{key!r}]"
             raise ValueError(f"fastseed.load_state_dict: {where} is damaged: {error}") from error
-    before = seeder.master_seed, seeder.scope
-    seeder.move_to(int(state["master_seed"]), at)
-    failed: ReseedError | None = None
-    if at is not None:
-        try:
-            seeder.restore(*at, function="load_state_dict")
-        except ReseedError as error:  # every other generator still gets its exact state
-            failed = error
-        except BaseException:  # refused, or interrupted
-            seeder.move_to(*before)
-            raise
-    exact = {name: parsed.pop(name) for name in adapters if name in parsed}
-    for name, held in exact.items():
-        adapters[name].load_state(held)
-    seeder.forks.load_states({name: (held, chosen[name][1]) for name, held in parsed.items()})
-    if any(key.startswith(RNG) for key in state):
-        _report(seeder, int(state["world_size"]), sorted(adapters.keys() - exact.keys()))
-    if failed is not None:
-        raise failed
-    return bool(exact)
+        if name in adapters:
+            found.exact[name] = parsed
+        else:
+            found.streams[name] = parsed, own
+    return found._replace(master_seed=int(state["master_seed"]))
 
 
-def _choose(seeder: Seeder, state: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+def _choose(job: Job, state: StateDict) -> dict[str, tuple[str, bool]]:
     """Return for each stream the key of its exact state, and whether this rank saved it."""
     rows = []
     for key in state:
@@ -123,34 +135,34 @@ def _choose(seeder: Seeder, state: dict[str, Any]) -> dict[str, tuple[str, bool]
             rank, name = _split_key(key, int(state["world_size"]))
             if not _is_bytes(state[key]):
                 raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
-            rows.append((rank != seeder.rank, rank, name, key))
+            rows.append((rank != job.rank, rank, name, key))
     own = {name for other, _, name, _ in rows if not other}
     if 0 < len(own.intersection(NAMES)) < len(NAMES):
         raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(own))
-    fields = seeder.rank_fields
-    saved, here = _mesh_of(state, seeder.rank), fields.fingerprint()
+    fields = job.rank_fields
+    saved, here = _mesh_of(state, job.rank), fields.fingerprint()
     if own and saved != here:
         logger.warning(
             "fastseed.load_state_dict: the exact states of rank %d are dropped: they are of mesh "
             "%s, and this process has mesh %s",
-            *(seeder.rank, saved or "None", here or "None"),
+            *(job.rank, saved or "None", here or "None"),
         )
     chosen: dict[str, tuple[str, bool]] = {}
     for other, rank, name, key in sorted(rows):  # this rank first
-        entry = seeder.registry.find(name)
+        entry = job.registry.find(name)
         if not other and saved == here:
             wanted = True
         elif entry is not None:
             wanted = entry.shared
         else:
-            shared = seeder.forks.parser(name) is not None or fields.of(name) == coordinates.SHARED
+            shared = job.forks.parser(name) is not None or fields.of(name) == coordinates.SHARED
             wanted = not own and shared and fields.shares_mesh(_mesh_of(state, rank))
         if wanted and name not in chosen and name != MESH:
             chosen[name] = key, not other
     return chosen
 
 
-def _mesh_of(state: dict[str, Any], rank: int) -> str:
+def _mesh_of(state: StateDict, rank: int) -> str:
     """Return the text of the mesh of a rank's exact states; empty without a mesh."""
     held = state.get(f"{RNG}{rank}.{MESH}")
     return "" if held is None else unpack(held).decode("utf-8", "replace")
@@ -167,10 +179,12 @@ def _split_key(key: str, world_size: int) -> tuple[int, str]:
     return int(rank), name
 
 
-def _report(seeder: Seeder, saved: int, fresh: list[str]) -> None:
-    """Log which exact states were not restored."""
-    here = seeder.world_size
-    if saved > here and seeder.rank == 0:
+def report(job: Job, state: StateDict, fresh: list[str]) -> None:
+    """Log which exact states were not restored; ``fresh`` are generators that have none here."""
+    if not any(key.startswith(RNG) for key in state):
+        return
+    saved, here = int(state["world_size"]), job.world_size
+    if saved > here and job.rank == 0:
         logger.warning(
             "fastseed.load_state_dict: the exact states of ranks %d to %d are dropped: there were "
             "%d ranks and now there are %d",
@@ -180,18 +194,18 @@ def _report(seeder: Seeder, saved: int, fresh: list[str]) -> None:
         logger.warning(
             "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
             "generators are set to the beginning of the scope: %s",
-            seeder.rank,
+            job.rank,
             fresh,
         )
     elif fresh:
         logger.info("fastseed.load_state_dict: set to the beginning of the scope: %s", fresh)
 
 
-def _refuse(what: str, value: Any) -> ValueError:
+def _refuse(what: str, value: object) -> ValueError:
     return ValueError(f"fastseed.load_state_dict: {what}, got {validation.describe(value)}")
 
 
-def check(state: Any, scheme: str) -> coordinates.Coordinates | None:
+def check(state: object, scheme: str) -> coordinates.Coordinates | None:
     """Check everything but the exact states; return the coordinates."""
     if not isinstance(state, dict):
         raise TypeError(
@@ -201,7 +215,7 @@ def check(state: Any, scheme: str) -> coordinates.Coordinates | None:
     for field, value in (*_EXPECTED.items(), ("scheme", scheme)):
         held = state.get(field)
         if type(held) is not type(value) or held != value:
-            newer = field in ("version", "derivation") and type(held) is int and held > value
+            newer = isinstance(value, int) and type(held) is int and held > value
             needs = "; a newer fastseed wrote it, load it with that one" if newer else ""
             raise _refuse(f"state[{field!r}] must be {value!r}{needs}", held)
     if not state.keys() >= _RANGES.keys():
@@ -220,7 +234,7 @@ def check(state: Any, scheme: str) -> coordinates.Coordinates | None:
     return None
 
 
-def _is_bytes(held: Any) -> bool:
+def _is_bytes(held: object) -> bool:
     """Return whether it has the form of an exact state."""
     return isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1
 

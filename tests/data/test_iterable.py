@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 
 import pytest
 from helpers.loaders import (
@@ -279,11 +278,6 @@ def test_data_sets_that_keep_their_own_state(batch):
         assert (rest if batch is None else flat(rest)) == list(range(k * (batch or 1), 18))
     with pytest.raises(ValueError, match="state must be a dict of dataset"):
         fresh.load_state_dict({k: v for k, v in states[0].items() if k != "dataset"})
-
-
-def test_a_pickle_of_it_reads_the_same():
-    dataset = pickle.loads(pickle.dumps(Seekable(Seeking(5))))
-    assert list(dataset) == list(range(5))
 
 
 @pytest.mark.slow

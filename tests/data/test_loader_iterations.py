@@ -8,7 +8,6 @@ import time
 from itertools import islice
 
 import pytest
-import torch
 from helpers.loaders import Failing, Indexed, Plain, flat, same, start
 
 import fastseed
@@ -113,18 +112,6 @@ def test_exceptions_of_the_data_set_come_through(kind, workers):
     if not workers:
         with pytest.raises(KeyError):
             list(batches)
-
-
-def failing_init(worker_id):
-    raise ValueError("this worker does not start")
-
-
-def test_exceptions_of_worker_init_come_through(monkeypatch):
-    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.5)
-    start()
-    with pytest.raises(ValueError, match="this worker does not start"):
-        list(loader(Plain(4), num_workers=1, worker_init_fn=failing_init))
-    gc.collect()  # the traceback held the iterator: its worker is waited for now
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 import fastseed
 from fastseed._backend.reference import philox, shuffle
 from fastseed.data import MixtureSampler, Repeat, ResumableLoader, per_sample
-from fastseed.data.order.mixture_order import BLOCK, shares_of
+from fastseed.data.order.mixture import BLOCK, shares_of
 
 SIZES = {"web": 700, "code": 90, "math": 1500}
 WEIGHTS = {"web": 0.5, "code": 0.2, "math": 0.3}

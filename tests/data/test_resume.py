@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import logging
 
 import pytest
 import torch
@@ -315,18 +314,6 @@ def test_every_damaged_state_is_refused_and_nothing_has_changed():
     assert len(flat(batches)) == 12
 
 
-def test_numpy_integers_are_integers():
-    import numpy as np
-
-    state = stopped()
-    batches = make()
-    batches.load_state_dict(
-        {k: np.int64(v) if type(v) is int and k != "version" else v for k, v in state.items()}
-    )
-    assert batches.state_dict() == state
-    assert all(type(v) in (int, str) for v in batches.state_dict().values())
-
-
 def test_what_cannot_be_resumed_is_refused_at_once():
     with pytest.raises(ValueError, match="in_order must be True"):
         make(num_workers=1, in_order=False)
@@ -340,41 +327,6 @@ def test_what_cannot_be_resumed_is_refused_at_once():
 
 
 # ---------------------------------------------------------------- the documented recipe
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_recipe_of_the_documentation(workers, caplog):
-    from helpers.loaders import Indexed, draw
-
-    from fastseed.data import per_sample
-
-    def epochs(saved=None, stop=None):
-        fastseed.init(42, rank=0, world_size=1)
-        batches = ResumableLoader(
-            per_sample(Indexed(12)), 2, True, num_workers=workers, collate_fn=same
-        )
-        log = []
-        for epoch in range(saved["batches"]["epoch"] if saved else 0, 3):
-            fastseed.reseed(1, epoch)
-            if saved:
-                fastseed.load_state_dict(saved["job"])
-                batches.load_state_dict(saved["batches"])
-                saved = None
-            for batch in batches:
-                log.append((epoch, batch, draw()))
-                if len(log) == stop:
-                    return log, {
-                        "job": fastseed.state_dict(rng=True),
-                        "batches": batches.state_dict(),
-                    }
-        return log, None
-
-    whole, _ = epochs()
-    with caplog.at_level(logging.WARNING):
-        for stop in (1, 6, 7, 11, 12, 17, 18):
-            before, saved = epochs(stop=stop)
-            after, _ = epochs(saved)
-            assert before + after == whole, stop
 
 
 def test_samplers_of_ours_by_hand():

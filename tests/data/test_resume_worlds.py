@@ -64,14 +64,6 @@ def test_any_world_and_batch_after_any_other(n):
             assert len(sizes) == 1, "ranks do the same number of steps"
 
 
-def test_every_stop_between_two_ranks_and_three():
-    expected = order(60)
-    for stop in range(31):
-        before, state = run(60, 2, 1, stop=stop)
-        after, _ = run(60, 3, 4, state=state)
-        assert (dealt(before) + dealt(after))[:60] == expected
-
-
 def test_stops_again_and_again():
     expected, done, state = order(62), [], None
     for world, batch, stop in [(2, 3, 3), (3, 2, 2), (1, 7, 1), (4, 1, 3), (2, 5, None)]:

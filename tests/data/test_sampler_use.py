@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-import random
 import tracemalloc
 
-import numpy as np
 import pytest
 import torch
-from helpers.sampled import SIZES, WORLDS, order, turns
+from helpers.sampled import order, turns
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import fastseed
@@ -76,14 +74,6 @@ def test_in_the_place_of_distributed_sampler(workers):
         assert [len(rank[epoch]) for rank in ours] == [len(rank[epoch]) for rank in theirs]
         assert seen[:22] == [j * j for j in order(22, epoch)]
         assert sorted(set(seen)) == sorted({x for rank in theirs for x in rank[epoch]})
-
-
-@pytest.mark.parametrize("kind", ["float", "numpy", "list"])
-def test_indices_are_what_data_sets_take(kind):
-    found = next(iter(ShuffleSampler(30)))
-    assert type(found) is int
-    data = {"float": torch.rand(30), "numpy": np.arange(30), "list": list(range(30))}[kind]
-    assert data[found] == data[order(30)[0]]
 
 
 def test_memory_does_not_depend_on_the_size():
@@ -162,23 +152,3 @@ def test_before_init(monkeypatch):
         with pytest.raises(RuntimeError, match=r"call fastseed.init\(...\) first"):
             call(sampler)
     assert len(ShuffleSampler(10, rank=0, world_size=3)) == 4
-
-
-def test_random_walks_of_everything():
-    """Any sequence of seeks, partial iterations and world sizes covers the epoch once."""
-    chooser = random.Random(5)
-    for _ in range(60):
-        n = chooser.choice(SIZES)
-        epoch, position, seen = chooser.randrange(99), 0, []
-        while position < n:
-            world_size = chooser.choice(WORLDS[:6])
-            steps = min(chooser.randrange(1, 40), -(-(n - position) // world_size))
-            taken = []
-            for rank in range(world_size):
-                sampler = ShuffleSampler(n, rank=rank, world_size=world_size)
-                sampler.set_scope(1, epoch)
-                sampler.seek(position)
-                taken.append(take(sampler, steps))
-            seen += turns(taken)[: n - position]
-            position += steps * world_size
-        assert seen == order(n, epoch)

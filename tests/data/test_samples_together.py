@@ -22,10 +22,11 @@ import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
 from fastseed.data import loader, per_sample
-from fastseed.data.equal_streams import StreamUsers
 from fastseed.data.loaders import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng
 from fastseed.data.worker.sample_streams import _depths
+from fastseed.data.worker.scope import current_scope
+from fastseed.derivation.equal_streams import StreamUsers
 
 GLOBALS = ("python", "numpy", "torch")
 
@@ -276,7 +277,7 @@ def test_an_interrupt_restores_the_generators():
             return draw_from("python"), np.random.rand(), torch.randn(3), self.rng.random()
 
     Reads.rng = np.random.default_rng(3)
-    data, scope = per_sample(Reads()), sample_rng.get_iteration_scope()
+    data, scope = per_sample(Reads()), current_scope()
     data[0]
     scramble()
     before, held = snapshot(), Reads.rng.bit_generator.state
@@ -284,7 +285,7 @@ def test_an_interrupt_restores_the_generators():
     for where in interruptions(lambda: data.__getitems__([1, 2])):
         assert snapshot() == before, where
         assert Reads.rng.bit_generator.state == held, where
-        assert _depths == {} and sample_rng.get_iteration_scope() == scope, where
+        assert _depths == {} and current_scope() == scope, where
         count += 1
     assert count > 50
 
@@ -306,7 +307,7 @@ def test_an_interrupt_of_a_loader_restores_the_generators():
     before = snapshot()
     for where in interruptions(lambda: list(made)):
         assert snapshot() == before, where
-        assert sample_rng.get_iteration_scope() is None, where
+        assert current_scope() is None, where
     assert list(made) == expected
 
 

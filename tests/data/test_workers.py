@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import logging
-import os
 import pickle
 import random
 from pathlib import Path
@@ -21,7 +20,6 @@ from helpers.worker_cases import (
     DrawsAll,
     Epochs,
     Stream,
-    as_list,
     draw_from,
     epochs_of,
     flat,
@@ -33,9 +31,7 @@ import fastseed
 from fastseed import GeneratorPool
 from fastseed.data import worker_init_fn
 from fastseed.data.worker import seeding
-from fastseed.data.worker.scope import IterationScope, SharedScope
-from fastseed.data.worker.scoped_dataset import ScopedDataset
-from fastseed.data.worker.seeding import WorkerInit
+from fastseed.data.worker.scope import IterationScope, ScopedDataset, SharedScope
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")
@@ -84,22 +80,6 @@ def test_held_generators_have_their_paths_as_names():
         for i, kind in enumerate(KINDS):
             expected = first_of(key(f"dataset.rng[{i}]", worker), kind)
             assert samples[worker][1 + i] == expected
-
-
-def test_ranks_and_epochs_are_distinct():
-    found = []
-    for rank in range(2):
-        fastseed.init(42, rank=rank, world_size=2)
-        for epoch in range(2):
-            found += Epochs(Draws(np.random.default_rng(0), 8)).run(epoch)
-    assert len(set(found)) == len(found) == 32
-
-
-def test_the_main_process_keeps_its_streams():
-    before = snapshot()
-    generator = torch.Generator()  # or torch draws a base seed from the global one
-    Epochs(Draws("python"), generator=generator).run(0)
-    assert snapshot() == before
 
 
 # ---------------------------------------------------------------- registered generators
@@ -319,12 +299,6 @@ def test_worker_init_fn_in_a_plain_pickle_is_itself():
     assert pickle.loads(pickle.dumps(worker_init_fn)) is worker_init_fn
 
 
-def test_the_predecessors_scheme_has_no_keys():
-    fastseed.init(42, 1, 0, scheme="fwr13y")
-    with pytest.raises(ValueError, match=r"scheme must be 'philox-v1', got 'fwr13y'"):
-        WorkerInit(SharedScope())(0)
-
-
 # ---------------------------------------------------------------- the cell
 
 
@@ -344,22 +318,6 @@ def test_cell_copies_are_cells_of_their_own():
         twin.write(IterationScope(9, 9, 0, 2))
         assert cell.read().task == 1
         assert twin._tensor.is_shared()
-
-
-def test_cell_reaches_a_forked_process():
-    cell = SharedScope()
-    here, there = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        while cell.number == 0:
-            pass
-        os.write(there, repr(tuple(cell.read())).encode())
-        os._exit(0)
-    cell.write(IterationScope(1, 2, 3, 1))
-    os.waitpid(pid, 0)
-    assert os.read(here, 100) == b"(1, 2, 3, 1)"
-    os.close(here)
-    os.close(there)
 
 
 def test_no_file_descriptor_is_left_behind():
@@ -383,7 +341,3 @@ def test_setup_pickles_leave_nothing_of_a_sink():
         entry.adapter.reseed(Key(5))
         original.adapter.reseed(Key(5))
         assert draw_from(entry.generator) == draw_from(original.generator) < TOP
-
-
-def test_collate_functions_of_the_cases_do_nothing():
-    assert as_list([1]) == [1]

@@ -97,7 +97,7 @@ def test_without_a_group_none_is_not_agreed_and_shared_is_refused(ranks):
         assert said.startswith("fastseed.init: master_seed is None and there is no process group")
         assert "of 2 ranks" in said and "init_process_group first" in said
         refused = rank["alone/None/shared"]["error"]
-        assert refused.startswith("fastseed.register_generator: shared must be False here")
+        assert refused.startswith("fastseed.register_generator: ranks cannot share a stream")
         assert "init_process_group" in refused
         assert rank["alone/42"]["warnings"] == []
 
@@ -358,7 +358,7 @@ def test_world_that_is_not_the_groups_warns_and_refuses_shared(group, caplog):
     with caplog.at_level(logging.WARNING, logger="fastseed"):
         s = fastseed.Seeder(None, rank=0, world_size=4)
     assert "no process group of 4 ranks" in caplog.records[0].getMessage()
-    with pytest.raises(RuntimeError, match=r"shared must be False here: master_seed was None"):
+    with pytest.raises(RuntimeError, match=r"ranks cannot share a stream before they agree"):
         s.register_generator(print, True)
     s.register_generator(print)
 

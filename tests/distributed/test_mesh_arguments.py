@@ -189,8 +189,8 @@ def test_pickling_keeps_the_mesh():
     s.reseed(1, 2)
     twin = pickle.loads(pickle.dumps(s))
     assert (twin.mesh, twin.rank_fields.default, twin.data_rank) == (s.mesh, 1, 1)
-    twin.restore(1, 2, 0)
-    assert torch.rand(()) == (s.restore(1, 2, 0), torch.rand(()))[1]
+    twin.set_scope(1, 2, 0)
+    assert torch.rand(()) == (s.set_scope(1, 2, 0), torch.rand(()))[1]
 
 
 def test_pools_and_banks_on_their_own_follow_the_default():
@@ -243,7 +243,7 @@ def test_on_another_mesh_only_coordinates_carry_over(where, distinct_over, caplo
     assert tuple(other.scope) == (1, 2, 0)
     assert torch.initial_seed() == other.derive_seed("torch.cpu", task=1, epoch=2)
     fresh = torch.rand(3)
-    other.restore(1, 2, 0)
+    other.set_scope(1, 2, 0)
     assert fresh.equal(torch.rand(3))
     other.load_state_dict(held)
     assert torch.rand(3, generator=common).equal(after)  # a stream that all ranks share
@@ -357,7 +357,7 @@ def test_a_new_rank_takes_only_streams_that_all_ranks_share(caplog):
         s = seeder(rank=2, world_size=3, distinct_over=distinct_over)
         s.load_state_dict(held)
         loaded = np.random.random(), torch.rand(3).tolist()
-        s.restore(1, 2, 0)
+        s.set_scope(1, 2, 0)
         assert loaded == (np.random.random(), torch.rand(3).tolist())
     assert not torch.equal(first, torch.tensor(loaded[1]))
 

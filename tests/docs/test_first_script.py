@@ -1,4 +1,4 @@
-"""The script of docs/first-script.md, killed and started again, ends like one that never stopped."""
+"""The script of docs/first-script.md, killed and started again, ends as one that never stopped."""
 
 from __future__ import annotations
 

@@ -138,4 +138,4 @@ def without_scope(**where: Any) -> None:
 
 def restart(step: int = 0) -> None:
     """Go to task 1, epoch 0 and a step, also a second time, without the warning."""
-    fastseed.derivation.context.current("test").restore(1, 0, step)
+    fastseed.derivation.context.current("test").set_scope(1, 0, step)

@@ -11,8 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data.loaders.iteration import Iteration
-from fastseed.data.loaders.torch_loader import index_sampler_of
+from fastseed.data.loaders.iteration import Iteration, index_sampler_of
 from fastseed.data.worker.scope import IterationScope
 
 N, WORKERS, EPOCHS = 32, 2, 3

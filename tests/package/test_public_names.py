@@ -91,7 +91,6 @@ seeds: torch.Tensor = fastseed.derive_seeds("a", 3, task=1, start=4)
 scope: torch.Tensor = fastseed.derive_scope(1)
 with fastseed.fork_rng("layer", index=3):
     pass
-forward, again = fastseed.fork_rng_contexts()
 generators = [torch.Generator()]
 pool = fastseed.GeneratorPool(generators)
 fastseed.register_generator(pool, name="pool", bits=63)

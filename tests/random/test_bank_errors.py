@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 
 import pytest
 import torch
@@ -11,7 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fastseed
 from fastseed._backend import draw_ops
-from fastseed.random import StreamBank
+from fastseed.derivation.equal_streams import StreamUsers
+from fastseed.random import StreamBank, bank
 
 
 def bank_of(n, name="b", **where):
@@ -242,22 +242,23 @@ def test_freed_memory_is_refused():
         assert contents(bank) == before
 
 
-def test_two_banks_of_one_name_warn_in_one_scope():
+def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
+    monkeypatch.setattr(bank, "_users", StreamUsers(bank._users._message))
     fastseed.init(42, rank=0, world_size=1)
     first, second, third = StreamBank(4), StreamBank(2), StreamBank(2, name="another")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        first.reseed(0)
-        first.reseed(0)
-        third.reseed(0)
-        second.reseed(0, step=1)
-    with pytest.warns(UserWarning, match=r"another bank with the name 'bank' has the same streams"):
-        first.reseed(0, step=1)
-    del second
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        StreamBank(4).reseed(0, step=2)  # which no longer exists
-        first.reseed(0, step=2)
+    first.reseed(0)
+    first.reseed(0)
+    third.reseed(0)
+    second.reseed(0, step=1)
+    StreamBank(4).reseed(0, step=2)  # which no longer exists
+    first.reseed(0, step=2)
+    assert not caplog.messages
+    first.reseed(0, step=1)
+    (message,) = caplog.messages
+    assert "another bank with the name 'bank' has the same streams" in message
+    second.reseed(0, step=2)
+    first.reseed(0, step=2)
+    assert len(caplog.messages) == 1
 
 
 def test_a_mask_of_a_negated_view_draws_like_any_other():

@@ -141,15 +141,15 @@ def tracker():
         seeded = type(error).__name__
     found = {"manual_seed changes nothing": seeded, "tracker": [_random._rng_tracker is None]}
     for placements in ([Replicate(), Replicate()], [Shard(0), Replicate()]):
-        fastseed.derivation.context.seeder.restore(1, 7, 0)
+        fastseed.derivation.context.seeder.set_scope(1, 7, 0)
         tensor = distribute_tensor(torch.zeros(8, 2), where, placements, src_data_rank=None)
         nn.init.uniform_(tensor)
         after = state()
-        fastseed.derivation.context.seeder.restore(1, 7, 0)
+        fastseed.derivation.context.seeder.set_scope(1, 7, 0)
         local = torch.rand(tensor.to_local().shape)
         found[type(placements[0]).__name__] = [tensor.to_local().equal(local), after == state()]
         found["tracker"].append(_random._rng_tracker is None)
-    fastseed.derivation.context.seeder.restore(1, 7, 0)
+    fastseed.derivation.context.seeder.set_scope(1, 7, 0)
     with fastseed.fork_rng("parameters", distinct_over=()):
         common = nn.init.uniform_(distribute_tensor(torch.zeros(4), where, [Replicate()] * 2))
     found["shared"] = common.to_local().tolist()
@@ -166,7 +166,7 @@ def checkpointed():
 
     def region(x):
         masks.append([nn.functional.dropout(torch.ones(16)).tolist()])
-        with fastseed.fork_rng("tensor-parallel"):
+        with fastseed.fork_rng("tensor-parallel", index=0):
             masks[-1].append(nn.functional.dropout(torch.ones(16)).tolist())
         return x * torch.tensor(masks[-1]).sum()
 
@@ -174,7 +174,6 @@ def checkpointed():
         region,
         torch.ones(1, requires_grad=True),
         use_reentrant=False,
-        context_fn=fastseed.fork_rng_contexts,
     )
     (y * y).sum().backward()
     return masks

@@ -24,7 +24,7 @@ def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(*AT.values())
     yield fastseed.derivation.context.seeder
-    assert stack.frame.blocks == [] and stack.frame.recordings == []
+    assert stack.blocks == []
 
 
 def draw(n=2):
@@ -72,11 +72,11 @@ def test_a_block_starts_with_the_key_of_its_stream(job, index):
 
 def test_continuing_blocks_continue_and_restart_at_each_reseed(job):
     whole = forked(n=6)
-    job.restore(*AT.values())
+    job.set_scope(*AT.values())
     assert forked() + forked() + forked() == whole
-    job.restore(*AT.values())
+    job.set_scope(*AT.values())
     assert forked() == whole[:2]
-    job.restore(1, 8, 0)
+    job.set_scope(1, 8, 0)
     assert forked() != whole[:2]
 
 
@@ -84,7 +84,7 @@ def test_cached_gaussians_are_part_of_the_state(job):
     """Fewer than 16 normals are made in pairs."""
     with fastseed.fork_rng("a"):
         whole = torch.randn(6)
-    job.restore(*AT.values())
+    job.set_scope(*AT.values())
     parts = []
     for _ in range(2):
         torch.randn(5)
@@ -107,7 +107,7 @@ def test_numbered_blocks_repeat_whenever_they_are_entered(job):
 
 def test_blocks_nest(job):
     a, b, base = forked("a", 8), forked("b", 4), draw(4)
-    job.restore(*AT.values())
+    job.set_scope(*AT.values())
     found = {"base": draw(), "a": [], "b": []}
     with fastseed.fork_rng("a"):
         found["a"] += draw()
@@ -126,7 +126,7 @@ def test_blocks_nest(job):
 
 def test_one_object_can_be_entered_many_times(job):
     whole = forked(n=6)
-    job.restore(*AT.values())
+    job.set_scope(*AT.values())
     block, found = fastseed.fork_rng("a"), []
     with block:
         found += draw()
@@ -167,7 +167,7 @@ def test_blocks_left_out_of_order_are_an_error_and_restore_the_generators(job, n
             blocks[i].__exit__()
         except RuntimeError as error:
             errors.append(str(error))
-    assert snapshot() == base and stack.frame.blocks == []
+    assert snapshot() == base and stack.blocks == []
     assert len(errors) == 1 and "left in the reverse order of entering" in errors[0]
     fastseed.reseed(1, 9)  # no block is left behind
 
@@ -207,7 +207,7 @@ def test_blocks_of_two_threads_that_overlap_are_an_error(job):
     assert (
         "while another thread is inside fork_rng('a')" in message and "torch.Generator" in message
     )
-    assert forked("b") == (job.restore(*AT.values()), forked("b"))[1]
+    assert forked("b") == (job.set_scope(*AT.values()), forked("b"))[1]
 
 
 def test_threads_that_try_again_leave_the_generators_as_they_were(job):
@@ -227,7 +227,7 @@ def test_threads_that_try_again_leave_the_generators_as_they_were(job):
     stop.set()
     for thread in threads:
         thread.join(30)
-    assert snapshot() == before and stack.frame.blocks == []
+    assert snapshot() == before and stack.blocks == []
 
 
 # ---------------------------------------------------------------- refusals
@@ -257,10 +257,10 @@ def test_invalid_states_are_refused(job):
     with pytest.raises(RuntimeError, match=r"fastseed\.fork_rng: call fastseed.reseed"):
         enter(seeder(), "a")
     legacy = seeder(scheme="fwr13y")
-    legacy.restore(1, 0, 0)
+    legacy.set_scope(1, 0, 0)
     with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
         enter(legacy, "a")
-    job.restore(*AT.values())
+    job.set_scope(*AT.values())
     assert snapshot() == before
     held = fastseed.state_dict()
     refused = {
@@ -326,7 +326,7 @@ def region(x):
 found = []
 for call in (region, torch.compile(region, backend="eager")):
     for _ in range(2):
-        fastseed.derivation.context.seeder.restore(1, 2, 0)
+        fastseed.derivation.context.seeder.set_scope(1, 2, 0)
         found.append((call(torch.ones(3)), torch.rand(2)))
 assert all(a.equal(b) for values in found for a, b in zip(values, found[0]))
 

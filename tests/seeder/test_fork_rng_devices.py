@@ -64,14 +64,14 @@ def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(*AT.values())
     yield fastseed.derivation.context.seeder
-    assert stack.frame.blocks == []
+    assert stack.blocks == []
 
 
 @pytest.fixture
 def accelerator(job):
     found = Accelerator()
     job.accelerators.append(found)
-    job.restore(*AT.values())
+    job.set_scope(*AT.values())
     return found
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from functools import partial
 
 import pytest
@@ -24,7 +22,7 @@ def weights():
     fastseed.init(42, rank=0, world_size=1)
     generator = torch.Generator().manual_seed(1)
     yield [torch.randn(8, 8, generator=generator, requires_grad=True) for _ in range(LAYERS)]
-    assert stack.frame.blocks == [] and stack.frame.recordings == []
+    assert stack.blocks == []
 
 
 class Model:
@@ -47,7 +45,7 @@ class Model:
 
     def run(self, call):
         """Return all gradients, and random numbers after the forward and the backward pass."""
-        fastseed.derivation.context.seeder.restore(1, 7, 0)
+        fastseed.derivation.context.seeder.set_scope(1, 7, 0)
         x = torch.linspace(-1, 1, 32).view(4, 8).requires_grad_()
         h = x
         for i in range(LAYERS):
@@ -74,20 +72,16 @@ def plain(function, *arguments):
 
 REENTRANT = partial(checkpoint, use_reentrant=True)
 NEW = partial(checkpoint, use_reentrant=False)
-WITH_CONTEXTS = partial(checkpoint, use_reentrant=False, context_fn=fastseed.fork_rng_contexts)
 
 
 def equal(a, b):
     return all(x.equal(y) for x, y in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("call", "numbered"),
-    [(REENTRANT, True), (NEW, True), (WITH_CONTEXTS, True), (WITH_CONTEXTS, False)],
-)
-def test_blocks_repeat_in_recomputation(weights, call, numbered, caplog):
-    gradients, ends = Model(weights, numbered).run(plain)
-    model = Model(weights, numbered)
+@pytest.mark.parametrize("call", [REENTRANT, NEW])
+def test_numbered_blocks_repeat_in_recomputation(weights, call, caplog):
+    gradients, ends = Model(weights, numbered=True).run(plain)
+    model = Model(weights, numbered=True)
     again, after = model.run(call)
     assert model.repeats()
     assert equal(again, gradients)
@@ -96,7 +90,7 @@ def test_blocks_repeat_in_recomputation(weights, call, numbered, caplog):
 
 
 @pytest.mark.parametrize("call", [REENTRANT, NEW])
-def test_continuing_blocks_alone_differ_and_warn(weights, call, caplog):
+def test_continuing_blocks_differ_and_warn(weights, call, caplog):
     gradients, _ = Model(weights, numbered=False).run(plain)
     model = Model(weights, numbered=False)
     with caplog.at_level(logging.WARNING):
@@ -104,20 +98,20 @@ def test_continuing_blocks_alone_differ_and_warn(weights, call, caplog):
     assert not model.repeats() and not equal(again, gradients)
     (record,) = caplog.records  # once, not once a layer
     assert "'inside' was entered in a backward pass" in record.getMessage()
-    assert "context_fn" in record.getMessage()
+    assert "give fork_rng an index=" in record.getMessage()
 
 
 def test_checkpoints_inside_checkpoints(weights):
-    gradients, ends = Model(weights, numbered=False).run(plain)
-    model = Model(weights, numbered=False)
+    gradients, ends = Model(weights, numbered=True).run(plain)
+    model = Model(weights, numbered=True)
 
     def nested(f, *arguments):
         def outer(*inner):
-            with fastseed.fork_rng("other"):
+            with fastseed.fork_rng("other", index=0):
                 torch.rand(1)
-            return WITH_CONTEXTS(f, *inner)
+            return NEW(f, *inner)
 
-        return WITH_CONTEXTS(outer, *arguments)
+        return NEW(outer, *arguments)
 
     again, after = model.run(nested)
     assert equal(again, gradients) and equal(after, ends)
@@ -126,10 +120,10 @@ def test_checkpoints_inside_checkpoints(weights):
 
 
 def test_backward_twice(weights):
-    """Each recomputation starts where the forward pass did."""
+    """Each recomputation has the masks of the forward pass."""
     fastseed.reseed(1, 7)
-    model = Model(weights, numbered=False)
-    loss = WITH_CONTEXTS(model.layer, torch.ones(4, 8, requires_grad=True), 0).sum()
+    model = Model(weights, numbered=True)
+    loss = NEW(model.layer, torch.ones(4, 8, requires_grad=True), 0).sum()
     grads = [torch.autograd.grad(loss, weights[0], retain_graph=True)[0] for _ in range(2)]
     first, *others = model.masks[0]
     assert len(others) == 2 and all(mask.equal(first) for mask in others)
@@ -137,7 +131,7 @@ def test_backward_twice(weights):
 
 
 @pytest.mark.parametrize("name", ["around", "inside"])
-def test_blocks_around_a_checkpoint_and_its_backward_pass(weights, name):
+def test_blocks_around_a_checkpoint(weights, name):
     """Also the stream that the checkpointed function uses."""
 
     def around(call):
@@ -147,43 +141,10 @@ def test_blocks_around_a_checkpoint_and_its_backward_pass(weights, name):
 
         return run
 
-    gradients, ends = Model(weights, numbered=False).run(around(plain))
-    model = Model(weights, numbered=False)
-    again, after = model.run(around(WITH_CONTEXTS))
+    gradients, ends = Model(weights, numbered=True).run(around(plain))
+    model = Model(weights, numbered=True)
+    again, after = model.run(around(NEW))
     assert model.repeats() and equal(again, gradients) and equal(after, ends)
-    x = torch.ones(4, 8, requires_grad=True)
-    fastseed.derivation.context.seeder.restore(1, 7, 0)
-    model = Model(weights, numbered=False)
-    with fastseed.fork_rng(name):
-        WITH_CONTEXTS(model.layer, x, 0).sum().backward()
-        after = torch.rand(3)
-    first, second = model.masks[0]
-    assert first.equal(second)
-    fastseed.derivation.context.seeder.restore(1, 7, 0)
-    with fastseed.fork_rng(name):
-        Model(weights, numbered=False).layer(x, 0)
-        assert after.equal(torch.rand(3))
-
-
-def test_recomputations_of_two_threads_wait_for_each_other(weights):
-    """As those of a model on two devices, whose backward passes run in a thread each."""
-    process, inside, most = stack.frame, [], []
-
-    def recompute():
-        _, context = fastseed.fork_rng_contexts()
-        for _ in range(3):
-            with context:
-                inside.append(stack.frame)
-                time.sleep(0.01)
-                most.append(len(inside))
-                assert stack.frame is inside.pop()
-
-    threads = [threading.Thread(target=recompute) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert most == [1] * 6 and stack.frame is process
 
 
 def test_an_error_in_a_checkpointed_function_leaves_nothing_behind(weights):
@@ -196,5 +157,5 @@ def test_an_error_in_a_checkpointed_function_leaves_nothing_behind(weights):
             raise KeyError
 
     with pytest.raises(KeyError):
-        WITH_CONTEXTS(fail, torch.ones(2, requires_grad=True))
+        NEW(fail, torch.ones(2, requires_grad=True))
     assert snapshot() == before

@@ -9,7 +9,8 @@ import torch
 from torch.utils.data import BatchSampler
 
 from ...derivation import context, coordinates, streams
-from .iteration import RANDOM_SAMPLERS, samplers_in
+from ..order.samplers import RANDOM_SAMPLERS, samplers_in
+from ..worker.scope import IterationScope, current_scope
 
 _NAME = "accelerate.order"
 
@@ -26,21 +27,16 @@ class Division(BatchSampler):
         num_replicas: the number of ranks.
     """
 
-    def __init__(self, batches: Any, share: Any, num_replicas: int) -> None:
+    def __init__(self, batches: Any, share: BatchSampler, num_replicas: int) -> None:
         self.sampler, self.num_replicas, self._share = batches, num_replicas, share
         self.batch_size, self.drop_last = share.batch_size, bool(share.drop_last)
-        self._task = 0
-        self.epoch = 0
-
-    def set_scope(self, task: int, epoch: int) -> None:
-        """Set the task and epoch of the next iteration."""
-        self._task, self.epoch = task, epoch
 
     def __len__(self) -> int:
         return len(self._share)
 
-    def __iter__(self) -> Iterator[Any]:
-        at = coordinates.Coordinates(self._task, self.epoch, 0)
+    def __iter__(self) -> Iterator[list[int]]:
+        scope: IterationScope = current_scope()  # type: ignore[assignment]  # a loader's
+        at = coordinates.Coordinates(scope.task, scope.epoch, 0)
         seed = context.current("data.Division").master_seed
         key = streams.stream(seed, at, _NAME, coordinates.SHARED).key(0) & coordinates.MAX_MASTER
         for sampler in samplers_in(self.sampler):

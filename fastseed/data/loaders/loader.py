@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
+    RandomSampler,
+)
 
 from ..._backend.compile import eager
 from ..._utils import validation
 from ...derivation import coordinates
+from ...derivation.equal_streams import StreamUsers
 from ...seeder.seeder import Seeder
 from .. import framework_checks
-from ..equal_streams import StreamUsers
+from ..order.samplers import samplers_in, without_generator
 from ..order.shuffle import ShuffleSampler
 from ..worker.per_sample import PerSample
-from ..worker.scope import IterationScope, epoch_scope, keyed_seeder
-from .iteration import Iteration, samplers_in, users_epoch, without_generator
-from .torch_loader import LoaderIterator, TorchLoader, index_sampler_of, settings_of
+from ..worker.scope import IterationScope, ScopedDataset, epoch_scope, keyed_seeder, thread_scope
+from ..worker.seeding import WorkerInit, WorkerSeeder
+from .iteration import (
+    Iteration,
+    LoaderIterator,
+    Requests,
+    index_sampler_of,
+    is_iterable,
+    killed_workers,
+    users_epoch,
+)
+from .seekable import Seekable, Share
 
 logger = logging.getLogger("fastseed")
 
+_PARAMETERS = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
+_OF_SAMPLERS = ("batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
 _ORDER = "shuffle"  # the name of an order that has none of its own
 
-_stream_users = StreamUsers(
+_stream_users: StreamUsers[Loader] = StreamUsers(
     "fastseed.data.loader: two loaders are iterated in task %d, epoch %d, and what their workers "
     "draw is the same: if both datasets draw, give one loader name=, or reseed with another task "
     "for evaluation"
 )
-_order_users = StreamUsers(
+_order_users: StreamUsers[Loader] = StreamUsers(
     "fastseed.data.loader: two shuffled loaders of equal size are iterated in task %d, epoch %d, "
     "and have the same order: give one of them name=, or reseed with another task for evaluation"
 )
@@ -169,6 +189,54 @@ class Loader(DataLoader[Any]):
             _order_users.enter(self, at.task, at.epoch, sampler.n)
 
 
+class TorchLoader:
+    """torch's DataLoader over one iteration, or over one after another if workers persist."""
+
+    def __init__(self, loader: DataLoader[Any], iteration: Iteration, seeder: Seeder) -> None:
+        self._requests = Requests(iteration, loader)
+        self._requests.announce()
+        self._generator, dataset = loader.generator, loader.dataset
+        share = None
+        if isinstance(dataset, Seekable):
+            ranks = seeder.data_rank, seeder.data_world_size
+            share = Share(loader.batch_size or 1, *ranks, loader.drop_last)
+        settings = settings_of(loader)
+        if not self._requests.is_iterable:
+            settings = {k: v for k, v in settings.items() if k not in _OF_SAMPLERS}
+            if loader.batch_sampler is None:
+                settings |= {"sampler": self._requests, "batch_size": None}
+            else:
+                settings["batch_sampler"] = self._requests
+        settings["dataset"] = ScopedDataset(dataset, share)
+        if self._requests.scope is not None:
+            workers = WorkerSeeder.from_seeder(seeder, iteration.name)
+            init = WorkerInit(self._requests.scope, loader.worker_init_fn, workers)
+            settings["worker_init_fn"] = init
+        self._torch = DataLoader(**settings)
+
+    @property
+    def is_usable(self) -> bool:
+        """Return True if persistent workers can serve another iteration."""
+        killed = killed_workers(self._torch._iterator)
+        if killed:
+            logger.warning("fastseed.data.loader: %s; new workers are started", ", ".join(killed))
+        return self._torch.persistent_workers and not (killed or self._requests.has_failed)
+
+    def start(self, iteration: Iteration) -> LoaderIterator:
+        """Return an iterator over the batches of ``iteration``."""
+        self._requests.iteration = iteration
+        if self._requests.is_iterable:
+            self._requests.announce()
+        own = self._generator
+        self._torch.generator = iteration.generator() if own is None else own
+        before = thread_scope.get()
+        try:
+            thread_scope.set(iteration.scope)
+            return LoaderIterator(iter(self._torch), iteration, self._requests)
+        finally:
+            thread_scope.set(before)
+
+
 @functools.cache
 def _warn_repeated(function: str) -> None:
     logger.warning(
@@ -237,3 +305,30 @@ def prepared_settings(function: str, loader: Any) -> dict[str, Any]:
         raise validation.type_error(function, "loader", rule, loader)
     named = {"name": loader.name} if isinstance(loader, Loader) else {}
     return settings_of(loader) | named
+
+
+def settings_of(loader: DataLoader[Any]) -> dict[str, Any]:
+    """Return the arguments that make another DataLoader like ``loader``."""
+    found = {name: getattr(loader, name) for name in _PARAMETERS if hasattr(loader, name)}
+    sampler, batches = found.pop("sampler"), found.pop("batch_sampler")
+    if is_iterable(loader):
+        return found  # torch makes the samplers
+    made_by_torch = type(batches) is BatchSampler and batches.sampler is sampler
+    if batches is not None and not (made_by_torch and loader.batch_size is not None):
+        for name in ("batch_size", "drop_last"):
+            del found[name]
+        return {**found, "batch_sampler": batches}
+    order = {"shuffle": True} if _is_shuffle(sampler, loader) else {"sampler": sampler}
+    return {**found, **order}
+
+
+def _is_shuffle(sampler: Any, loader: DataLoader[Any]) -> bool:
+    """Return True for the sampler that DataLoader makes of ``shuffle=True``."""
+    dataset: Any = loader.dataset
+    return (
+        type(sampler) is RandomSampler
+        and sampler.data_source is dataset
+        and sampler.generator is loader.generator
+        and not sampler.replacement
+        and sampler.num_samples == len(dataset)
+    )

@@ -17,13 +17,13 @@ from ..._backend.compile import eager
 from ..._utils import validation
 from ...derivation import context, coordinates
 from ...seeder.seeder import Seeder
+from ..order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..worker.scope import IterationScope, keyed_seeder
-from .iteration import RANDOM_SAMPLERS, samplers_in, users_epoch
+from .iteration import index_sampler_of, is_iterable, users_epoch
 from .loader import Loader
 from .resumable_iteration import ResumableIteration, order_of
 from .saved_state import check_state
 from .seekable import MAX_POSITION, Seekable, can_seek
-from .torch_loader import index_sampler_of, is_iterable
 
 logger = logging.getLogger("fastseed")
 

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 from torch.utils.data import BatchSampler, DataLoader
 
 from ...seeder.seeder import Seeder
+from ..order.samplers import samplers_in
 from ..order.shuffle import ShuffleSampler
 from ..worker.scope import IterationScope
 from .division import Division
-from .iteration import Iteration, samplers_in
+from .iteration import Iteration, index_sampler_of, is_iterable
 from .seekable import Seekable
-from .torch_loader import index_sampler_of, is_iterable
 
 UNKNOWN = -1  # the length of an iterable dataset that has none
 
 
-class Order(NamedTuple):
+class SharedOrder(NamedTuple):
     """The order in which positions count samples, and how ranks share it."""
 
     name: str
@@ -44,14 +44,14 @@ class Order(NamedTuple):
         return own >= least
 
 
-def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> Order:
+def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SharedOrder:
     """Return the order of a loader's samples; without a seeder the ranks may be wrong."""
     dataset, drop_last = loader.dataset, bool(loader.drop_last)
     job = 1 if seeder is None else seeder.data_world_size
     if is_iterable(loader):
         ranks = job if isinstance(dataset, Seekable) else 1
         name = type(dataset).__name__
-        return Order(name, _length(dataset), drop_last, ranks, starts_anywhere=True)
+        return SharedOrder(name, _length(dataset), drop_last, ranks, starts_anywhere=True)
     samplers = samplers_in(index_sampler_of(loader))
     drop_last = drop_last or any(getattr(s, "drop_last", False) is True for s in samplers)
     ends_at_n = loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
@@ -66,9 +66,9 @@ def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> Order:
             continue
         ranks_drop = getattr(sampler, "drop_last", False) is True
         anywhere = sampler is _samples_of(samplers[0]) and isinstance(sampler, ShuffleSampler)
-        return Order(name, n, drop_last, ranks, ranks_drop, anywhere, ends_at_n)
+        return SharedOrder(name, n, drop_last, ranks, ranks_drop, anywhere, ends_at_n)
     n = _length(samplers[-1] if ends_at_n else dataset)
-    return Order(type(samplers[-1]).__name__, n, drop_last, ends_at_n=ends_at_n)
+    return SharedOrder(type(samplers[-1]).__name__, n, drop_last, ends_at_n=ends_at_n)
 
 
 def _length(data: Any) -> int:
@@ -104,16 +104,17 @@ class ResumableIteration(Iteration):
         self._batch_size = loader.batch_size or 1
         self._end = scope.start  # the position after all batches that were handed out
         self._ends: deque[int] = deque()  # of those that were not yet received
-        self._fetched = self._received = 0
+        self._received = 0
 
     def is_empty(self) -> bool:
         """Return True if nothing of the epoch is left."""
         start = self.scope.start
         return self.is_over or bool(start and self.order.ends_at(start))
 
-    def open(self) -> Any:
+    def indices(self) -> Any:
         """Return what yields the indices from the start position on."""
-        sampler, start = self.index_sampler, self.scope.start
+        sampler: Any = self.index_sampler
+        start = self.scope.start
         if self.is_empty():
             return ()
         samples = _samples_of(sampler)
@@ -128,9 +129,10 @@ class ResumableIteration(Iteration):
         rest: Any = itertools.islice(iter(samples), passed, None)
         return BatchSampler(rest, sampler.batch_size, sampler.drop_last)
 
-    def _batches_after(self, passed: int) -> Iterator[Any]:
+    def _batches_after(self, passed: int) -> Iterator[object]:
         """Yield the batches of a user's sampler after so many samples; the first may be cut."""
-        for batch in self.index_sampler:
+        batches: Any = self.index_sampler
+        for batch in batches:
             size = self._size(batch)
             if passed == 0:
                 yield batch
@@ -143,20 +145,22 @@ class ResumableIteration(Iteration):
             return 1
         return len(batch) if self._is_batched or isinstance(batch, list) else 1
 
-    def note(self, batch: Any) -> None:
-        """Remember the position after these indices."""
-        self._note(self._size(batch))
+    def requests(self) -> Iterator[object]:
+        """Yield the indices, batch by batch, and remember the position after each."""
+        for batch in super().requests():
+            self._note(self._size(batch))
+            yield batch
 
     def _note(self, size: int) -> None:
         end = self._end + size * self.order.ranks
         self._end = self.order.n if self.order.ends_at(end) else end
         self._ends.append(self._end)
 
-    def deliver(self, iterator: Any, has_arrived: bool) -> None:
+    def deliver(self, batches: object, has_arrived: bool) -> None:
         """Count a batch that torch's iterator returned, or for which it raised an error."""
-        self._fetched += 1
+        super().deliver(batches, has_arrived)
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
-        received = getattr(iterator, "_rcvd_idx", self._fetched)
+        received = getattr(batches, "_rcvd_idx", self.returned)
         while self._received < received and (self._is_iterable or self._ends):
             if self._is_iterable:
                 self._note(self._batch_size)
@@ -164,7 +168,3 @@ class ResumableIteration(Iteration):
             end = self._ends.popleft()
             if has_arrived:
                 self.position = end
-
-    def finish(self) -> None:
-        """Remember that the epoch has come to its end."""
-        self.is_over = True

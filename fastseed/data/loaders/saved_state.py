@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 
 from ..._utils import validation
+from ..._utils.types import StateDict
 
 
 def check_state(
     function: str,
     noun: str,
-    state: Any,
+    state: StateDict,
     expected: Mapping[str, str | int],
     others: Collection[str],
 ) -> None:
@@ -41,7 +41,7 @@ def check_state(
             raise validation.value_error(function, f"state[{field!r}]", rule, given)
 
 
-def _format(state: Any) -> str | None:
+def _format(state: object) -> str | None:
     """Return the format that a dict names; None for anything else."""
     given = state.get("format") if isinstance(state, dict) else None
     return given if isinstance(given, str) else None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..._utils import validation
-from ..worker.scope import IterationScope
+from ..worker.scope import IterationScope, current_scope
 
 MAX_POSITION = 2**63 - 1
 
@@ -75,8 +75,9 @@ class Seekable(IterableDataset[Any]):
             )
         return _samples_from(self.source, 0)
 
-    def read_share(self, scope: IterationScope, share: Share) -> Iterator[Any]:
+    def read_share(self, share: Share) -> Iterator[Any]:
         """Return the samples of this rank and worker, for a loader."""
+        scope: IterationScope = current_scope()  # type: ignore[assignment]  # a loader's
         source = self.source
         if hasattr(source, "set_scope"):
             source.set_scope(scope.task, scope.epoch)

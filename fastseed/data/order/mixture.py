@@ -1,21 +1,35 @@
-"""A sampler that mixes named sources by weight, the same on any number of ranks."""
+"""A sampler that mixes named sources by weight, the same on any number of ranks.
+
+The choice of a source is a low-discrepancy sequence, shuffled in blocks (docs/spec/derivation.md
+specifies it). So how often a source was chosen before a position is a closed form, and any part of
+the order can be computed at once.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
+
+import numpy as np
+import torch
 
 from ..._backend import derive_ops
 from ..._utils import validation
-from ...derivation import coordinates
+from ...derivation import coordinates, streams
 from ..worker.scope import keyed_seeder
-from .mixture_order import Mixture, shares_of
+from .occurrences import Repeat
 from .permutation import Order
 from .shuffle import MAX_N, ShuffleSampler, check_size
 
 _CLASS = "data.MixtureSampler"
 _MOST_SOURCES = 2**16
+BLOCK = 1024  # positions that are shuffled together
+_UNIT = 2**32  # the sum of all shares
+_STEP = 2654435769  # the fractional part of the golden ratio, times 2**32
 
 
 class MixtureSampler(ShuffleSampler):
@@ -84,7 +98,7 @@ class MixtureSampler(ShuffleSampler):
         self._sizes = tuple(
             check_size(_CLASS, f"sources[{name!r}]", source) for name, source in sources.items()
         )
-        self._shares = _shares(_weights(weights, self._names), self._names)
+        self._shares = _checked_shares(weights, self._names)
         self._skip = _skipped(skip, self._names)
         n = sum(self._sizes) if n is None else validation.check_int(_CLASS, "n", n, 1, MAX_N)
         options: dict[str, Any] = {"drop_last": drop_last, "shuffle": shuffle, "name": name}
@@ -120,14 +134,11 @@ class MixtureSampler(ShuffleSampler):
         """
         function = f"{_CLASS}.counts"
         position = validation.check_int(function, "position", position, 0, MAX_N)
-        found = self._mixture(function, task, epoch).counts(position)
+        found = self._order(function, task, epoch).counts(position)
         totals = (count + skip for count, skip in zip(found, self._skip, strict=True))
         return dict(zip(self._names, totals, strict=True))
 
-    def _order(self, function: str, task: int | None, epoch: int | None) -> Order:
-        return self._mixture(function, task, epoch)
-
-    def _mixture(self, function: str, task: int | None, epoch: int | None) -> Mixture:
+    def _order(self, function: str, task: int | None, epoch: int | None) -> Mixture:
         master_seed = keyed_seeder(function).master_seed
         scope = derive_ops.scope_key(master_seed, *self._scope(function, task, epoch), 0)
         parts = self._names, self._sizes, self._shares, self._skip
@@ -145,25 +156,21 @@ def _skipped(skip: Any, names: tuple[str, ...]) -> tuple[int, ...]:
     )
 
 
-def _weights(weights: Any, names: tuple[str, ...]) -> list[float]:
+def _checked_shares(weights: Any, names: tuple[str, ...]) -> tuple[int, ...]:
     validation.check_instance(_CLASS, "weights", weights, Mapping, "a dict of numbers")
     _check_names("weights", weights, names)
-    found = []
-    for name in names:
-        argument, most = f"weights[{name!r}]", math.inf
-        weight = validation.check_float(_CLASS, argument, weights[name], 0.0, most)
+    arguments = {name: f"weights[{name!r}]" for name in names}
+    numbers = [
+        validation.check_float(_CLASS, arguments[n], weights[n], 0.0, math.inf) for n in names
+    ]
+    for name, weight in zip(names, numbers, strict=True):
         if not weight:
-            raise validation.value_error(_CLASS, argument, "positive", weight)
-        found.append(weight)
-    return found
-
-
-def _shares(weights: list[float], names: tuple[str, ...]) -> tuple[int, ...]:
-    shares = tuple(shares_of(weights))
-    for name, weight, share in zip(names, weights, shares, strict=True):
+            raise validation.value_error(_CLASS, arguments[name], "positive", weight)
+    shares = tuple(shares_of(numbers))
+    for name, weight, share in zip(names, numbers, shares, strict=True):
         if not share:
             rule = "large enough to be sampled: at least about 2**-32 of the sum of all weights"
-            raise validation.value_error(_CLASS, f"weights[{name!r}]", rule, weight)
+            raise validation.value_error(_CLASS, arguments[name], rule, weight)
     return shares
 
 
@@ -171,3 +178,129 @@ def _check_names(argument: str, given: Mapping[str, Any], names: tuple[str, ...]
     if set(given) != set(names):
         rule = f"a number for each of {', '.join(map(repr, names))}"
         raise validation.value_error(_CLASS, argument, rule, dict(given))
+
+
+# ------------------------------------------------------------------ the order
+
+
+def shares_of(weights: list[float]) -> list[int]:
+    """Return integers in proportion to ``weights`` whose sum is 2**32, by largest remainders."""
+    total = sum(map(Fraction, weights))
+    exact = [Fraction(weight) / total * _UNIT for weight in weights]
+    shares = [int(share) for share in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda s: shares[s] - exact[s])
+    for s in by_remainder[: _UNIT - sum(shares)]:
+        shares[s] += 1
+    return shares
+
+
+@dataclass(frozen=True)
+class Mixture(Order):
+    """The order of a mixture in one epoch; it has no end."""
+
+    scope: derive_ops.Scope
+    name: str
+    names: tuple[str, ...]  # of the sources
+    sizes: tuple[int, ...]
+    shares: tuple[int, ...]
+    skip: tuple[int, ...]  # samples of each source to leave out
+    shuffle: bool
+
+    def counts(self, position: int) -> list[int]:
+        """Return how many samples each source has before ``position``, without those skipped."""
+        block, i = divmod(position, BLOCK)
+        before = np.array(self._before(block))
+        inside = np.bincount(self._sources(block)[:i], minlength=len(before))
+        return list((before + inside).tolist())
+
+    def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
+        indices = itertools.chain.from_iterable(self._chunks(start, stride, count))
+        return torch.tensor(list(map(int, indices)), dtype=torch.int64, device="cpu")
+
+    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
+        """Yield the samples at every stride-th position, those of a block at a time."""
+        end, known, before = start + size * stride, -1, [0]
+        while start < end:
+            block, i = divmod(start, BLOCK)
+            if block != known:
+                before = self._before(block)
+            samples, before = self._block(block, before)
+            known = block + 1
+            chosen = samples[i : end - block * BLOCK : stride]
+            yield chosen
+            start += len(chosen) * stride
+
+    def _block(self, block: int, before: list[int]) -> tuple[list[int], list[int]]:
+        """Return the samples of a block, and the counts after it."""
+        sources = self._sources(block)
+        samples = np.empty(BLOCK, dtype=object)
+        after, offset = [], 0
+        for s, size in enumerate(self.sizes):
+            own = np.flatnonzero(sources == s)
+            after.append(before[s] + len(own))
+            samples[own] = [
+                Repeat(offset + j, times) if times else offset + j
+                for j, times in self._samples(s, before[s] + self.skip[s], len(own))
+            ]
+            offset += size
+        return samples.tolist(), after
+
+    def _sources(self, block: int) -> np.ndarray:
+        """Return the source of each position of a block."""
+        key = derive_ops.stream_key(
+            self._name_key(self.name), coordinates.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
+        )
+        order = derive_ops.empty_like_keys(BLOCK, dtype=torch.int64)
+        derive_ops.fill_shuffle(order, key, BLOCK, 0, 1)
+        points = (self._start() + (block * BLOCK + order.numpy()) * _STEP) % _UNIT
+        return np.searchsorted(np.cumsum(self.shares), points, side="right")
+
+    def _before(self, block: int) -> list[int]:
+        """Return how often each source is chosen before a block."""
+        n, start = block * BLOCK, self._start()
+        bounds = itertools.accumulate(self.shares, initial=0)
+        below = [_count_below(n, start, bound) for bound in bounds]
+        return [high - low for low, high in itertools.pairwise(below)]
+
+    def _start(self) -> int:
+        """Return the first point of the sequence."""
+        return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % _UNIT
+
+    def _samples(self, s: int, first: int, count: int) -> Iterator[tuple[int, int]]:
+        """Yield ``count`` samples of a source in its own order, and how often they came before."""
+        size = self.sizes[s]
+        while count:
+            times, i = divmod(first, size)
+            here = min(count, size - i)
+            if self.shuffle:
+                key = derive_ops.stream_key(
+                    self._name_key(self.names[s]), 0, times, size, derive_ops.DOMAIN_SHUFFLE
+                )
+                part = derive_ops.empty_like_keys(here, dtype=torch.int64)
+                derive_ops.fill_shuffle(part, key, size, i, 1)
+                yield from ((j, times) for j in part.tolist())
+            else:
+                yield from ((j, times) for j in range(i, i + here))
+            first, count = first + here, count - here
+
+    def _name_key(self, name: str) -> derive_ops.NameKey:
+        return derive_ops.name_key(self.scope, streams.name_words(name))
+
+
+def _count_below(n: int, start: int, bound: int) -> int:
+    """Return for how many i of [0, n) (start + i * _STEP) mod 2**32 is below ``bound``."""
+    # floor(x / m) - floor((x - bound) / m) is 1 where x mod m < bound, else 0 (0 <= bound <= m).
+    shifted = start - bound + _UNIT
+    return _floor_sum(n, _UNIT, _STEP, start) - _floor_sum(n, _UNIT, _STEP, shifted) + n
+
+
+def _floor_sum(n: int, m: int, a: int, b: int) -> int:
+    """Return the sum of floor((a * i + b) / m) over i of [0, n), in as many steps as gcd(a, m)."""
+    total = 0
+    while n:
+        total += (n - 1) * n // 2 * (a // m) + n * (b // m)
+        a, b = a % m, b % m
+        highest = a * n + b
+        n, b = divmod(highest, m)
+        m, a = a, m
+    return total

@@ -44,7 +44,7 @@ class Repeat(int):
         )
         return repeat
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Repeat, (int(self), self.occurrence)
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class CountedSampler(Sampler[Any]):
     def __len__(self) -> int:
         return len(self.sampler)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__") or "sampler" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.sampler, name)

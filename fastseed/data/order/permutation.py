@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -21,35 +20,46 @@ from .occurrences import Repeat
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
 
 
-class Order(Protocol):
+class Order:
     """Which sample is at which position; any part of it is computed at once."""
-
-    def index(self, i: int) -> int:
-        """Return the sample at position ``i``."""
 
     def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
         """Return the samples at positions start, start + stride, ...: ``count`` of them."""
+        raise NotImplementedError
+
+    def index(self, i: int) -> int:
+        """Return the sample at position ``i``."""
+        return int(self.part(i, 1))
 
     def write_part(self, function: str, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
         """Write the samples at positions start, start + 1, ... to ``out``, which is checked."""
+        tensors.check_out(function, "out", out, (count,), torch.int64)
+        instead = "call it before the capture and copy the result"
+        draw_ops.refuse_capture(function, out.device, instead)
+        return self._write(out, start, count)
+
+    def _write(self, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
+        return out.copy_(self.part(start, count))
 
     def share(self, first: int, rank: int, world_size: int, size: int) -> Iterator[int]:
         """Yield a rank's ``size`` indices: positions first + rank, and every world_size-th."""
+        return itertools.chain.from_iterable(self._chunks(first + rank, world_size, size))
+
+    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Permutation:
+class Permutation(Order):
     """The order of n samples."""
 
     n: int
     key: int | None  # None: the order of the dataset
 
     def index(self, i: int) -> int:
-        """Return the sample at position ``i``."""
         return i if self.key is None else derive_ops.shuffle_index(self.key, self.n, i)
 
     def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
-        """Return the samples at positions start, start + stride, ...: ``count`` of them."""
         out = derive_ops.empty_like_keys(count, dtype=torch.int64)
         return self._fill(out, start, stride)
 
@@ -60,19 +70,11 @@ class Permutation:
             derive_ops.fill_shuffle(out, self.key, self.n, start, stride)
         return out
 
-    def write_part(self, function: str, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
-        """Write the samples at positions start, start + 1, ... to ``out``, which is checked."""
-        tensors.check_out(function, "out", out, (count,), torch.int64)
-        instead = "call it before the capture and copy the result"
-        draw_ops.refuse_capture(function, out.device, instead)
+    def _write(self, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
         on_cuda = out.device.type == "cuda" and draw_ops.has_cuda
         if out.is_contiguous() and (on_cuda or out.device.type == "cpu"):
             return self._fill(out, start, 1)
-        return out.copy_(self.part(start, count))
-
-    def share(self, first: int, rank: int, world_size: int, size: int) -> Iterator[int]:
-        """Yield a rank's ``size`` indices: positions first + rank, and every world_size-th."""
-        return itertools.chain.from_iterable(self._chunks(first + rank, world_size, size))
+        return super()._write(out, start, count)
 
     def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
         inside = max(0, min(size, -(-(self.n - start) // stride)))

@@ -10,9 +10,10 @@ from torch.utils.data import Sampler
 
 from ..._backend import derive_ops
 from ..._utils import validation
-from ...derivation import context, coordinates, streams
+from ...derivation import coordinates, streams
+from ...seeder.seeder import current_seeder
 from ..framework_checks import refuse_second_division
-from ..worker.scope import epoch_scope, keyed_seeder
+from ..worker.scope import current_scope, epoch_scope, keyed_seeder
 from .permutation import Order, Permutation
 
 _CLASS = "data.ShuffleSampler"
@@ -137,11 +138,11 @@ class ShuffleSampler(Sampler[int]):
         self._first = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
 
     def _scope(self, function: str, task: int | None, epoch: int | None) -> tuple[int, int]:
-        """Return (task, epoch): as given, else as set, else those of the last ``reseed``."""
+        """Return (task, epoch): as given, else as set, else those of the iteration or the job."""
         task = self.task if task is None else task
         epoch = self.epoch if epoch is None else epoch
         is_set = task is not None and epoch is not None
-        at = None if is_set else epoch_scope(context.current(function))
+        at = None if is_set else current_scope() or epoch_scope(current_seeder(function))
         if at is not None:
             task = at.task if task is None else task
             epoch = at.epoch if epoch is None else epoch
@@ -165,7 +166,7 @@ class ShuffleSampler(Sampler[int]):
     def _rank_and_size(self) -> tuple[int, int]:
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
-        seeder = context.current(_CLASS)
+        seeder = current_seeder(_CLASS)
         return seeder.data_rank, seeder.data_world_size
 
     # ------------------------------------------------------------------ iterations

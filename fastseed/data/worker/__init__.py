@@ -1,1 +1,1 @@
-"""What fetches a sample: its scope, its streams, and the generators of a worker."""
+"""Samples as they are fetched: in which scope, with which streams, and by which process."""

@@ -37,7 +37,7 @@ from ...derivation import coordinates
 from ...generators.accelerator import KNOWN
 from ...generators.pool import GeneratorPool
 from ...seeder.registry import Registration, adapter_for
-from .wrapper import DatasetWrapper
+from .scope import DatasetWrapper
 
 logger = logging.getLogger("fastseed")
 

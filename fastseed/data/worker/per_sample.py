@@ -15,18 +15,27 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from ..._backend.compile import eager
 from ..._utils import validation
 from ...derivation import context, coordinates, streams
+from ...derivation.equal_streams import StreamUsers
 from ...generators.torch_rng import TorchGenerator
-from ..equal_streams import StreamUsers
+from ...seeder.seeder import current_seeder
 from ..order.occurrences import MAX_INDEX, Repeat
 from .sample_streams import SampleStreams, read_in_streams
-from .scope import IterationScope, SharedScope, epoch_scope, keyed_seeder
-from .seeding import WorkerSeeder, get_iteration_scope, get_worker, is_spawning
-from .wrapper import DatasetWrapper, read_samples
+from .scope import (
+    DatasetWrapper,
+    IterationScope,
+    SharedScope,
+    current_scope,
+    current_worker,
+    epoch_scope,
+    keyed_seeder,
+    read_samples,
+)
+from .seeding import WorkerSeeder, is_spawning
 
 _FUNCTION = "data.per_sample"
 _NAME = "sample"  # the stream of the form that leaves all generators alone
 
-_users = StreamUsers(
+_users: StreamUsers[PerSample] = StreamUsers(
     "fastseed.data.per_sample: two datasets are read in task %d, epoch %d, and sample i of both "
     "has the same random numbers: wrap them as one, per_sample(ConcatDataset([a, b])), or give one "
     "a name, per_sample(b, name='b'), or reseed with another task for evaluation; to share the "
@@ -114,12 +123,12 @@ class PerSample(DatasetWrapper, Dataset[Any]):
         self.set_scope(0 if scope is None else scope.task, epoch)
 
     def _task_and_epoch(self) -> tuple[int, int]:
-        at = get_iteration_scope()
+        at = current_scope()
         if at is None and self._scope.number:
             at = self._scope.read()
         if at is not None:
             return at.task, at.epoch
-        scope = epoch_scope(context.current(_FUNCTION)) if get_worker_info() is None else None
+        scope = epoch_scope(current_seeder(_FUNCTION)) if get_worker_info() is None else None
         if scope is None:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: the epoch is not known: iterate the dataset with "
@@ -129,7 +138,7 @@ class PerSample(DatasetWrapper, Dataset[Any]):
         return scope.task, scope.epoch
 
     def _current_seeder(self) -> WorkerSeeder:
-        worker = get_worker()
+        worker = current_worker()
         if worker is not None:
             return worker.seeder
         if self._seeder is not None:

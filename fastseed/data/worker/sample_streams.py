@@ -6,7 +6,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from ...generators.adapter import LOW64
 from ...generators.default import NAMES
 from ...seeder.registry import Registration
 from .discovery import found_in
+from .scope import call_and_leave
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
 
 T = TypeVar("T")
@@ -36,15 +37,17 @@ class SampleStreams:
         scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
         self._others: list[Registration] = []  # than the three global generators
-        self._first: dict[str, Any] | None = None  # numbers of the stream of sample 0, for `watch`
+        self._first: dict[str, object] | None = (
+            None  # numbers of the stream of sample 0, for `watch`
+        )
         self.is_settled = False  # the generators were collected after the first sample
 
-    def settle(self, dataset: Any, transform: Any) -> None:
+    def settle(self, dataset: object, transform: object) -> None:
         """Collect the generators again, after the first sample, which may have made some."""
         self.find_generators(dataset, transform)
         self.is_settled = True
 
-    def find_generators(self, dataset: Any, transform: Any) -> None:
+    def find_generators(self, dataset: object, transform: object) -> None:
         """Collect the generators that are registered and those that the arguments hold."""
         entries = self.seeder.entries
         found = found_in(dataset, entries)
@@ -101,7 +104,7 @@ class SampleStreams:
         return [entry.adapter.state() for entry in self._others]
 
 
-def _draw() -> dict[str, Any]:
+def _draw() -> dict[str, object]:
     """Draw a number of at least 63 bits from each global generator."""
     number = torch.empty((), dtype=torch.int64, device="cpu").random_()
     return dict(zip(NAMES, (random.getrandbits(64), np.random.bytes(8), int(number)), strict=True))
@@ -136,17 +139,10 @@ def read_in_streams(function: str, current: SampleStreams, read: Callable[[], T]
     """
     thread = threading.get_ident()
     depth = _depths.get(thread, 0)
-    held: Callable[[], None] | None = None
+    restore: Callable[[], None] | None = None
 
-    def leave() -> None:
-        if held is not None:
-            held()
-        if depth:
-            _depths[thread] = depth
-        else:
-            _depths.pop(thread, None)
-
-    try:
+    def enter_and_read() -> T:
+        nonlocal restore
         _depths[thread] = depth + 1
         if len(_depths) > 1:
             raise RuntimeError(
@@ -155,11 +151,15 @@ def read_in_streams(function: str, current: SampleStreams, read: Callable[[], T]
                 "workers"
             )
         if depth or get_worker_info() is None:
-            held = current.hold()
+            restore = current.hold()
         return read()
-    finally:
-        try:
-            leave()
-        except BaseException:  # an interrupt, for example
-            leave()
-            raise
+
+    def leave() -> None:
+        if restore is not None:
+            restore()
+        if depth:
+            _depths[thread] = depth
+        else:
+            _depths.pop(thread, None)
+
+    return call_and_leave(enter_and_read, leave)

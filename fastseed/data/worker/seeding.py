@@ -1,9 +1,7 @@
 """Seed DataLoader workers: their own streams for every generator, in every epoch.
 
-The state of a process here is ``GENERATORS``, the adapters of the global generators, which all
-threads share, and ``_worker``, which the first thread of a worker sets once, before it reads data.
-A child of ``os.fork`` has both, and so continues in the streams of its parent
-(docs/distributed.md).
+``GENERATORS``, the adapters of the global generators, are shared by all threads of a process. A
+child of ``os.fork`` in a worker continues in the streams of its parent (docs/distributed.md).
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from ...random.bank import StreamBank
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from .discovery import found_in
-from .scope import IterationScope, SharedScope, keyed_seeder, thread_scope
+from .scope import IterationScope, SharedScope, enter_worker, keyed_seeder
 
 logger = logging.getLogger("fastseed")
 
@@ -55,7 +53,7 @@ class WorkerSeeder(NamedTuple):
         """Return what workers need of ``seeder``."""
         return cls(seeder.master_seed, seeder.data_rank, seeder.registry.generators, name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         kept = [entry for entry in self.entries if _can_pickle(entry)]
         _warn_left_out(tuple(entry.name for entry in self.entries if entry not in kept))
         entries = [(e.name, e.generator, e.rank, getattr(e.adapter, "bits", 31)) for e in kept]
@@ -85,7 +83,10 @@ class WorkerSeeder(NamedTuple):
 
 
 def _rebuild_seeder(
-    master_seed: int, rank: int, entries: list[Any], name: str | None
+    master_seed: int,
+    rank: int,
+    entries: list[tuple[str, object, int, int]],
+    name: str | None,
 ) -> WorkerSeeder:
     made = (Registration(n, g, adapter_for(g, bits), field) for n, g, field, bits in entries)
     return WorkerSeeder(master_seed, rank, tuple(made), name)
@@ -135,18 +136,6 @@ multiprocessing.reduction.ForkingPickler.register(torch.Generator, _reduce_gener
 
 # ------------------------------------------------------------------ worker_init_fn
 
-_worker: WorkerInit | None = None
-
-
-def get_worker() -> WorkerInit | None:
-    """Return what seeds this process if it is a worker; None in the main process."""
-    return _worker
-
-
-def get_iteration_scope() -> IterationScope | None:
-    """Return the scope in which a sample is being fetched; None outside of fastseed's loaders."""
-    return thread_scope.get() if _worker is None else _worker.scope
-
 
 class WorkerInit:
     """A ``worker_init_fn``: reseeds a worker when it starts and when an iteration begins.
@@ -160,7 +149,7 @@ class WorkerInit:
     def __init__(
         self,
         source: SharedScope | IterationScope,
-        user_init: Callable[[int], Any] | None = None,
+        user_init: Callable[[int], object] | None = None,
         seeder: WorkerSeeder | None = None,
     ) -> None:
         self._source, self._user_init = source, user_init
@@ -168,16 +157,15 @@ class WorkerInit:
         self._worker_id = 0
         self.scope: IterationScope | None = None  # of a fastseed loader, for all threads
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return WorkerInit, (self._source, self._user_init, self.seeder)
 
     def __call__(self, worker_id: int) -> None:
         """Seed this worker; DataLoader calls it once in each."""
-        global _worker
         self._worker_id = worker_id
         self.reseed()
-        if _worker is None and get_worker_info() is not None:
-            _worker = self
+        if get_worker_info() is not None:
+            enter_worker(self)
         if self._user_init is not None:
             self._user_init(worker_id)
 
@@ -192,8 +180,7 @@ class WorkerInit:
         at = source.read() if isinstance(source, SharedScope) else source
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         self.seeder.reseed_worker(at, self._worker_id, found)
-        if isinstance(source, SharedScope):
-            self.scope = at
+        self.scope = at if isinstance(source, SharedScope) else None
 
 
 class _WorkerInitFunction:
@@ -233,7 +220,7 @@ class _WorkerInitFunction:
         )
         _init_at_current_scope()(worker_id)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[object, ...]:
         return _init_at_current_scope().__reduce__() if is_spawning() else "worker_init_fn"
 
 

@@ -15,17 +15,24 @@ from torch.nn import functional as torch_functional
 from torch.overrides import TorchFunctionMode
 
 from ..._utils import validation
+from ..._utils.types import StateDict
 from .. import functional
-from .layers import Cut, drop_channels, drop_layer
+from .layers import Cut, drop_layer
 from .scope import LayerName
 
 _FUNCTION = "nn.convert"
 
-_ELEMENTS = (torch_functional.dropout, torch.dropout)
-_CHANNELS = (torch_functional.dropout1d, torch_functional.dropout2d, torch_functional.dropout3d)
+# ---------------------------------------------------------------- functions with a keyed form
+
 _ATTENTION = torch_functional.scaled_dot_product_attention
-_DRAWS: dict[Any, Callable[..., bool]] = {}
-"""Functions with dropout that has no keyed form: whether a call with such arguments draws."""
+_CHANNELS: dict[object, int | None] = {
+    torch_functional.dropout: None,
+    torch.dropout: None,
+    torch_functional.dropout1d: 1,
+    torch_functional.dropout2d: 0,  # which takes (N, C, L) too
+    torch_functional.dropout3d: 3,  # of which an input of 4 dimensions has no batch
+}
+"""Functions of dropout: ``channels`` of ``drop_layer``."""
 
 
 class Calls:
@@ -38,19 +45,21 @@ class Calls:
         self.batch_dim = batch_dim
         self.cut: Cut | None = None
 
-    def drop(self, input: torch.Tensor, p: float = 0.5, train: bool = True) -> torch.Tensor:
-        """Do what ``torch.dropout`` does."""
-        if not _drops(input, p, train):
+    def drop(
+        self,
+        func: object,
+        input: torch.Tensor,
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+        train: bool = True,
+    ) -> torch.Tensor:
+        """Do what a function of dropout does: ``training`` and ``train`` are one, by two names."""
+        flags = [validation.check_bool(_FUNCTION, "training", flag) for flag in (training, train)]
+        if functional.check_probability(_FUNCTION, p) == 0 or not all(flags):
             return input
-        return drop_layer(self.dropout, input, p, self.batch_dim, self.cut)
-
-    def drop_channels(
-        self, input: torch.Tensor, p: float = 0.5, train: bool = True, dimensions: int | None = None
-    ) -> Any:
-        """Do what ``dropout1d``, ``dropout2d`` and ``dropout3d`` do with a batch."""
-        if not _drops(input, p, train):
-            return input
-        return drop_channels(self.dropout, input, p, self.batch_dim, self.cut, dimensions)
+        found = drop_layer(self.dropout, input, p, self.batch_dim, self.cut, _CHANNELS[func])
+        return input.copy_(found) if inplace else found
 
     def attend(
         self,
@@ -70,70 +79,18 @@ class Calls:
         return weights @ functional.repeated_heads(value, query, enable_gqa)
 
 
-class _Active(threading.local):
-    """The calls of the innermost converted forward: of a thread, as torch's stack of modes is."""
-
-    calls: Calls | None = None
-
-
-_active = _Active()
-
-
-class _ReplaceCalls(TorchFunctionMode):
-    """Replaces the dropout that the forward of a converted module calls."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        calls = _active.calls
-        if calls is None:
-            return func(*args, **kwargs)
-        if func in _ELEMENTS or func in _CHANNELS:
-            return _dropout_call(calls, func, *args, **kwargs)
-        if func is _ATTENTION:
-            if (kwargs.get("dropout_p", 0.0) if len(args) < 5 else args[4]) > 0:
-                return calls.attend(*args, **kwargs)
-        elif func in _DRAWS:
-            _refuse_if(_DRAWS[func](*args, **kwargs), calls, func)
-        elif func is torch.Tensor.unflatten:  # written in Python, where torch.compile stops
-            return args[0].unflatten(*args[1:], **kwargs)
-        return func(*args, **kwargs)
-
-
-def _dropout_call(
-    calls: Calls,
-    func: Any,
-    input: torch.Tensor,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-    train: bool = True,
-) -> torch.Tensor:
-    found: torch.Tensor
-    training = _is_on(training, train)
-    if func in _ELEMENTS:
-        found = calls.drop(input, p, training)
-    else:  # torch's dropout2d takes (N, C, L) too; of 4 dimensions its dropout3d has no batch
-        dimensions = {torch_functional.dropout1d: 1, torch_functional.dropout3d: 3}.get(func)
-        found = calls.drop_channels(input, p, training, dimensions)
-    return input.copy_(found) if inplace and found is not input else found
-
-
-def _is_on(training: Any, train: Any) -> bool:
-    """Return the flag that torch's functions have under two names, one of them at its default."""
-    flags = [validation.check_bool(_FUNCTION, "training", flag) for flag in (training, train)]
-    return all(flags)
+# ---------------------------------------------------------------- functions without one
 
 
 def _drops(
-    input: Any, p: float = 0.5, training: bool = False, inplace: bool = False, train: bool = False
-) -> bool:
+    input: object, p: float = 0.5, training: bool = False, inplace: bool = False,
+    train: bool = False,
+) -> bool:  # fmt: skip
     """Return whether a call of ``dropout`` or ``alpha_dropout`` with these arguments draws."""
     return functional.check_probability(_FUNCTION, p) > 0 and (training or train)
 
 
-def _drops_heads(*args: Any, dropout_p: float = 0.0, training: bool = True, **_: Any) -> bool:
+def _drops_heads(*args: Any, dropout_p: float = 0.0, training: bool = True, **_: object) -> bool:
     """Read the arguments of ``multi_head_attention_forward``, which has them in places 10, 13."""
     return (args[10] if len(args) > 10 else dropout_p) > 0 and (
         args[13] if len(args) > 13 else training
@@ -152,49 +109,76 @@ def _drops_layers(*args: Any, **options: Any) -> bool:
 
 
 def _rectifies(
-    input: Any,
-    lower: float = 1 / 8,
-    upper: float = 1 / 3,
-    training: bool = False,
-    *_: Any,
-    **__: Any,
-) -> bool:
+    input: object, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
+    inplace: bool = False,
+) -> bool:  # fmt: skip
     """Return whether a call of ``rrelu`` draws its slopes."""
     return bool(training)
 
 
-_ALPHA = (
+_ALPHA: tuple[object, ...] = (
     *(torch_functional.alpha_dropout, torch_functional.feature_alpha_dropout),
     *(torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout),
     *(torch.feature_alpha_dropout_, torch.feature_dropout, torch.feature_dropout_),
     *(torch.dropout_, torch.native_dropout),
 )
-_RNN: Any = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+_RNN: tuple[object, ...] = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 _RRELU = (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_)
-_DRAWS.update(
-    dict.fromkeys(_ALPHA, _drops)
-    | dict.fromkeys(_RNN, _drops_layers)
-    | dict.fromkeys(_RRELU, _rectifies)
-    | {torch_functional.multi_head_attention_forward: _drops_heads}
-)
+_ELSE = "set its p to 0, or use torch.nn.functional.dropout or scaled_dot_product_attention there"
+_DRAWS: dict[object, tuple[Callable[..., bool], str]] = {
+    **dict.fromkeys(_ALPHA, (_drops, _ELSE)),
+    **dict.fromkeys(_RNN, (_drops_layers, "set its dropout to 0")),
+    **dict.fromkeys(_RRELU, (_rectifies, "use torch.nn.functional.leaky_relu there")),
+    torch_functional.multi_head_attention_forward: (_drops_heads, _ELSE),
+}
+"""Functions that draw: whether a call with such arguments does, and what to use in its place."""
 
 
-def _refuse_if(drops: bool, calls: Calls, func: Any) -> None:
-    if drops:
-        where = f"the forward of {calls.name!r}" if calls.name else "the forward of the model"
-        raise RuntimeError(
-            f"fastseed.{_FUNCTION}: {func.__name__} in {where} would draw from torch's generator: "
-            f"it has no keyed form; {_ways_out(func)}"
-        )
+# ---------------------------------------------------------------- the mode
 
 
-def _ways_out(func: Any) -> str:
-    if func in _RRELU:
-        return "use torch.nn.functional.leaky_relu there"
-    if func in _RNN:
-        return "set its dropout to 0"
-    return (
-        "set its p to 0, or use torch.nn.functional.dropout or scaled_dot_product_attention there"
+class _Active(threading.local):
+    """The calls of the innermost converted forward: of a thread, as torch's stack of modes is."""
+
+    calls: Calls | None = None
+
+
+_active = _Active()
+
+
+class _ReplaceCalls(TorchFunctionMode):
+    """Replaces the dropout that the forward of a converted module calls."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: StateDict | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        calls = _active.calls
+        if calls is None:
+            return func(*args, **kwargs)
+        if func in _CHANNELS:
+            return calls.drop(func, *args, **kwargs)
+        if func is _ATTENTION:
+            if (kwargs.get("dropout_p", 0.0) if len(args) < 5 else args[4]) > 0:
+                return calls.attend(*args, **kwargs)
+        elif func in _DRAWS:
+            draws, way_out = _DRAWS[func]
+            if draws(*args, **kwargs):
+                raise _refusal(calls, func.__name__, way_out)
+        elif func is torch.Tensor.unflatten:  # written in Python, where torch.compile stops
+            return args[0].unflatten(*args[1:], **kwargs)
+        return func(*args, **kwargs)
+
+
+def _refusal(calls: Calls, name: str, way_out: str) -> RuntimeError:
+    where = f"the forward of {calls.name!r}" if calls.name else "the forward of the model"
+    return RuntimeError(
+        f"fastseed.{_FUNCTION}: {name} in {where} would draw from torch's generator: "
+        f"it has no keyed form; {way_out}"
     )
 
 
@@ -202,11 +186,11 @@ _mode = _ReplaceCalls()
 
 
 @functools.cache
-def calling_class(cls: Any) -> type:
+def calling_class(cls: Any) -> Any:
     """Return a subclass of a module's class whose forward runs in the mode."""
 
     @functools.wraps(cls.forward)
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: object, **kwargs: object) -> object:
         outer = _active.calls
         _active.calls = self.fastseed_calls
         try:
@@ -217,7 +201,7 @@ def calling_class(cls: Any) -> type:
         finally:
             _active.calls = outer
 
-    def reduce(self: Any, protocol: Any) -> Any:
+    def reduce(self: object, protocol: object) -> tuple[object, ...]:
         get_state: Any = getattr(cls, "__getstate__", None)  # of object from Python 3.11 on
         own = get_state is not None and get_state is not getattr(object, "__getstate__", None)
         return _rebuilt, (cls,), get_state(self) if own else self.__dict__
@@ -227,7 +211,7 @@ def calling_class(cls: Any) -> type:
     return type(cls.__name__, (cls,), {**body, **names})
 
 
-def _rebuilt(cls: Any) -> Any:
+def _rebuilt(cls: type) -> object:
     """Return an empty module of a converted class, for pickle and copy."""
-    converted: Any = calling_class(cls)
+    converted = calling_class(cls)
     return converted.__new__(converted)

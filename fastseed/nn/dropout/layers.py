@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -71,6 +71,7 @@ class Dropout(torch.nn.Dropout):
     layer: LayerName | None
     batch_dim: int | None
     cut: Cut | None
+    channels: int | None = None  # as of ``drop_layer``
 
     def __init__(
         self,
@@ -88,11 +89,8 @@ class Dropout(torch.nn.Dropout):
         """Return the input with elements dropped, or itself outside of training."""
         if not self.training or self.p == 0:
             return input
-        found = self._drop(input)
+        found = drop_layer(self.layer, input, self.p, self.batch_dim, self.cut, self.channels)
         return input.copy_(found) if self.inplace else found
-
-    def _drop(self, input: torch.Tensor) -> torch.Tensor:
-        return drop_layer(self.layer, input, self.p, self.batch_dim, self.cut)
 
 
 class Dropout1d(Dropout):
@@ -119,26 +117,17 @@ class Dropout1d(Dropout):
         tensor([0., 6.])
     """
 
-    dimensions = 1
-
-    def _drop(self, input: torch.Tensor) -> torch.Tensor:
-        return drop_channels(self.layer, input, self.p, self.batch_dim, self.cut, self.dimensions)
+    channels = 1
 
 
 class Dropout2d(Dropout1d):
-    """Zero whole channels of (N, C, H, W) with probability ``p`` in training.
-
-    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
+    """Zero whole channels of (N, C, H, W) with probability ``p``, as ``Dropout1d`` does.
 
     Args:
         p: the probability of a zero, in [0, 1].
         inplace: write into the input.
         name: the name of the layer, as for ``Dropout``.
         batch_dim: the dimension of the rows of the batch: 0, 1 or None.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: as ``Dropout``; ValueError in the forward pass for an
-            input of another number of dimensions.
 
     Examples:
         >>> import torch
@@ -149,23 +138,17 @@ class Dropout2d(Dropout1d):
         tensor([ 0., 18.])
     """
 
-    dimensions = 2
+    channels = 2
 
 
 class Dropout3d(Dropout1d):
-    """Zero whole channels of (N, C, D, H, W) with probability ``p`` in training.
-
-    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
+    """Zero whole channels of (N, C, D, H, W) with probability ``p``, as ``Dropout1d`` does.
 
     Args:
         p: the probability of a zero, in [0, 1].
         inplace: write into the input.
         name: the name of the layer, as for ``Dropout``.
         batch_dim: the dimension of the rows of the batch: 0, 1 or None.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: as ``Dropout``; ValueError in the forward pass for an
-            input of another number of dimensions.
 
     Examples:
         >>> import torch
@@ -176,7 +159,7 @@ class Dropout3d(Dropout1d):
         tensor([0., 6.])
     """
 
-    dimensions = 3
+    channels = 3
 
 
 class Cut(NamedTuple):
@@ -204,41 +187,47 @@ def drop_layer(
     p: float,
     batch_dim: int | None = 0,
     cut: Cut | None = None,
-    channels: bool = False,
+    channels: int | None = None,
 ) -> torch.Tensor:
-    """Return the input with elements, or ``channels``, dropped by the key of a layer."""
+    """Return the input with elements dropped by the key of a layer.
+
+    With ``channels`` it is (N, C, ...) with so many more dimensions, 0 for any number from 1 on,
+    and whole channels are dropped.
+    """
     threshold = functional.check_input(_CLASS, input, p)
+    if channels is not None and (input.dim() < 3 or channels not in (0, input.dim() - 2)):
+        rule = "of shape (N, C) and as many dimensions as the layer drops at once"
+        raise validation.value_error(_CLASS, "input", rule, tuple(input.shape))
     scope = thread_scope()
     is_dtensor = layout.is_dtensor(input)
     unknown = scope.rows is None and batch_dim is not None
     if current.data_ranks == 0 or layer is None or (unknown and current.data_ranks > 1):
         _check_ready(layer, unknown, input if is_dtensor else None)
     assert layer is not None
-    at = (layer, scope, threshold, batch_dim, channels)
-    if cut is not None and not is_dtensor:
-        from torch.distributed.tensor import DTensor
+    at = (layer, scope, threshold, batch_dim, channels is not None)
+    if cut is None or is_dtensor:
+        return _drop(input, *at)
+    from torch.distributed.tensor import DTensor
 
-        whole: Any = DTensor.from_local(input, cut.mesh, cut.placements, run_check=False)
-        found: torch.Tensor = _drop(whole, *at).to_local()
-    else:
-        found = _drop(input, *at)
-    return found
+    whole = DTensor.from_local(input, cut.mesh, cut.placements, run_check=False)
+    return cast(DTensor, _drop(whole, *at)).to_local()
 
 
 def _drop(
-    input: Any,
+    input: torch.Tensor,
     layer: LayerName,
     scope: ThreadScope,
     threshold: int,
     batch_dim: int | None,
     channels: bool,
-) -> Any:
+) -> torch.Tensor:
     if torch._C._functorch.is_batchedtensor(input):
         raise RuntimeError(
             f"fastseed.{_CLASS}: {layer.name!r} would have the same mask for all of torch.vmap's "
             "batch, whose indices it cannot see: use fastseed.nn.functional.dropout with a key each"
         )
-    where = _Placed.of(input.shape[:2] if channels else input.shape, batch_dim, scope.rows)
+    shape = input.shape[:2] if channels else input.shape
+    where = _Placed.of(shape, batch_dim, scope.rows)
     keys = torch.empty(3, dtype=torch.uint64, device=input.device)
     real = has_values(keys)
     if real:
@@ -252,29 +241,12 @@ def _drop(
     else:
         pieces = layout.WHOLE
         if where.moves_elements():
-            shape = input.shape[:2] if channels else input.shape
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
         found = functional.drop(input, keys, pieces, threshold, channels=channels)
     # last, so that a refused input is no use of its rows
     if real and not torch.compiler.is_compiling():
         where.check(layer, scope.label_index)
     return found
-
-
-def drop_channels(
-    layer: LayerName | None,
-    input: torch.Tensor,
-    p: float,
-    batch_dim: int | None = 0,
-    cut: Cut | None = None,
-    dimensions: int | None = None,
-) -> torch.Tensor:
-    """Return the input, (N, C, ...), with channels dropped by the key of a layer."""
-    functional.check_input(_CLASS, input, p)
-    if input.dim() < 3 or dimensions not in (None, input.dim() - 2):
-        rule = "of shape (N, C) and as many dimensions as the layer drops at once"
-        raise validation.value_error(_CLASS, "input", rule, tuple(input.shape))
-    return drop_layer(layer, input, p, batch_dim, cut, channels=True)
 
 
 def _check_ready(layer: LayerName | None, unknown: bool, dtensor: Any) -> None:

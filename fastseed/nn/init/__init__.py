@@ -2,7 +2,8 @@
 
 ``fastseed.nn.initialize`` calls them for the parameters of a model. A tensor is a whole one or a
 ``DTensor``. ``uniform_``, ``normal_``, ``trunc_normal_``, ``exponential_`` and ``bernoulli_`` are
-in ``fastseed.random``.
+in ``fastseed.random``. An invalid argument is a ``TypeError`` or ``ValueError``, and nothing
+is written.
 """
 
 from .functions import (

@@ -150,9 +150,8 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
         RuntimeError: before ``init``; for a random operator that cannot be mapped; or if the
             factory does not do the same twice.
 
-    Warns:
-        UserWarning: another model that exists was initialised with the same names at this task, so
-            that both have the same random numbers.
+    A warning in the log says that another model, which exists, was initialised with the same names
+    at this task: both have the same random numbers.
 
     Examples:
         >>> import torch
@@ -193,5 +192,5 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
     for name, _, module in named_tensors(model):
         if name in counts:
             equal_names.note(name, module)
-    equal_names.warn(stacklevel=2)
+    equal_names.warn()
     return model

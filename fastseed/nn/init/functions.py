@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
 
 import torch
 
 from ..._backend import derive_ops, tensors
+from ..._backend.op_checks import REALS
 from ..._utils import validation
 from ...distributed import layout
 from ...random import bits, normal_, uniform_
-from ...random.distributions import REALS
 from ...random.functional import Keys, check_device, check_keys
 from .names import local_part
 
@@ -35,9 +34,6 @@ def kaiming_uniform_(
 
     Returns:
         ``tensor``. Source: He et al. (2015), with the bound of ``torch.nn.init.kaiming_uniform_``.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; nothing is written.
 
     Examples:
         >>> import torch
@@ -69,9 +65,6 @@ def kaiming_normal_(
     Returns:
         ``tensor``. Source: He et al. (2015).
 
-    Raises:
-        TypeError, ValueError: an argument is invalid; nothing is written.
-
     Examples:
         >>> import torch
         >>> fastseed.nn.init.kaiming_normal_(torch.empty(1, 3), 42).shape
@@ -94,9 +87,6 @@ def xavier_uniform_(tensor: torch.Tensor, key: Keys, gain: float = 1.0) -> torch
     Returns:
         ``tensor``. Source: Glorot and Bengio (2010).
 
-    Raises:
-        TypeError, ValueError: an argument is invalid; nothing is written.
-
     Examples:
         >>> import torch
         >>> fastseed.nn.init.xavier_uniform_(torch.empty(2, 3), 42).abs().max() <= (6 / 5) ** 0.5
@@ -118,9 +108,6 @@ def xavier_normal_(tensor: torch.Tensor, key: Keys, gain: float = 1.0) -> torch.
 
     Returns:
         ``tensor``. Source: Glorot and Bengio (2010).
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; nothing is written.
 
     Examples:
         >>> import torch
@@ -148,9 +135,6 @@ def orthogonal_(tensor: torch.Tensor, key: Keys, gain: float = 1.0) -> torch.Ten
 
     Returns:
         ``tensor``. Source: Saxe et al. (2013); Mezzadri (2007) for the signs.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; nothing is written.
 
     Examples:
         >>> import torch
@@ -186,9 +170,6 @@ def sparse_(tensor: torch.Tensor, key: Keys, sparsity: float, std: float = 0.01)
     Returns:
         ``tensor``. Source: Martens (2010).
 
-    Raises:
-        TypeError, ValueError: an argument is invalid; nothing is written.
-
     Examples:
         >>> import torch
         >>> (fastseed.nn.init.sparse_(torch.empty(4, 3), 42, 0.5) == 0).sum(0)
@@ -222,9 +203,6 @@ def randperm_(tensor: torch.Tensor, key: Keys) -> torch.Tensor:
     Returns:
         ``tensor``.
 
-    Raises:
-        TypeError, ValueError: an argument is invalid; nothing is written.
-
     Examples:
         >>> import torch
         >>> fastseed.nn.init.randperm_(torch.empty(5, dtype=torch.int64), 42).sort().values
@@ -245,13 +223,13 @@ def randperm_(tensor: torch.Tensor, key: Keys) -> torch.Tensor:
 # ---------------------------------------------------------------- shared
 
 
-def _check_weight(function: str, tensor: Any, key: Keys) -> None:
+def _check_weight(function: str, tensor: torch.Tensor, key: Keys) -> None:
     _check_tensor(function, tensor, key, REALS, (2, 64), "a tensor of 2 dimensions or more")
 
 
 def _check_tensor(
     function: str,
-    tensor: Any,
+    tensor: torch.Tensor,
     key: Keys,
     dtypes: tuple[torch.dtype, ...],
     dimensions: tuple[int, int],
@@ -282,7 +260,7 @@ def _check_memory(function: str, tensor: torch.Tensor, key: Keys | None = None) 
     tensors.check_writable(function, "tensor", local, key=key)
 
 
-def _gain(function: str, gain: Any, least: float) -> float:
+def _gain(function: str, gain: float, least: float) -> float:
     return validation.check_float(function, "gain", gain, least, sys.float_info.max)
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from ..._utils import validation
-from ...derivation import context
+from ...derivation import coordinates
 from ...derivation.coordinates import MAX_EPOCH, MAX_STEP, MAX_TASK, SHARED
 from ...distributed import layout
 from ...random import bernoulli_, exponential_, normal_, randint_
+from ...seeder.seeder import current_seeder
 from . import functions
 from .equal_names import EqualNames
 from .names import Owner, OwnerTable, local_part, untied_weights
@@ -138,7 +139,7 @@ class InitializationMode(FillingMode):
 
     def warn(self, stacklevel: int) -> None:
         """Warn, at the end of the block, of weights that are not what the user may think."""
-        self._equal_names.warn(stacklevel + 1)
+        self._equal_names.warn()
         model = self.owners.model
         if not self.fills and any("_is_hf_initialized" in vars(m) for m in model.modules()):
             warnings.warn(
@@ -215,7 +216,7 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
 
 def check_scope(function: str, task: int, epoch: int = 0, step: int = 0) -> tuple[int, int, int]:
     """Return (task, epoch, step), checked, of a job whose scheme has keys."""
-    context.current(function).keys.require_keys(function)
+    coordinates.require_keys(function, current_seeder(function).scheme)
     return (
         validation.check_int(function, "task", task, 0, MAX_TASK),
         validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
@@ -225,10 +226,10 @@ def check_scope(function: str, task: int, epoch: int = 0, step: int = 0) -> tupl
 
 def key_derivation(function: str, scope: tuple[int, int, int]) -> Callable[[str, int], int]:
     """Return the function of name and count that gives the key of a fill in a checked scope."""
-    seeder, (task, epoch, step) = context.current(function), scope
+    seeder, (task, epoch, step) = current_seeder(function), scope
 
     def key_of(name: str, count: int) -> int:
-        key: int = seeder.derive_key(
+        key = seeder.derive_key(
             f"init/{name}", task=task, epoch=epoch, step=step, rank=SHARED, index=count
         )
         return key
@@ -277,9 +278,9 @@ def initialize(
             parameter, for a generator that is passed, or for tied weights that are two tensors.
 
     Warns:
-        UserWarning: another model that exists was initialised with the same names at the same
-            task, epoch and step, so that both have the same random numbers; or nothing was
-            initialised, because transformers has marked the model as initialised.
+        UserWarning: nothing was initialised, because transformers has marked the model as
+            initialised. Another model that exists and was initialised with the same names at the
+            same task, epoch and step is a warning in the log: both have the same random numbers.
 
     Examples:
         >>> import torch

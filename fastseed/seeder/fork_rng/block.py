@@ -10,95 +10,88 @@ one (0 on the CPU).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 
-from ..._backend import derive_ops
 from ..._backend.compile import eager
+from ..._backend.derive_ops import Scope
 from ..._utils import validation
 from ...derivation import coordinates, streams
 from ...distributed.mesh import RankFields
 from ...generators.accelerator import AcceleratorGenerators
 from ...generators.torch_rng import TorchGenerator
 from ..registry import Registry
-from .stack import (
-    Block,
-    GeneratorState,
-    NamedStream,
-    Recomputation,
-    Recording,
-    refuse_worker,
-    stack,
-)
+from .stack import Block, GeneratorState, NamedStream, refuse_worker, stack
 
 CPU = "torch.cpu"
 
 MAX_INDEX = 2**56 - 2
 """The largest ``index`` of a numbered block; the low 8 bits of a member's index are the device."""
 
+Parsed: TypeAlias = torch.Tensor | list[torch.Tensor]
+"""A state that its parser returned: of the CPU's generator, or of those of a kind of device."""
 
-def fork_rng_contexts() -> tuple[contextlib.AbstractContextManager[None], ...]:
-    """Return the contexts that make recomputed ``fork_rng`` blocks repeat their random numbers.
 
-    Pass it as ``context_fn`` of ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)`` for
-    functions with ``fork_rng`` blocks without ``index``. Blocks with ``index`` do not need it.
+class LoadedState(NamedTuple):
+    """A saved state that its stream takes when it is next entered."""
 
-    Returns:
-        Two context managers: for the forward pass, and for each recomputation.
-
-    Examples:
-        >>> import fastseed, torch
-        >>> from torch.utils.checkpoint import checkpoint
-        >>> fastseed.init(42)
-        >>> fastseed.reseed(1)
-        >>> masks = []
-        >>> def layer(x):
-        ...     with fastseed.fork_rng("layer"):
-        ...         masks.append(torch.rand(2))
-        ...     return (x * masks[-1]).sin()
-        >>> x = torch.ones(2, requires_grad=True)
-        >>> context = fastseed.fork_rng_contexts
-        >>> checkpoint(layer, x, use_reentrant=False, context_fn=context).sum().backward()
-        >>> masks[0].equal(masks[1])
-        True
-    """
-    recording = Recording()
-    return stack.record(recording), Recomputation(recording)
+    state: GeneratorState
+    own: bool
 
 
 class ForkRng:
-    """The named streams of a seeder; ``scope_of`` returns the scope for a rank field."""
+    """The named streams of a seeder."""
 
     def __init__(
         self,
         registry: Registry,
         rank_fields: RankFields,
         accelerators: Sequence[AcceleratorGenerators],
-        scope_of: Callable[[int], derive_ops.Scope],
     ) -> None:
         self._registry, self._rank_fields = registry, rank_fields
-        self._accelerators, self._scope_of = accelerators, scope_of
+        self._accelerators = accelerators
         self._streams: dict[str, NamedStream] = {}
         self._loaded: dict[str, LoadedState] = {}  # of names that were not used since
 
-    def enter(self, block: Block, name: str, number: int, distinct_over: Any) -> None:
-        """Switch to the stream; ``number`` is 0 for the continuing form, else index + 1."""
-        self._scope_of(self._rank_fields.default)  # raises before the first reseed
+    def enter(
+        self,
+        block: Block,
+        scope_of: Callable[[int], Scope],
+        name: str,
+        number: int,
+        distinct_over: object,
+    ) -> None:
+        """Switch to the stream; ``number`` is 0 for the continuing form, else index + 1.
+
+        ``scope_of`` returns the scope for a rank field.
+        """
+        scope_of(self._rank_fields.default)  # raises before the first reseed
         refuse_worker("fork_rng")
         for accelerator in self._accelerators:
             accelerator.refuse_capture("fork_rng")
         stream = self._stream(name, distinct_over)
+        scope = scope_of(stream.rank_field)
+
+        def on(kind: str) -> streams.Stream:
+            found = streams.stream_in(scope, f"{name}/{kind}", stream.rank_field)
+            return found.numbered(number << 8)
+
+        def begin() -> None:
+            TorchGenerator().reseed(on(CPU))
+            for accelerator in self._accelerators:
+                accelerator.reseed(on(accelerator.name))
+
         if number:
             stream = NamedStream(name, stream.rank_field, continues=False)
         elif stream.state is not None:  # devices that were not there when it was saved
             devices = zip(self._accelerators, stream.state.devices, strict=True)
-            held = [self._on(stream, a.name, 0) if d is None else d for a, d in devices]
+            held = [on(a.name) if state is None else state for a, state in devices]
             stream.state = stream.state._replace(devices=held)
-        stack.enter(block, stream, self._accelerators, lambda: self._begin(stream, number))
+        stack.enter(block, stream, self._accelerators, begin)
 
-    def _stream(self, name: str, distinct_over: Any) -> NamedStream:
+    def _stream(self, name: str, distinct_over: object) -> NamedStream:
         """Return the stream of this name; declare it if this is its first use."""
         stream = self._streams.get(name)
         if stream is None:
@@ -120,18 +113,6 @@ class ForkRng:
         loaded = self._loaded.pop(stream.name, None)
         if loaded is not None and (loaded.own or stream.rank_field == coordinates.SHARED):
             stream.state = loaded.state
-
-    def _begin(self, stream: NamedStream, number: int) -> None:
-        """Set torch's default generators to the beginning of the stream, or of a numbered one."""
-        TorchGenerator().reseed(self._on(stream, CPU, number))
-        for accelerator in self._accelerators:
-            accelerator.reseed(self._on(stream, accelerator.name, number))
-
-    def _on(self, stream: NamedStream, kind: str, number: int) -> streams.Stream:
-        """Return the stream on one kind of device; the number is above the device in each index."""
-        scope = self._scope_of(stream.rank_field)
-        found = streams.stream_in(scope, f"{stream.name}/{kind}", stream.rank_field)
-        return found.numbered(number << 8)
 
     def restart(self) -> None:
         """Begin every stream again, after a reseed."""
@@ -160,30 +141,34 @@ class ForkRng:
             return TorchGenerator(torch.Generator())
         return next((a for a in self._accelerators if name and a.name == kind), None)
 
-    def load_states(self, parsed: dict[str, tuple[Any, bool]]) -> None:
+    def load_states(self, parsed: Mapping[str, tuple[Parsed, bool]]) -> None:
         """Let streams continue from parsed states, given whether this rank saved each of them."""
         self._loaded = {}
-        for full_name, (cpu, own) in parsed.items():
+        for full_name, (state, own) in parsed.items():
             name, _, kind = full_name.rpartition("/")
             if kind == CPU:
-                devices = [parsed.get(f"{name}/{a.name}", (None,))[0] for a in self._accelerators]
-                self._loaded[name] = LoadedState(GeneratorState(cpu, devices), own)
+                assert isinstance(state, torch.Tensor)
+                found = [parsed.get(f"{name}/{a.name}", (None,))[0] for a in self._accelerators]
+                devices = [held if isinstance(held, list) else None for held in found]
+                self._loaded[name] = LoadedState(GeneratorState(state, devices), own)
         for stream in self._streams.values():
             self._take_loaded(stream)
 
 
-class LoadedState(NamedTuple):
-    """A saved state that its stream takes when it is next entered."""
+class Owner(Protocol):
+    """The seeder of a block."""
 
-    state: GeneratorState
-    own: bool
+    forks: ForkRng
+
+    def scope_of(self, rank: int) -> Scope:
+        """Return the current scope for a rank field; RuntimeError before the first reseed."""
 
 
 class ForkBlock(contextlib.ContextDecorator):
     """A switch to a named stream: a context manager that can be entered again, and a decorator."""
 
     def __init__(
-        self, owner: Callable[[], ForkRng], name: str, index: Any, distinct_over: Any
+        self, owner: Callable[[], Owner], name: str, index: int | None, distinct_over: object
     ) -> None:
         self._owner, self._distinct_over = owner, distinct_over
         self._name = coordinates.check_name("fork_rng", name)
@@ -220,7 +205,8 @@ class ForkBlock(contextlib.ContextDecorator):
 @eager
 def fork_rng(fork: ForkBlock, block: Block) -> None:
     """Enter a block."""
-    fork._owner().enter(block, fork._name, fork._number, fork._distinct_over)
+    owner = fork._owner()
+    owner.forks.enter(block, owner.scope_of, fork._name, fork._number, fork._distinct_over)
 
 
 @eager

@@ -1,4 +1,4 @@
-"""The stack of ``fork_rng`` blocks that this process is in, and their recomputation.
+"""The stack of ``fork_rng`` blocks that this process is in.
 
 torch's default generators belong to the process, so its blocks form one stack. The innermost block
 runs; every other stream on the stack, and what runs outside of all blocks, holds its own snapshot.
@@ -14,26 +14,29 @@ or completed, before the exception leaves the block.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import torch
 
+from ...derivation.streams import Stream
 from ...generators.accelerator import AcceleratorGenerators
 
 logger = logging.getLogger("fastseed")
+
+Snapshot: TypeAlias = list[torch.Tensor] | Stream | None
+"""What ``AcceleratorGenerators.snapshot`` returns."""
 
 
 class GeneratorState(NamedTuple):
     """A snapshot of torch's default generators."""
 
     cpu: torch.Tensor
-    devices: Sequence[Any]  # for each accelerator what AcceleratorGenerators.snapshot returned
+    devices: Sequence[Snapshot]
 
     @classmethod
     def capture(cls, accelerators: Sequence[AcceleratorGenerators]) -> GeneratorState:
@@ -57,38 +60,13 @@ class NamedStream:
         self.warned = False
 
 
-_NONE = NamedStream("", 0)
-
-
 class Block:
     """One entry of a block. ``ForkStack.enter`` fills it."""
 
-    def __init__(self) -> None:
-        self.stream: NamedStream = _NONE
-        self.accelerators: Sequence[AcceleratorGenerators] = ()
-        self.thread = 0
-        self.end: GeneratorState | None = None  # where its stream was when it began to be left
-
-
-class Recording:
-    """The positions of continuing streams in a forward pass, for its recomputation."""
-
-    def __init__(self) -> None:
-        self.positions: dict[NamedStream, GeneratorState | None] = {}
-        self.around = NamedStream("", 0)  # what runs around the forward pass
-
-
-class _Frame:
-    """The blocks of the process, or of one recomputation, which has a stack of its own."""
-
-    def __init__(self, outside: NamedStream, recomputing: bool = False) -> None:
-        self.outside, self.recomputing = outside, recomputing
-        self.blocks: list[Block] = []
-        self.recordings: list[Recording] = []
-
-    @property
-    def running(self) -> NamedStream:
-        return self.blocks[-1].stream if self.blocks else self.outside
+    stream: NamedStream
+    accelerators: Sequence[AcceleratorGenerators]
+    thread = 0
+    end: GeneratorState | None = None  # where its stream was when it began to be left
 
 
 class ForkStack:
@@ -101,11 +79,16 @@ class ForkStack:
         """Forget all blocks and restore nothing, as a forked child does."""
         # The garbage collector may close a generator that is inside a block: the same thread again.
         self.lock = threading.RLock()
-        self.frame = _Frame(NamedStream("", 0))
+        self.blocks: list[Block] = []
+        self._outside = NamedStream("", 0)
+
+    @property
+    def _running(self) -> NamedStream:
+        return self.blocks[-1].stream if self.blocks else self._outside
 
     def refuse_inside(self, function: str) -> None:
         """Raise RuntimeError inside a block."""
-        if self.frame.blocks:
+        if self.blocks:
             raise RuntimeError(
                 f"fastseed.{function}: must not be called inside a fork_rng block, which restores "
                 "the generators when it is left; call it before or after the block"
@@ -120,24 +103,22 @@ class ForkStack:
     ) -> None:
         """Switch to ``stream``; ``begin`` sets the generators to its beginning."""
         with self.lock:
-            frame = self.frame
-            _check_thread(frame)
+            self._check_thread()
             block.stream, block.accelerators = stream, accelerators
             block.thread = threading.get_ident()
-            running, before = frame.running, GeneratorState.capture(accelerators)
+            running, before = self._running, GeneratorState.capture(accelerators)
             position = before if stream is running else stream.state
             try:
                 if position is None:
                     begin()
                 else:
                     position.restore(accelerators)
-                if stream.continues:
-                    _record(frame, stream, position)
+                _warn_if_recomputed(stream)
             except BaseException:
                 before.restore(accelerators)
                 raise
             running.state = before
-            frame.blocks = [*frame.blocks, block]
+            self.blocks = [*self.blocks, block]
 
     def leave(self, block: Block, *, in_order: bool = False) -> None:
         """Switch back to what ran before the block, also where blocks inside it were not left.
@@ -146,19 +127,18 @@ class ForkStack:
         inside it were not left.
         """
         with self.lock:
-            frame = self.frame
-            if block not in frame.blocks:  # left already by an outer block, or os.fork was called
+            if block not in self.blocks:  # left already by an outer block, or os.fork was called
                 return
-            at = frame.blocks.index(block)
-            inside = [inner.stream.name for inner in frame.blocks[at + 1 :]]
-            running, outer = frame.running, frame.blocks[at - 1].stream if at else frame.outside
+            at = self.blocks.index(block)
+            inside = [inner.stream.name for inner in self.blocks[at + 1 :]]
+            running, outer = self._running, self.blocks[at - 1].stream if at else self._outside
             if block.end is None:
                 block.end = GeneratorState.capture(block.accelerators)
             state = block.end if outer is running else outer.state
             assert state is not None
             state.restore(block.accelerators)
             running.state = block.end
-            frame.blocks = frame.blocks[:at]
+            self.blocks = self.blocks[:at]
         if inside and in_order:
             raise RuntimeError(
                 "fastseed.fork_rng: blocks must be left in the reverse order of entering, but "
@@ -166,59 +146,16 @@ class ForkStack:
                 "were before it. Do not suspend a generator or coroutine inside a block"
             )
 
-    @contextlib.contextmanager
-    def record(self, recording: Recording) -> Iterator[None]:
-        """Note where each continuing stream is when it is first entered."""
-        frame = self.frame
-        recording.around = frame.running
-        try:
-            frame.recordings.append(recording)
-            yield
-        finally:
-            if recording in frame.recordings:
-                frame.recordings.remove(recording)
-
-    @contextlib.contextmanager
-    def recompute(self, recording: Recording) -> Iterator[None]:
-        """Let streams continue from recorded positions; other threads wait until this ends."""
-        with self.lock:
-            frame, around = self.frame, recording.around
-            held = [(stream, stream.state) for stream in (around, *recording.positions)]
-            try:
-                for stream, position in recording.positions.items():
-                    stream.state = position
-                self.frame = _Frame(around, recomputing=True)
-                yield
-            finally:
-                self.frame = frame
-                try:
-                    _put_back(held)
-                except BaseException:  # an interrupt
-                    _put_back(held)
-                    raise
-
-
-def _put_back(held: list[tuple[NamedStream, GeneratorState | None]]) -> None:
-    for stream, state in held:
-        stream.state = state
-
-
-class Recomputation:
-    """The context of a recomputation; a second backward pass enters it again."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-        self._entered: tuple[contextlib.AbstractContextManager[None], ...] = ()
-
-    def __enter__(self) -> None:
-        entered = stack.recompute(self._recording)
-        entered.__enter__()
-        self._entered = (*self._entered, entered)
-
-    def __exit__(self, *error: Any) -> None:
-        entered = self._entered[-1]
-        self._entered = self._entered[:-1]
-        entered.__exit__(*error)
+    def _check_thread(self) -> None:
+        """Raise RuntimeError while another thread is in a block; it waits in a backward pass."""
+        own = not self.blocks or self.blocks[-1].thread == threading.get_ident()
+        if own or _in_backward():
+            return
+        raise RuntimeError(
+            "fastseed.fork_rng: must not be entered while another thread is inside "
+            f"fork_rng({self._running.name!r}): torch's default generators belong to the "
+            "whole process; leave that block first, or give each thread its own torch.Generator"
+        )
 
 
 def in_worker() -> bool:
@@ -237,27 +174,14 @@ def refuse_worker(function: str) -> None:
         )
 
 
-def _check_thread(frame: _Frame) -> None:
-    """Raise RuntimeError while another thread is in a block; it waits in a backward pass."""
-    if not frame.blocks or frame.blocks[-1].thread == threading.get_ident() or _in_backward():
-        return
-    raise RuntimeError(
-        "fastseed.fork_rng: must not be entered while another thread is inside "
-        f"fork_rng({frame.running.name!r}): torch's default generators belong to the "
-        "whole process; leave that block first, or give each thread its own torch.Generator"
-    )
-
-
-def _record(frame: _Frame, stream: NamedStream, position: GeneratorState | None) -> None:
-    for recording in frame.recordings:
-        recording.positions.setdefault(stream, position)
-    if _in_backward() and not frame.recomputing and not stream.warned:
+def _warn_if_recomputed(stream: NamedStream) -> None:
+    """Warn, once of each stream, where activation checkpointing may recompute the block."""
+    if stream.continues and not stream.warned and _in_backward():
         stream.warned = True
         logger.warning(
             "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead "
             "of repeating: recomputation by torch.utils.checkpoint draws other numbers than "
-            "the forward pass did; give fork_rng an index=, or checkpoint "
-            "context_fn=fastseed.fork_rng_contexts",
+            "the forward pass did; give fork_rng an index=",
             stream.name,
         )
 

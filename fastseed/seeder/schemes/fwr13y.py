@@ -16,6 +16,7 @@ import torch
 
 from ..._utils import validation
 from ...derivation.coordinates import Coordinates
+from ...derivation.lineage import ForkLineage
 from ..registry import Registry
 
 MASTER_BITS = 31
@@ -71,7 +72,9 @@ class Fwr13yScheme:
     def __init__(self, rank: int, world_size: int, registry: Registry) -> None:
         self._rank, self._world_size, self._registry = rank, world_size, registry
 
-    def reseed(self, master_seed: int, at: Coordinates) -> dict[str, Exception]:
+    def reseed(
+        self, master_seed: int, lineage: ForkLineage, at: Coordinates
+    ) -> dict[str, Exception]:
         """Reseed everything; return the exceptions of what failed, by stream name."""
         if at.step != 0:
             rule = "0 under scheme 'fwr13y'"

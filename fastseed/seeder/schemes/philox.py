@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 from ..._backend import derive_ops
 from ...derivation import streams
 from ...derivation.coordinates import SHARED, Coordinates
+from ...derivation.lineage import ForkLineage
 from ...derivation.streams import Stream
 from ...distributed.mesh import RankFields
 from ...generators.accelerator import AcceleratorGenerators
@@ -16,11 +16,7 @@ from ..registry import Registry
 
 
 class PhiloxScheme:
-    """Reseeds the default generators, the accelerators and what users registered.
-
-    ``master_of`` returns the master seed in use for a rank field, given that of the job: they
-    differ in a child of ``os.fork``.
-    """
+    """Reseeds the default generators, the accelerators and what users registered."""
 
     name = "philox-v1"
 
@@ -30,27 +26,28 @@ class PhiloxScheme:
         accelerators: list[AcceleratorGenerators],
         registry: Registry,
         rank_fields: RankFields,
-        master_of: Callable[[int, int], int],
     ) -> None:
         self._defaults, self._accelerators, self._registry = defaults, accelerators, registry
-        self._rank_fields, self._master_of = rank_fields, master_of
+        self._rank_fields = rank_fields
         of_defaults = {rank_fields.of(name) for name in NAMES}
         # The one rank field of the three default generators; None if they differ.
         self._common = of_defaults.pop() if len(of_defaults) == 1 else None
 
-    def reseed(self, master_seed: int, at: Coordinates) -> dict[str, Exception]:
+    def reseed(
+        self, master_seed: int, lineage: ForkLineage, at: Coordinates
+    ) -> dict[str, Exception]:
         """Reseed everything; return the exceptions of what failed, by stream name."""
         failures: dict[str, Exception] = {}
         common = self._common
         done = common is not None and self._defaults.reseed_in_place(
-            self._master_of(master_seed, common), at, common
+            lineage.master(master_seed, common), at, common
         )
         if done and not self._accelerators and not self._registry:
             return failures
 
         @functools.cache
         def scope(rank: int) -> derive_ops.Scope:
-            return derive_ops.scope_key(self._master_of(master_seed, rank), *at)
+            return derive_ops.scope_key(lineage.master(master_seed, rank), *at)
 
         def stream_of(name: str) -> Stream:
             rank = self._rank_fields.of(name)

@@ -20,7 +20,7 @@ def explain(
     checks: Sequence[Check], recorded: Sequence[Recorded], suspects: Sequence[Finding]
 ) -> list[Finding]:
     """Return the causes of the checks that failed and the suspects, the most important first."""
-    found = list(suspects)
+    found: list[Finding] = []
     failed = next((one for one in checks if one.passed is False and one.name != "baseline"), None)
     if failed is not None:
         kind = _EXPERIMENTS.get(failed.name, "")
@@ -35,7 +35,7 @@ def explain(
             message = f"the unseeded baseline does not differ: {one.message}"
             fix = "pass the seed as [ --seed {seed} ], or verify without the baseline"
             found.append(Finding("baseline", True, message, "", fix))
-    return sorted(found, key=lambda one: (not one.certain, _ORDER.index(one.kind)))
+    return sorted([*found, *suspects], key=lambda one: (not one.certain, _ORDER.index(one.kind)))
 
 
 def explain_check(failed: str, first: Recorded | None) -> Finding:

@@ -104,7 +104,8 @@ def _events(path: str | os.PathLike[str]) -> Iterator[StateDict]:
         os.fspath(path), tensor_size_guidance={"scalars": 0}, purge_orphaned_data=False
     )
     reader.Reload()
-    for tag in reader.PluginTagToContent("scalars"):
+    tags = reader.PluginTagToContent("scalars") if "scalars" in reader.ActivePlugins() else ()
+    for tag in tags:
         for event in reader.Tensors(tag):
             yield {"step": event.step, tag: from_proto(event.tensor_proto).item()}
 

@@ -147,7 +147,7 @@ def test_any_bytes_are_a_curve_or_an_error(tmp_path_factory, data):
 
 
 @pytest.mark.slow
-def test_event_files(tmp_path):
+def test_event_files(write, tmp_path):
     pytest.importorskip("tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
@@ -163,10 +163,12 @@ def test_event_files(tmp_path):
     expected = np.array([*values[:3], 7.0], np.float32).astype(np.float64)
     assert np.array(list(curve.values.values())).tobytes() == expected.tobytes()
     assert curve.notes == ("1 steps were repeated; the last value counts",)
-    assert "its rows have 'step', 'train/loss'" in refused(path)
+    assert "must hold values of 'loss', got none; its rows have 'step', " in refused(path)
+    assert "must hold values of 'loss', got none" in refused(write(b"", "tfevents.empty"))
 
 
 def test_event_files_without_tensorboard(write, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing", None)
+    name = "tensorboard.backend.event_processing.plugin_event_accumulator"
+    monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"fastseed.tools.verify: event files are read with tens"):
         read_curve(write(b"", "events.out.tfevents.1.host"))
