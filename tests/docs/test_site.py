@@ -84,6 +84,15 @@ def test_version_and_repository_are_stated_alike():
         assert repository in (ROOT / name).read_text()
 
 
+def test_files_that_pages_name_exist():
+    named = set()
+    for page in ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "examples/*.md", "csrc/**/*.md"):
+        for path in ROOT.glob(page):
+            folders = "fastseed|tests|examples|csrc|benchmarks|docs"
+            named |= set(re.findall(rf"`((?:{folders})/[\w/.*-]+)`", path.read_text("utf-8")))
+    assert [name for name in sorted(named) if not [*ROOT.glob(name.rstrip("/"))]] == []
+
+
 def test_llms_txt_lists_every_page():
     listed = set(re.findall(r"\]\(([\w/-]+\.md)\)", (ROOT / "docs/llms.txt").read_text()))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
