@@ -56,7 +56,8 @@ def test_site_with_a_broken_link_is_not_built(tmp_path, text, warning):
     (docs / "other.md").write_text("# Other\n\n## Part\n")
     config = tmp_path / "mkdocs.yml"
     pages = "nav: [index.md, other.md]\nplugins: []\n"
-    config.write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {docs}\n{pages}")
+    theme = f"theme: {{custom_dir: {ROOT}/docs/overrides}}\n"
+    config.write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {docs}\n{theme}{pages}")
     done = build("--config-file", config, "--site-dir", tmp_path / "site")
     assert (done.returncode == 0) == (warning is None), done.stderr
     assert warning is None or warning in done.stderr
