@@ -26,7 +26,7 @@ TEST_ARGS ?=
 # In folders without a folder `fastseed`, which Python would import instead of the wheel.
 TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package/test_wheel.py \
   derivation/test_vectors.py random/test_draw_vectors.py \
-  'docs/test_guides.py::test_programs_of_the_guides_run[quick-start.md]' \
+  'docs/test_guides.py::test_block_runs_alone[quick-start-0]' \
   && cd ../build && test-wheel/bin/python -m fastseed doctor
 BENCH_ARGS ?=
 OLDEST_NUMPY_TESTS = seeder generators checkpoint sampling derivation data/test_samples.py \
