@@ -57,20 +57,18 @@ _ARGUMENTS: dict[str, StateDict] = {
 _OF_REPEAT = ("seed", "deterministic", "timeout")  # the options that --repeat-only has, too
 
 
-def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its arguments."""
     from ..tools.verify import PLACEHOLDERS
 
     names = "".join(f"  {{{name}}}".ljust(15) + f"{text}\n" for name, text in PLACEHOLDERS.items())
-    parser = subparsers.add_parser(
-        "verify",
-        help="show that a training command repeats and resumes, to the last bit",
-        usage="fastseed verify --epochs X --dir DIR [options] -- PROGRAM ...\n"
-        "       fastseed verify --repeat-only [options] -- PROGRAM ...",
-        description=_ABOUT,
-        epilog=f"{_PLACEHOLDERS}{names}\n{_EXAMPLE}\n{exit_codes.describe()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser.usage = (
+        "fastseed verify --epochs X --dir DIR [options] -- PROGRAM ...\n"
+        "       fastseed verify --repeat-only [options] -- PROGRAM ..."
     )
+    parser.description = _ABOUT
+    parser.epilog = f"{_PLACEHOLDERS}{names}\n{_EXAMPLE}\n{exit_codes.describe()}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     for name, how in _ARGUMENTS.items():
         # Options without a value stay out, so that the defaults are those of Options.
         parser.add_argument(name, default=argparse.SUPPRESS, **how)
