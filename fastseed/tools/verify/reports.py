@@ -99,7 +99,7 @@ def tables(report: Report) -> list[Table]:
     for name in dict.fromkeys(run.experiment for run in report.runs):
         runs = report.of(name)
         ends = [list(run.curve.values.items())[-1] for run in runs]
-        losses = sorted({value for _, value in ends}, key=str)
+        losses = sorted({value for _, value in ends}, key=lambda one: (math.isnan(one), one))
         loss = " to ".join(f"{value:.6g}" for value in (*losses[:1], *losses[1:][-1:]))
         seconds = sum(run.seconds for run in runs)
         experiments.append((name, str(len(runs)), ends[0][0], loss, f"{seconds:.2f} s"))
