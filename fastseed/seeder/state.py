@@ -48,7 +48,7 @@ _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 
 
 class Job(Protocol):
-    """What a state describes of a seeder."""
+    """The parts of a seeder that a state describes."""
 
     rank: int
     world_size: int
