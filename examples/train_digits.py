@@ -6,10 +6,10 @@
 
 Random numbers come from everywhere at once, as they do in real scripts: initialization, dropout,
 shuffling, and augmentation in worker processes that draws from ``random``, ``numpy.random`` and
-``torch``. The lines with ``fastseed`` in them are all it takes to make every one of those a function
-of the master seed, the epoch, the step and, for a sample, its index. A resumed job therefore
-restores weights, the seed and where the loop was, and no generator; it may resume mid-epoch with
-other ranks and workers (``--stop-after`` ends one there).
+``torch``. The lines with ``fastseed`` are all it takes to make every one of those a function of the
+master seed, the epoch, the step and, for a sample, its index. A resumed job therefore restores
+weights, the seed and where the loop was, and no generator; it may resume mid-epoch with other
+ranks and workers (``--stop-after`` ends one there).
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def data_lines(file: str) -> tuple[str, ...]:
 
 
 def fields_of(file: str, kind: str) -> list[list[str]]:
-    """What the rows of one kind hold behind its name."""
+    """The columns behind the name of one kind of row."""
     return [line.split(" ")[1:] for line in data_lines(file) if line.startswith(f"{kind} ")]
 
 

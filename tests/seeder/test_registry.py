@@ -259,7 +259,7 @@ def test_registered_functions_methods_and_classes():
     s.register_generator(Takes)
     s.reseed(1)
     assert generator.initial_seed() == reference_narrow_seed("g") and len(seeds) == 2
-    s.unregister_generator(seeds.append)  # each access makes another method object
+    s.unregister_generator(seeds.append)  # a method is another object each time
     s.unregister_generator(Takes)
     s.reseed(2)
     assert len(seeds) == 2
