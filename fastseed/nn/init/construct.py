@@ -19,7 +19,7 @@ from ..._utils import validation
 from ...random import normal_, uniform_
 from . import functions
 from .equal_names import EqualNames
-from .mode import FILLS, check_scope, key_derivation, refuse_generator
+from .mode import FILLS, keys_at, refuse_generator
 from .names import named_tensors, storage_of, weak_storage
 from .torch_functions import Arguments, Fill, FillingMode, Keywords
 
@@ -164,8 +164,7 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
     """
     if not callable(factory):
         raise validation.type_error(_FUNCTION, "factory", "callable", factory)
-    scope = check_scope(_FUNCTION, task)
-    key_of = key_derivation(_FUNCTION, scope)
+    scope, key_of = keys_at(_FUNCTION, task)
     first = _ConstructionMode(lambda number, _: key_of("", number))
     with first:
         model = factory(*args, **kwargs)

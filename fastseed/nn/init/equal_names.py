@@ -13,9 +13,10 @@ import weakref
 from torch import nn
 
 from ...derivation import context
+from ...derivation.coordinates import Coordinates
 
 logger = logging.getLogger("fastseed")
-_Names = weakref.WeakValueDictionary[tuple[tuple[int, int, int], str], nn.Module]
+_Names = weakref.WeakValueDictionary[tuple[Coordinates, str], nn.Module]
 _filled: weakref.WeakKeyDictionary[context.ProcessSeeder, _Names] = weakref.WeakKeyDictionary()
 """For each seeder: by scope and name, the first module whose parameter was filled from them.
 
@@ -27,7 +28,7 @@ that fill the same name at the same time may both be first, and get no warning.
 class EqualNames:
     """The names of one block from which parameters of other modules were filled before."""
 
-    def __init__(self, function: str, scope: tuple[int, int, int], remedy: str) -> None:
+    def __init__(self, function: str, scope: Coordinates, remedy: str) -> None:
         self._function, self._scope, self._remedy = function, scope, remedy
         self._first = _filled.setdefault(context.current(function), _Names())
         self._repeated: dict[str, weakref.ref[nn.Module]] = {}

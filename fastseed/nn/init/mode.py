@@ -12,7 +12,7 @@ import torch
 
 from ..._utils import validation
 from ...derivation import coordinates
-from ...derivation.coordinates import MAX_EPOCH, MAX_STEP, MAX_TASK, SHARED
+from ...derivation.coordinates import SHARED, Coordinates
 from ...distributed import layout
 from ...random import bernoulli_, exponential_, normal_, randint_
 from ...seeder.seeder import current_seeder
@@ -211,30 +211,21 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
     )
 
 
-# ---------------------------------------------------------------- public
-
-
-def check_scope(function: str, task: int, epoch: int = 0, step: int = 0) -> tuple[int, int, int]:
-    """Return (task, epoch, step), checked, of a job whose scheme has keys."""
-    coordinates.require_keys(function, current_seeder(function).scheme)
-    return (
-        validation.check_int(function, "task", task, 0, MAX_TASK),
-        validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
-        validation.check_int(function, "step", step, 0, MAX_STEP),
-    )
-
-
-def key_derivation(function: str, scope: tuple[int, int, int]) -> Callable[[str, int], int]:
-    """Return the function of name and count that gives the key of a fill in a checked scope."""
-    seeder, (task, epoch, step) = current_seeder(function), scope
+def keys_at(
+    function: str, task: int, epoch: int = 0, step: int = 0
+) -> tuple[Coordinates, Callable[[str, int], int]]:
+    """Return a checked scope, and the function of name and count that gives the key of a fill."""
+    seeder = current_seeder(function)
+    coordinates.require_keys(function, seeder.scheme)
+    scope = coordinates.check_coordinates(function, task, epoch, step)
 
     def key_of(name: str, count: int) -> int:
-        key = seeder.derive_key(
-            f"init/{name}", task=task, epoch=epoch, step=step, rank=SHARED, index=count
-        )
-        return key
+        return seeder.derive_key(f"init/{name}", **scope._asdict(), rank=SHARED, index=count)
 
-    return key_of
+    return scope, key_of
+
+
+# ---------------------------------------------------------------- public
 
 
 @contextlib.contextmanager
@@ -299,8 +290,7 @@ def initialize(
         if not prefix.endswith("."):  # else "layers.3" and "weight" were one word
             rule = "a name that ends with a dot, as 'layers.3.'"
             raise validation.value_error(_FUNCTION, "prefix", rule, prefix)
-    scope = check_scope(_FUNCTION, task, epoch, step)
-    key_of = key_derivation(_FUNCTION, scope)
+    scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     equal_names = EqualNames(_FUNCTION, scope, "prefix= or another task=")
     mode = InitializationMode(OwnerTable(model, prefix), key_of, equal_names)
     with original_classes(_FUNCTION, model), mode:
