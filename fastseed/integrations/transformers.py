@@ -24,6 +24,7 @@ from .._utils import validation
 from .._utils.types import StateDict
 from ..checkpoint import files as checkpoint
 from ..data import Loader
+from ..data.order.samplers import samplers_in
 from ..derivation import coordinates
 from ..sampling import sample
 from ..sampling.thresholds import Integers, Numbers
@@ -39,7 +40,6 @@ _NAME = "integrations.transformers.FastseedCallback"
 _FILE = "fastseed-{rank:05d}.state"
 _ORDER = "transformers.order"
 _SEED_BITS = 31
-_DEPTH = 8  # of loaders and samplers inside each other
 _transformers: Any = _common.import_framework("transformers", "transformers")
 
 
@@ -117,7 +117,10 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         _common.ensure_seeder(_NAME, self._master_seed, args.process_index, args.world_size)
         self._outer, self._is_inside, self._resume = None, False, None
         _check_folder(args.output_dir)
-        self._samplers = _samplers_of(keywords.get("train_dataloader"))
+        # The loader itself is left out; fastseed's seeds its own samplers.
+        loader = keywords.get("train_dataloader")
+        found: list[Any] = [] if isinstance(loader, Loader) else samplers_in(loader)[1:]
+        self._samplers = found
         _seed_accelerate(self._samplers, self._tasks.train)
         if args.world_size > 1:
             _name_unseeded(self._samplers)
@@ -307,18 +310,6 @@ def _check_folder(folder: str) -> None:
 # ------------------------------------------------------------------ the order of the data
 
 
-def _samplers_of(dataloader: Any) -> list[Any]:
-    """Return the samplers of a loader, and those inside them; fastseed's loader seeds its own."""
-    found: list[Any] = []
-    if isinstance(dataloader, Loader):
-        return found
-    while dataloader is not None and len(found) < _DEPTH:
-        inner = getattr(dataloader, "batch_sampler", None)
-        dataloader = inner if inner is not None else getattr(dataloader, "sampler", None)
-        found += [] if dataloader is None else [dataloader]
-    return found
-
-
 def _seed_accelerate(samplers: list[_Sampler], task: int) -> None:
     """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
     key = current_seeder(_NAME).derive_key(_ORDER, task=task, rank=coordinates.SHARED)
@@ -346,11 +337,12 @@ def _has_generator(sampler: _Sampler) -> bool:
 def _name_unseeded(samplers: list[_Sampler]) -> None:
     """Name a sampler that may draw from the global generators, which differ between ranks."""
     known = ("torch.", "accelerate.", "fastseed.")
-    last = samplers[-1] if samplers else None
-    if last is None or _has_generator(last) or type(last).__module__.startswith(known):
-        return
-    logger.warning(
-        "fastseed: if %s draws its order at random, the ranks get different ones and samples are "
-        "lost: give it an attribute generator, a torch.Generator, which the callback seeds",
-        type(last).__name__,
-    )
+    for sampler in samplers:
+        is_known = _has_generator(sampler) or type(sampler).__module__.startswith(known)
+        if not is_known and samplers_in(sampler) == [sampler]:  # which wraps no other
+            logger.warning(
+                "fastseed: if %s draws its order at random, the ranks get different ones and "
+                "samples are lost: give it an attribute generator, a torch.Generator, which the "
+                "callback seeds",
+                type(sampler).__name__,
+            )
