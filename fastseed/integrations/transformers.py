@@ -43,7 +43,7 @@ _SEED_BITS = 31
 _transformers: Any = _common.import_framework("transformers", "transformers")
 
 
-class _Arguments(Protocol):  # TrainingArguments
+class _Args(Protocol):  # TrainingArguments
     output_dir: str
     process_index: int
     world_size: int
@@ -110,17 +110,14 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ training
 
-    def on_train_begin(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_train_begin(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Call ``init`` if needed and seed the order of the data."""
         _common.ensure_seeder(_NAME, self._master_seed, args.process_index, args.world_size)
         self._outer, self._is_inside, self._resume = None, False, None
         _check_folder(args.output_dir)
-        # The loader itself is left out; fastseed's seeds its own samplers.
-        loader = keywords.get("train_dataloader")
-        found: list[Any] = [] if isinstance(loader, Loader) else samplers_in(loader)[1:]
-        self._samplers = found
+        loader = more.get("train_dataloader")  # fastseed's seeds its own samplers
+        found: list[Any] = samplers_in(loader)[1:]
+        self._samplers = [] if isinstance(loader, Loader) else found
         _seed_accelerate(self._samplers, self._tasks.train)
         if args.world_size > 1:
             _name_unseeded(self._samplers)
@@ -129,22 +126,18 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         if getattr(args, "eval_on_start", False):
             move_to(self._tasks.validate, 0)
 
-    def on_epoch_begin(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_epoch_begin(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Reseed for a training epoch."""
         self._is_inside = False
         task, epoch = self._tasks.train, int(state.epoch or 0)
         move_to(task, epoch)
         _seed_generators(self._samplers, task, epoch)
-        dataset = getattr(keywords.get("train_dataloader"), "dataset", None)
+        dataset = getattr(more.get("train_dataloader"), "dataset", None)
         set_scope = getattr(dataset, "set_scope", None)
         if callable(set_scope):  # per_sample, in workers
             set_scope(task, epoch)
 
-    def on_step_begin(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_step_begin(self, *event: object, **more: object) -> None:
         """Leave an evaluation; resume from a file."""
         self._leave_evaluation()
         self._outer = None
@@ -152,17 +145,13 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             checkpoint.load(self._resume)
             self._resume = None
 
-    def on_step_end(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_step_end(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Reseed at the end of an epoch; enter an evaluation that is due."""
         if _is_whole(state.epoch):
             move_to(self._tasks.train, round(state.epoch or 0))
         self._enter_evaluation(state, control)
 
-    def on_epoch_end(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_epoch_end(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Leave an evaluation; enter one that is due."""
         self._leave_evaluation()
         self._enter_evaluation(state, control)
@@ -182,30 +171,22 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             api.load_state_dict(self._outer)
         self._is_inside = False
 
-    def on_prediction_step(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_prediction_step(self, *event: object, **more: object) -> None:
         """Note an evaluation: of a second one after the same step there is no other event."""
         self._is_inside = self._outer is not None
 
-    def on_evaluate(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_evaluate(self, *event: object, **more: object) -> None:
         """Restore the generators of training."""
         self._leave_evaluation()
 
-    def on_save(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_save(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Write all states into the folder of the checkpoint."""
         self._leave_evaluation()
         folder = _folder(args, state)
         if os.path.isdir(folder):
             checkpoint.save(os.path.join(folder, _FILE))
 
-    def on_train_end(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_train_end(self, *event: object, **more: object) -> None:
         """Restore the generators of training."""
         self._leave_evaluation()
 
@@ -279,11 +260,11 @@ def _is_whole(epoch: float | None) -> bool:
     return bool(epoch) and float(epoch or 0).is_integer()
 
 
-def _folder(args: _Arguments, state: _State) -> str:
+def _folder(args: _Args, state: _State) -> str:
     return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
 
 
-def _saved_file(args: _Arguments, state: _State) -> str | None:
+def _saved_file(args: _Args, state: _State) -> str | None:
     """Return the file that ``on_save`` wrote into the checkpoint that training resumes from."""
     named = args.resume_from_checkpoint
     folders = [named] if isinstance(named, str) and os.path.isdir(named) else []
