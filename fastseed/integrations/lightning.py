@@ -33,7 +33,6 @@ _PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one code base under tw
 _VERSION = 1
 _NAME = "integrations.lightning.FastseedCallback"
 
-
 T = TypeVar("T")
 
 
