@@ -27,8 +27,8 @@ from ..data import Loader
 from ..data.order.samplers import samplers_in
 from ..derivation import coordinates
 from ..sampling import sample
+from ..sampling.arguments import Keys
 from ..sampling.thresholds import Integers, Numbers
-from ..sampling.tokens import Keys
 from ..seeder import api
 from ..seeder.seeder import current_seeder
 from . import _common
