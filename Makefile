@@ -58,14 +58,19 @@ $(VENV)/.torch:
 	$(PIP) $(TORCH) "numpy>=1.26" "setuptools>=77" "packaging>=24.2" wheel ninja
 	@touch $@
 
-# Without isolation, so that the native code is built against the torch that will run it.
+# The native code is compiled against the torch that will run it, while pip fetches packages:
+# `pip install --no-build-isolation -e .` does the one after the other.
+INSTALL = mkdir -p build && { $(PY) setup.py -q build_ext --inplace >build/native.log 2>&1 & } && compiled=$$! \
+  && FASTSEED_NO_EXT=1 $(PIP) --no-build-isolation -e $(1) \
+  && { wait $$compiled || { cat build/native.log; exit 1; }; }
+
 $(VENV)/.built: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
-	$(PIP) --no-build-isolation -e ".[dev]"
+	$(call INSTALL,".[dev]")
 	@touch $@ $(VENV)/.demo
 
 # The demo needs a tenth of what the tests need.
 $(VENV)/.demo: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
-	$(PIP) --no-build-isolation -e ".[examples]"
+	$(call INSTALL,".[examples]")
 	@touch $@
 
 demo:

@@ -3,6 +3,8 @@
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define FS_HD __host__ __device__ __forceinline__
+#define FS_UNROLL _Pragma("unroll")
 #else
 #define FS_HD inline
+#define FS_UNROLL _Pragma("GCC unroll 16")
 #endif

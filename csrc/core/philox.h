@@ -24,6 +24,18 @@ struct Block {
   }
 };
 
+// The lower half, as a number of 32 bits that the compiler does not take for a part of a longer
+// one: its products would become more than one wide multiply.
+FS_HD uint32_t low_word(uint64_t x) {
+#if defined(__CUDA_ARCH__)
+  uint32_t low;
+  asm("cvt.u32.u64 %0, %1;" : "=r"(low) : "l"(x));
+  return low;
+#else
+  return static_cast<uint32_t>(x);
+#endif
+}
+
 // 128 bits of output for (key, counter). Total, stateless, endian-free.
 template <int kRounds = kPhiloxRounds>
 FS_HD Block philox4x32(uint64_t key, Block counter) {

@@ -14,6 +14,7 @@ constexpr int64_t kMaxTokens = int64_t{1} << 24;
 constexpr int64_t kNoToken = -1;
 
 constexpr double kLn2 = 0x1.62e42fefa39efp-1;
+constexpr double kLog2E = 0x1.71547652b82fep+0;
 
 // What a row of numbers is: logits, or weights (a score is then the logarithm of one).
 enum class Numbers { kLogits, kWeights };
@@ -143,6 +144,63 @@ struct Race {
     }
     return temperature == 0.0 ? add(value, 0.0)  // -0 becomes 0
                               : add(divide(value, temperature), token_noise(stream, token));
+  }
+};
+
+// Could a token have the score `best` or more? From its number and the upper half of its word, with
+// few operations in float32, so that few tokens need their score; no bit of a winner depends on it.
+//
+// The noise of a token is -ln E, of E >= 1 - u. So a logit x cannot win where 1 - u is above
+// 2^(x slope + shift), which is exp(x / temperature - best), and a weight x > 0 cannot where it is
+// above x slope, which is x exp(-best); both from above, with room for their rounding.
+struct ScoreBound {
+  float slope, shift;
+  bool weights;
+
+  // Before there is a score any token may win.
+  FS_HD explicit ScoreBound(const Race& race)
+      : slope(0.0f), shift(kAny), weights(race.numbers == Numbers::kWeights) {
+    if (weights) {
+      slope = bits_float(0x7f800000u);
+    } else {
+      inverse_ = static_cast<float>(divide(kLog2E, race.temperature));
+    }
+  }
+
+  FS_HD void raise(double best) {
+    const double exact = mul(-best, kLog2E);
+    const double size = exact < 0.0 ? -exact : exact;
+    const double power = add(exact, add(0x1p-10, mul(add(size, 256.0), 0x1p-20)));
+    if (!weights) {
+      const bool any = !(size < 1e30);
+      slope = any ? 0.0f : inverse_;
+      shift = any ? kAny : static_cast<float>(power);
+    } else if (power < 100.0) {  // above that even the least weight may win
+      slope = power_of_two(static_cast<float>(power));
+    }
+  }
+
+  FS_HD bool logit_may_win(float x, uint32_t word) const {
+    return distance(word) <= power_of_two(add(mul(x, slope), shift));
+  }
+  FS_HD bool weight_may_win(float x, uint32_t word) const {
+    return distance(word) <= mul(x, slope);
+  }
+
+ private:
+  static constexpr float kAny = 100.0f;  // 2^100 is above every distance
+  float inverse_ = 0.0f;                 // log2(e) / temperature
+
+  // 2^power from above, below 2^100: 2^(e + f) is below 2^e (1 + f), whose pattern the sum becomes.
+  FS_HD static float power_of_two(float power) {
+    power = power > -126.0f ? power : -126.0f;
+    power = power < 100.0f ? power : 100.0f;
+    return bits_float(
+        static_cast<uint32_t>(static_cast<int32_t>(mul(add(power, 127.0f), 0x1p23f))));
+  }
+  // 1 - u from below: 31 bits, which convert as a signed number.
+  FS_HD static float distance(uint32_t word) {
+    return mul(static_cast<float>(static_cast<int32_t>(~word >> 1)), 0x1p-31f);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "derive.h"
+#include "folded_philox.h"
 
 namespace fastseed {
 
@@ -90,6 +91,23 @@ FS_HD int64_t shuffle_walk(const Shuffle& s, int64_t j) {
 FS_HD int64_t shuffle_index(const Shuffle& s, int64_t i) {
   return s.n == 1 ? 0 : shuffle_walk(s, shuffle_once(s, i));
 }
+
+// The round keys of all Feistel rounds, whose blocks differ in the first two words of their
+// counters: in place of k1[1] and k1[2], round r has second[r] and third[r].
+struct ShuffleKeys {
+  FoldedKeys folded;
+  uint32_t second[kShuffleMostRounds];
+  uint32_t third[kShuffleMostRounds];
+
+  explicit ShuffleKeys(const Shuffle& s) : folded(s.key, shuffle_w1(0), s.w2, s.w3) {
+    const uint32_t k1 = static_cast<uint32_t>(s.key >> 32);
+    for (int r = 0; r < kShuffleMostRounds; ++r) {
+      const uint64_t product = folded_product(s.key, shuffle_w1(r), s.w2);
+      second[r] = (k1 + kPhiloxW1) ^ static_cast<uint32_t>(product >> 32);
+      third[r] = (k1 + 2 * kPhiloxW1) ^ static_cast<uint32_t>(product);
+    }
+  }
+};
 
 // A seed of `bits` bits (31 or 32): no two ranks have the same one of a name, worker and index.
 FS_HD uint64_t narrow_seed(const NameKey& name, uint32_t rank, uint32_t worker, uint64_t index,

@@ -3,10 +3,7 @@
 // One block a 64-bit lane: a counter word sits in the low half of its lane and whatever the last
 // product left in the upper half is harmless, because the 32x32 -> 64 multiply reads low halves
 // only. So a round is two multiplies, two shifts and two three-way exclusive ors, with no masking.
-//
-// Blocks of one range share the counter's last two words, and all but a few share the second, so
-// the first three rounds are partly the same for all of them: 3 of the 20 products are computed
-// once (4 of 20 when only the low half of a block is wanted).
+// Blocks of one range share the counter's last two words, and all but a few share the second.
 //
 // For the files that lanes.h is for, and in an anonymous namespace as it is.
 #pragma once
@@ -15,115 +12,10 @@
 
 #include "../core/derive.h"
 #include "../core/mt19937.h"
-#include "../core/philox.h"
 #include "dispatch.h"
 
 namespace fastseed {
 namespace {
-
-template <class V>
-struct Rounds {
-  typename V::Type m0, m1;
-  // Round r adds k0[r], k1[r]; those of the first three rounds hold what is common to the range.
-  typename V::Type k0[kPhiloxRounds], k1[kPhiloxRounds];
-
-  FS_LANES Rounds(const BlockRange& range, uint32_t w1) {
-    m0 = V::set(kPhiloxM0);
-    m1 = V::set(kPhiloxM1);
-    uint32_t a[kPhiloxRounds], b[kPhiloxRounds];
-    for (int r = 0; r < kPhiloxRounds; ++r) {
-      a[r] = static_cast<uint32_t>(range.key) + static_cast<uint32_t>(r) * kPhiloxW0;
-      b[r] = static_cast<uint32_t>(range.key >> 32) + static_cast<uint32_t>(r) * kPhiloxW1;
-    }
-    const uint64_t p = static_cast<uint64_t>(kPhiloxM1) * range.w2;  // of round 0
-    const uint32_t c0 = static_cast<uint32_t>(p >> 32) ^ w1 ^ a[0];
-    const uint64_t q = static_cast<uint64_t>(kPhiloxM0) * c0;  // of round 1
-    b[0] ^= range.w3;
-    a[1] ^= static_cast<uint32_t>(p);
-    b[1] ^= static_cast<uint32_t>(q >> 32);
-    b[2] ^= static_cast<uint32_t>(q);
-    for (int r = 0; r < kPhiloxRounds; ++r) {
-      k0[r] = V::set(a[r]);
-      k1[r] = V::set(b[r]);
-    }
-  }
-};
-
-// kGroups vectors that take every step together. Interleaved like this, their dependent chains run
-// side by side; one after another, a single chain would fill the CPU's schedulers before the next
-// one starts.
-template <class V, int kGroups>
-struct Many {
-  using T = typename V::Type;
-  T v[kGroups];
-
-#define FS_EACH_GROUP(expression)                             \
-  Many r;                                                     \
-  _Pragma("GCC unroll 8") for (int g = 0; g < kGroups; ++g) { \
-    r.v[g] = expression;                                      \
-  }                                                           \
-  return r
-
-  static FS_LANES Many mul(T a, const Many& b) {
-    FS_EACH_GROUP(V::mul(a, b.v[g]));
-  }
-  static FS_LANES Many shift_right_32(const Many& a) {
-    FS_EACH_GROUP(V::shift_right_32(a.v[g]));
-  }
-  static FS_LANES Many bit_xor(const Many& a, T b) {
-    FS_EACH_GROUP(V::bit_xor(a.v[g], b));
-  }
-  static FS_LANES Many xor3(const Many& a, const Many& b, T c) {
-    FS_EACH_GROUP(V::xor3(a.v[g], b.v[g], c));
-  }
-  static FS_LANES Many join(const Many& low, const Many& high) {
-    FS_EACH_GROUP(V::join(low.v[g], high.v[g]));
-  }
-#undef FS_EACH_GROUP
-};
-
-// Low and high 64 bits of blocks.
-template <class M>
-struct Halves {
-  M lo, hi;
-};
-
-// The blocks whose first counter word is the low half of each lane of `x`; `hi` only if kBoth.
-template <bool kBoth, class V, class M>
-FS_LANES Halves<M> philox_lanes(const Rounds<V>& k, const M& x) {
-  constexpr int kLast = kPhiloxRounds - 1;
-  M p0 = M::mul(k.m0, x);  // round 0
-  M c2 = M::bit_xor(M::shift_right_32(p0), k.k1[0]);
-  M c3 = p0;
-  M p1 = M::mul(k.m1, c2);  // round 1
-  M c0 = M::bit_xor(M::shift_right_32(p1), k.k0[1]);
-  M c1 = p1;
-  c2 = M::bit_xor(c3, k.k1[1]);
-  p0 = M::mul(k.m0, c0);  // round 2
-  p1 = M::mul(k.m1, c2);
-  c0 = M::xor3(M::shift_right_32(p1), c1, k.k0[2]);
-  c1 = p1;
-  c2 = M::bit_xor(M::shift_right_32(p0), k.k1[2]);
-  c3 = p0;
-  _Pragma("GCC unroll 8") for (int r = 3; r < kLast; ++r) {
-    p0 = M::mul(k.m0, c0);
-    p1 = M::mul(k.m1, c2);
-    c0 = M::xor3(M::shift_right_32(p1), c1, k.k0[r]);
-    c1 = p1;
-    c2 = M::xor3(M::shift_right_32(p0), c3, k.k1[r]);
-    c3 = p0;
-  }
-  p1 = M::mul(k.m1, c2);
-  Halves<M> out;
-  out.lo = M::join(M::xor3(M::shift_right_32(p1), c1, k.k0[kLast]), p1);
-  if (kBoth) {
-    p0 = M::mul(k.m0, c0);
-    out.hi = M::join(M::xor3(M::shift_right_32(p0), c3, k.k1[kLast]), p0);
-  } else {
-    out.hi = out.lo;
-  }
-  return out;
-}
 
 template <class V, bool kStream>
 FS_LANES void put(uint64_t* out, typename V::Type v) {
@@ -136,33 +28,37 @@ FS_LANES void put(uint64_t* out, typename V::Type v) {
 
 // One after another in memory: vectors of lo, or of lo and hi in turns.
 template <class V, bool kBoth, bool kStream, int kGroups>
-FS_LANES void store(uint64_t* out, const Halves<Many<V, kGroups>>& h) {
+FS_LANES void store(const LaneKeys<V>& k, uint64_t* out, FoldedBlock<V> (&blocks)[kGroups]) {
   for (int g = 0; g < kGroups; ++g) {
+    folded_last<kBoth>(k, blocks[g]);
+    const typename V::Type lo = V::join(blocks[g].w0, blocks[g].w1);
     if (kBoth) {
+      const typename V::Type hi = V::join(blocks[g].w2, blocks[g].w3);
       uint64_t* at = out + 2 * g * V::kLanes;
-      put<V, kStream>(at, V::zip_low(h.lo.v[g], h.hi.v[g]));
-      put<V, kStream>(at + V::kLanes, V::zip_high(h.lo.v[g], h.hi.v[g]));
+      put<V, kStream>(at, V::zip_low(lo, hi));
+      put<V, kStream>(at + V::kLanes, V::zip_high(lo, hi));
     } else {
-      put<V, kStream>(out + g * V::kLanes, h.lo.v[g]);
+      put<V, kStream>(out + g * V::kLanes, lo);
     }
   }
 }
 
 // kGroups vectors of blocks from index lane `index` on; moves `index` past them.
 template <class V, bool kBoth, bool kStream, int kGroups>
-FS_LANES void groups(const Rounds<V>& k, typename V::Type tweak, typename V::Type& index,
+FS_LANES void groups(const LaneKeys<V>& k, typename V::Type tweak, typename V::Type& index,
                      uint64_t* out) {
-  Many<V, kGroups> x;
+  FoldedBlock<V> blocks[kGroups];
   for (int g = 0; g < kGroups; ++g) {
-    x.v[g] = V::bit_xor(index, tweak);
+    blocks[g].w0 = V::bit_xor(index, tweak);
     index = V::add(index, V::set(V::kLanes));
   }
-  store<V, kBoth, kStream>(out, philox_lanes<kBoth>(k, x));
+  folded_rounds(k, k.k1[1], k.k1[2], blocks);
+  store<V, kBoth, kStream>(k, out, blocks);
 }
 
 // Fewer than kLanes blocks.
 template <class V, bool kBoth>
-FS_LANES void part(const Rounds<V>& k, typename V::Type tweak, typename V::Type index, int64_t n,
+FS_LANES void part(const LaneKeys<V>& k, typename V::Type tweak, typename V::Type index, int64_t n,
                    uint64_t* out) {
   uint64_t words[2 * V::kLanes];
   groups<V, kBoth, false, 1>(k, tweak, index, words);
@@ -172,8 +68,8 @@ FS_LANES void part(const Rounds<V>& k, typename V::Type tweak, typename V::Type 
 // The last of n blocks, those from block i on, in as few vectors as hold them. The vectors take
 // every step together and end at block n, so that the first one repeats some blocks before i.
 template <class V, bool kBoth, int kGroups>
-FS_LANES void rest(const Rounds<V>& k, typename V::Type tweak, uint64_t first, int64_t i, int64_t n,
-                   uint64_t* out) {
+FS_LANES void rest(const LaneKeys<V>& k, typename V::Type tweak, uint64_t first, int64_t i,
+                   int64_t n, uint64_t* out) {
   if constexpr (kGroups > 1) {
     if (n - i <= (kGroups - 1) * V::kLanes) {
       rest<V, kBoth, kGroups - 1>(k, tweak, first, i, n, out);
@@ -191,7 +87,8 @@ FS_LANES void segment(const BlockRange& range, uint64_t first, int64_t n, uint64
   constexpr int64_t kWords = kBoth ? 2 : 1;
   constexpr int64_t kStep = V::kLanes;
   constexpr int64_t kStride = V::kDeriveGroups * kStep;
-  const Rounds<V> k(range, static_cast<uint32_t>((first ^ range.tweak) >> 32));
+  const LaneKeys<V> k{FoldedKeys(range.key, static_cast<uint32_t>((first ^ range.tweak) >> 32),
+                                 range.w2, range.w3)};
   const typename V::Type tweak = V::set(static_cast<uint32_t>(range.tweak));
   int64_t i = 0;
   if (kStream) {  // up to the first aligned store

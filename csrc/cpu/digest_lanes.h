@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "../core/digest.h"
-#include "../kernels/digest.h"
+#include "dispatch.h"
 
 namespace fastseed {
 namespace {

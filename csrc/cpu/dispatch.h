@@ -51,6 +51,36 @@ using RowWords = void (*)(const uint64_t* keys, const uint64_t* firsts, int64_t 
 using DrawLoops = std::tuple<RowWords FS_EACH_DISTRIBUTION(FS_CONVERT)>;
 #undef FS_CONVERT
 
+// Adds the blocks of `groups` groups of 16 bytes, whose places count up from `place`, to
+// total[0] | total[1] << 64.
+using DigestGroups = void (*)(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
+                              uint64_t* total);
+
+// n elements and their numbers, 16 bits each.
+template <class T>
+using DropoutLoop = void (*)(const Dropout<T>& rule, const uint16_t* numbers, int64_t n,
+                             const T* in, T* out);
+
+using DropoutLoops =
+    std::tuple<DropoutLoop<float>, DropoutLoop<double>, DropoutLoop<Half>, DropoutLoop<BFloat16>>;
+
+// Smallest and greatest order of some numbers.
+struct OrderRange {
+  uint32_t least, greatest;
+};
+
+// The loops of one instruction set; n is at most kSamplingChunk. Indices found are in order.
+constexpr int64_t kSamplingChunk = 2048;
+struct SamplingLoops {
+  OrderRange (*orders)(const float* x, int64_t n);
+  // of numbers whose order is in [low, high]
+  int64_t (*select)(const float* x, int64_t n, uint32_t low, uint32_t high, int32_t* found);
+  // of numbers that may win
+  int64_t (*candidates)(const ScoreBound&, const float* x, const uint32_t* words, int64_t n,
+                        int32_t* found);
+  void (*masses)(const float* x, int64_t n, float greatest, double temperature, int64_t* out);
+};
+
 struct CpuPath {
   const char* name;
   bool (*supported)();

@@ -2,7 +2,7 @@
 //
 // The including file defines FS_DRAW_TARGET, the attribute of its instruction set.
 #pragma once
-#include "../kernels/dropout.h"
+#include "dispatch.h"
 
 namespace fastseed {
 namespace {

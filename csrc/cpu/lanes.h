@@ -6,12 +6,17 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../core/folded_philox.h"
+#include "../core/mt19937.h"
+
 namespace fastseed {
 namespace {
 
 // Lanes of 64 bits, which hold numbers, or words in their low halves.
 struct CommonLanes64 {
   using Type = FS_VECTOR;
+  using Word = Type;
+  using Product = Type;
   using Numbers = uint64_t __attribute__((vector_size(sizeof(Type))));
   static constexpr int kLanes = sizeof(Type) / sizeof(uint64_t);
 
@@ -39,6 +44,12 @@ struct CommonLanes64 {
   static FS_LANES Type shift_right_32(Type a) {
     return reinterpret_cast<Type>(reinterpret_cast<Numbers>(a) >> 32);
   }
+  static FS_LANES Word high(Product p) {
+    return shift_right_32(p);
+  }
+  static FS_LANES Word low(Product p) {
+    return p;
+  }
   static FS_LANES Type bit_and(Type a, Type b) {
     return a & b;
   }
@@ -47,6 +58,19 @@ struct CommonLanes64 {
   }
   static FS_LANES int64_t words_to_aligned(const uint64_t* p) {
     return static_cast<int64_t>((-reinterpret_cast<uintptr_t>(p) & (sizeof(Type) - 1)) / 8);
+  }
+};
+
+// FoldedKeys in all lanes.
+template <class V>
+struct LaneKeys {
+  typename V::Word k0[kPhiloxRounds], k1[kPhiloxRounds];
+
+  FS_LANES explicit LaneKeys(const FoldedKeys& k) {
+    for (int r = 0; r < kPhiloxRounds; ++r) {
+      k0[r] = V::set(k.k0[r]);
+      k1[r] = V::set(k.k1[r]);
+    }
   }
 };
 

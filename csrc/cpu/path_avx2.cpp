@@ -6,7 +6,6 @@
 #define FS_LANES __attribute__((target("avx2"), always_inline)) inline
 #define FS_DRAW_TARGET FS_TARGET
 #define FS_VECTOR __m256i
-#include "../core/mt19937.h"
 #include "lanes.h"
 
 namespace fastseed {

@@ -19,7 +19,6 @@
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 #define FS_VECTOR __m512i
-#include "../core/mt19937.h"
 #include "lanes.h"
 
 namespace fastseed {

@@ -4,7 +4,6 @@
 // the upper half of a token's word says whether it may beat the best so far.
 #include "../kernels/sampling.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "dispatch.h"
@@ -53,28 +52,17 @@ class TokenWords {
   alignas(64) uint32_t words_[kChunk + 8];
 };
 
-// The bound for tokens that could have the score `best`, with room for its own rounding.
-Bound bound_of(const Race& race, double best) {
-  constexpr double kLog2E = 1.4426950408889634;
-  if (race.numbers == Numbers::kWeights) {
-    return Bound{static_cast<float>(std::fmax(std::exp(-best) * 1.001, 0x1p-126)), 0.0f,
-                 race.numbers};
-  }
-  const double shift = -best * kLog2E;
-  if (!(std::fabs(shift) < 1e30)) {
-    return Bound{0.0f, 100.0f, race.numbers};  // any token may win
-  }
-  const double room = 0x1p-10 + (std::fabs(shift) + 256.0) * 0x1p-20;
-  return Bound{static_cast<float>(kLog2E / race.temperature), static_cast<float>(shift + room),
-               race.numbers};
-}
-
 // The race of one part of a row.
 template <class T>
 class PartRace {
  public:
   PartRace(const Race& race, const T* numbers, int64_t first, int64_t n)
-      : race_(race), numbers_(numbers), first_(first), n_(n), words_(cpu_path(), race.stream) {}
+      : race_(race),
+        numbers_(numbers),
+        first_(first),
+        n_(n),
+        bound_(race),
+        words_(cpu_path(), race.stream) {}
 
   Winner run() {
     if (!is_temperature(race_.temperature)) {
@@ -122,7 +110,10 @@ class PartRace {
     const uint32_t token = static_cast<uint32_t>(first_ + at + i);
     if (race_.survives(x[i], token)) {
       const Winner winner{race_.score(x[i], token), token};
-      best_ = winner.beats(best_) ? winner : best_;
+      if (winner.beats(best_)) {
+        best_ = winner;
+        bound_.raise(best_.score);
+      }
     }
   }
 
@@ -143,8 +134,8 @@ class PartRace {
     for (int64_t i = 0; i < n;) {
       const int64_t so_far = at + i, step = so_far < 64 ? 64 : so_far;
       const int64_t count = n - i < step ? n - i : step;
-      const int64_t some =
-          loops_.candidates(bound_of(race_, best_.score), x + i, words + i, count, found_);
+      const ScoreBound bound = bound_;  // raised meanwhile
+      const int64_t some = loops_.candidates(bound, x + i, words + i, count, found_);
       for (int64_t k = 0; k < some; ++k) {
         consider(x, at, i + found_[k]);
       }
@@ -158,6 +149,7 @@ class PartRace {
   int64_t first_, n_;
   int64_t greatest_at_ = 0;
   Winner best_ = Winner::none();
+  ScoreBound bound_;
   Chunk<T> chunk_;
   TokenWords words_;
   int32_t found_[kChunk];

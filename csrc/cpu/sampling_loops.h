@@ -3,7 +3,7 @@
 //
 // The including file defines FS_DRAW_TARGET, the attribute of its instruction set.
 #pragma once
-#include "../kernels/sampling.h"
+#include "dispatch.h"
 
 namespace fastseed {
 namespace {
@@ -58,42 +58,22 @@ FS_DRAW_TARGET int64_t select(const float* __restrict x, int64_t n, uint32_t low
   return indices_where(InOrder{x, low, high - low}, n, found);
 }
 
-// 1 - u from below: 31 bits, which convert as a signed number.
-FS_DRAW_TARGET inline float distance_to_one(uint32_t word) {
-  return static_cast<float>(static_cast<int32_t>(~word >> 1)) * 0x1p-31f;
-}
-
-struct LogitMayWin {
+template <bool kWeights>
+struct MayWin {
+  ScoreBound bound;
   const float* __restrict x;
   const uint32_t* __restrict words;
-  float slope, shift;
 
   FS_DRAW_TARGET inline uint32_t test(int64_t i) const {
-    float power = x[i] * slope + shift;
-    power = power > -126.0f ? power : -126.0f;
-    power = power < 100.0f ? power : 100.0f;
-    // 2^n (1 + f) is above 2^(n + f).
-    const int32_t bits = static_cast<int32_t>((power + 127.0f) * 0x1p23f);
-    return distance_to_one(words[i]) <= bits_float(static_cast<uint32_t>(bits));
+    return kWeights ? bound.weight_may_win(x[i], words[i]) : bound.logit_may_win(x[i], words[i]);
   }
 };
 
-struct WeightMayWin {
-  const float* __restrict x;
-  const uint32_t* __restrict words;
-  float slope;
-
-  FS_DRAW_TARGET inline uint32_t test(int64_t i) const {
-    return distance_to_one(words[i]) <= x[i] * slope;
-  }
-};
-
-FS_DRAW_TARGET int64_t candidates(const Bound& bound, const float* __restrict x,
+FS_DRAW_TARGET int64_t candidates(const ScoreBound& bound, const float* __restrict x,
                                   const uint32_t* __restrict words, int64_t n,
                                   int32_t* __restrict found) {
-  return bound.numbers == Numbers::kLogits
-             ? indices_where(LogitMayWin{x, words, bound.slope, bound.shift}, n, found)
-             : indices_where(WeightMayWin{x, words, bound.slope}, n, found);
+  return bound.weights ? indices_where(MayWin<true>{bound, x, words}, n, found)
+                       : indices_where(MayWin<false>{bound, x, words}, n, found);
 }
 
 FS_DRAW_TARGET void masses(const float* __restrict x, int64_t n, float greatest, double temperature,

@@ -13,7 +13,7 @@ namespace fastseed {
 namespace {
 
 // kGroups vectors take every step together, so that their dependent chains run side by side.
-#define FS_EACH_GROUP _Pragma("GCC unroll 16") for (int g = 0; g < kGroups; ++g)
+#define FS_EACH_GROUP FS_UNROLL for (int g = 0; g < kGroups; ++g)
 
 template <class V, int kGroups>
 struct Side {
@@ -22,18 +22,11 @@ struct Side {
 
 // ShuffleKeys in all lanes.
 template <class V>
-struct LaneKeys {
-  typename V::Type m0, m1;
-  typename V::Type k0[kPhiloxRounds], k1[kPhiloxRounds];
+struct ShuffleLanes {
+  LaneKeys<V> folded;
   typename V::Type second[kShuffleMostRounds], third[kShuffleMostRounds];
 
-  FS_LANES explicit LaneKeys(const ShuffleKeys& k) {
-    m0 = V::set(kPhiloxM0);
-    m1 = V::set(kPhiloxM1);
-    for (int p = 0; p < kPhiloxRounds; ++p) {
-      k0[p] = V::set(k.k0[p]);
-      k1[p] = V::set(k.k1[p]);
-    }
+  FS_LANES explicit ShuffleLanes(const ShuffleKeys& k) : folded(k.folded) {
     for (int r = 0; r < kShuffleMostRounds; ++r) {
       second[r] = V::set(k.second[r]);
       third[r] = V::set(k.third[r]);
@@ -43,52 +36,27 @@ struct LaneKeys {
 
 // `to` moves by the block of `from` in Feistel round r, modulo m.
 template <class V, int kGroups>
-FS_LANES void feistel(const LaneKeys<V>& k, int r, const Side<V, kGroups>& from,
+FS_LANES void feistel(const ShuffleLanes<V>& k, int r, const Side<V, kGroups>& from,
                       Side<V, kGroups>& to, typename V::Type m) {
   using T = typename V::Type;
-  T c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
+  FoldedBlock<V> blocks[kGroups];
   FS_EACH_GROUP {  // in memory until the last step: registers are for the chain (18 to 10 ns)
     __asm__("" : "+m"(to.v[g]));
+    blocks[g].w0 = from.v[g];
   }
+  folded_rounds(k.folded, k.second[r], k.third[r], blocks);
   FS_EACH_GROUP {
-    const T p0 = V::mul(k.m0, from.v[g]);
-    c2[g] = V::bit_xor(V::shift_right_32(p0), k.k1[0]);
-    c3[g] = p0;
-  }
-  FS_EACH_GROUP {
-    const T p1 = V::mul(k.m1, c2[g]);
-    c0[g] = V::bit_xor(V::shift_right_32(p1), k.k0[1]);
-    c1[g] = p1;
-    c2[g] = V::bit_xor(c3[g], k.second[r]);
-  }
-  FS_EACH_GROUP {
-    const T p0 = V::mul(k.m0, c0[g]), p1 = V::mul(k.m1, c2[g]);
-    c0[g] = V::xor3(V::shift_right_32(p1), c1[g], k.k0[2]);
-    c2[g] = V::bit_xor(V::shift_right_32(p0), k.third[r]);
-    c1[g] = p1;
-    c3[g] = p0;
-  }
-  _Pragma("GCC unroll 8") for (int p = 3; p < kPhiloxRounds - 1; ++p) {
-    FS_EACH_GROUP {
-      const T p0 = V::mul(k.m0, c0[g]), p1 = V::mul(k.m1, c2[g]);
-      c0[g] = V::xor3(V::shift_right_32(p1), c1[g], k.k0[p]);
-      c2[g] = V::xor3(V::shift_right_32(p0), c3[g], k.k1[p]);
-      c1[g] = p1;
-      c3[g] = p0;
-    }
-  }
-  FS_EACH_GROUP {
-    const T w1 = V::mul(k.m1, c2[g]);
-    const T w0 = V::xor3(V::shift_right_32(w1), c1[g], k.k0[kPhiloxRounds - 1]);
-    const T low = V::shift_right_32(V::mul(w0, m));
-    const T sum = V::add(to.v[g], V::shift_right_32(V::add(V::mul(w1, m), low)));
+    folded_last<false>(k.folded, blocks[g]);
+    const T low = V::shift_right_32(V::mul(blocks[g].w0, m));
+    const T high = V::shift_right_32(V::add(V::mul(blocks[g].w1, m), low));
+    const T sum = V::add(to.v[g], high);
     to.v[g] = V::min(sum, V::subtract(sum, m));  // which has wrapped around where sum < m
   }
 }
 
 // The numbers at the positions in `x`, before any walk.
 template <class V, int kGroups>
-FS_LANES void shuffle_lanes(const Shuffle& s, const LaneKeys<V>& k, Side<V, kGroups>& x) {
+FS_LANES void shuffle_lanes(const Shuffle& s, const ShuffleLanes<V>& k, Side<V, kGroups>& x) {
   using T = typename V::Type;
   const T a = V::set(s.a), b = V::set(s.b);
   Side<V, kGroups> left, right;
@@ -106,7 +74,7 @@ FS_LANES void shuffle_lanes(const Shuffle& s, const LaneKeys<V>& k, Side<V, kGro
 }
 
 template <class V, int kGroups>
-FS_LANES void shuffle_groups(const Shuffle& s, const LaneKeys<V>& k, typename V::Type& position,
+FS_LANES void shuffle_groups(const Shuffle& s, const ShuffleLanes<V>& k, typename V::Type& position,
                              typename V::Type step, int64_t count, int64_t* out) {
   Side<V, kGroups> x;
   FS_EACH_GROUP {
@@ -127,7 +95,7 @@ FS_LANES void shuffle_groups(const Shuffle& s, const LaneKeys<V>& k, typename V:
 template <class V>
 FS_LANES void shuffle_range(const Shuffle& s, const Positions& at, int64_t* out) {
   constexpr int64_t kStride = V::kLanes * V::kShuffleGroups;
-  const LaneKeys<V> k{ShuffleKeys(s)};
+  const ShuffleLanes<V> k{ShuffleKeys(s)};
   alignas(64) int64_t first[V::kLanes];
   for (int i = 0; i < V::kLanes; ++i) {
     first[i] = at[i];

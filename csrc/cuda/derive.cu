@@ -5,8 +5,8 @@
 // partly the same for all of them: 3 of the 20 products (4 where only the low half of a block is
 // wanted) are made once, on the host where the scope is known there. Where it is in the device's
 // memory, the level of the name is computed once a block of threads.
+#include "../core/folded_philox.h"
 #include "../kernels/derive.h"
-
 #include "device.cuh"
 
 namespace fastseed {
@@ -14,58 +14,13 @@ namespace {
 
 constexpr int64_t kTile = 2 * kThreads;  // indices a block of threads takes at a time
 
-// Round keys with all that the blocks have in common: round r adds k0[r] and k1[r].
-struct FoldedKeys {
-  uint32_t k0[kPhiloxRounds];
-  uint32_t k1[kPhiloxRounds];
-};
-
-FoldedKeys fold(uint64_t key, uint32_t w1, uint32_t w2, uint32_t w3) {
-  FoldedKeys k;
-  for (int r = 0; r < kPhiloxRounds; ++r) {
-    k.k0[r] = static_cast<uint32_t>(key) + static_cast<uint32_t>(r) * kPhiloxW0;
-    k.k1[r] = static_cast<uint32_t>(key >> 32) + static_cast<uint32_t>(r) * kPhiloxW1;
-  }
-  const uint64_t p = static_cast<uint64_t>(kPhiloxM1) * w2;  // of round 0
-  const uint64_t q =
-      static_cast<uint64_t>(kPhiloxM0) * (static_cast<uint32_t>(p >> 32) ^ w1 ^ k.k0[0]);
-  k.k1[0] ^= w3;
-  k.k0[1] ^= static_cast<uint32_t>(p);
-  k.k1[1] ^= static_cast<uint32_t>(q >> 32);
-  k.k1[2] ^= static_cast<uint32_t>(q);
-  return k;
-}
-
 // The block of the counter (w0, w1, w2, w3); `hi` is 0 unless kBoth.
 template <bool kBoth>
 FS_DEVICE Key folded_block(const FoldedKeys& k, uint32_t w0) {
-  constexpr int kLast = kPhiloxRounds - 1;
-  uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * w0;  // round 0
-  uint32_t c2 = static_cast<uint32_t>(p0 >> 32) ^ k.k1[0];
-  uint32_t c3 = static_cast<uint32_t>(p0);
-  uint64_t p1 = static_cast<uint64_t>(kPhiloxM1) * c2;  // round 1
-  uint32_t c0 = static_cast<uint32_t>(p1 >> 32) ^ k.k0[1];
-  uint32_t c1 = static_cast<uint32_t>(p1);
-  c2 = c3 ^ k.k1[1];
-  p0 = static_cast<uint64_t>(kPhiloxM0) * c0;  // round 2
-  p1 = static_cast<uint64_t>(kPhiloxM1) * c2;
-  c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k.k0[2];
-  c1 = static_cast<uint32_t>(p1);
-  c2 = static_cast<uint32_t>(p0 >> 32) ^ k.k1[2];
-  c3 = static_cast<uint32_t>(p0);
-#pragma unroll
-  for (int r = 3; r < kLast; ++r) {
-    p0 = static_cast<uint64_t>(kPhiloxM0) * c0;
-    p1 = static_cast<uint64_t>(kPhiloxM1) * c2;
-    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k.k0[r];
-    c1 = static_cast<uint32_t>(p1);
-    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k.k1[r];
-    c3 = static_cast<uint32_t>(p0);
-  }
-  p1 = static_cast<uint64_t>(kPhiloxM1) * c2;
-  p0 = kBoth ? static_cast<uint64_t>(kPhiloxM0) * c0 : 0;
-  const Block b{{static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k.k0[kLast], static_cast<uint32_t>(p1),
-                 static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k.k1[kLast], static_cast<uint32_t>(p0)}};
+  FoldedBlock<OneWord> block[1] = {{w0, 0, 0, 0}};
+  folded_rounds(k, k.k1[1], k.k1[2], block);
+  folded_last<kBoth>(k, block[0]);
+  const Block b{{block[0].w0, block[0].w1, block[0].w2, block[0].w3}};
   return Key{b.lo(), kBoth ? b.hi() : 0};
 }
 
@@ -77,8 +32,8 @@ struct FromValue {
   uint32_t tweak;
 
   FromValue(const Stream& s, uint64_t start)
-      : keys(fold(s.name.key, static_cast<uint32_t>((start ^ s.name.tweak) >> 32), s.rank_word,
-                  s.worker)),
+      : keys(s.name.key, static_cast<uint32_t>((start ^ s.name.tweak) >> 32), s.rank_word,
+             s.worker),
         tweak(static_cast<uint32_t>(s.name.tweak)) {}
 
   FS_DEVICE const FromValue& open() const {
@@ -133,22 +88,20 @@ struct Span {
   }
 };
 
-template <class Source>
 struct DeriveSeeds {
   static constexpr int kMinBlocks = 8;
-  Source source;
+  FromValue source;
   uint32_t first;
   Span span;
   uint64_t* out;
 
   FS_DEVICE void operator()(Place at) const {
-    const auto& from = source.open();
 #pragma unroll 1
     for (int64_t tile = at.block; tile < span.tiles; tile += at.blocks) {
       const int64_t i = span.head + tile * kTile + 2 * at.thread;
       const uint32_t low = first + static_cast<uint32_t>(i);
-      const Key a = from.template key<false>(low);
-      const Key b = from.template key<false>(low + 1);
+      const Key a = source.key<false>(low);
+      const Key b = source.key<false>(low + 1);
       store(out + i, a.lo, b.lo);
     }
     const int64_t rest = span.n - span.tiles * kTile;
@@ -156,7 +109,7 @@ struct DeriveSeeds {
     for (int64_t r = int64_t{at.block} * kThreads + at.thread; r < rest;
          r += int64_t{at.blocks} * kThreads) {
       const int64_t i = span.index_of_rest(r);
-      store(out + i, from.template key<false>(first + static_cast<uint32_t>(i)).lo);
+      store(out + i, source.key<false>(first + static_cast<uint32_t>(i)).lo);
     }
   }
 };
@@ -243,17 +196,6 @@ void each_part(uint64_t start, int64_t n, const F& f) {
   }
 }
 
-template <class Source, class S>
-void derive_seeds(const S& stream, uint64_t start, int64_t n, uint64_t* out, void* cuda_stream) {
-  each_part(start, n, [&](uint64_t first, int64_t at, int64_t count) {
-    const bool words = is_aligned(out, sizeof(uint64_t));
-    const int64_t head = is_aligned(out + at, kVectorBytes) ? 0 : 1;
-    const Span span{count, words ? (count - head) / kTile : 0, head};
-    launch(DeriveSeeds<Source>{Source(stream, first), static_cast<uint32_t>(first), span, out + at},
-           span.blocks(), "derive_seeds", cuda_stream);
-  });
-}
-
 template <class Source, bool kPositions, class S>
 void derive_keys(const S& stream, uint64_t start, int64_t n, uint64_t* out, uint64_t* positions,
                  const char* op, void* cuda_stream) {
@@ -274,19 +216,15 @@ void launch_derive_keys_cuda(const Stream& stream, uint64_t start, int64_t n, ui
   derive_keys<FromValue, false>(stream, start, n, out, nullptr, "derive_keys", cuda_stream);
 }
 
-void launch_derive_keys_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* out,
-                             void* cuda_stream) {
-  derive_keys<FromMemory, false>(stream, start, n, out, nullptr, "derive_keys_at", cuda_stream);
-}
-
 void launch_derive_seeds_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
                               void* cuda_stream) {
-  derive_seeds<FromValue>(stream, start, n, out, cuda_stream);
-}
-
-void launch_derive_seeds_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* out,
-                              void* cuda_stream) {
-  derive_seeds<FromMemory>(stream, start, n, out, cuda_stream);
+  each_part(start, n, [&](uint64_t first, int64_t at, int64_t count) {
+    const bool words = is_aligned(out, sizeof(uint64_t));
+    const int64_t head = is_aligned(out + at, kVectorBytes) ? 0 : 1;
+    const Span span{count, words ? (count - head) / kTile : 0, head};
+    launch(DeriveSeeds{FromValue(stream, first), static_cast<uint32_t>(first), span, out + at},
+           span.blocks(), "derive_seeds", cuda_stream);
+  });
 }
 
 void launch_reseed_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* keys,

@@ -15,9 +15,6 @@
 
 namespace fastseed {
 
-// Items of one launch, so that what numbers them has 32 bits. An output of more takes several.
-constexpr int64_t kMostItems = int64_t{1} << 30;
-
 // What one thread writes at a time, on the paths that write 16 bytes at once.
 template <class D>
 struct Chunk {
@@ -61,18 +58,6 @@ template <>
 struct Residency<Bernoulli<uint8_t>> {  // four Philox blocks a thread
   static constexpr int kMinBlocks = 5;
 };
-
-// The lower half, as a number of 32 bits that the compiler does not take for a part of a longer
-// one: its products would become more than one wide multiply.
-FS_DEVICE uint32_t low_word(uint64_t x) {
-#if defined(__CUDA_ARCH__)
-  uint32_t low;
-  asm("cvt.u32.u64 %0, %1;" : "=r"(low) : "l"(x));
-  return low;
-#else
-  return static_cast<uint32_t>(x);
-#endif
-}
 
 // draw_block of kCount blocks, `step` apart. Round by round for all of them: their chains of
 // products run side by side, and share the round keys while these are in registers.
@@ -228,53 +213,39 @@ struct ManyLines {
 
 template <class D>
 struct AnyLayout {
-  using C = Chunk<D>;
   static constexpr int kMinBlocks = Residency<D>::kMinBlocks > 6 ? 6 : Residency<D>::kMinBlocks;
+  static constexpr int kEach = Chunk<D>::kBlockValues;
   D distribution;
   Streams streams;
-  FastLayout layout;
-  int64_t first_line;   // a line is one run of one row
-  int64_t first_block;  // of every line
-  uint32_t items;
-  uint32_t per_line;  // items of a line: its blocks
-  Divider line_of;
   typename D::Value* out;
 
-  FS_DEVICE void one(uint32_t item) const {
-    constexpr int64_t kEach = C::kBlockValues;
-    const uint32_t local = line_of.quotient(item);
-    const int64_t line = first_line + local;
-    const int64_t row = layout.runs.quotient(line);
-    const int64_t start = layout.start(line - row * layout.runs.divisor());
-    const int64_t block = start / kEach + first_block + (item - local * per_line);
-    const int64_t from = block * kEach - start;  // the place in the line of the block's first value
-    if (from >= layout.length) {
-      return;
-    }
-    const Key key = key_of(streams, row);
-    const uint64_t at_block = block_of(streams, row) + static_cast<uint64_t>(block);
+  struct Row {
+    int64_t row;
+    uint64_t first;
+  };
+
+  FS_DEVICE Row open(int64_t row) const {
+    return Row{row, 0};
+  }
+
+  FS_DEVICE void write(const Row& row, uint64_t block, int64_t from, int64_t at,
+                       int64_t length) const {
+    const Key key = key_of(streams, row.row);
+    const uint64_t drawn = block_of(streams, row.row) + block;
     typename D::Value values[kEach];
-    OnDevice<D>::values(distribution, Drawn{draw_block(key, at_block), key, at_block}, values);
-    typename D::Value* at = out + line * layout.length + from;
-    constexpr uintptr_t kAlign = C::kBlockBytes < kVectorBytes ? C::kBlockBytes : kVectorBytes;
-    if (from >= 0 && from + kEach <= layout.length &&
-        reinterpret_cast<uintptr_t>(at) % kAlign == 0) {
-      store_all(at, values);
+    OnDevice<D>::values(distribution, Drawn{draw_block(key, drawn), key, drawn}, values);
+    typename D::Value* to = out + at + from;
+    constexpr int kBytes = Chunk<D>::kBlockBytes;
+    constexpr uintptr_t kAlign = kBytes < kVectorBytes ? kBytes : kVectorBytes;
+    if (from >= 0 && from + kEach <= length && reinterpret_cast<uintptr_t>(to) % kAlign == 0) {
+      store_all(to, values);
       return;
     }
 #pragma unroll
-    for (int64_t i = 0; i < kEach; ++i) {
-      if (from + i >= 0 && from + i < layout.length) {
-        store_value(at + i, values[i]);
+    for (int i = 0; i < kEach; ++i) {
+      if (from + i >= 0 && from + i < length) {
+        store_value(to + i, values[i]);
       }
-    }
-  }
-
-  FS_DEVICE void operator()(Place at) const {
-#pragma unroll 1
-    for (uint32_t item = at.block * kThreads + at.thread; item < items;
-         item += at.blocks * kThreads) {
-      one(item);
     }
   }
 };
@@ -318,26 +289,6 @@ void launch_many_lines(const D& distribution, const Streams& streams, const Layo
   }
 }
 
-template <class D>
-void launch_any_layout(const D& distribution, const Streams& streams, const Layout& layout,
-                       typename D::Value* out, void* cuda_stream, int64_t most) {
-  constexpr int64_t kEach = Chunk<D>::kBlockValues;
-  const FastLayout fast(layout, streams.count);
-  const int64_t lines = streams.count * layout.runs;
-  const int64_t blocks = (layout.length + kEach - 2) / kEach + 1;  // wherever in one it begins
-  for (int64_t b = 0; b < blocks; b += most) {
-    const int64_t per_line = blocks - b < most ? blocks - b : most;
-    const int64_t together = most / per_line;
-    for (int64_t line = 0; line < lines; line += together) {
-      const int64_t count = lines - line < together ? lines - line : together;
-      const uint32_t each = static_cast<uint32_t>(per_line);
-      launch(AnyLayout<D>{distribution, streams, fast, line, b, static_cast<uint32_t>(count) * each,
-                          each, Divider(each), out},
-             (count * per_line + kThreads - 1) / kThreads, "draw", cuda_stream);
-    }
-  }
-}
-
 // `most` is for tests: what the output is made of does not depend on it.
 template <class D>
 void draw_cuda(const D& distribution, const Streams& streams, const Layout& layout,
@@ -357,7 +308,8 @@ void draw_cuda(const D& distribution, const Streams& streams, const Layout& layo
                       cuda_stream);
     }
   } else {
-    launch_any_layout(distribution, streams, layout, out, cuda_stream, most);
+    launch_lines(AnyLayout<D>{distribution, streams, out}, layout, streams.count, "draw",
+                 cuda_stream, most);
   }
 }
 

@@ -9,8 +9,6 @@
 namespace fastseed {
 namespace {
 
-constexpr int64_t kMostItems = int64_t{1} << 30;  // of one launch: their numbers have 32 bits
-
 struct Loaded {
   FS_DEVICE uint64_t operator()(const uint64_t* at) const {
     return load(at);
@@ -47,59 +45,37 @@ FS_DEVICE void load_all(const T* at, T (&values)[kDropoutEach]) {
 template <class T>
 struct Drop {
   static constexpr int kMinBlocks = 6;
+  static constexpr int kEach = kDropoutEach;
   Dropout<T> rule;
   DropoutKeys keys;
-  FastLayout layout;
-  int64_t first_line;   // a line is one run of one row
-  int64_t first_block;  // of every line
-  uint32_t items;
-  uint32_t per_line;  // items of a line: its blocks
-  Divider line_of;
   const T* in;
   T* out;
 
-  FS_DEVICE void one(uint32_t item) const {
-    const uint32_t local = line_of.quotient(item);
-    const int64_t line = first_line + local;
-    const int64_t row = layout.runs.quotient(line);
-    const DropoutKey key = keys.row(row, Loaded());
-    const uint64_t start =
-        key.first + static_cast<uint64_t>(layout.start(line - row * layout.runs.divisor()));
-    const int64_t skip = first_block + (item - local * per_line);
-    // the place in the line of the block's first element
-    const int64_t from = skip * kDropoutEach - static_cast<int64_t>(start % kDropoutEach);
-    if (from >= layout.length) {
-      return;
-    }
-    const uint64_t block = start / kDropoutEach + static_cast<uint64_t>(skip);
-    const Block words = draw_block(key.key, block % kDropoutBlocks);
-    const int64_t at = line * layout.length + from;
-    if (from >= 0 && from + kDropoutEach <= layout.length &&
-        (reinterpret_cast<uintptr_t>(in + at) | reinterpret_cast<uintptr_t>(out + at)) %
-                kVectorBytes ==
-            0) {
-      T values[kDropoutEach];
-      load_all(in + at, values);
-#pragma unroll
-      for (int i = 0; i < kDropoutEach; ++i) {
-        values[i] = rule(values[i], dropout_number(words, i));
-      }
-      store_all(out + at, values);
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < kDropoutEach; ++i) {
-      if (from + i >= 0 && from + i < layout.length) {
-        store_value(out + at + i, rule(in[at + i], dropout_number(words, i)));
-      }
-    }
+  FS_DEVICE DropoutKey open(int64_t row) const {
+    return keys.row(row, Loaded());
   }
 
-  FS_DEVICE void operator()(Place at) const {
-#pragma unroll 1
-    for (uint32_t item = at.block * kThreads + at.thread; item < items;
-         item += at.blocks * kThreads) {
-      one(item);
+  FS_DEVICE void write(const DropoutKey& key, uint64_t block, int64_t from, int64_t at,
+                       int64_t length) const {
+    const Block words = draw_block(key.key, block % kDropoutBlocks);
+    const T* read = in + at + from;
+    T* to = out + at + from;
+    if (from >= 0 && from + kEach <= length &&
+        (reinterpret_cast<uintptr_t>(read) | reinterpret_cast<uintptr_t>(to)) % kVectorBytes == 0) {
+      T values[kEach];
+      load_all(read, values);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        values[i] = rule(values[i], dropout_number(words, i));
+      }
+      store_all(to, values);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (from + i >= 0 && from + i < length) {
+        store_value(to + i, rule(read[i], dropout_number(words, i)));
+      }
     }
   }
 };
@@ -122,34 +98,13 @@ struct LayerKey {
   }
 };
 
-// `most` is for tests: the result does not depend on it.
-template <class T>
-void drop_cuda(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout, const T* in,
-               T* out, void* cuda_stream, int64_t most = kMostItems) {
-  const FastLayout fast(layout, keys.count);
-  const int64_t lines = keys.count * layout.runs;
-  // wherever in a block a line begins
-  const int64_t blocks = (layout.length + kDropoutEach - 2) / kDropoutEach + 1;
-  for (int64_t b = 0; b < blocks; b += most) {
-    const int64_t per_line = blocks - b < most ? blocks - b : most;
-    const int64_t together = most / per_line;
-    for (int64_t line = 0; line < lines; line += together) {
-      const int64_t count = lines - line < together ? lines - line : together;
-      const uint32_t each = static_cast<uint32_t>(per_line);
-      launch(Drop<T>{rule, keys, fast, line, b, static_cast<uint32_t>(count) * each, each,
-                     Divider(each), in, out},
-             (count * per_line + kThreads - 1) / kThreads, "dropout", cuda_stream);
-    }
-  }
-}
-
 }  // namespace
 
 #define FS_DEFINE_DROPOUT_CUDA(T)                                                             \
   template <>                                                                                 \
   void launch_dropout_cuda<T>(const Dropout<T>& rule, const DropoutKeys& keys,                \
                               const Layout& layout, const T* in, T* out, void* cuda_stream) { \
-    drop_cuda(rule, keys, layout, in, out, cuda_stream);                                      \
+    launch_lines(Drop<T>{rule, keys, in, out}, layout, keys.count, "dropout", cuda_stream);   \
   }
 FS_EACH_DROPOUT(FS_DEFINE_DROPOUT_CUDA)
 

@@ -9,7 +9,6 @@ namespace fastseed {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr double kLog2E = 1.4426950408889634;
 
 FS_DEVICE float load_number(const float* at) {
   return __ldg(at);
@@ -38,40 +37,6 @@ FS_DEVICE Winner best_of_warp(Winner best) {
   return best;
 }
 
-// Could a token have the score `best` or more? As `Bound` of cpu/sampling.h, without logarithms.
-struct QuickBound {
-  float slope, shift;
-  bool weights;
-  bool any;  // token may win
-
-  FS_DEVICE explicit QuickBound(const Race& race)
-      : slope(0x1p-23f), shift(0.0f), weights(race.numbers == Numbers::kWeights), any(true) {
-    if (!weights) {
-      slope = static_cast<float>(divide(kLog2E, race.temperature));
-    }
-  }
-
-  FS_DEVICE void raise(double best) {
-    const double exact = mul(-best, kLog2E);
-    const double size = exact < 0.0 ? -exact : exact;
-    const double room = add(0x1p-10, mul(add(size, 256.0), 0x1p-20));
-    // log2(2^e (1 + f)) is below e + f + 0.087, and the pattern of that weight is (e + 127 + f)
-    // 2^23
-    shift = static_cast<float>(add(add(exact, room), weights ? -126.9 : 0.0));
-    any = !(size < 1e30);
-  }
-
-  FS_DEVICE bool may_win(float x, uint32_t word) const {
-    const float value = weights ? static_cast<float>(static_cast<int32_t>(float_bits(x))) : x;
-    float power = add(mul(value, slope), shift);
-    power = power > -126.0f ? power : -126.0f;
-    power = power < 100.0f ? power : 100.0f;
-    const int32_t bits = static_cast<int32_t>(mul(add(power, 127.0f), 0x1p23f));
-    const float distance = mul(static_cast<float>(static_cast<int32_t>(~word >> 1)), 0x1p-31f);
-    return any || distance <= bits_float(static_cast<uint32_t>(bits));
-  }
-};
-
 // A lane's share of a part: columns begin to end - 1 of a row, four tokens of a block at a time.
 template <class T>
 struct LaneRace {
@@ -92,7 +57,7 @@ struct LaneRace {
         least(0xffffffffu),
         greatest(0) {}
 
-  FS_DEVICE void try_block(int64_t block, const QuickBound& bound) {
+  FS_DEVICE void try_block(int64_t block, const ScoreBound& bound) {
     const int64_t column = 4 * block - first;
     const uint32_t threshold = static_cast<uint32_t>(race.threshold >> kIndexBits);
     float x[4];
@@ -119,7 +84,9 @@ struct LaneRace {
           i < 2 ? (i == 0 ? words.w[0] : words.w[1]) : (i == 2 ? words.w[2] : words.w[3]);
       const float value = i < 2 ? (i == 0 ? x[0] : x[1]) : (i == 2 ? x[2] : x[3]);
       const uint32_t token = static_cast<uint32_t>(4 * block + i);
-      if (race.survives(value, token) && (greedy || bound.may_win(value, word))) {
+      if (race.survives(value, token) &&
+          (greedy || (bound.weights ? bound.weight_may_win(value, word)
+                                    : bound.logit_may_win(value, word)))) {
         const Winner winner{race.score(value, token), static_cast<int64_t>(token)};
         best = winner.beats(best) ? winner : best;
       }
@@ -163,7 +130,7 @@ struct RaceParts {
     LaneRace<T> mine(race, numbers.row(row), numbers.first, begin, end);
     const int64_t first_block = (numbers.first + begin) / 4;
     const int64_t blocks = begin < end ? (numbers.first + end + 3) / 4 - first_block : 0;
-    QuickBound bound(race);
+    ScoreBound bound(race);
 #pragma unroll 1
     for (int64_t turn = 0; turn * kLanes < blocks; ++turn) {
       const int64_t b = turn * kLanes + lane;

@@ -54,32 +54,10 @@ struct ShuffleRounds {
 
   // scaled(block of `from` in Feistel round r, m)
   FS_DEVICE uint32_t step(int r, uint32_t from, uint32_t m) const {
-    constexpr int kLast = kPhiloxRounds - 1;
-    uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * from;  // Philox's round 0
-    uint32_t c2 = static_cast<uint32_t>(p0 >> 32) ^ keys.k1[0];
-    uint32_t c3 = static_cast<uint32_t>(p0);
-    uint64_t p1 = static_cast<uint64_t>(kPhiloxM1) * c2;  // 1
-    uint32_t c0 = static_cast<uint32_t>(p1 >> 32) ^ keys.k0[1];
-    uint32_t c1 = static_cast<uint32_t>(p1);
-    c2 = c3 ^ keys.second[r];
-    p0 = static_cast<uint64_t>(kPhiloxM0) * c0;  // 2
-    p1 = static_cast<uint64_t>(kPhiloxM1) * c2;
-    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ keys.k0[2];
-    c1 = static_cast<uint32_t>(p1);
-    c2 = static_cast<uint32_t>(p0 >> 32) ^ keys.third[r];
-    c3 = static_cast<uint32_t>(p0);
-#pragma unroll
-    for (int p = 3; p < kLast; ++p) {
-      p0 = static_cast<uint64_t>(kPhiloxM0) * c0;
-      p1 = static_cast<uint64_t>(kPhiloxM1) * c2;
-      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ keys.k0[p];
-      c1 = static_cast<uint32_t>(p1);
-      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ keys.k1[p];
-      c3 = static_cast<uint32_t>(p0);
-    }
-    p1 = static_cast<uint64_t>(kPhiloxM1) * c2;
-    return scaled(static_cast<uint32_t>(p1 >> 32) ^ c1 ^ keys.k0[kLast], static_cast<uint32_t>(p1),
-                  m);
+    FoldedBlock<OneWord> block[1] = {{from, 0, 0, 0}};
+    folded_rounds(keys.folded, keys.second[r], keys.third[r], block);
+    folded_last<false>(keys.folded, block[0]);
+    return scaled(block[0].w0, block[0].w1, m);
   }
 
   // All rounds, of several cells side by side.

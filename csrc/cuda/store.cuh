@@ -7,32 +7,22 @@
 
 namespace fastseed {
 
-FS_HD uint64_t bits_of(double x) {
-  return double_bits(x);
-}
-FS_HD uint64_t bits_of(float x) {
-  return float_bits(x);
-}
-FS_HD uint64_t bits_of(Half x) {
-  return x.bits;
-}
-FS_HD uint64_t bits_of(BFloat16 x) {
-  return x.bits;
-}
-FS_HD uint64_t bits_of(uint8_t x) {
-  return x;
-}
-FS_HD uint64_t bits_of(int32_t x) {
-  return static_cast<uint32_t>(x);
-}
-FS_HD uint64_t bits_of(uint32_t x) {
-  return x;
-}
-FS_HD uint64_t bits_of(int64_t x) {
-  return static_cast<uint64_t>(x);
-}
-FS_HD uint64_t bits_of(uint64_t x) {
-  return x;
+// The bytes of a value as an unsigned number.
+template <class T>
+FS_HD uint64_t bits_of(T x) {
+  if constexpr (sizeof(T) == 8) {
+    uint64_t bits;
+    std::memcpy(&bits, &x, sizeof(x));
+    return bits;
+  } else if constexpr (sizeof(T) == 4) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(x));
+    return bits;
+  } else if constexpr (sizeof(T) == 2) {
+    return x.bits;
+  } else {
+    return x;
+  }
 }
 
 template <class T>

@@ -68,11 +68,7 @@ struct StreamAt {
 // As launch_derive_keys and launch_derive_seeds.
 void launch_derive_keys_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
                              void* cuda_stream);
-void launch_derive_keys_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* out,
-                             void* cuda_stream);
 void launch_derive_seeds_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
-                              void* cuda_stream);
-void launch_derive_seeds_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* out,
                               void* cuda_stream);
 
 // The same keys; and n positions become 0.

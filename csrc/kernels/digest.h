@@ -6,11 +6,6 @@
 
 namespace fastseed {
 
-// Adds the blocks of `groups` groups of 16 bytes, whose places count up from `place`, to
-// total[0] | total[1] << 64.
-using DigestGroups = void (*)(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
-                              uint64_t* total);
-
 // Rows of equal length, each of whole groups but the last, which is filled up with zeros.
 struct DigestRows {
   const uint8_t* bytes;

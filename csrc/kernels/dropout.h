@@ -1,7 +1,6 @@
 // Host entries of dropout: pointers, counts, no torch. See docs/spec/dropout.md.
 #pragma once
 #include <cstdint>
-#include <tuple>
 
 #include "../core/dropout.h"
 #include "../core/strided_layout.h"
@@ -23,14 +22,6 @@ void launch_dropout_cuda(const Dropout<T>& rule, const DropoutKeys& keys, const 
 void launch_layer_key_cuda(const uint64_t* scope, const int64_t* first_row, const LayerCall& call,
                            uint64_t* out, void* cuda_stream);
 
-// n elements and their numbers, 16 bits each.
-template <class T>
-using DropoutLoop = void (*)(const Dropout<T>& rule, const uint16_t* numbers, int64_t n,
-                             const T* in, T* out);
-
 #define FS_EACH_DROPOUT(apply) apply(float) apply(double) apply(Half) apply(BFloat16)
-
-using DropoutLoops =
-    std::tuple<DropoutLoop<float>, DropoutLoop<double>, DropoutLoop<Half>, DropoutLoop<BFloat16>>;
 
 }  // namespace fastseed

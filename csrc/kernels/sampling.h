@@ -90,28 +90,4 @@ void launch_histogram_cuda(const NumberRows<T>& numbers, const DigitRows& digits
 
 #define FS_EACH_NUMBER(apply) apply(float) apply(Half) apply(BFloat16)
 
-// Smallest and greatest order of some numbers.
-struct OrderRange {
-  uint32_t least, greatest;
-};
-
-// From a number and the upper half of a token's word: could its score be `best` or more? With
-// E >= 1 - u, tokens whose 1 - u is above a bound of exp(logit / temperature - best) cannot.
-struct Bound {
-  float slope, shift;  // logits: log2 of the bound is x * slope + shift; weights: it is x * slope
-  Numbers numbers;
-};
-
-// The loops of one instruction set; n is at most kSamplingChunk. Indices found are in order.
-constexpr int64_t kSamplingChunk = 2048;
-struct SamplingLoops {
-  OrderRange (*orders)(const float* x, int64_t n);
-  // of numbers whose order is in [low, high]
-  int64_t (*select)(const float* x, int64_t n, uint32_t low, uint32_t high, int32_t* found);
-  // of numbers that may win
-  int64_t (*candidates)(const Bound&, const float* x, const uint32_t* words, int64_t n,
-                        int32_t* found);
-  void (*masses)(const float* x, int64_t n, float greatest, double temperature, int64_t* out);
-};
-
 }  // namespace fastseed

@@ -57,20 +57,17 @@ struct Cuda {
     return StreamAt{words_of(scope), name, at.rank_word, at.worker};
   }
 
-  // of a Stream, or a StreamAt
-  template <class S>
-  static void keys(const Tensor& out, const S& stream, uint64_t start) {
+  static void keys(const Tensor& out, const Stream& stream, uint64_t start) {
     const OnDevice device(out);
     launch_derive_keys_cuda(stream, start, out.size(0), words_of(out), device.stream());
   }
 
-  template <class S>
-  static void seeds(const Tensor& out, const S& stream, uint64_t start) {
+  static void seeds(const Tensor& out, const Stream& stream, uint64_t start) {
     const OnDevice device(out);
     launch_derive_seeds_cuda(stream, start, out.size(0), words_of(out), device.stream());
   }
 
-  template <class S>
+  template <class S>  // a Stream, or a StreamAt
   static void reseed(const Tensor& keys, const Tensor& positions, const S& stream, uint64_t start) {
     const OnDevice device(keys);
     launch_reseed_cuda(stream, start, keys.size(0), words_of(keys), longs_of(positions),

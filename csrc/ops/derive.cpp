@@ -2,7 +2,6 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "../kernels/derive.h"
 #include "huge_pages.h"
@@ -64,16 +63,9 @@ struct Cpu {
 void derive_seed_grid(const Tensor& out, const Tensor& indices, const Tensor& workers, int64_t key,
                       int64_t tweak, int64_t rank_word) {
   constexpr const char* kOp = "derive_seed_grid";
-  const std::pair<const Tensor*, const char*> all[] = {
-      {&out, "out"}, {&indices, "indices"}, {&workers, "workers"}};
-  for (const auto& [tensor, argument] : all) {
-    STD_TORCH_CHECK(tensor->scalar_type() == Dtype::UInt64, "fastseed.", kOp, ": ", argument,
-                    " must be a tensor of torch.uint64");
-    check_memory(*tensor, kOp, argument);
-  }
-  STD_TORCH_CHECK(indices.dim() == 1 && workers.dim() == 1 && out.dim() == 2 &&
-                      out.size(0) == indices.size(0) && out.size(1) == workers.size(0),
-                  "fastseed.", kOp, ": out must be of shape (indices, workers)");
+  check_tensor(indices, kOp, "indices", Dtype::UInt64, {kAnySize}, out);
+  check_tensor(workers, kOp, "workers", Dtype::UInt64, {kAnySize}, out);
+  check_tensor(out, kOp, "out", Dtype::UInt64, {indices.size(0), workers.size(0)}, out);
   check_disjoint(out, indices, kOp, "indices");
   check_disjoint(out, workers, kOp, "workers");
   const uint64_t* numbers = words_of(workers);

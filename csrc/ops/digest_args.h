@@ -64,19 +64,12 @@ inline int64_t bytes_between(const DigestRows& rows) {
 inline std::vector<DigestEntry> digest_entries(const Tensor& sums,
                                                const std::vector<Tensor>& memory,
                                                const Tensor& plan) {
-  STD_TORCH_CHECK(plan.scalar_type() == Dtype::Long && plan.dim() == 2 &&
-                      plan.size(1) == kPlanColumns &&
-                      plan.size(0) == static_cast<int64_t>(memory.size()),
-                  "fastseed.digest: plan must be torch.int64 of shape (n, 7), one row for each of "
-                  "the n tensors of memory");
+  const auto count = static_cast<int64_t>(memory.size());
+  check_tensor(plan, "digest", "plan", Dtype::Long, {count, kPlanColumns}, plan);
   STD_TORCH_CHECK(plan.is_cpu(), "fastseed.digest: plan must be on the CPU");
-  check_memory(plan, "digest", "plan");
-  STD_TORCH_CHECK(sums.scalar_type() == Dtype::UInt64 && sums.dim() == 2 &&
-                      sums.size(0) == plan.size(0) && sums.size(1) == 2,
-                  "fastseed.digest: sums must be torch.uint64 of shape (n, 2)");
-  check_memory(sums, "digest", "sums");
+  check_tensor(sums, "digest", "sums", Dtype::UInt64, {count, 2}, sums);
   check_disjoint(sums, plan, "digest", "plan");
-  const int64_t* row = static_cast<const int64_t*>(plan.data_ptr());
+  const int64_t* row = longs_of(plan);
   std::vector<DigestEntry> entries;
   entries.reserve(memory.size() + 1);
   int64_t groups = 0;

@@ -9,55 +9,17 @@
 
 namespace fastseed {
 
-inline void check_keys(const Tensor& keys, const char* op, const char* argument = "keys") {
-  STD_TORCH_CHECK(keys.scalar_type() == Dtype::UInt64, "fastseed.", op, ": ", argument,
-                  " must be of dtype torch.uint64");
-  STD_TORCH_CHECK(keys.dim() == 2 && keys.size(1) == 2, "fastseed.", op, ": ", argument,
-                  " must be of shape (n, 2)");
-  check_memory(keys, op, argument);
-}
-
-// `what` is an (n,) tensor of `dtype` on the device of `keys`.
-inline void check_per_stream(const Tensor& t, const Tensor& keys, Dtype dtype, const char* op,
-                             const char* what) {
-  STD_TORCH_CHECK(t.scalar_type() == dtype, "fastseed.", op, ": ", what, " must be of dtype ",
-                  dtype_name(dtype));
-  STD_TORCH_CHECK(t.dim() == 1 && t.size(0) == keys.size(0), "fastseed.", op, ": ", what,
-                  " must be of shape (n,), one for each of the ", keys.size(0), " keys");
-  STD_TORCH_CHECK(same_device(t, keys), "fastseed.", op, ": ", what,
-                  " must be on the device of the keys");
-  check_memory(t, op, what);
-}
-
-inline void check_scope(const Tensor& scope, const Tensor& out, const char* op) {
-  STD_TORCH_CHECK(scope.scalar_type() == Dtype::UInt64 && scope.dim() == 1 && scope.size(0) == 2 &&
-                      same_device(scope, out),
-                  "fastseed.", op, ": scope must be two torch.uint64 on the device of the output");
-  check_memory(scope, op, "scope");
-  check_disjoint(out, scope, op, "scope");
-}
-
-inline void check_seeds(const Tensor& out, const char* op) {
-  STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1, "fastseed.", op,
-                  ": out must be torch.uint64 of shape (n,)");
-  check_memory(out, op, "out");
-}
-
 inline Streams streams_of(const Tensor& out, const Tensor& keys,
                           const std::optional<Tensor>& positions, const char* op) {
-  check_keys(keys, op);
-  STD_TORCH_CHECK(same_device(out, keys), "fastseed.", op,
-                  ": out must be on the device of the keys");
+  check_tensor(keys, op, "keys", Dtype::UInt64, {kAnySize, 2}, out);
   check_memory(out, op, "out");
   check_disjoint(out, keys, op, "keys");
   if (positions.has_value()) {
-    check_per_stream(*positions, keys, Dtype::Long, op, "positions");
+    check_tensor(*positions, op, "positions", Dtype::Long, {keys.size(0)}, out);
     check_disjoint(out, *positions, op, "positions");
   }
-  return Streams{
-      static_cast<const uint64_t*>(keys.data_ptr()),
-      positions.has_value() ? static_cast<const int64_t*>(positions->data_ptr()) : nullptr,
-      keys.size(0)};
+  return Streams{words_of(keys), positions.has_value() ? longs_of(*positions) : nullptr,
+                 keys.size(0)};
 }
 
 constexpr int64_t kMostValues = int64_t{1} << 56;  // of a stream, whose positions count as far

@@ -9,72 +9,66 @@ struct Part {  // of a logical tensor
   int64_t offset;
 };
 
-// Device::drawing(out, keys, positions, part, op) checks what all draws have in common and returns
-// what launches one: a callable of a distribution and the typed output.
-template <class Device>
-struct DrawOps {
-  static void bits(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                   std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) {
-    for_bits(out, Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_bits"));
-  }
+// A Draw has the operator's name and `run(out, launch, parameters...)`, which calls `launch` with
+// the distribution for the dtype of `out`. Device::drawing(out, keys, positions, part, op) checks
+// what all draws have in common and returns the launch.
+template <class Device, class Draw, class... Parameters>
+void draw(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
+          std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
+          Parameters... parameters) {
+  Draw::run(out, Device::drawing(out, keys, positions, {sizes, strides, offset}, Draw::kName),
+            parameters...);
+}
 
-  static void uniform(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                      std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                      double span, double shift, double cap) {
-    const auto draw =
-        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_uniform");
-    for_real<Uniform>(out, "draw_uniform", draw, span, shift, cap);
-  }
-
-  static void normal(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                     std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                     double mean, double std) {
-    const auto draw =
-        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_normal");
-    for_real<Normal>(out, "draw_normal", draw, mean, std);
-  }
-
-  static void exponential(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                          std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                          double scale) {
-    const auto draw =
-        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_exponential");
-    for_real<Exponential>(out, "draw_exponential", draw, scale);
-  }
-
-  static void trunc_normal(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                           std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                           double mean, double std, double middle, double span, double below,
-                           double above, double low, double high) {
-    const auto draw =
-        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_trunc_normal");
-    for_real<TruncNormal>(out, "draw_trunc_normal", draw, mean, std, middle, span, below, above,
-                          low, high);
-  }
-
-  static void bernoulli(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                        std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                        int64_t threshold) {
-    for_bernoulli(
-        out, threshold,
-        Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_bernoulli"));
-  }
-
-  static void randint(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
-                      std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                      int64_t low, int64_t range) {
-    for_randint(out, low, range,
-                Device::drawing(out, keys, positions, {sizes, strides, offset}, "draw_randint"));
+struct DrawBits {
+  static constexpr const char* kName = "draw_bits";
+  template <class Launch>
+  static void run(const Tensor& out, const Launch& launch) {
+    for_bits(out, launch);
   }
 };
 
-#define FS_REGISTER_DRAWS(m, Device)                                      \
-  m.impl("draw_bits", TORCH_BOX(&DrawOps<Device>::bits));                 \
-  m.impl("draw_uniform", TORCH_BOX(&DrawOps<Device>::uniform));           \
-  m.impl("draw_normal", TORCH_BOX(&DrawOps<Device>::normal));             \
-  m.impl("draw_exponential", TORCH_BOX(&DrawOps<Device>::exponential));   \
-  m.impl("draw_trunc_normal", TORCH_BOX(&DrawOps<Device>::trunc_normal)); \
-  m.impl("draw_bernoulli", TORCH_BOX(&DrawOps<Device>::bernoulli));       \
-  m.impl("draw_randint", TORCH_BOX(&DrawOps<Device>::randint))
+struct DrawBernoulli {
+  static constexpr const char* kName = "draw_bernoulli";
+  template <class Launch>
+  static void run(const Tensor& out, const Launch& launch, int64_t threshold) {
+    for_bernoulli(out, threshold, launch);
+  }
+};
+
+struct DrawRandInt {
+  static constexpr const char* kName = "draw_randint";
+  template <class Launch>
+  static void run(const Tensor& out, const Launch& launch, int64_t low, int64_t range) {
+    for_randint(out, low, range, launch);
+  }
+};
+
+inline constexpr char kDrawUniform[] = "draw_uniform";
+inline constexpr char kDrawNormal[] = "draw_normal";
+inline constexpr char kDrawExponential[] = "draw_exponential";
+inline constexpr char kDrawTruncNormal[] = "draw_trunc_normal";
+
+template <template <class> class Distribution, const char* kOp>
+struct DrawReal {
+  static constexpr const char* kName = kOp;
+  template <class Launch, class... Parameters>
+  static void run(const Tensor& out, const Launch& launch, Parameters... parameters) {
+    for_real<Distribution>(out, kOp, launch, parameters...);
+  }
+};
+
+#define FS_DRAW_OP(...) TORCH_BOX((&draw<__VA_ARGS__>))
+
+#define FS_REGISTER_DRAWS(m, Device)                                                               \
+  m.impl("draw_bits", FS_DRAW_OP(Device, DrawBits));                                               \
+  m.impl("draw_uniform",                                                                           \
+         FS_DRAW_OP(Device, DrawReal<Uniform, kDrawUniform>, double, double, double));             \
+  m.impl("draw_normal", FS_DRAW_OP(Device, DrawReal<Normal, kDrawNormal>, double, double));        \
+  m.impl("draw_exponential", FS_DRAW_OP(Device, DrawReal<Exponential, kDrawExponential>, double)); \
+  m.impl("draw_trunc_normal", FS_DRAW_OP(Device, DrawReal<TruncNormal, kDrawTruncNormal>, double,  \
+                                         double, double, double, double, double, double, double)); \
+  m.impl("draw_bernoulli", FS_DRAW_OP(Device, DrawBernoulli, int64_t));                            \
+  m.impl("draw_randint", FS_DRAW_OP(Device, DrawRandInt, int64_t, int64_t))
 
 }  // namespace fastseed

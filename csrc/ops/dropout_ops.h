@@ -3,7 +3,7 @@
 #include <torch/csrc/stable/ops.h>
 
 #include "../kernels/dropout.h"
-#include "draw_args.h"
+#include "key_ops.h"
 
 namespace fastseed {
 
@@ -25,8 +25,7 @@ struct DropoutOps {
     check_memory(input, kOp, "input");
     const Layout layout = layout_of(input.numel(), keys.size(0), sizes, strides, offset, kOp);
     const Tensor out = torch::stable::empty_like(input);
-    const DropoutKeys rows{static_cast<const uint64_t*>(keys.data_ptr()), keys.size(1),
-                           keys.size(0)};
+    const DropoutKeys rows{words_of(keys), keys.size(1), keys.size(0)};
     const auto run = [&](auto* in) {
       using T = std::remove_pointer_t<decltype(in)>;
       if (input.numel() > 0) {
@@ -40,9 +39,7 @@ struct DropoutOps {
   static void layer_key(const Tensor& out, const Tensor& scope, const Tensor& first_row,
                         int64_t name_lo, int64_t name_hi, int64_t label, int64_t row_elements) {
     constexpr const char* kOp = "layer_key";
-    STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64 && out.dim() == 1 && out.size(0) == 3,
-                    "fastseed.layer_key: out must be three torch.uint64");
-    check_memory(out, kOp, "out");
+    check_tensor(out, kOp, "out", Dtype::UInt64, {3}, out);
     check_scope(scope, out, kOp);
     STD_TORCH_CHECK(first_row.scalar_type() == Dtype::Long && first_row.numel() == 1 &&
                         same_device(first_row, out),
@@ -53,9 +50,7 @@ struct DropoutOps {
     const LayerCall call{{static_cast<uint64_t>(name_lo), static_cast<uint64_t>(name_hi)},
                          static_cast<uint64_t>(label),
                          static_cast<uint64_t>(row_elements)};
-    Device::layer_key(static_cast<uint64_t*>(out.data_ptr()),
-                      static_cast<const uint64_t*>(scope.data_ptr()),
-                      static_cast<const int64_t*>(first_row.data_ptr()), call, out);
+    Device::layer_key(words_of(out), words_of(scope), longs_of(first_row), call, out);
   }
 
  private:

@@ -31,17 +31,14 @@ inline Name name_of(int64_t lo, int64_t hi) {
   return Name{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
 }
 
-inline uint64_t* words_of(const Tensor& tensor) {
-  return static_cast<uint64_t*>(tensor.data_ptr());
-}
-
-inline int64_t* longs_of(const Tensor& tensor) {
-  return static_cast<int64_t*>(tensor.data_ptr());
+inline void check_scope(const Tensor& scope, const Tensor& written, const char* op) {
+  check_tensor(scope, op, "scope", Dtype::UInt64, {2}, written);
+  check_disjoint(written, scope, op, "scope");
 }
 
 inline void check_reseed(const Tensor& keys, const Tensor& positions, const char* op) {
-  check_keys(keys, op);
-  check_per_stream(positions, keys, Dtype::Long, op, "positions");
+  check_tensor(keys, op, "keys", Dtype::UInt64, {kAnySize, 2}, keys);
+  check_tensor(positions, op, "positions", Dtype::Long, {keys.size(0)}, keys);
   check_disjoint(keys, positions, op, "positions");
 }
 
@@ -51,38 +48,18 @@ template <class Device>
 struct KeyOps {
   static void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word,
                           int64_t worker, int64_t start) {
-    check_keys(out, "derive_keys", "out");
+    check_tensor(out, "derive_keys", "out", Dtype::UInt64, {kAnySize, 2}, out);
     const StreamWords at(rank_word, worker, "derive_keys");
     mark_written(out);
     Device::keys(out, stream_of(key, tweak, at), static_cast<uint64_t>(start));
   }
 
-  static void derive_keys_at(const Tensor& out, const Tensor& scope, int64_t name_lo,
-                             int64_t name_hi, int64_t rank_word, int64_t worker, int64_t start) {
-    check_keys(out, "derive_keys_at", "out");
-    check_scope(scope, out, "derive_keys_at");
-    const StreamWords at(rank_word, worker, "derive_keys_at");
-    mark_written(out);
-    Device::keys(out, Device::stream_at(scope, name_of(name_lo, name_hi), at),
-                 static_cast<uint64_t>(start));
-  }
-
   static void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word,
                            int64_t worker, int64_t start) {
-    check_seeds(out, "derive_seeds");
+    check_tensor(out, "derive_seeds", "out", Dtype::UInt64, {kAnySize}, out);
     const StreamWords at(rank_word, worker, "derive_seeds");
     mark_written(out);
     Device::seeds(out, stream_of(key, tweak, at), static_cast<uint64_t>(start));
-  }
-
-  static void derive_seeds_at(const Tensor& out, const Tensor& scope, int64_t name_lo,
-                              int64_t name_hi, int64_t rank_word, int64_t worker, int64_t start) {
-    check_seeds(out, "derive_seeds_at");
-    check_scope(scope, out, "derive_seeds_at");
-    const StreamWords at(rank_word, worker, "derive_seeds_at");
-    mark_written(out);
-    Device::seeds(out, Device::stream_at(scope, name_of(name_lo, name_hi), at),
-                  static_cast<uint64_t>(start));
   }
 
   static void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key,
@@ -111,11 +88,11 @@ struct KeyOps {
                                   std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
     constexpr const char* kOp = "reseed_streams_from";
     check_reseed(keys, positions, kOp);
-    check_per_stream(seeds, keys, Dtype::UInt64, kOp, "seeds");
+    check_tensor(seeds, kOp, "seeds", Dtype::UInt64, {keys.size(0)}, keys);
     check_disjoint(keys, seeds, kOp, "seeds");
     check_disjoint(positions, seeds, kOp, "seeds");
     if (indices.has_value()) {
-      check_per_stream(*indices, keys, Dtype::Long, kOp, "indices");
+      check_tensor(*indices, kOp, "indices", Dtype::Long, {keys.size(0)}, keys);
       check_disjoint(keys, *indices, kOp, "indices");
       check_disjoint(positions, *indices, kOp, "indices");
     }
@@ -129,9 +106,7 @@ struct KeyOps {
 
 #define FS_REGISTER_KEYS(m, Device)                                           \
   m.impl("derive_keys", TORCH_BOX(&KeyOps<Device>::derive_keys));             \
-  m.impl("derive_keys_at", TORCH_BOX(&KeyOps<Device>::derive_keys_at));       \
   m.impl("derive_seeds", TORCH_BOX(&KeyOps<Device>::derive_seeds));           \
-  m.impl("derive_seeds_at", TORCH_BOX(&KeyOps<Device>::derive_seeds_at));     \
   m.impl("reseed_streams", TORCH_BOX(&KeyOps<Device>::reseed_streams));       \
   m.impl("reseed_streams_at", TORCH_BOX(&KeyOps<Device>::reseed_streams_at)); \
   m.impl("reseed_streams_from", TORCH_BOX(&KeyOps<Device>::reseed_streams_from))

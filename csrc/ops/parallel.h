@@ -1,9 +1,9 @@
 // Work cut over torch's threads, as many as torch.set_num_threads() says.
 #pragma once
 #include <torch/csrc/stable/c/shim.h>
+#include <torch/headeronly/util/Exception.h>
 
 #include <cstdint>
-#include <stdexcept>
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
@@ -36,9 +36,8 @@ void parallel(int64_t n, int64_t grain, const F& f) {
     (*static_cast<const F*>(context))(begin, end);
   };
   void* context = const_cast<void*>(static_cast<const void*>(&f));
-  if (torch_parallel_for(0, n, grain, call, context) != AOTI_TORCH_SUCCESS) {
-    throw std::runtime_error("fastseed: a worker thread failed");
-  }
+  STD_TORCH_CHECK(torch_parallel_for(0, n, grain, call, context) == AOTI_TORCH_SUCCESS,
+                  "fastseed: a worker thread failed");
 }
 
 }  // namespace fastseed

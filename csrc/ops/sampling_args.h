@@ -6,19 +6,6 @@
 
 namespace fastseed {
 
-inline void check_row_values(const Tensor& values, Dtype dtype, int64_t rows, int64_t columns,
-                             const Tensor& numbers, const char* op, const char* argument) {
-  check_memory(values, op, argument);
-  STD_TORCH_CHECK(values.scalar_type() == dtype, "fastseed.", op, ": ", argument,
-                  " must be of dtype ", dtype_name(dtype));
-  STD_TORCH_CHECK(values.dim() == (columns == 0 ? 1 : 2) && values.size(0) == rows &&
-                      (columns == 0 || values.size(1) == columns),
-                  "fastseed.", op, ": ", argument, " must have one entry for each of ", rows,
-                  " rows");
-  STD_TORCH_CHECK(same_device(values, numbers), "fastseed.", op, ": ", argument,
-                  " must be on the device of the numbers");
-}
-
 // Bytes from the first number to the last one.
 inline int64_t bytes_between(const Tensor& numbers) {
   const int64_t rows = numbers.size(0);
@@ -73,15 +60,15 @@ inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tens
                           const Tensor& threshold, int64_t role, bool weights) {
   const char* op = "sampling_race";
   const int64_t rows = numbers.size(0);
-  STD_TORCH_CHECK(scores.dim() == 2 && scores.size(1) >= 1, "fastseed.", op,
-                  ": scores must be of shape (B, parts), parts at least 1");
+  check_tensor(scores, op, "scores", Dtype::Double, {rows, kAnySize}, numbers);
   const int64_t parts = scores.size(1);
-  check_row_values(scores, Dtype::Double, rows, parts, numbers, op, "scores");
-  check_row_values(tokens, Dtype::Long, rows, parts, numbers, op, "tokens");
-  check_row_values(keys, Dtype::UInt64, rows, 2, numbers, op, "keys");
-  check_row_values(positions, Dtype::Long, rows, 0, numbers, op, "positions");
-  check_row_values(temperature, Dtype::Double, rows, 0, numbers, op, "temperature");
-  check_row_values(threshold, Dtype::Long, rows, 0, numbers, op, "threshold");
+  STD_TORCH_CHECK(parts >= 1, "fastseed.", op,
+                  ": scores must be of shape (B, parts), parts at least 1");
+  check_tensor(tokens, op, "tokens", Dtype::Long, {rows, parts}, numbers);
+  check_tensor(keys, op, "keys", Dtype::UInt64, {rows, 2}, numbers);
+  check_tensor(positions, op, "positions", Dtype::Long, {rows}, numbers);
+  check_tensor(temperature, op, "temperature", Dtype::Double, {rows}, numbers);
+  check_tensor(threshold, op, "threshold", Dtype::Long, {rows}, numbers);
   STD_TORCH_CHECK(role >= 0 && role < kRoles, "fastseed.", op, ": role must be in [0, 3], got ",
                   role);
   check_disjoint(scores, tokens, op, "tokens");
@@ -93,13 +80,10 @@ inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tens
     check_disjoint(*written, threshold, op, "threshold");
   }
   return RaceArgs{
-      RaceRows{static_cast<const uint64_t*>(keys.data_ptr()),
-               static_cast<const int64_t*>(positions.data_ptr()),
-               static_cast<const double*>(temperature.data_ptr()),
-               static_cast<const int64_t*>(threshold.data_ptr()), static_cast<uint64_t>(role),
-               weights ? Numbers::kWeights : Numbers::kLogits},
-      WinnersOut{static_cast<double*>(scores.data_ptr()), static_cast<int64_t*>(tokens.data_ptr()),
-                 parts}};
+      RaceRows{words_of(keys), longs_of(positions),
+               static_cast<const double*>(temperature.data_ptr()), longs_of(threshold),
+               static_cast<uint64_t>(role), weights ? Numbers::kWeights : Numbers::kLogits},
+      WinnersOut{static_cast<double*>(scores.data_ptr()), longs_of(tokens), parts}};
 }
 
 inline DigitRows digit_rows(const Tensor& out, const Tensor& numbers, const Tensor& floor,
@@ -107,22 +91,21 @@ inline DigitRows digit_rows(const Tensor& out, const Tensor& numbers, const Tens
                             const Tensor& temperature, int64_t digit) {
   const char* op = "sampling_histogram";
   const int64_t rows = numbers.size(0);
-  check_row_values(out, Dtype::Long, rows, kBins, numbers, op, "out");
-  check_row_values(floor, Dtype::Long, rows, 0, numbers, op, "floor");
-  check_row_values(prefix, Dtype::Long, rows, 0, numbers, op, "prefix");
-  check_row_values(temperature, Dtype::Double, rows, 0, numbers, op, "temperature");
+  check_tensor(out, op, "out", Dtype::Long, {rows, kBins}, numbers);
+  check_tensor(floor, op, "floor", Dtype::Long, {rows}, numbers);
+  check_tensor(prefix, op, "prefix", Dtype::Long, {rows}, numbers);
+  check_tensor(temperature, op, "temperature", Dtype::Double, {rows}, numbers);
   check_disjoint(out, numbers, bytes_between(numbers), op, "numbers");
   check_disjoint(out, floor, op, "floor");
   check_disjoint(out, prefix, op, "prefix");
   check_disjoint(out, temperature, op, "temperature");
   if (greatest.has_value()) {
-    check_row_values(*greatest, Dtype::Float, rows, 0, numbers, op, "greatest");
+    check_tensor(*greatest, op, "greatest", Dtype::Float, {rows}, numbers);
     check_disjoint(out, *greatest, op, "greatest");
   }
   STD_TORCH_CHECK(digit >= 0 && digit < kDigits, "fastseed.", op, ": digit must be in [0, 4], got ",
                   digit);
-  return DigitRows{static_cast<const int64_t*>(floor.data_ptr()),
-                   static_cast<const int64_t*>(prefix.data_ptr()),
+  return DigitRows{longs_of(floor), longs_of(prefix),
                    greatest.has_value() ? static_cast<const float*>(greatest->data_ptr()) : nullptr,
                    static_cast<const double*>(temperature.data_ptr()), static_cast<int>(digit)};
 }

@@ -23,9 +23,7 @@ STABLE_TORCH_LIBRARY(fastseed, m) {
   m.def(FS_DRAW("bernoulli", ", int threshold"));
   m.def(FS_DRAW("randint", ", int low, int range"));
   m.def("derive_keys(Tensor(a0!) out, " FS_KEYED);
-  m.def("derive_keys_at(Tensor(a0!) out, " FS_NAMED);
   m.def("derive_seeds(Tensor(a0!) out, " FS_KEYED);
-  m.def("derive_seeds_at(Tensor(a0!) out, " FS_NAMED);
   m.def("reseed_streams" FS_BANK FS_KEYED);
   m.def("reseed_streams_at" FS_BANK FS_NAMED);
   m.def("reseed_streams_from" FS_BANK

@@ -15,9 +15,7 @@ struct ShuffleJob {
 // Integers of a schema are signed 64-bit; the key's halves are unsigned: same bits.
 inline ShuffleJob shuffle_job(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start,
                               int64_t stride) {
-  STD_TORCH_CHECK(out.scalar_type() == Dtype::Long && out.dim() == 1,
-                  "fastseed.shuffle: out must be torch.int64 of shape (count,)");
-  check_memory(out, "shuffle", "out");
+  check_tensor(out, "shuffle", "out", Dtype::Long, {kAnySize}, out);
   STD_TORCH_CHECK(n >= 1 && n <= kShuffleMost, "fastseed.shuffle: n must be in [1, 2**48], got ",
                   n);
   const int64_t count = out.size(0);
@@ -30,8 +28,7 @@ inline ShuffleJob shuffle_job(const Tensor& out, int64_t lo, int64_t hi, int64_t
                   "start below n, got ",
                   count);
   const Key key{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
-  return ShuffleJob{shuffle_of(key, n), Positions{start, stride, count},
-                    static_cast<int64_t*>(out.data_ptr())};
+  return ShuffleJob{shuffle_of(key, n), Positions{start, stride, count}, longs_of(out)};
 }
 
 }  // namespace fastseed

@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
+#include <string>
 
 namespace fastseed {
 
@@ -50,6 +52,34 @@ inline void check_memory(const Tensor& tensor, const char* op, const char* argum
   STD_TORCH_CHECK(tensor.is_contiguous(), "fastseed.", op, ": ", argument, " must be contiguous");
   STD_TORCH_CHECK(bytes_of(tensor) == 0 || bytes_of(tensor) <= bytes_behind(tensor), "fastseed.",
                   op, ": ", argument, " must have memory for all of its elements");
+}
+
+constexpr int64_t kAnySize = -1;
+
+// A contiguous tensor of this dtype and shape, on the device of `like`.
+inline void check_tensor(const Tensor& tensor, const char* op, const char* argument, Dtype dtype,
+                         std::initializer_list<int64_t> shape, const Tensor& like) {
+  STD_TORCH_CHECK(tensor.scalar_type() == dtype, "fastseed.", op, ": ", argument,
+                  " must be of dtype ", dtype_name(dtype));
+  bool fits = tensor.dim() == static_cast<int64_t>(shape.size());
+  std::string text;
+  int64_t d = 0;
+  for (const int64_t size : shape) {
+    fits = fits && (size == kAnySize || tensor.size(d) == size);
+    text += (d++ == 0 ? "" : ", ") + (size == kAnySize ? "n" : std::to_string(size));
+  }
+  STD_TORCH_CHECK(fits, "fastseed.", op, ": ", argument, " must be of shape (", text, ")");
+  STD_TORCH_CHECK(same_device(tensor, like), "fastseed.", op, ": ", argument,
+                  " must be on the device of the other tensors");
+  check_memory(tensor, op, argument);
+}
+
+inline uint64_t* words_of(const Tensor& tensor) {
+  return static_cast<uint64_t*>(tensor.data_ptr());
+}
+
+inline int64_t* longs_of(const Tensor& tensor) {
+  return static_cast<int64_t*>(tensor.data_ptr());
 }
 
 // `written`, which is contiguous, and `bytes` from the first element of `other` on have no byte in

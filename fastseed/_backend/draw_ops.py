@@ -159,13 +159,6 @@ def _derive(out: Tensor, name: philox.NameKey, rank_word: int, worker: int, star
     out.numpy()[:] = philox.derive_keys(name, rank_word, worker, start & _LOW64, len(out), domain=0)
 
 
-def _derive_seeds(
-    out: Tensor, name: philox.NameKey, rank_word: int, worker: int, start: int
-) -> None:
-    at = (rank_word, worker, start & _LOW64, len(out))
-    out.numpy()[:] = philox.derive_seeds(name, *at, domain=0)
-
-
 @_operator("out")
 def derive_keys(out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int) -> None:
     """Write the keys of consecutive indices, (n, 2)."""
@@ -173,27 +166,12 @@ def derive_keys(out: Tensor, key: int, tweak: int, rank_word: int, worker: int, 
 
 
 @_operator("out")
-def derive_keys_at(
-    out: Tensor, scope: Tensor, name_lo: int, name_hi: int, rank_word: int, worker: int, start: int
-) -> None:
-    """Write the keys of consecutive indices at a scope, (n, 2)."""
-    _derive(out, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
-
-
-@_operator("out")
 def derive_seeds(
     out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
 ) -> None:
     """Write the low halves of the same keys, (n,)."""
-    _derive_seeds(out, pair(key, tweak), rank_word, worker, start)
-
-
-@_operator("out")
-def derive_seeds_at(
-    out: Tensor, scope: Tensor, name_lo: int, name_hi: int, rank_word: int, worker: int, start: int
-) -> None:
-    """Write the low halves of the keys at a scope, (n,)."""
-    _derive_seeds(out, _name_key(scope, name_lo, name_hi), rank_word, worker, start)
+    at = (rank_word, worker, start & _LOW64, len(out))
+    out.numpy()[:] = philox.derive_seeds(pair(key, tweak), *at, domain=0)
 
 
 @_operator("keys", "positions")

@@ -149,24 +149,6 @@ def derive_seeds(
     _words(op, rank_word, worker)
 
 
-def derive_keys_at(
-    op: str, out: Tensor, scope: Tensor,
-    name_lo: int, name_hi: int, rank_word: int, worker: int, start: int,
-) -> None:  # fmt: skip
-    """Check the arguments of ``derive_keys_at``."""
-    derive_keys(op, out, 0, 0, rank_word, worker, start)
-    _scope(op, scope, out=out)
-
-
-def derive_seeds_at(
-    op: str, out: Tensor, scope: Tensor,
-    name_lo: int, name_hi: int, rank_word: int, worker: int, start: int,
-) -> None:  # fmt: skip
-    """Check the arguments of ``derive_seeds_at``."""
-    derive_seeds(op, out, 0, 0, rank_word, worker, start)
-    _scope(op, scope, out=out)
-
-
 def _bank(op: str, keys: Tensor, positions: Tensor) -> None:
     _check(op, "keys", keys, U64, (None, 2), keys)
     _check(op, "positions", positions, I64, (len(keys),), keys)
@@ -272,7 +254,7 @@ def sampling_histogram(
 CHECKS: dict[str, Callable[..., None]] = {
     check.__name__: check
     for check in (
-        *(derive_keys, derive_keys_at, derive_seeds, derive_seeds_at),
+        *(derive_keys, derive_seeds),
         *(reseed_streams, reseed_streams_at, reseed_streams_from),
         *(shuffle, sampling_race, sampling_histogram),
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._utils.validation import check_instance, value_error
 from . import kept_tensors
@@ -190,7 +190,7 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
 # ---------------------------------------------------------------- files
 
 
-def _recordings(argument: str, given: Any) -> dict[int, Recording]:
+def _recordings(argument: str, given: str | os.PathLike[str]) -> dict[int, Recording]:
     """Return the recordings of a run by rank."""
     check_instance("debug.bisect", argument, given, (str, os.PathLike), "a path")
     path = Path(os.fsdecode(given))

@@ -26,8 +26,8 @@ from ..checkpoint import files as checkpoint
 from ..data import Loader
 from ..derivation import coordinates
 from ..sampling import sample
+from ..sampling.arguments import Keys
 from ..sampling.thresholds import Integers, Numbers
-from ..sampling.tokens import Keys
 from ..seeder import api
 from ..seeder.seeder import current_seeder
 from . import _common

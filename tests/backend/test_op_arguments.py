@@ -63,9 +63,7 @@ VALID = {
     "draw_bernoulli": lambda: draw(torch.bool, 2**31),
     "draw_randint": lambda: draw(torch.int32, -3, 9),
     "derive_keys": lambda: (keys(), *NAMES, *WORDS),
-    "derive_keys_at": lambda: (keys(), scope(), *NAMES, *WORDS),
     "derive_seeds": lambda: (written_seeds(), *NAMES, *WORDS),
-    "derive_seeds_at": lambda: (written_seeds(), scope(), *NAMES, *WORDS),
     "reseed_streams": lambda: (keys(), longs(1, 2, 3), *NAMES, *WORDS),
     "reseed_streams_at": lambda: (keys(), longs(1, 2, 3), scope(), *NAMES, *WORDS),
     "reseed_streams_from": lambda: (
@@ -295,7 +293,7 @@ def shared_with(make, j, i):
 ALONE_REFUSED = [
     ("derive_seed_grid", lambda: edited(grid, 0, lambda t: t.to(I64)), "out must be"),
     ("derive_seed_grid", lambda: edited(grid, 0, lambda t: t[:2]), "out must be of shape"),
-    ("derive_seed_grid", lambda: edited(grid, 1, lambda t: t[None]), "out must be of shape"),
+    ("derive_seed_grid", lambda: edited(grid, 1, lambda t: t[None]), "indices must be of shape"),
     ("derive_seed_grid", lambda: edited(grid, 2, lambda t: t.view(I64).neg().view(U64)), "workers"),
     ("derive_seed_grid", lambda: edited(grid, 5, lambda rank: -1), "rank_word must be in"),
     ("derive_seed_grid", lambda: edited(grid, 5, lambda rank: 2**32), "rank_word must be in"),

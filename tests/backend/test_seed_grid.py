@@ -55,12 +55,12 @@ def test_opcheck(rows, columns):
 def test_refused_tensors():
     good = arguments(4, 3)
     bad = [
-        (0, torch.zeros(4, 3, dtype=torch.int64), r"out must be a tensor of torch\.uint64"),
+        (0, torch.zeros(4, 3, dtype=torch.int64), r"out must be of dtype torch\.uint64"),
         (0, torch.zeros(3, 4, dtype=torch.uint64).T, "out must be contiguous"),
         (0, torch.zeros(3, 4, dtype=torch.uint64), "out must be of shape"),
         (1, torch.zeros(5, dtype=torch.uint64), "out must be of shape"),
-        (2, torch.zeros(3, 1, dtype=torch.uint64), "out must be of shape"),
-        (2, torch.zeros(3), r"workers must be a tensor of torch\.uint64"),
+        (2, torch.zeros(3, 1, dtype=torch.uint64), "workers must be of shape"),
+        (2, torch.zeros(3), r"workers must be of dtype torch\.uint64"),
         (1, good[0].view(-1)[:4], "indices must not share memory"),
     ]
     for at, tensor, says in bad:

@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from helpers.loaders import Indexed, Plain, dealt, flat, same, start
+from helpers.loaders import Indexed, Plain, dealt, flat, on_ranks, same, start
 from torch.utils.data import ConcatDataset, DataLoader
 
 import fastseed
@@ -138,17 +138,11 @@ def test_ranks_share_the_order_and_resume_with_other_ranks(drop_last):
     data = per_sample(ConcatDataset([Indexed(size) for size in SIZES.values()]))
 
     def ranks(world, batch, state=None, stop=None, n=2500):
-        shares, states = [], []
-        for rank in range(world):
-            start(5, rank=rank, world_size=world)
+        def make(rank):
             sampler = MixtureSampler(SIZES, WEIGHTS, n=n, drop_last=drop_last)
-            batches = ResumableLoader(data, batch, sampler=sampler, collate_fn=same)
-            if state is not None:
-                batches.load_state_dict(state)
-            shares.append(list(itertools.islice(batches, stop)))
-            states.append(batches.state_dict())
-        assert all(each == states[0] for each in states)
-        return shares, states[0]
+            return ResumableLoader(data, batch, sampler=sampler, collate_fn=same)
+
+        return on_ranks(make, world, epoch=5, state=state, stop=stop)
 
     whole = flat(ranks(1, 10, n=3000)[0][0])
     before, state = ranks(4, 7, stop=40)

@@ -249,9 +249,9 @@ def test_opcheck():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"out": torch.empty(3)}, r"out must be torch.int64 of shape \(count,\)"),
+        ({"out": torch.empty(3)}, r"out must be of dtype torch.int64"),
         ({"out": torch.empty(6, dtype=torch.int64)[::2]}, "out must be contiguous"),
-        ({"out": torch.empty(3, 1, dtype=torch.int64)}, "out must be torch.int64 of shape"),
+        ({"out": torch.empty(3, 1, dtype=torch.int64)}, "out must be of shape"),
         ({"n": 0}, "n must be in"),
         ({"n": 2**48 + 1}, "n must be in"),
         ({"start": -1}, "start must be in"),

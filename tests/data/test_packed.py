@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
-from helpers.loaders import dealt, same, start
+from helpers.loaders import dealt, on_ranks, same
 from torch.utils.data import ConcatDataset
 
 from fastseed.data import MixtureSampler, PackedDataset, ResumableLoader
@@ -57,18 +55,12 @@ def test_a_mixture_of_packed_sources_changes_ranks():
     data = ConcatDataset(sources.values())
 
     def ranks(world, batch, state=None, stop=None):
-        shares = []
-        for rank in range(world):
-            start(2, rank=rank, world_size=world)
+        def make(rank):
             sampler = MixtureSampler(sources, {"a": 1, "b": 2}, n=120)
-            batches = ResumableLoader(data, batch, sampler=sampler, collate_fn=same)
-            if state is not None:
-                batches.load_state_dict(state)
-            shares.append(
-                [[tokens([b]) for b in batch] for batch in itertools.islice(batches, stop)]
-            )
-            saved = batches.state_dict()
-        return dealt(shares), saved
+            return ResumableLoader(data, batch, sampler=sampler, collate_fn=same)
+
+        shares, saved = on_ranks(make, world, state=state, stop=stop)
+        return [tokens([block]) for block in dealt(shares)], saved
 
     whole, _ = ranks(1, 4)
     before, state = ranks(4, 2, stop=9)

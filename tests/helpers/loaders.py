@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -132,6 +133,21 @@ def start(epoch: int = 0, master_seed: int = 42, rank: int = 0, world_size: int 
     """A job at the beginning of an epoch."""
     fastseed.init(master_seed, rank=rank, world_size=world_size)
     fastseed.reseed(1, epoch)
+
+
+def on_ranks(make, world, *, epoch=3, state=None, stop=None):
+    """Iterate ``make(rank)`` on each rank in turn; return the batches of each, and one's state."""
+    shares, states = [], []
+    for rank in range(world):
+        start(epoch, rank=rank, world_size=world)
+        batches = make(rank)
+        if state is not None:
+            batches.load_state_dict(state)
+        shares.append(list(itertools.islice(batches, stop)))
+        states.append(batches.state_dict())
+    is_over = all(each["over"] for each in states)  # some may have had a batch more
+    assert is_over or all(each == states[0] for each in states), "any rank's state serves all"
+    return shares, states[0]
 
 
 def flat(batches):

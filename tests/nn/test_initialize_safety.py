@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -118,35 +119,20 @@ def test_a_nonlinearity_is_a_name():
 
 
 @pytest.mark.parametrize("function", INITIALISERS)
-def test_initialisers_write_inference_tensors(function):
-    with torch.inference_mode():
-        tensor = output(function)
-    wanted = getattr(fastseed.nn.init, function)(output(function), 7, *INITIALISERS[function])
-    getattr(fastseed.nn.init, function)(tensor, 7, *INITIALISERS[function])
-    assert torch.equal(tensor, wanted)
-
-
-@pytest.mark.parametrize("function", INITIALISERS)
-def test_initialisers_run_on_fake_tensors(function):
-    with FakeTensorMode():
-        tensor = output(function)
-        assert getattr(fastseed.nn.init, function)(tensor, 7, *INITIALISERS[function]) is tensor
-
-
-@pytest.mark.parametrize("function", INITIALISERS)
-def test_keys_are_integers_or_tensors(function):
+def test_values_do_not_depend_on_how_the_tensor_and_the_key_are_given(function):
     call, parameters = getattr(fastseed.nn.init, function), INITIALISERS[function]
+    wanted = call(output(function), 7 | 2 << 64, *parameters)
     by_tensor = call(output(function), torch.tensor([7, 2], dtype=torch.uint64), *parameters)
-    assert torch.equal(by_tensor, call(output(function), 7 | 2 << 64, *parameters))
-
-
-@pytest.mark.parametrize("function", INITIALISERS)
-def test_initialisers_do_not_depend_on_the_default_device(function):
-    tensor = output(function)
+    with torch.inference_mode():
+        inference = output(function)
+    call(inference, 7 | 2 << 64, *parameters)
+    made_before = output(function)
     with torch.device("meta"):
-        getattr(fastseed.nn.init, function)(tensor, 7, *INITIALISERS[function])
-    wanted = getattr(fastseed.nn.init, function)(output(function), 7, *INITIALISERS[function])
-    assert torch.equal(tensor, wanted)
+        call(made_before, 7 | 2 << 64, *parameters)
+    assert all(torch.equal(found, wanted) for found in (by_tensor, inference, made_before))
+    with FakeTensorMode():
+        fake = output(function)
+        assert call(fake, 7, *parameters) is fake
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
@@ -237,16 +223,17 @@ def test_a_model_that_is_built_in_the_block_is_refused_with_what_to_do():
         nn.Linear(2, 2)
 
 
-def fill_one(model: nn.Module) -> None:
-    nn.init.orthogonal_(model.weight)
-
-
 @pytest.mark.parametrize(
     ("factory", "fill"),
-    [(nn.Identity, lambda model: None), pytest.param(nn.Linear, fill_one, marks=pytest.mark.slow)],
+    [
+        (nn.Identity, lambda model: None),
+        pytest.param(
+            nn.Linear, lambda model: nn.init.orthogonal_(model.weight), marks=pytest.mark.slow
+        ),
+    ],
     ids=["empty", "filled"],
 )
-def test_an_interrupt_leaves_neither_a_mode_nor_an_active_initialiser(factory, fill):
+def test_an_interrupt_leaves_no_mode(factory, fill):
     model = factory(2, 2)
 
     def initialise() -> None:
@@ -272,7 +259,6 @@ def test_threads_initialise_models_of_their_own():
     """Each as it is alone; a thread without a block draws from torch's generators."""
     inside, done = threading.Barrier(3), threading.Barrier(3)
     models = [nn.Linear(6, 6) for _ in range(2)]
-    plain: list[torch.Tensor] = []
 
     def keyed(index: int) -> None:
         with fastseed.nn.initialize(models[index], prefix=f"{index}."):
@@ -281,24 +267,24 @@ def test_threads_initialise_models_of_their_own():
             nn.init.normal_(models[index].bias)
             done.wait()
 
-    def unkeyed() -> None:
+    def unkeyed() -> torch.Tensor:
         inside.wait()
         torch.manual_seed(3)
-        plain.append(nn.init.orthogonal_(torch.empty(5, 5)))
+        found = nn.init.orthogonal_(torch.empty(5, 5))
         done.wait()
+        return found
 
-    threads = [threading.Thread(target=keyed, args=(i,)) for i in range(2)]
-    threads.append(threading.Thread(target=unkeyed))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(3) as threads:
+        blocks = [threads.submit(keyed, i) for i in range(2)]
+        plain = threads.submit(unkeyed).result(60)
+        for block in blocks:
+            block.result(60)
     for i, model in enumerate(models):
         wanted = fastseed.nn.init.orthogonal_(torch.empty(6, 6), key(f"{i}.weight"))
         assert torch.equal(model.weight, wanted)
         assert torch.equal(model.bias, fastseed.random.randn(key(f"{i}.bias"), 6))
     torch.manual_seed(3)
-    assert torch.equal(plain[0], nn.init.orthogonal_(torch.empty(5, 5)))
+    assert torch.equal(plain, nn.init.orthogonal_(torch.empty(5, 5)))
 
 
 # ---------------------------------------------------------------- functions of torch

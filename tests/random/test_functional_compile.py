@@ -60,10 +60,8 @@ def key_inputs(op, n):
     words = tuple(map(signed, WORDS))
     stream = (RANK_WORD, 5, 2**40 - 7)
     return {
-        "derive_keys_at": (keys, scope, *words, *stream),
         "derive_keys": (keys, *map(signed, NAME), *stream),
         "derive_seeds": (positions.view(torch.uint64), *map(signed, NAME), *stream),
-        "derive_seeds_at": (positions.view(torch.uint64), scope, *words, *stream),
         "reseed_streams": (keys, positions, *map(signed, NAME), *stream),
         "reseed_streams_at": (keys, positions, scope, *words, *stream),
         "reseed_streams_from": (keys, positions, seeds, torch.arange(n) + 5, *words),

@@ -73,7 +73,7 @@ class Calls:
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         """Do what ``scaled_dot_product_attention`` does."""
-        functional.check_attention(_FUNCTION, query, key, value, attn_mask)
+        functional.check_attention(_FUNCTION, query, key, value, attn_mask, enable_gqa)
         weights = functional.attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
         weights = drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut)
         return weights @ functional.repeated_heads(value, query, enable_gqa)

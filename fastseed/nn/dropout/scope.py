@@ -12,7 +12,7 @@ import contextvars
 import os
 import threading
 import weakref
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -327,7 +327,7 @@ def _overlap(a: range, b: range) -> bool:
     return any(i in b for i in a)
 
 
-def check_scope(function: str) -> Any:
+def check_scope(function: str) -> context.ProcessSeeder:
     """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
     seeder = context.current(function)
     if seeder.scheme != "philox-v1":

@@ -47,14 +47,12 @@ class Difference(NamedTuple):
     Attributes:
         level: ``"critical"`` (changes numbers), ``"high"``, ``"medium"`` or ``"low"``.
         path: the value's path, ``section/field/…``.
-        kind: ``"changed"``, ``"added"`` (only in the second) or ``"removed"``.
-        before, after: the values; None where there is no value.
+        before, after: the values; None where a capture has no value.
         why: why it matters.
     """
 
     level: str
     path: str
-    kind: str
     before: object
     after: object
     why: str
@@ -71,8 +69,7 @@ def compare(a: Capture, b: Capture) -> list[Difference]:
     found = []
     for path, before, after in _walk("", a.sections, b.sections):
         level, _, why = SEVERITIES[severity(path)]
-        kind = "added" if before is None else "removed" if after is None else "changed"
-        found.append(Difference(level, path, kind, before, after, why))
+        found.append(Difference(level, path, before, after, why))
     levels = ("critical", "high", "medium", "low")
     return sorted(found, key=lambda one: (levels.index(one.level), severity(one.path), one.path))
 

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from ..._utils import validation
 from ...generators.exact_state import MOST_WORDS, GeneratorState
@@ -93,6 +92,6 @@ def compare(
     return compare_states(sides[0], sides[1], most)
 
 
-def _path(function: str, argument: str, path: Any) -> str:
+def _path(function: str, argument: str, path: str | os.PathLike[str]) -> str:
     validation.check_instance(function, argument, path, (str, os.PathLike), "a path")
     return validation.check_text(function, argument, os.fspath(path))

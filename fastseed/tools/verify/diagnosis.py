@@ -27,8 +27,7 @@ def explain(
         pairs = [one for one in recorded if not one.found.equal and one.b.startswith(kind)]
         first = min(pairs, key=lambda one: one.found.step or 0, default=None)
         if first is not None:
-            message = f"{first.a} and {first.b}: {first.found}"
-            found.append(Finding("tensor", True, message, first.b))
+            found.append(Finding("tensor", True, str(first), first.b))
         found.append(explain_check(failed.name, first))
     for one in checks:
         if one.name == "baseline" and one.passed is False:

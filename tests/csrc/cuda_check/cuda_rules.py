@@ -32,7 +32,7 @@ REGISTERS = (
 # Philox blocks that an iteration of the main loop makes, and 16-byte stores. The first that fits;
 # others have no fast path.
 WORK = (
-    (r"DeriveSeeds<", 2, 1),
+    (r"DeriveSeeds", 2, 1),
     (r"DeriveKeys<.*, true>", 2, 3),
     (r"DeriveKeys<.*, false>", 2, 2),
     (r"ReseedFrom", 3, 1),  # scope, name and stream of a seed

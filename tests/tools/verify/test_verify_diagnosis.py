@@ -13,29 +13,36 @@ from fastseed.tools.verify import diagnosis
 from fastseed.tools.verify.comparison import Recorded
 
 
-def difference(b, group, name):
-    found = (SimpleNamespace(group=group, name=name),)
-    return Recorded("uninterrupted-0", b, Bisection(8, False, 0, found, None, None, 9, 1, ()))
-
-
-def test_arithmetic_is_the_last_explanation():
-    found = diagnosis.explain_check("repeat", difference("uninterrupted-1", "gradient", "w"))
-    assert (found.kind, found.certain) == ("arithmetic", False)
-    found = diagnosis.explain_check("repeat", None)
-    assert (found.kind, found.certain) == ("tensor", False)
+def explained(b, group, name, start=False):
+    """Return the explanation of a difference between ``uninterrupted-0`` and ``b`` at step 8."""
+    differences = (SimpleNamespace(group=group, name=name),)
+    found = Bisection(8, start, 0, differences, None, None, 9, 1, ())
+    return diagnosis.explain_check("resume", Recorded("uninterrupted-0", b, found))
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "message"),
+    ("b", "group", "name", "start", "message"),
     [
-        ("optimizer", "group 0.lr", "the optimizer's group 0.lr differs: its schedule"),
-        ("gradient", "0.weight", "its data differ, by order, augmentation"),
-        ("generator", "numpy", "generator numpy is in a different state: used before training"),
+        ("resumed-0", "optimizer", "group 0.lr", False, "the optimizer's group 0.lr differs: its"),
+        ("resumed-0", "gradient", "w", False, "its data differ, by order, augmentation"),
+        ("resumed-0", "generator", "numpy", False, "generator numpy is in a different state: used"),
+        ("resumed-0", "parameter", "w", True, "the checkpoint does not restore parameter w"),
+        ("truncated-0", "generator", "numpy", True, "state: not seeded, or used a different numb"),
+        ("truncated-0", "parameter", "w", True, "the initial weights differ: their initializa"),
     ],
 )
-def test_schedules_data_and_generators_of_resumed_runs(group, name, message):
-    found = diagnosis.explain_check("resume", difference("resumed-0", group, name))
-    assert message in found.message and found.where == "resumed-0, step 8"
+def test_causes_that_were_observed(b, group, name, start, message):
+    found = explained(b, group, name, start)
+    assert message in found.message and found.where == f"{b}, step 8" and found.certain
+    assert found.kind == ("resume" if b == "resumed-0" else "generator")
+
+
+def test_arithmetic_is_the_last_explanation():
+    found = explained("uninterrupted-1", "gradient", "w")
+    assert (found.kind, found.certain) == ("arithmetic", False)
+    assert "or a generator that is not registered" in found.message
+    found = diagnosis.explain_check("repeat", None)
+    assert (found.kind, found.certain) == ("tensor", False)
 
 
 @pytest.mark.slow
