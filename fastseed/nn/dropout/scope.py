@@ -22,6 +22,7 @@ from ..._backend import derive_ops
 from ..._backend.derive_ops import signed
 from ..._utils import validation
 from ...derivation import context
+from ...derivation.coordinates import require_keys
 
 _CPU = torch.device("cpu")
 
@@ -330,8 +331,7 @@ def _overlap(a: range, b: range) -> bool:
 def check_scope(function: str) -> context.ProcessSeeder:
     """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
     seeder = context.current(function)
-    if seeder.scheme != "philox-v1":
-        raise validation.value_error(function, "scheme", "'philox-v1'", seeder.scheme)
+    require_keys(function, seeder.scheme)
     if seeder.scope is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
     return seeder
