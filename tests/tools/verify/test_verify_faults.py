@@ -124,7 +124,7 @@ def test_no_fault(tmp_path):
 def test_a_generator_used_before_resuming(tmp_path):
     report = verified(tmp_path, "resume", runs=1, baseline=False)
     assert report.checks[1].passed and not report.checks[2].passed
-    cause = "resumed-0: generators in other states at step 8 (torch): used before training resumed"
+    cause = "resumed-0: generators in other states at step 8 (torch.cpu): used before training"
     assert report.causes[0].startswith(cause)
 
 
