@@ -12,7 +12,7 @@ from . import exit_codes, output
 if TYPE_CHECKING:
     from ..tools.environment import Difference
 
-_STYLES = {"critical": "bold red", "high": "yellow", "medium": "", "low": "dim"}
+_LEVELS = ("critical", "high", "medium", "low")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     output.add_all(one)
     one.add_argument(
         "--level",
-        choices=tuple(_STYLES),
+        choices=_LEVELS,
         default="low",
         help="ignore anything less severe, also in the exit code (low: nothing)",
     )
@@ -103,9 +103,9 @@ def _diff(args: argparse.Namespace) -> int:
     from ..tools import environment
 
     a, b = environment.load(args.a), environment.load(args.b)
-    levels = list(_STYLES)[: list(_STYLES).index(args.level) + 1]
+    levels = _LEVELS[: _LEVELS.index(args.level) + 1]
     found = [one for one in environment.diff(a, b) if one.level in levels]
-    counts = {level: sum(one.level == level for one in found) for level in _STYLES}
+    counts = {level: sum(one.level == level for one in found) for level in _LEVELS}
     if args.json:
         document = {"a": args.a, "b": args.b, "equal": not found}
         output.emit({**document, "summary": counts, "differences": found})
@@ -114,7 +114,6 @@ def _diff(args: argparse.Namespace) -> int:
         output.table(
             ("level", "what", "A", "B", "why it matters"),
             [(d.level, d.path, *_values(d), d.why) for d in found],
-            styles=[_STYLES[d.level] for d in found],
             most=args.most,
         )
     levels_found = [f"{count} {level}" for level, count in counts.items() if count]

@@ -88,50 +88,25 @@ def table(
     rows: Sequence[Sequence[object]],
     *,
     title: str = "",
-    styles: Sequence[str] = (),
     most: int | None = None,
 ) -> None:
-    """Print a table: with rich on a terminal if it is installed, else as aligned text.
-
-    Piped output is always aligned text and never wrapped or cut, so that `grep` works.
+    """Print a table as aligned text, which is never wrapped or cut, so that `grep` works.
 
     Args:
         columns: the headings.
         rows: the cells of each row, as many as columns.
         title: a line above the table.
-        styles: rich's style for each row (``"bold red"``, ``""``); none by default.
         most: how many rows to print, and then the number of the others; None for all.
     """
-    cells = [[clean(cell) for cell in row] for row in rows[:most]]
-    if not (sys.stdout.isatty() and _rich_table(columns, cells, title, styles)):
-        _plain_table(columns, cells, title)
+    cells = [[_one_line(cell) for cell in row] for row in rows[:most]]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    if title:
+        say(title)
+    for line in (columns, ["-" * width for width in widths], *cells):
+        say("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
     if len(cells) < len(rows):
         say(f"… and {len(rows) - len(cells)} more (--all shows them)")
 
 
-def _plain_table(columns: Sequence[str], cells: list[list[str]], title: str) -> None:
-    flat = [[cell.replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in cells]
-    widths = [max(map(len, column)) for column in zip(columns, *flat, strict=True)]
-    if title:
-        say(title)
-    for line in (columns, ["-" * width for width in widths], *flat):
-        say("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
-
-
-def _rich_table(
-    columns: Sequence[str], cells: list[list[str]], title: str, styles: Sequence[str]
-) -> bool:
-    """Print with rich; return False if it is not installed."""
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return False
-    table = Table(title=Text(title) if title else None, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for i, row in enumerate(cells):  # Text, not str: "[bold]" in a cell is no markup
-        table.add_row(*map(Text, row), style=styles[i] if i < len(styles) else "")
-    Console().print(table)
-    return True
+def _one_line(cell: object) -> str:
+    return clean(cell).replace("\n", "\\n").replace("\t", "\\t")

@@ -136,7 +136,7 @@ def _verify(command: list[str], given: StateDict, args: argparse.Namespace) -> i
         sys.stdout.write(reports.to_json(report))
         return exit_codes.OK if report else exit_codes.FOUND
     for table in reports.tables(report):
-        output.table(table.columns, table.rows, title=table.title, styles=table.styles)
+        output.table(table.columns, table.rows, title=table.title)
         output.say()
     for cause in report.causes:
         output.say(f"cause: {cause}")

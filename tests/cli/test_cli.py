@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
-from helpers.support import clean_environment
 
 import fastseed
 from fastseed import cli
@@ -199,40 +196,3 @@ def test_json_is_ascii_and_strict(capsys):
     assert shown.isascii() and json.loads(shown) == {"é": "\ud800"}
     with pytest.raises(ValueError):
         output.emit(float("nan"))
-
-
-TABLE = (
-    "from fastseed.cli import output; "
-    "output.table(('a', 'b'), [('[red]x', 'y')], title='T', styles=['bold'])"
-)
-
-
-def on_a_terminal(code):
-    """Return what a Python process prints to a terminal."""
-    leader, terminal = pty.openpty()
-    environ = clean_environment(TERM="xterm", COLUMNS="80")
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=terminal, stderr=terminal, env=environ
-    )
-    os.close(terminal)
-    shown = b""
-    try:
-        while part := os.read(leader, 4096):
-            shown += part
-    except OSError:  # on Linux, when the other end is closed
-        pass
-    finally:
-        os.close(leader)
-    assert process.wait(60) == 0, shown
-    return shown.decode()
-
-
-def test_a_terminal_gets_richs_table_where_it_is_installed():
-    pytest.importorskip("rich")
-    shown = on_a_terminal(TABLE)
-    assert "━" in shown and "\x1b[1m" in shown and "[red]x" in shown  # a cell's markup is text
-
-
-def test_a_terminal_gets_a_plain_table_without_rich():
-    shown = on_a_terminal("import sys; sys.modules['rich.console'] = None; " + TABLE)
-    assert "━" not in shown and "[red]x  y" in shown

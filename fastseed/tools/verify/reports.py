@@ -18,7 +18,6 @@ from .result import Report
 # Colours of Okabe and Ito, which colour-blind people can distinguish.
 _COLOURS = dict(zip(EXPERIMENTS, ("#0072B2", "#009E73", "#AA4499", "#D55E00"), strict=True))
 _PASSED = {True: "passed", False: "FAILED", None: "not checked"}
-_STYLES = {True: "green", False: "bold red", None: "dim"}
 
 
 class Table(NamedTuple):
@@ -27,7 +26,6 @@ class Table(NamedTuple):
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    styles: Sequence[str] = ()
 
 
 def write(report: Report, folder: str | os.PathLike[str]) -> list[Path]:
@@ -104,7 +102,6 @@ def tables(report: Report) -> list[Table]:
         seconds = sum(run.seconds for run in runs)
         experiments.append((name, str(len(runs)), ends[0][0], loss, f"{seconds:.2f} s"))
     return [
-        Table("Checks", ("check", "property", "result", "details"), checks,
-              [_STYLES[one.passed] for one in report.checks]),
+        Table("Checks", ("check", "property", "result", "details"), checks),
         Table("Experiments", ("experiment", "runs", "last step", "loss", "time"), experiments),
-    ]  # fmt: skip
+    ]

@@ -68,6 +68,5 @@ def test_tables():
         "passed",
         "not checked",
     ]
-    assert checks.styles == [*["bold red"] * 3, "green", "dim"]
     experiments = {row[0]: row for row in found["Experiments"].rows}
     assert experiments["uninterrupted"][1:] == ("2", "3", "-inf to 1", "2.00 s")
