@@ -1,9 +1,4 @@
-"""Rank and world size of this process, and the master seed that all ranks use.
-
-Rank and world size come from, in this order: the arguments of ``init``, torch.distributed where it
-is initialised, Ray Train in one of its workers, the variables of a launcher, Horovod where it is
-initialised; else rank 0 of 1.
-"""
+"""Rank and world size of this process, and the master seed that all ranks use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every random function in every dtype: its arguments, and the values of the NumPy reference."""
+"""Every random function in every dtype, with the values of the NumPy reference; and a bank."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+import fastseed
 from fastseed._backend.reference import draws as reference
-from fastseed.random import distributions
+from fastseed.random import StreamBank, distributions
 
 REALS = distributions.REALS
 KINDS = {d: str(d).removeprefix("torch.") for d in REALS}
@@ -58,3 +59,15 @@ def expected(name, dtype, keys, count, start=0, positions=None) -> torch.Tensor:
     else:
         found = reference.bits(*where, words(name, dtype))
     return torch.from_numpy(found).to(dtype)
+
+
+def bank_of(n: int, name: str = "b", **where: int) -> StreamBank:
+    """Return a bank at task 1, epoch 7, step 9 of rank 3 of 8."""
+    fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
+    bank = StreamBank(n, name=name)
+    bank.reseed(1, 7, 9)
+    return bank
+
+
+def contents(bank: StreamBank) -> tuple[object, ...]:
+    return bank.keys.tolist(), bank.positions.tolist(), repr(bank)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 import fastseed
 
@@ -166,3 +167,22 @@ def dealt(batches_of_ranks):
 
 def users_worker_init(worker_id: int) -> None:
     """A worker_init_fn that does nothing."""
+
+
+class Continuing(Sampler):
+    """A sampler with a generator that continues from epoch to epoch, as TRL's RepeatSampler."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.generator = n, torch.Generator().manual_seed(7)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self):
+        return iter(torch.randperm(self.n, generator=self.generator).tolist())
+
+
+def digest(model: torch.nn.Module) -> str:
+    """Return the SHA-256 of a model's parameters."""
+    held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+    return hashlib.sha256(held).hexdigest()

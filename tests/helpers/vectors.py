@@ -189,13 +189,13 @@ def real_rows() -> list[Real]:
 
 @functools.cache
 def data_lines(file: str) -> tuple[str, ...]:
-    """The rows of ``<file>.txt``, as they are written."""
+    """Return the rows of ``<file>.txt``, as they are written."""
     lines = (DATA / f"{file}.txt").read_text("utf-8").splitlines()
     return tuple(line for line in lines if not line.startswith("#"))
 
 
 def fields_of(file: str, kind: str) -> list[list[str]]:
-    """The columns behind the name of one kind of row."""
+    """Return the fields of the rows of one kind, without its name."""
     return [line.split(" ")[1:] for line in data_lines(file) if line.startswith(f"{kind} ")]
 
 

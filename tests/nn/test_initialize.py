@@ -1,4 +1,4 @@
-"""Initialisation by name: which key each tensor gets, what is mapped, and what is refused."""
+"""Initialization by name: which key each tensor gets, what is mapped, and what is refused."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ HELD_ELSEWHERE = {"trunc": nn.init.trunc_normal_, "orthogonal": nn.init.orthogon
 
 @pytest.mark.parametrize("name", FILLS)
 @pytest.mark.parametrize("how", ["parameter", "data", "bfloat16"])
-def test_initialisers_are_fills_from_the_key_of_the_name(name, how):
+def test_initializers_are_fills_from_the_key_of_the_name(name, how):
     by_torch, by_key = FILLS[name]
     model = nn.Sequential(nn.Linear(9, 6), nn.Linear(9, 6))
     if how == "bfloat16":
@@ -114,7 +114,7 @@ def test_each_fill_of_a_name_has_its_own_numbers():
         assert torch.equal(found, wanted)
 
 
-def test_a_model_initialised_twice_is_the_same():
+def test_a_model_initialized_twice_is_the_same():
     build = lambda: nn.TransformerEncoderLayer(8, 2, 16)  # noqa: E731
     one, other = reset(build()), reset(build())
     assert fastseed.debug.digest(one) == fastseed.debug.digest(other)
@@ -190,7 +190,7 @@ def test_parameters_in_one_storage_are_told_apart():
     assert torch.equal(model.b, fastseed.random.randn(key("b"), (3, 4)))
 
 
-def test_scratch_tensors_of_initialisers_have_the_name_of_their_source():
+def test_scratch_tensors_of_initializers_have_the_name_of_their_source():
     """As in transformers' orthogonal_ of bfloat16, and in samplers that reject."""
     model = nn.Linear(6, 6)
     with fastseed.nn.initialize(model):

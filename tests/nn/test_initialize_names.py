@@ -68,6 +68,15 @@ def test_a_model_with_other_keys_is_no_warning(where, caplog):
     assert not torch.equal(one[0].weight, other[0].weight)
 
 
+def test_other_names_in_modules_of_one_name_are_no_warning(caplog):
+    models = [nn.ModuleDict({"a": nn.Module()}) for _ in range(2)]
+    for model, name in zip(models, ("x", "y"), strict=True):
+        model["a"].register_parameter(name, nn.Parameter(torch.empty(3)))
+        with fastseed.nn.initialize(model):
+            nn.init.normal_(getattr(model["a"], name))
+    assert not caplog.messages
+
+
 def repeat_in_a_wrapper(model: nn.Module) -> None:
     wrapper = nn.Module()
     wrapper._orig_mod = model

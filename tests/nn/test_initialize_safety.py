@@ -1,4 +1,4 @@
-"""Initialisation: refusals, outputs, interrupts, threads, and the functions of torch."""
+"""Initialization: refusals, outputs, interrupts, threads, and the functions of torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def key(name: str) -> int:
 
 # ---------------------------------------------------------------- functions of a key
 
-INITIALISERS: dict[str, tuple[Any, ...]] = {
+INITIALIZERS: dict[str, tuple[Any, ...]] = {
     "kaiming_uniform_": (),
     "kaiming_normal_": (),
     "xavier_uniform_": (),
@@ -66,14 +66,14 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("function", INITIALISERS)
-def test_initialisers_refuse_outputs_that_they_cannot_write(function, kind):
+@pytest.mark.parametrize("function", INITIALIZERS)
+def test_initializers_refuse_outputs_that_they_cannot_write(function, kind):
     call, tensor = getattr(fastseed.nn.init, function), HOSTILE[kind](output(function))
     before = tensor.clone() if kind in ("overlapping", "bool", "complex", "scalar") else None
     with pytest.raises(
         (TypeError, ValueError), match=rf"^fastseed\.nn\.init\.{function}: tensor must"
     ):
-        call(tensor, 7, *INITIALISERS[function])
+        call(tensor, 7, *INITIALIZERS[function])
     assert before is None or torch.equal(tensor, before)
 
 
@@ -94,10 +94,10 @@ BAD_PARAMETERS = [
 
 @pytest.mark.parametrize(
     ("function", "given"),
-    [(f, {"key": k}) for f in INITIALISERS for k in BAD_KEYS] + BAD_PARAMETERS,
+    [(f, {"key": k}) for f in INITIALIZERS for k in BAD_KEYS] + BAD_PARAMETERS,
     ids=lambda value: str(value)[:20],
 )
-def test_a_refused_initialiser_has_not_changed_its_output(function, given):
+def test_a_refused_initializer_has_not_changed_its_output(function, given):
     tensor = output(function)
     sparsity = {"sparsity": 0.5} if function == "sparse_" else {}
     name = next(reversed(given))
@@ -118,9 +118,9 @@ def test_a_nonlinearity_is_a_name():
         fastseed.nn.init.kaiming_normal_(torch.empty(3, 2), 7, nonlinearity=freed)
 
 
-@pytest.mark.parametrize("function", INITIALISERS)
+@pytest.mark.parametrize("function", INITIALIZERS)
 def test_values_do_not_depend_on_how_the_tensor_and_the_key_are_given(function):
-    call, parameters = getattr(fastseed.nn.init, function), INITIALISERS[function]
+    call, parameters = getattr(fastseed.nn.init, function), INITIALIZERS[function]
     wanted = call(output(function), 7 | 2 << 64, *parameters)
     by_tensor = call(output(function), torch.tensor([7, 2], dtype=torch.uint64), *parameters)
     with torch.inference_mode():
@@ -137,7 +137,7 @@ def test_values_do_not_depend_on_how_the_tensor_and_the_key_are_given(function):
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize("shape", [(0, 0), (0, 4), (4, 0), (0, 3, 2)])
-@pytest.mark.parametrize("function", sorted({*INITIALISERS} - {"randperm_", "sparse_"}))
+@pytest.mark.parametrize("function", sorted({*INITIALIZERS} - {"randperm_", "sparse_"}))
 def test_weights_without_elements_are_left_as_they_are(function, shape):
     tensor = torch.empty(shape)
     assert getattr(fastseed.nn.init, function)(tensor, 7) is tensor
@@ -191,13 +191,13 @@ def test_a_generator_is_refused(draw):
         fastseed.nn.construct(factory)
 
 
-def initialise_nothing() -> None:
+def initialize_nothing() -> None:
     with fastseed.nn.initialize(nn.Linear(1, 1)):
         pass
 
 
 CALLS = {
-    "initialize": initialise_nothing,
+    "initialize": initialize_nothing,
     "construct": lambda: fastseed.nn.construct(nn.Linear, 1, 1),
 }
 
@@ -236,14 +236,14 @@ def test_a_model_that_is_built_in_the_block_is_refused_with_what_to_do():
 def test_an_interrupt_leaves_no_mode(factory, fill):
     model = factory(2, 2)
 
-    def initialise() -> None:
+    def initialize() -> None:
         with fastseed.nn.initialize(model):
             fill(model)
 
     def construct() -> None:
         fastseed.nn.construct(factory, 2, 2, task=1)
 
-    for call in (initialise, construct):
+    for call in (initialize, construct):
         call()  # modules are imported here, not between interrupts
         points = 0
         for where in interruptions(call):
@@ -255,7 +255,7 @@ def test_an_interrupt_leaves_no_mode(factory, fill):
     assert snapshot() != before  # torch's generator draws again
 
 
-def test_threads_initialise_models_of_their_own():
+def test_threads_initialize_models_of_their_own():
     """Each as it is alone; a thread without a block draws from torch's generators."""
     inside, done = threading.Barrier(3), threading.Barrier(3)
     models = [nn.Linear(6, 6) for _ in range(2)]
@@ -297,7 +297,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_torch_has_the_initialisers_that_are_replaced(name):
+def test_torch_has_the_initializers_that_are_replaced(name):
     """Fails where torch changes them: see ``fastseed/nn/init/torch_functions.py``."""
     function = inspect.unwrap(getattr(nn.init, name))
     assert isinstance(function, types.FunctionType) and function.__closure__ is None
@@ -312,7 +312,7 @@ def test_torch_has_the_initialisers_that_are_replaced(name):
         assert parameters == SIGNATURES[name]
 
 
-def test_torch_has_no_other_initialiser_that_computes_with_random_numbers():
+def test_torch_has_no_other_initializer_that_computes_with_random_numbers():
     """Each one is a fill in a block, so that its values are those of one element each."""
     drawing = {
         name

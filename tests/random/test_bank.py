@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers.draws import bank_of
 from helpers.support import seeder, snapshot
 
 import fastseed
@@ -45,14 +46,6 @@ DTYPES = [
 each_draw = pytest.mark.parametrize(
     ("name", "dtype"), DTYPES, ids=[f"{n}-{str(d)[6:]}" for n, d in DTYPES]
 )
-
-
-def bank_of(n, name="b", **where):
-    """A bank at task 1, epoch 7, step 9."""
-    fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
-    bank = StreamBank(n, name=name)
-    bank.reseed(1, 7, 9)
-    return bank
 
 
 def as_ints(keys):

@@ -109,10 +109,9 @@ def run_workers(workers: int, chunks: int) -> dict[str, list[int]]:
 
 def test_chunks_and_workers_do_not_matter():
     """48 prompts with 16 samples in 4 chunks, as in a job whose noise repeated in each chunk."""
-    four = run_workers(4, 4)
-    assert len({*itertools.chain(*four.values())}) == 768
-    assert run_workers(3, 4) == four
-    assert run_workers(3, 6) == four
+    one = run_workers(1, 4)
+    assert len({*itertools.chain(*one.values())}) == 768
+    assert run_workers(3, 6) == one
 
 
 # ---------------------------------------------------------------- without torch

@@ -15,7 +15,6 @@ from torch.nn import functional as torch_functional
 from torch.overrides import TorchFunctionMode
 
 from ..._utils import validation
-from ..._utils.types import StateDict
 from .. import functional
 from .layers import Cut, drop_layer
 from .scope import LayerName
@@ -154,7 +153,7 @@ class _ReplaceCalls(TorchFunctionMode):
         func: Callable[..., Any],
         types: object,
         args: tuple[Any, ...] = (),
-        kwargs: StateDict | None = None,
+        kwargs: dict[str, Any] | None = None,
     ) -> object:
         kwargs = kwargs or {}
         calls = _active.calls
