@@ -114,12 +114,13 @@ def requested_seed(master_seed: int | None) -> Any:
 def begin(seeder: Seeder, given: int | None) -> None:
     """Seed everything with a new seeder, and make it that of the process."""
     switches.from_environment()
-    if in_worker() and seeder.scheme != Fwr13yScheme.name:
+    has_keys = seeder.scheme != Fwr13yScheme.name  # fwr13y's own init changes no generator
+    if has_keys and in_worker():
         logger.warning(
             "fastseed.init: called in a DataLoader worker, whose generators the loader has "
             "seeded: they are left as they are"
         )
-    elif seeder.scheme != Fwr13yScheme.name:
+    elif has_keys:
         seeder.set_scope(0, 0, 0, "init")
     old = process_seeder()
     context.set_current(seeder)

@@ -1,6 +1,6 @@
 """``os.fork``: children take their streams, and find the locks of generators free.
 
-What a child's streams are is in :mod:`fastseed.derivation.lineage`.
+The rule of a child's streams is in :mod:`fastseed.derivation.lineage`.
 
 Locks: a thread that draws while another one forks would leave the generator's lock held in the
 child for ever. The forking thread takes the locks of all generators first: NumPy's in the order of

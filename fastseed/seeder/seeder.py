@@ -97,10 +97,15 @@ class Seeder:
         self._make_parts(master_seed)
 
     def _make_parts(self, master_seed: int) -> None:
-        """Make what each process has of its own."""
+        """Make what each process has of its own.
+
+        No part refers to this object: when its last user drops it, forked children no longer
+        follow it, whether or not the garbage collector has run.
+        """
         self.process_id = os.getpid()
+        # This process's share of the data, and the number of shares: with a mesh, those along its
+        # dimensions named `dp...`.
         share = (self.rank, self.world_size) if self.mesh is None else self.mesh.data
-        # The number of shares of the data is, with a mesh, that over its dimensions named `dp...`.
         self.data_rank, self.data_world_size = share
         self.rank_fields = meshes.RankFields(
             self.rank, self.mesh, self._distinct_over, self._agreed
@@ -169,8 +174,6 @@ class Seeder:
         self.__dict__.update(state)
         self._make_parts(master_seed)
 
-    # ------------------------------------------------------------------ reseeding
-
     @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
         """Give every generator the state that belongs to (task, epoch, step).
@@ -227,8 +230,6 @@ class Seeder:
     ) -> ForkBlock:
         """Return what ``fastseed.fork_rng`` returns, for this seeder."""
         return ForkBlock(lambda: self, name, index, distinct_over)
-
-    # ------------------------------------------------------------------ registration
 
     def register_generator(
         self,

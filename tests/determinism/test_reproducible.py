@@ -20,7 +20,7 @@ from fastseed.determinism.switches import deterministic
 @pytest.fixture(autouse=True)
 def put_back(monkeypatch):
     """Restore the switches that enforce_reproducibility leaves set."""
-    for name in ("FASTSEED_MASTER_SEED", "FASTSEED_DETERMINISTIC", "FASTSEED_CONFIG"):
+    for name in ("FASTSEED_MASTER_SEED", "FASTSEED_DETERMINISTIC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     with deterministic():

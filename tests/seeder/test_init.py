@@ -215,12 +215,14 @@ def test_a_drawn_seed_is_shown_once(capsys, caplog):
     assert capsys.readouterr().err == ""
 
 
-def test_a_given_seed_is_not_shown(capsys, monkeypatch):
+def test_a_given_seed_is_not_shown(capsys, caplog, monkeypatch):
     fastseed.init(42, rank=0, world_size=1)
-    monkeypatch.setenv("FASTSEED_MASTER_SEED", "7")
-    fastseed.init(rank=0, world_size=1)
-    assert fastseed.get_master_seed() == 7
-    fastseed.Seeder(rank=0, world_size=1)
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", str(2**64 - 1))
+    with caplog.at_level(logging.INFO, "fastseed"):
+        fastseed.init(rank=0, world_size=1)
+    assert fastseed.get_master_seed() == 2**64 - 1
+    assert f"master seed {2**64 - 1} of FASTSEED_MASTER_SEED" in caplog.text
+    assert fastseed.Seeder(rank=0, world_size=1).master_seed != 2**64 - 1
     assert capsys.readouterr().err == ""
 
 
@@ -228,11 +230,6 @@ def test_a_drawn_seed_is_shown_by_rank_0_alone(capsys, caplog):
     with caplog.at_level(logging.CRITICAL, logger="fastseed"):
         fastseed.init(rank=1, world_size=2)
     assert capsys.readouterr().err == ""
-
-
-def test_enforce_reproducibility_shows_its_seed_once(capsys):
-    fastseed.enforce_reproducibility()
-    assert capsys.readouterr().err.splitlines() == [f"Using seed: {fastseed.get_master_seed()}"]
 
 
 # ---------------------------------------------------------------- fastseed run --seed
