@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from helpers.loaders import Indexed, Numbers, Plain, flat, same, start, worker_draw
@@ -184,6 +186,14 @@ def test_no_draw_of_the_main_process_is_consumed(kind):
             assert snapshot() == before, (workers, persistent)
 
 
+@pytest.fixture
+def quick_shutdown(monkeypatch):
+    """torch waits so long for each worker whose iteration ended in an error."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    yield
+    gc.collect()  # the iterators that the errors held
+
+
 class Stopping(Plain):
     """A dataset that raises StopIteration, as `next` without a default does."""
 
@@ -191,9 +201,9 @@ class Stopping(Plain):
         return next(iter([])) if i == 6 else int(i)
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", [loader, ResumableLoader])
-def test_stop_iteration_of_a_dataset_is_an_error(kind, workers):
+def test_stop_iteration_of_a_dataset_is_an_error(kind, workers, quick_shutdown):
     start()
     batches = kind(Stopping(10), batch_size=2, num_workers=workers, collate_fn=same)
     seen = []
@@ -217,9 +227,9 @@ def stop_at_six(batch):
     return next(iter([])) if 6 in batch else batch
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", [loader, ResumableLoader])
-def test_stop_iteration_of_a_collate_function_is_an_error(kind, workers):
+def test_stop_iteration_of_a_collate_function_is_an_error(kind, workers, quick_shutdown):
     start()
     batches = kind(Plain(10), batch_size=2, num_workers=workers, collate_fn=stop_at_six)
     seen = []

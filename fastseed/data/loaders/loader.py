@@ -64,7 +64,8 @@ class Loader(DataLoader[Any]):
 
     - Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch from the sampler's
       ``set_epoch`` if the script calls it. Two iterations in one scope are the same. Samplers that
-      have ``set_scope`` or ``set_epoch`` are notified, also inside others.
+      have ``set_scope`` or ``set_epoch`` are notified, also inside others; a ``ShuffleSampler``
+      asks for the scope itself.
     - ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers are kept;
       torch's, unless they have a generator, draw their order from a stream named "loader", and
       those of other libraries from the global generators in streams of this scope.
