@@ -7,6 +7,7 @@ type. Checks return the value in the type that the rest of the code uses.
 from __future__ import annotations
 
 import math
+import os
 import reprlib
 import sys
 from collections.abc import Collection
@@ -111,6 +112,20 @@ def check_text(function: str, argument: str, value: object) -> str:
     except UnicodeEncodeError as error:
         raise value_error(function, argument, "a string with a UTF-8 encoding", value) from error
     return value
+
+
+def check_path(function: str, argument: str, value: object) -> str:
+    """Return a path as a string, if it can name a file."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise type_error(function, argument, "a path", value)
+    try:
+        text = os.fsdecode(value)
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise value_error(function, argument, "the name of a file", value) from None
+    if not text or "\0" in text:
+        raise value_error(function, argument, "the name of a file", text)
+    return text
 
 
 def check_choice(function: str, argument: str, value: object, choices: Collection[T]) -> T:

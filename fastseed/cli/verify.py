@@ -138,6 +138,8 @@ def _verify(command: list[str], given: StateDict, args: argparse.Namespace) -> i
     for table in reports.tables(report):
         output.table(table.columns, table.rows, title=table.title, styles=table.styles)
         output.say()
+    for cause in report.causes:
+        output.say(f"cause: {cause}")
     notes = [*report.notes]
     if len(written) == 1:
         notes.append('no curves.png without matplotlib: pip install "fastseed[report]"')

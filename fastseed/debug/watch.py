@@ -14,7 +14,14 @@ import torch
 
 from .._utils import environ
 from .._utils.module_names import strip_wrappers, unwrap
-from .._utils.validation import check_bool, check_instance, check_int, type_error, value_error
+from .._utils.validation import (
+    check_bool,
+    check_instance,
+    check_int,
+    check_path,
+    type_error,
+    value_error,
+)
 from ..distributed import discovery
 from . import kept_tensors
 from .generator_states import states_of_defaults
@@ -274,12 +281,10 @@ def _check_mesh(mesh: DeviceMesh | None) -> None:
 
 def _folder(path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
-        check_instance(_FUNCTION, "path", path, (str, os.PathLike), "a path")
-        if "\0" in os.fsdecode(path):
-            raise value_error(_FUNCTION, "path", "a path without NUL", path)
-        if os.path.exists(path) and not os.path.isdir(path):
-            raise value_error(_FUNCTION, "path", "a folder, new or existing", os.fspath(path))
-        return Path(os.fsdecode(path))
+        folder = Path(check_path(_FUNCTION, "path", path))
+        if folder.exists() and not folder.is_dir():
+            raise value_error(_FUNCTION, "path", "a folder, new or existing", path)
+        return folder
     run = os.environ.get(environ.RUN_DIR)
     if not run:
         raise RuntimeError(

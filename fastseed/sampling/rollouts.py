@@ -229,11 +229,8 @@ def _master_seed(given: int | None) -> int:
     if given is not None:
         return validation.check_int(_NAME, "master_seed", given, 0, coordinates.MAX_MASTER)
     if context.seeder is not None:
-        if context.seeder.scheme != "philox-v1":
-            rule = "'philox-v1' (or give master_seed)"
-            raise value_error(_NAME, "scheme", rule, context.seeder.scheme)
-        found: int = context.seeder.master_seed
-        return found
+        coordinates.require_keys(_NAME, context.seeder.scheme, "or give master_seed")
+        return context.seeder.master_seed
     text = environ.get(environ.MASTER_SEED)
     if text is None:
         raise RuntimeError(

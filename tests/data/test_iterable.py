@@ -9,7 +9,6 @@ from helpers import worker_cases
 from helpers.loaders import (
     Epochal,
     Indexed,
-    Numbers,
     Seeking,
     Stateful,
     draw,
@@ -46,12 +45,6 @@ def test_alone_it_is_the_whole_order(kind):
     else:
         with pytest.raises(TypeError):
             len(dataset)
-
-
-def test_arguments_are_checked():
-    for bad in (3, None, Numbers(3), [1, 2], int):
-        with pytest.raises(TypeError, match="source must be a function of a position"):
-            Seekable(bad)
 
 
 def test_torchs_own_loader_is_told_what_to_use():

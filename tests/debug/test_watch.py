@@ -313,7 +313,7 @@ def test_sparse_gradients_and_several_optimizers(tmp_path):
         ({"step": 1.5}, TypeError, "step must be an integer"),
         ({"batch_mesh": "dp"}, TypeError, "batch_mesh must be a DeviceMesh or None, got 'dp'"),
         ({"path": 5}, TypeError, "path must be a path"),
-        ({"path": "a\0b"}, ValueError, "path must be a path without NUL"),
+        ({"path": "a\0b"}, ValueError, "path must be the name of a file"),
         *(
             ({name: given}, TypeError, f"{name} must be a collection of names")
             for name in ("groups", "modules")

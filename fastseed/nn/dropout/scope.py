@@ -21,7 +21,8 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from ..._backend import derive_ops
 from ..._backend.derive_ops import signed
 from ..._utils import validation
-from ...derivation import context, coordinates
+from ...derivation import context
+from ...derivation.coordinates import require_keys
 
 _CPU = torch.device("cpu")
 
@@ -330,7 +331,7 @@ def _overlap(a: range, b: range) -> bool:
 def check_scope(function: str) -> context.ProcessSeeder:
     """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
     seeder = context.current(function)
-    coordinates.require_keys(function, seeder.scheme)
+    require_keys(function, seeder.scheme)
     if seeder.scope is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
     return seeder
