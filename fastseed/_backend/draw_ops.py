@@ -6,10 +6,9 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,13 +16,14 @@ from . import native, op_checks
 from .operators import checked, define, fake, operator, pair
 from .reference import draws, philox
 from .reference import shuffle as reference_shuffle
+from .reference.philox import Array
 
 _LOW64 = 2**64 - 1
 
 # ---------------------------------------------------------------- random numbers
 
 # values `start` to `start + count - 1` of each row, (n, count)
-Values = Callable[[npt.NDArray[Any], npt.NDArray[Any], int, int], npt.NDArray[Any]]
+Values = Callable[[Array, Array, int, int], Array]
 
 
 def runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, Iterator[int]]:
@@ -98,12 +98,12 @@ def _define_draw(name: str, kind: str, parameter_names: Sequence[str]) -> None:
 
     def draw(
         out: Tensor, keys: Tensor, positions: Tensor | None,
-        sizes: Sequence[int], strides: Sequence[int], offset: int, *parameters: Any,
+        sizes: Sequence[int], strides: Sequence[int], offset: int, *parameters: object,
     ) -> None:  # fmt: skip
         if name == "bits":
             parameters = (2 if out.dtype == torch.uint64 else 1,)
         elif name == "randint":
-            parameters = (parameters[0], parameters[1] & _LOW64)
+            parameters = (parameters[0], cast(int, parameters[1]) & _LOW64)
         elif name != "bernoulli":
             parameters = (str(out.dtype).removeprefix("torch."), *parameters)
         _fill(out, keys, positions, sizes, strides, offset, lambda *at: function(*at, *parameters))

@@ -99,7 +99,7 @@ def inverse(order: list[int]) -> list[int]:
 # ---------------------------------------------------------------- registration
 
 
-def _fake(input: Tensor, *_: Any) -> Tensor:
+def _fake(input: Tensor, *_: object) -> Tensor:
     return torch.empty_like(input)
 
 

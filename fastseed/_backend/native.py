@@ -12,6 +12,7 @@ import os
 import warnings
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -35,9 +36,9 @@ _TOOLS = (
 
 library: torch.library.Library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
 """Where ``.operators`` defines the operators; their definitions live as long as it does."""
-kernels: ModuleType | None = None
+kernels: Any = None
 """``torch.ops.fastseed`` with the native operators, or None."""
-generators: ModuleType | None = None
+generators: Any = None
 """The module ``fastseed._generators``, or None. Never there without ``kernels``."""
 missing: str | None = None
 """Why ``kernels`` is None."""
@@ -66,7 +67,7 @@ def _file_of(part: str) -> Path:
 def _load_kernels() -> ModuleType:
     torch.ops.load_library(str(_file_of("_kernels")))  # type: ignore[no-untyped-call]
     for schema in _TOOLS:
-        library.define(schema)
+        library.define(schema)  # type: ignore[no-untyped-call]
     path, paths = os.environ.get(environ.SIMD), torch.ops.fastseed.simd_paths().split()
     if path and path not in paths:
         raise ValueError(

@@ -55,9 +55,9 @@ def define(name: str, schema: str, on_fakes: Implementation = fake) -> None:
     reference = IMPLEMENTATIONS.get(name)
     if native.kernels is None and reference is None:
         return
-    native.library.define(name + schema)
+    native.library.define(name + schema)  # type: ignore[no-untyped-call]
     if native.kernels is None:
-        native.library.impl(name, reference, "CPU")
+        native.library.impl(name, reference, "CPU")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"fastseed::{name}", on_fakes, lib=native.library)
 
 
