@@ -26,7 +26,7 @@ TEST_ARGS ?=
 # In folders without a folder `fastseed`, which Python would import instead of the wheel.
 TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package/test_wheel.py \
   derivation/test_vectors.py random/test_draw_vectors.py \
-  'docs/test_guides.py::test_programs_of_the_guides_run[quick-start.md]' \
+  'docs/test_guides.py::test_block_runs_alone[quick-start-0]' \
   && cd ../build && test-wheel/bin/python -m fastseed doctor
 BENCH_ARGS ?=
 OLDEST_NUMPY_TESTS = seeder generators checkpoint sampling derivation data/test_samples.py \
@@ -58,14 +58,19 @@ $(VENV)/.torch:
 	$(PIP) $(TORCH) "numpy>=1.26" "setuptools>=77" "packaging>=24.2" wheel ninja
 	@touch $@
 
-# Without isolation, so that the native code is built against the torch that will run it.
+# The native code is compiled against the torch that will run it, while pip fetches packages:
+# `pip install --no-build-isolation -e .` does the one after the other.
+INSTALL = mkdir -p build && { $(PY) setup.py -q build_ext --inplace >build/native.log 2>&1 & } && compiled=$$! \
+  && FASTSEED_NO_EXT=1 $(PIP) --no-build-isolation -e $(1) \
+  && { wait $$compiled || { cat build/native.log; exit 1; }; }
+
 $(VENV)/.built: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
-	$(PIP) --no-build-isolation -e ".[dev]"
+	$(call INSTALL,".[dev]")
 	@touch $@ $(VENV)/.demo
 
 # The demo needs a tenth of what the tests need.
 $(VENV)/.demo: $(VENV)/.torch setup.py pyproject.toml $(NATIVE)
-	$(PIP) --no-build-isolation -e ".[examples]"
+	$(call INSTALL,".[examples]")
 	@touch $@
 
 demo:

@@ -3,7 +3,7 @@
 ``train_digits.py`` trains on two ranks, with workers that load and vary the images:
 
     (a)       with a seed, under torchrun, 2 workers a rank
-    (b)       with the same seed, stopped in mid-epoch; new processes go on, 3 workers a rank
+    (b)       with the same seed, stopped mid-epoch; new processes resume, 3 workers a rank
     (c)       with the same seed, its ranks started by hand, without workers
     (d1) (d2) without a seed, once started in either way
     (e)       (b), resumed on one rank with three workers

@@ -6,10 +6,10 @@
 
 Random numbers come from everywhere at once, as they do in real scripts: initialization, dropout,
 shuffling, and augmentation in worker processes that draws from ``random``, ``numpy.random`` and
-``torch``. The lines with ``seeder`` in them are all it takes to make every one of those a function
-of the master seed, the epoch, the step and, for a sample, its index. A resumed job therefore
-restores weights, the seed and how far the loader was, and no generator; it may go on in mid-epoch
-with other ranks and workers (``--stop-after`` ends one there).
+``torch``. The lines with ``fastseed`` are all it takes to make every one of those a function of the
+master seed, the epoch, the step and, for a sample, its index. A resumed job therefore restores
+weights, the seed and where the loop was, and no generator; it may resume mid-epoch with other
+ranks and workers (``--stop-after`` ends one there).
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-import fastseed as seeder
-
-TRAINING = 1  # the first argument of reseed; init begins with task 0, the initialization
+import fastseed
 
 
 class Digits(Dataset):
@@ -88,7 +86,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--stop-after", type=int, metavar="STEPS", help="write it and end after so many steps"
     )
-    parser.add_argument("--resume", type=Path, help="checkpoint to go on from, seed included")
+    parser.add_argument("--resume", type=Path, help="checkpoint to resume from, seed included")
     parser.add_argument("--metrics", type=Path, help="folder for one file of JSON lines per rank")
     parser.add_argument("--samples", type=Path, help="folder for a log of every sample, per rank")
     parser.add_argument("--watch", type=Path, help="folder for digests of every step, per rank")
@@ -207,73 +205,62 @@ def main() -> None:
         checkpoint = torch.load(args.resume, map_location=device, weights_only=True)
         args.seed = checkpoint["master_seed"]
 
-    seeder.init(master_seed=args.seed, rank=rank, world_size=world_size)  # task 0: initialization
-    args.seed = seeder.get_master_seed()
+    fastseed.init(master_seed=args.seed)  # rank and world size are those of the launcher
+    args.seed = fastseed.get_master_seed()
 
-    model = build_model().to(device)
+    model = build_model().to(device)  # initialized at task 0
     optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
     train_set, held_out = Digits(train=True), Digits(train=False)
-    loader = seeder.data.ResumableLoader(
-        seeder.data.per_sample(train_set),
+    loader = DataLoader(
+        fastseed.data.per_sample(train_set),
         batch_size=args.batch_size,
         shuffle=True,
         drop_last=True,  # equal batches: the same ones, cut among however many ranks
         num_workers=args.workers,
         persistent_workers=args.workers > 0,
     )
-    first_epoch, step = 0, 0
+    steps = fastseed.data.steps(loader, task=1)
+    parts = {"model": model, "optimizer": optimizer, "steps": steps}
     if checkpoint:
-        model.load_state_dict(checkpoint["model"])
-        optimizer.load_state_dict(checkpoint["optimizer"])
-        loader.load_state_dict(checkpoint["loader"])
-        first_epoch, step = checkpoint["epoch"], checkpoint["step"]
+        for name, part in parts.items():
+            part.load_state_dict(checkpoint[name])
     parallel = DistributedDataParallel(model) if dist.is_initialized() else model
     settle_buckets(parallel, train_set.images[: args.batch_size].to(device))
 
-    def save(epoch: int, step: int) -> None:
+    def save() -> None:
         if rank == 0 and args.checkpoint:
-            state = {
-                "model": model.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "loader": loader.state_dict(),
-                "epoch": epoch,
-                "step": step,
-                "master_seed": args.seed,
-            }
-            save_checkpoint(args.checkpoint, state)
+            states = {name: part.state_dict() for name, part in parts.items()}
+            save_checkpoint(args.checkpoint, {"master_seed": args.seed, **states})
 
     if args.watch:
-        per_epoch = len(train_set) // (args.batch_size * world_size)
-        number = first_epoch * per_epoch + step
-        seeder.debug.Watch(parallel, optimizer, path=args.watch, step=number).follow()
+        number = steps.epoch * len(steps) + steps.step
+        fastseed.debug.Watch(parallel, optimizer, path=args.watch, step=number).follow()
     metrics, samples = Metrics(args.metrics, rank), SampleLog(args.samples, rank)
-    metrics.write("start", master_seed=args.seed, ranks=world_size, epoch=first_epoch, step=step)
+    at = {"epoch": steps.epoch, "step": steps.step}
+    metrics.write("start", master_seed=args.seed, ranks=world_size, **at)
     if rank == 0:
         print(f"master seed {args.seed}, {world_size} rank(s) on {device.type}", flush=True)
     begin = time.perf_counter()
 
-    steps, stopped = 0, False
+    trained, stopped = 0, False
     # disable=None: no bar where standard error is not a terminal.
-    bar = tqdm(range(first_epoch, args.epochs), desc="epochs", disable=None if rank == 0 else True)
+    bar = tqdm(range(steps.epoch, args.epochs), desc="epochs", disable=None if rank == 0 else True)
     for epoch in bar:
-        seeder.reseed(TRAINING, epoch, step)
-        for indices, images, labels in loader:
+        for _, step, (indices, images, labels) in steps.in_epoch(epoch):  # reseeds each step
             place = step * args.batch_size * world_size + rank  # ranks take turns
             samples.write(epoch, place, world_size, indices, images)
             train_step(parallel, optimizer, images, labels, device)
-            step, steps = step + 1, steps + 1
-            if stopped := steps == args.stop_after:
+            trained += 1
+            if stopped := trained == args.stop_after:
                 break
-            seeder.reseed(TRAINING, epoch, step)
         if stopped:
-            save(epoch, step)
+            save()
             break
-        step = 0
         loss, right = evaluate(model, held_out, device)
         metrics.write("epoch", epoch=epoch, loss=loss, accuracy=right)
         if rank == 0:
             tqdm.write(f"epoch {epoch:3d}  held-out loss {loss:.4f}  accuracy {right:.1%}")
-        save(epoch + 1, 0)
+        save()
 
     metrics.write("end", sha256=digest(model), seconds=time.perf_counter() - begin)
     if dist.is_initialized():

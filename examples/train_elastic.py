@@ -10,7 +10,7 @@ torchrun restarts all workers when one dies or a machine comes or goes. They res
 checkpoint, on one rank or two, and the result is that of a run without interruption, bit for bit:
 
 - The order of the samples and their augmentation are functions of the seed, for any number of ranks
-  (``ResumableLoader``, ``per_sample``). A checkpoint holds the position in that order.
+  (``steps``, ``per_sample``). A checkpoint holds the position in that order.
 - A step always has two parts, which one rank computes one after the other, or two ranks at a time.
   Dropout in a part uses the stream of that part (``fork_rng``), and the sum of two gradients does
   not depend on their order. With more than two parts, sum their gradients in a fixed order.
@@ -35,7 +35,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 import fastseed
 
@@ -158,7 +158,7 @@ def train(out: Path, *, seed: int, epochs: int, save_every: int, step_seconds: f
         model = build_model()
     optimizer = Momentum(model)
     digits = fastseed.data.per_sample(Digits(out))
-    loader = fastseed.data.ResumableLoader(digits, BATCH // world_size, shuffle=True)
+    loader = DataLoader(digits, BATCH // world_size, shuffle=True)
     steps = fastseed.data.steps(loader, epochs, task=TRAINING)
     parts_of_state = {"model": model, "optimizer": optimizer, "steps": steps}
 
@@ -178,7 +178,7 @@ def train(out: Path, *, seed: int, epochs: int, save_every: int, step_seconds: f
     log(world_size=world_size, pid=os.getpid(), start=done, parent=parent)
     for epoch, step, batch in steps:
         begin = time.monotonic()
-        done = epoch * len(loader) + step + 1
+        done = epoch * len(steps) + step + 1
         for number, part in enumerate(mine):
             # Ranks take turns in the order: these are the same rows, however many ranks there are.
             rows = [values[number :: len(mine)].contiguous() for values in batch]
@@ -186,7 +186,7 @@ def train(out: Path, *, seed: int, epochs: int, save_every: int, step_seconds: f
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optimizer.step()
-        if rank == 0 and (done % save_every == 0 or done == epochs * len(loader)):
+        if rank == 0 and (done % save_every == 0 or done == epochs * len(steps)):
             state = {name: part.state_dict() for name, part in parts_of_state.items()}
             saver.save(done, {**state, "done": done, "attempt": attempt})
         time.sleep(max(0.0, begin + step_seconds - time.monotonic()))

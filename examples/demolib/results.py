@@ -101,7 +101,7 @@ def verdict(
             "(a), (b), (c) and (e) used the seed they were given", seeds_of(a, b, c, e) == {seed}
         ),
         Check(
-            f"(b) and (e) were stopped in mid-epoch, and resumed at {middle}",
+            f"(b) and (e) were stopped mid-epoch, and resumed at {middle}",
             b.resumed_at == e.resumed_at == stop and a.resumed_at is None and stop[1] > 0,
         ),
         Check(

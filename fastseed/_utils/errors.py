@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class ReseedError(RuntimeError):
     """Some generators could not be reseeded; all others were.
@@ -31,7 +29,7 @@ class ReseedError(RuntimeError):
 
     __module__ = "fastseed"  # where users find it, in tracebacks too
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[ReseedError], tuple[dict[str, Exception]]]:
         return type(self), (self.failures,)
 
 

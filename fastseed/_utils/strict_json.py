@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import NoReturn
+
+from .types import JSON
 
 
 class Invalid(ValueError):
     """The reason that a document is refused; completes the sentence "it must be …"."""
 
 
-def parse(text: str | bytes) -> Any:
+def parse(text: str | bytes) -> JSON:
     """Return the value that ``text`` holds.
 
     Raises:
@@ -29,14 +31,14 @@ def parse(text: str | bytes) -> Any:
         raise Invalid(f"a whole JSON document ({error})") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise Invalid("without duplicate keys")
     return found
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> NoReturn:
     raise Invalid(f"without {name}")
 
 

@@ -5,6 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 JSON = Any
-"""What ``json.loads`` returns."""
+"""The result of ``json.loads``."""
 StateDict = dict[str, Any]
 """The entries of a ``state_dict()`` by their names."""

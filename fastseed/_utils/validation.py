@@ -7,6 +7,7 @@ type. Checks return the value in the type that the rest of the code uses.
 from __future__ import annotations
 
 import math
+import os
 import reprlib
 import sys
 from collections.abc import Collection
@@ -20,7 +21,7 @@ _LONGEST = 80  # characters of a value in a message
 class _Repr(reprlib.Repr):
     """``repr`` that does not read the elements of tensors, whose memory may have been freed."""
 
-    def repr1(self, x: Any, level: int) -> str:
+    def repr1(self, x: object, level: int) -> str:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(x, torch.Tensor):
             return f"tensor of shape {tuple(x.shape)} and dtype {x.dtype}"
@@ -33,7 +34,7 @@ _repr = _Repr()
 _repr.maxtuple = _repr.maxlist = _repr.maxdict = 20
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Return ``repr(value)``, cut to 80 characters; never raises, never reads a tensor."""
     try:
         text = _repr.repr(value)
@@ -42,7 +43,7 @@ def describe(value: Any) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def type_error(function: str, argument: str, rule: str, value: Any) -> TypeError:
+def type_error(function: str, argument: str, rule: str, value: object) -> TypeError:
     """Return the error for an argument of the wrong type."""
     kind = type(value).__name__
     return TypeError(
@@ -50,13 +51,13 @@ def type_error(function: str, argument: str, rule: str, value: Any) -> TypeError
     )
 
 
-def value_error(function: str, argument: str, rule: str, value: Any) -> ValueError:
+def value_error(function: str, argument: str, rule: str, value: object) -> ValueError:
     """Return the error for an argument of the right type with a wrong value."""
     return ValueError(f"fastseed.{function}: {argument} must be {rule}, got {describe(value)}")
 
 
 def check_instance(
-    function: str, argument: str, value: Any, kind: type[T] | tuple[type[T], ...], rule: str
+    function: str, argument: str, value: object, kind: type[T] | tuple[type[T], ...], rule: str
 ) -> T:
     """Return ``value`` if it is an instance of ``kind``; ``rule`` says so in words."""
     if not isinstance(value, kind):
@@ -93,14 +94,14 @@ def check_float(function: str, argument: str, value: Any, low: float, high: floa
     return number
 
 
-def check_bool(function: str, argument: str, value: Any) -> bool:
+def check_bool(function: str, argument: str, value: object) -> bool:
     """Return ``value`` as a bool; ``numpy.bool_`` passes, integers do not."""
     if not (isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")):
         raise type_error(function, argument, "a bool", value)
     return bool(value)
 
 
-def check_text(function: str, argument: str, value: Any) -> str:
+def check_text(function: str, argument: str, value: object) -> str:
     """Return ``value`` if it is a non-empty string that UTF-8 can encode."""
     if not isinstance(value, str):
         raise type_error(function, argument, "a string", value)
@@ -113,7 +114,21 @@ def check_text(function: str, argument: str, value: Any) -> str:
     return value
 
 
-def check_choice(function: str, argument: str, value: Any, choices: Collection[T]) -> T:
+def check_path(function: str, argument: str, value: object) -> str:
+    """Return a path as a string, if it can name a file."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise type_error(function, argument, "a path", value)
+    try:
+        text = os.fsdecode(value)
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise value_error(function, argument, "the name of a file", value) from None
+    if not text or "\0" in text:
+        raise value_error(function, argument, "the name of a file", text)
+    return text
+
+
+def check_choice(function: str, argument: str, value: object, choices: Collection[T]) -> T:
     """Return ``value`` if it equals one of ``choices``."""
     for choice in choices:
         if type(choice) is type(value) and choice == value:

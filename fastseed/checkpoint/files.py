@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from .._utils import atomic_file
 from .._utils.types import StateDict
-from .._utils.validation import check_bool, type_error, value_error
+from .._utils.validation import check_bool, check_path, value_error
 from ..distributed import discovery
 from ..distributed.agreement import verify_agreement
 from ..distributed.rendezvous import collective
@@ -52,7 +52,7 @@ def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300
     """
     function = "checkpoint.save"
     seeder = current_seeder(function)
-    text = _check_path(function, path)
+    text = check_path(function, "path", path)
     check_bool(function, "rng", rng)
     if seeder.world_size == 1 or _RANK.search(text):
         data = file_format.encode(function, seeder.state_dict(rng=rng))
@@ -125,7 +125,7 @@ def load(path: str | os.PathLike[str]) -> None:
     """
     function = "checkpoint.load"
     seeder = current_seeder(function)
-    text = _check_path(function, path)
+    text = check_path(function, "path", path)
     own, first = _of_rank(text, seeder.rank), _of_rank(text, 0)
     if own == first or not os.path.exists(first):
         state = _read(function, own)
@@ -144,20 +144,6 @@ def load(path: str | os.PathLike[str]) -> None:
 
 
 # ---------------------------------------------------------------- one file
-
-
-def _check_path(function: str, path: object) -> str:
-    """Return ``path`` as a string that can name a file."""
-    try:
-        text = os.fsdecode(path)  # type: ignore[arg-type]
-        os.fsencode(text)
-    except TypeError:
-        raise type_error(function, "path", "a string or a path", path) from None
-    except UnicodeEncodeError:
-        raise value_error(function, "path", "the name of a file", path) from None
-    if not text or "\0" in text:
-        raise value_error(function, "path", "the name of a file", text)
-    return text
 
 
 def _of_rank(path: str, rank: int) -> str:

@@ -1,9 +1,9 @@
 """The command `fastseed`: one subcommand a module, with its arguments and its printing.
 
-A subcommand ``name`` is a module ``name.py`` with two functions: ``add(subparsers)`` adds its
-parser, ``run(args)`` does the work and returns one of the codes of ``exit_codes.py``. Modules
-import the library inside ``run``, so that help takes no time. ``main`` prints the errors of the
-library.
+A subcommand ``name`` is a module ``name.py`` with two functions: ``add(parser)`` describes it and
+adds its arguments, ``run(args)`` does the work and returns one of the codes of ``exit_codes.py``.
+Modules import the library inside ``run``, so that help takes no time. ``main`` prints the errors of
+the library.
 """
 
 from __future__ import annotations
@@ -78,10 +78,9 @@ def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentPars
     top.add_argument("--version", action=_Version, nargs=0, help="print the version")
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, help in COMMANDS.items():
+        one = subparsers.add_parser(name, help=help)
         if name in commands:
-            importlib.import_module(f".{name}", __name__).add(subparsers)
-        else:
-            subparsers.add_parser(name, help=help)
+            importlib.import_module(f".{name}", __name__).add(one)
     return top
 
 

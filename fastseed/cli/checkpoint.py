@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
 
 from . import exit_codes, output
 
 _MOST = 10_000_000
-_ROWS = 60  # without --all
 
 
-def add(subparsers: Any) -> None:
-    """Add the parser of `checkpoint` and of its two actions."""
-    top = subparsers.add_parser(
-        "checkpoint",
-        help="show and compare the random number states in checkpoints of any framework",
-        description="Show and compare the states of random generators in checkpoints of "
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its two actions."""
+    parser.description = (
+        "Show and compare the states of random generators in checkpoints of "
         "Accelerate, transformers, Lightning, torch.distributed.checkpoint, Megatron and fastseed. "
-        "Pickles are read as data; no code in them is run.",
+        "Pickles are read as data; no code in them is run."
     )
-    actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
-
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     one = actions.add_parser(
         "inspect",
         help="list the states of a checkpoint, and what is wrong with them",
@@ -45,16 +39,13 @@ def add(subparsers: Any) -> None:
         help=f"how many words apart states of one stream are found (default: {_MOST:,})",
     )  # fmt: skip
     for action in (one, two):
-        action.add_argument("--all", action="store_true", help=f"all rows, not the first {_ROWS}")
+        output.add_all(action)
         output.add_json(action)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run one of the actions."""
-    try:
-        return _inspect(args) if args.action == "inspect" else _compare(args)
-    except FileNotFoundError as error:
-        raise exit_codes.Exit(exit_codes.USAGE, f"error: {error}") from None
+    return _inspect(args) if args.action == "inspect" else _compare(args)
 
 
 def _inspect(args: argparse.Namespace) -> int:
@@ -63,22 +54,15 @@ def _inspect(args: argparse.Namespace) -> int:
     found = rng_states.inspect(args.path)
     code = exit_codes.OK if found else exit_codes.FOUND
     if args.json:
-        states = [
-            {
-                "owner": one.owner, "stream": one.stream, "algorithm": one.state.algorithm,
-                "seed": one.state.seed, "same_as": found.same_as(one), "source": one.source,
-                "writer": one.writer,
-            }
-            for one in found.states
-        ]  # fmt: skip
-        document = {"path": args.path, "states": states}
-        output.emit({**document, "findings": list(found.findings), "notes": list(found.notes)})
+        states = [{**one._asdict(), "same_as": found.same_as(one)} for one in found.states]
+        output.emit({**vars(found), "states": states})
         return code
     rows = [
         (one.owner or "all ranks", one.stream, ", ".join(found.same_as(one)) or "-", one.source)
         for one in found.states
     ]
-    _table(("rank", "stream", "equal to", "from"), rows, args.all)
+    if rows:
+        output.table(("rank", "stream", "equal to", "from"), rows, most=args.most)
     for line in found.findings:
         output.say(f"finding: {line}")
     for line in found.notes:
@@ -93,20 +77,11 @@ def _compare(args: argparse.Namespace) -> int:
 
     found = rng_states.compare(args.a, args.b, most=args.most)
     if args.json:
-        rows = [one._asdict() for one in found]
-        output.emit({"a": args.a, "b": args.b, "equal": not found, "differences": rows})
+        output.emit({"a": args.a, "b": args.b, "equal": not found, "differences": found})
     elif found:
         table = [(one.owner or "all ranks", one.stream, one.text) for one in found]
-        _table(("rank", "stream", "B, compared with A"), table, args.all)
+        output.table(("rank", "stream", "B, compared with A"), table, most=args.most)
         output.say(f"{len(found)} state(s) differ")
     else:
         output.say("all states are equal")
     return exit_codes.FOUND if found else exit_codes.OK
-
-
-def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], whole: bool) -> None:
-    shown = rows if whole else rows[:_ROWS]
-    if shown:
-        output.table(columns, shown)
-    if len(shown) < len(rows):
-        output.say(f"… and {len(rows) - len(shown)} more (--all shows them)")

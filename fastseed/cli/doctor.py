@@ -9,9 +9,12 @@ import runpy
 import sys
 import traceback
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import exit_codes, output
+
+if TYPE_CHECKING:
+    from ..debug.rng_audit import Finding
 
 _ABOUT = """\
 Without SCRIPT, print build and process information. With it, run the script in this process as
@@ -30,14 +33,10 @@ _KINDS = {
 }
 
 
-def add(subparsers: Any) -> None:
-    """Add this subcommand."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="run a script and print what is seeded and what is not",
-        description=_ABOUT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its arguments."""
+    parser.description = _ABOUT
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     output.add_json(parser)
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
@@ -48,8 +47,8 @@ class _Outcome:
     """How a script ended, and what the audit found."""
 
     failed: str | None = None
-    findings: list[Any] = field(default_factory=list)
-    names: dict[str, Any] = field(default_factory=dict)  # its globals, which hold generators
+    findings: list[Finding] = field(default_factory=list)
+    names: dict[str, object] = field(default_factory=dict)  # its globals, which hold generators
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,13 +61,7 @@ def run(args: argparse.Namespace) -> int:
         rows = [row for row in rows if row.topic in ("build", "process")]
     wrong = any(row.status == checkup.WRONG for row in rows)
     if args.json:
-        output.emit(
-            {
-                "rows": [row._asdict() for row in rows],
-                "findings": [finding._asdict() for finding in outcome.findings],
-                "script": outcome.failed,
-            }
-        )
+        output.emit({"rows": rows, "findings": outcome.findings, "script": outcome.failed})
     else:
         output.table(("topic", "item", "", "detail"), [tuple(row) for row in rows])
         if outcome.findings:

@@ -12,19 +12,15 @@ from . import exit_codes, output
 if TYPE_CHECKING:
     from ..tools.environment import Difference
 
-_ROWS = 40  # differences that the table shows without --all
 _STYLES = {"critical": "bold red", "high": "yellow", "medium": "", "low": "dim"}
 
 
-def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the parser of `env` and of its three actions."""
-    top = subparsers.add_parser(
-        "env",
-        help="record the environment of a run, and compare two",
-        description="Record the software and hardware environment of a run, show it, and compare "
-        "two of them.",
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its three actions."""
+    parser.description = (
+        "Record the software and hardware environment of a run, show it, and compare two of them."
     )
-    actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     one = actions.add_parser(
         "capture",
@@ -57,7 +53,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     )
     one.add_argument("a", metavar="A", help="the folder of a capture")
     one.add_argument("b", metavar="B", help="the folder of another")
-    one.add_argument("--all", action="store_true", help=f"all rows, not the first {_ROWS}")
+    output.add_all(one)
     one.add_argument(
         "--level",
         choices=tuple(_STYLES),
@@ -111,19 +107,16 @@ def _diff(args: argparse.Namespace) -> int:
     found = [one for one in environment.diff(a, b) if one.level in levels]
     counts = {level: sum(one.level == level for one in found) for level in _STYLES}
     if args.json:
-        rows = [one._asdict() for one in found]
         document = {"a": args.a, "b": args.b, "equal": not found}
-        output.emit({**document, "summary": counts, "differences": rows})
+        output.emit({**document, "summary": counts, "differences": found})
         return exit_codes.FOUND if found else exit_codes.OK
     if found:
-        shown = found if args.all else found[:_ROWS]
         output.table(
             ("level", "what", "A", "B", "why it matters"),
-            [(d.level, d.path, *_values(d), d.why) for d in shown],
-            styles=[_STYLES[d.level] for d in shown],
+            [(d.level, d.path, *_values(d), d.why) for d in found],
+            styles=[_STYLES[d.level] for d in found],
+            most=args.most,
         )
-        if len(shown) < len(found):
-            output.say(f"… and {len(found) - len(shown)} more (--all shows them)")
     levels_found = [f"{count} {level}" for level, count in counts.items() if count]
     output.say(", ".join(levels_found) or "no difference")
     return exit_codes.FOUND if found else exit_codes.OK

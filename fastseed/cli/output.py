@@ -7,16 +7,29 @@ the cursor or set a colour; only ``copy`` writes text as it is, and not to a ter
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from .._utils.types import JSON
+
+MOST_ROWS = 40  # of a table without --all
+
 # C0 except newline and tab, DEL, C1, and the characters that reorder or hide text (bidi controls).
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+
+def add_all(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--all`` (``args.most``: None with it, for ``table``)."""
+    parser.add_argument(
+        "--all", action="store_const", const=None, default=MOST_ROWS, dest="most",
+        help=f"all rows, not the first {MOST_ROWS}",
+    )  # fmt: skip
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +64,23 @@ def copy(text: str) -> None:
     buffer.write(text.encode("utf-8", "surrogateescape"))
 
 
-def emit(document: Any) -> None:
-    """Print one JSON document: ASCII, and NaN or infinity are an error (they are not JSON)."""
-    print(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False))
+def emit(document: object) -> None:
+    """Print one JSON document: ASCII, and NaN or infinity are an error (they are not JSON).
+
+    Named tuples and dataclasses are objects of their fields; digests of 128 bits are hexadecimal.
+    """
+    print(json.dumps(_plain(document), indent=2, ensure_ascii=True, allow_nan=False))
+
+
+def _plain(value: Any) -> JSON:
+    if dataclasses.is_dataclass(value):
+        return _plain(vars(value))
+    if isinstance(value, dict):
+        return {name: _plain(held) for name, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        held = getattr(value, "_asdict", None)
+        return [*map(_plain, value)] if held is None else _plain(held())
+    return f"{value:032x}" if isinstance(value, int) and value >= 2**64 else value
 
 
 def table(
@@ -62,6 +89,7 @@ def table(
     *,
     title: str = "",
     styles: Sequence[str] = (),
+    most: int | None = None,
 ) -> None:
     """Print a table: with rich on a terminal if it is installed, else as aligned text.
 
@@ -72,10 +100,16 @@ def table(
         rows: the cells of each row, as many as columns.
         title: a line above the table.
         styles: rich's style for each row (``"bold red"``, ``""``); none by default.
+        most: how many rows to print, and then the number of the others; None for all.
     """
-    cells = [[clean(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty() and _rich_table(columns, cells, title, styles):
-        return
+    cells = [[clean(cell) for cell in row] for row in rows[:most]]
+    if not (sys.stdout.isatty() and _rich_table(columns, cells, title, styles)):
+        _plain_table(columns, cells, title)
+    if len(cells) < len(rows):
+        say(f"… and {len(rows) - len(cells)} more (--all shows them)")
+
+
+def _plain_table(columns: Sequence[str], cells: list[list[str]], title: str) -> None:
     flat = [[cell.replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(columns, *flat, strict=True)]
     if title:

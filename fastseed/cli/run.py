@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from typing import Any
 
 from . import exit_codes, output
 
@@ -25,16 +24,11 @@ it starts
 """
 
 
-def add(subparsers: Any) -> None:
-    """Add the parser of this subcommand."""
-    parser = subparsers.add_parser(
-        "run",
-        help="run a program with seed and determinism variables set",
-        usage="fastseed run [--seed N] [--deterministic] [--capture DIR] -- PROGRAM …",
-        description=_ABOUT,
-        epilog=_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its arguments."""
+    parser.usage = "fastseed run [--seed N] [--deterministic] [--capture DIR] -- PROGRAM …"
+    parser.description, parser.epilog = _ABOUT, _CODES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--seed", type=_seed, metavar="N", help="the master seed, 0 to 2**64 - 1")
     parser.add_argument(
         "--deterministic", action="store_true", help="deterministic algorithms, or errors"

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .._utils.types import StateDict
@@ -57,20 +57,18 @@ _ARGUMENTS: dict[str, StateDict] = {
 _OF_REPEAT = ("seed", "deterministic", "timeout")  # the options that --repeat-only has, too
 
 
-def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its arguments."""
     from ..tools.verify import PLACEHOLDERS
 
     names = "".join(f"  {{{name}}}".ljust(15) + f"{text}\n" for name, text in PLACEHOLDERS.items())
-    parser = subparsers.add_parser(
-        "verify",
-        help="show that a training command repeats and resumes, to the last bit",
-        usage="fastseed verify --epochs X --dir DIR [options] -- PROGRAM ...\n"
-        "       fastseed verify --repeat-only [options] -- PROGRAM ...",
-        description=_ABOUT,
-        epilog=f"{_PLACEHOLDERS}{names}\n{_EXAMPLE}\n{exit_codes.describe()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser.usage = (
+        "fastseed verify --epochs X --dir DIR [options] -- PROGRAM ...\n"
+        "       fastseed verify --repeat-only [options] -- PROGRAM ..."
     )
+    parser.description = _ABOUT
+    parser.epilog = f"{_PLACEHOLDERS}{names}\n{_EXAMPLE}\n{exit_codes.describe()}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     for name, how in _ARGUMENTS.items():
         # Options without a value stay out, so that the defaults are those of Options.
         parser.add_argument(name, default=argparse.SUPPRESS, **how)
@@ -131,8 +129,8 @@ def _verify(command: list[str], given: StateDict, args: argparse.Namespace) -> i
     from ..tools.verify import reports
 
     options = verify.Options(command=command, **given)
-    with _interruptible(), _progress(args.json) as progress:
-        report = verify.verify(options, progress)
+    with _interruptible():
+        report = verify.verify(options, None if args.json else _print_event)
     written = reports.write(report, os.path.join(options.directory, "report"))
     if args.json:
         sys.stdout.write(reports.to_json(report))
@@ -140,6 +138,8 @@ def _verify(command: list[str], given: StateDict, args: argparse.Namespace) -> i
     for table in reports.tables(report):
         output.table(table.columns, table.rows, title=table.title, styles=table.styles)
         output.say()
+    for cause in report.causes:
+        output.say(f"cause: {cause}")
     notes = [*report.notes]
     if len(written) == 1:
         notes.append('no curves.png without matplotlib: pip install "fastseed[report]"')
@@ -169,30 +169,6 @@ def _interruptible() -> Iterator[None]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[Event], object]]:
-    """Yield a function for events: a progress bar on a terminal, or a line for each run."""
-    if quiet:
-        yield lambda _: None
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        has_rich = False
-    else:
-        has_rich = sys.stderr.isatty()
-    if not has_rich:
-        yield _print_event
-        return
-    # A run may take long: estimate the time left from the last hour.
-    with Progress(console=Console(stderr=True), speed_estimate_period=3600) as bar:
-        task = bar.add_task("runs", total=None)
-        yield lambda event: bar.update(
-            task, total=event.total, completed=event.done, description=event.name
-        )
 
 
 def _print_event(event: Event) -> None:

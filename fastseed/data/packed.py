@@ -156,7 +156,7 @@ def _length(dataset: Any, i: int) -> int:
         raise validation.type_error(_CLASS, f"dataset[{i}]", rule, item) from error
 
 
-def _check_ends(lengths: Any, n: int) -> npt.NDArray[np.int64]:
+def _check_ends(lengths: Iterable[int], n: int) -> npt.NDArray[np.int64]:
     """Return where each item ends, in tokens."""
     if isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":
         lengths = torch.from_numpy(lengths.astype(np.int64, order="C"))

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from .._utils.validation import check_instance, value_error
+from .._utils.validation import check_path, value_error
 from . import kept_tensors
 from .kept_tensors import ElementDifference
 from .module_calls import ROOT, CallTensor
@@ -190,10 +190,9 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
 # ---------------------------------------------------------------- files
 
 
-def _recordings(argument: str, given: Any) -> dict[int, Recording]:
+def _recordings(argument: str, given: str | os.PathLike[str]) -> dict[int, Recording]:
     """Return the recordings of a run by rank."""
-    check_instance("debug.bisect", argument, given, (str, os.PathLike), "a path")
-    path = Path(os.fsdecode(given))
+    path = Path(check_path("debug.bisect", argument, given))
     rule = "a folder with recordings of fastseed.debug.Watch, or one of its files"
     if not path.exists():
         raise value_error("debug.bisect", argument, f"{rule}, that exists", str(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -115,7 +115,7 @@ def measure(a: torch.Tensor, b: torch.Tensor) -> ElementDifference:
     )
 
 
-def _ordered(tensor: torch.Tensor) -> npt.NDArray[Any]:
+def _ordered(tensor: torch.Tensor) -> npt.NDArray[np.unsignedinteger]:
     """Return each element's position among all values of its dtype, as unsigned integers."""
     bits = 8 * tensor.element_size()
     kind = {8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[bits]

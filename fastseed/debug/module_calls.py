@@ -10,7 +10,7 @@ import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -19,6 +19,9 @@ from ..distributed import layout
 from . import rank_digest
 from .tensor_digest import PLAIN, Part
 from .tree_digest import Leaf, leaf_of, leaves_of
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 ROOT = "(root)"
 """The name of the model itself."""
@@ -59,7 +62,7 @@ class ModuleCalls:
         self,
         model: torch.nn.Module,
         names: Collection[str] | None,
-        batch_mesh: Any,
+        batch_mesh: DeviceMesh | None,
         is_wanted: Callable[[], bool],
         is_kept: Callable[[str], bool],
     ) -> None:
@@ -104,7 +107,9 @@ class ModuleCalls:
 
     # ---------------------------------------------------------------- hooks
 
-    def _before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _before(
+        self, module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         if module not in self.names or not self._is_wanted():  # not: a copy of the model
             return None
         counted = self.names[module], _is_recomputed()
@@ -112,11 +117,12 @@ class ModuleCalls:
         self._calls[counted] += 1
         if len(args) == 1 and not kwargs:
             return (self._forward(counted, "input", args[0], separate=True),), kwargs
-        named = {**dict(enumerate(args)), **kwargs}
+        named: dict[int | str, object] = {**dict(enumerate(args))}
+        named.update(kwargs)
         found = self._forward(counted, "input", named, separate=True)
         return tuple(found[i] for i in range(len(args))), {name: found[name] for name in kwargs}
 
-    def _after(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def _after(self, module: torch.nn.Module, args: tuple[object, ...], output: object) -> None:
         counted = self.names.get(module, ""), _is_recomputed()
         if self._open[counted]:  # else the call began while nothing was recorded
             self._forward(counted, "output", output, separate=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -39,7 +38,7 @@ class OptimizerSteps:
         finally:
             handle.remove()
 
-    def _stepped(self, *_: Any) -> None:
+    def _stepped(self, *_: object) -> None:
         self.count += 1
         seeder = process_seeder()
         if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder.recent_scopes.used:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,11 @@ from .._utils.validation import type_error, value_error
 from ..distributed import layout
 from ..distributed.rendezvous import collective
 from . import tensor_digest
-from .tensor_digest import MODULUS, Part
+from .tensor_digest import MODULUS, Fragment, Part
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
 
 _DIGEST = "debug.digest"
 _LIMBS = 4  # of 32 bits each, in signed 64-bit words: 2**31 ranks can be added
@@ -35,9 +39,10 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 
 def join(parts: Mapping[str, Part]) -> None:
     """Add up the parts of all ranks of their meshes: a collective if there are DTensors."""
-    by_mesh: dict[tuple[Any, tuple[int, ...]], list[str]] = {}
-    for name in [name for name, part in parts.items() if part.mesh is not None]:
-        by_mesh.setdefault((parts[name].mesh, parts[name].dims), []).append(name)
+    by_mesh: dict[tuple[DeviceMesh, tuple[int, ...]], list[str]] = {}
+    for name, part in parts.items():
+        if part.mesh is not None:
+            by_mesh.setdefault((part.mesh, part.dims), []).append(name)
     for (mesh, dims), names in by_mesh.items():
         for dim in dims:
             _check_names(mesh, dim, parts, names)
@@ -47,7 +52,7 @@ def join(parts: Mapping[str, Part]) -> None:
         raise RuntimeError(f"fastseed.debug.digest: a mesh holds only a part of {incomplete[0]!r}")
 
 
-def _settled(name: str, found: Any) -> Any:
+def _settled(name: str, found: DTensor) -> DTensor:
     """Return a ``DTensor`` without partial sums: those of a ``Partial`` one are added up."""
     if found.device_mesh.get_coordinate() is None:
         raise RuntimeError(
@@ -63,7 +68,7 @@ def _settled(name: str, found: Any) -> Any:
         return found.redistribute(placements=whole)
 
 
-def _check_names(mesh: Any, dim: int, parts: Mapping[str, Part], names: list[str]) -> None:
+def _check_names(mesh: DeviceMesh, dim: int, parts: Mapping[str, Part], names: list[str]) -> None:
     """Raise on all ranks of a mesh dimension if they would add up different tensors."""
     text = repr([(name, parts[name].header) for name in names])
     mine = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
@@ -77,7 +82,7 @@ def _check_names(mesh: Any, dim: int, parts: Mapping[str, Part], names: list[str
         )
 
 
-def _reduce(mesh: Any, dim: int, parts: list[Part]) -> None:
+def _reduce(mesh: DeviceMesh, dim: int, parts: list[Part]) -> None:
     """Add up the parts along one dimension of the mesh, and join their fragments."""
     group = mesh.get_group(dim)
     limbs = [[part.total >> 32 * i & 0xFFFFFFFF for i in range(_LIMBS)] for part in parts]
@@ -89,7 +94,7 @@ def _reduce(mesh: Any, dim: int, parts: list[Part]) -> None:
         part.total = sum(limb << 32 * i for i, limb in enumerate(summed)) % MODULUS
     if fragments == 0:
         return
-    everyone: list[Any] = [None] * dist.get_world_size(group)
+    everyone: list[list[Sequence[Fragment]]] = [[]] * dist.get_world_size(group)
     fragments_here = [part.fragments for part in parts]
     collective(_DIGEST, dist.all_gather_object, everyone, fragments_here, group=group)
     for part, theirs in zip(parts, zip(*everyone, strict=True), strict=True):
@@ -103,29 +108,29 @@ _SHOWN = 8  # tensors of a rank, and ranks, at most, that a message names
 _AGREE = "debug.assert_ranks_agree"
 
 
-def group_size(group: Any) -> int:
+def group_size(group: dist.ProcessGroup | None) -> int:
     """Return how many ranks are compared: 1 without torch.distributed."""
     if not (dist.is_available() and dist.is_initialized()):
         if group is not None:
             rule = "None before torch.distributed.init_process_group"
             raise type_error(_AGREE, "group", rule, group)
         return 1
-    if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
+    if group is not None and group == cast(object, dist.GroupMember.NON_GROUP_MEMBER):
         raise value_error(_AGREE, "group", "one that this process is in", group)
     if group is not None and not isinstance(group, dist.ProcessGroup):
         raise type_error(_AGREE, "group", "a torch.distributed process group or None", group)
     return dist.get_world_size(group)
 
 
-def agree(table: Mapping[str, int], problem: str, group: Any) -> None:
+def agree(table: Mapping[str, int], problem: str, group: dist.ProcessGroup | None) -> None:
     """Raise on all ranks unless all have this table; all enter the same collectives."""
     ranks = dist.get_process_group_ranks(group)
     mine = "" if problem else hashlib.sha256(repr(sorted(table.items())).encode()).hexdigest()
-    found: list[Any] = [None] * len(ranks)
+    found = [""] * len(ranks)
     collective(_AGREE, dist.all_gather_object, found, mine, group=group)
     if mine and set(found) == {mine}:
         return
-    first: list[Any] = [(dict(table), problem)]
+    first = [(dict(table), problem)]
     collective(_AGREE, dist.broadcast_object_list, first, src=ranks[0], group=group)
     difference = _compared(table, problem, *first[0])
     collective(_AGREE, dist.all_gather_object, found, difference, group=group)

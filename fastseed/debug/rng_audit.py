@@ -12,7 +12,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,11 +27,13 @@ _HERE = os.path.join(os.path.dirname(__file__), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
 _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 _SEEDING_CALLS = (
-    (random, "seed", "random.seed"),
-    (np.random, "seed", "numpy.random.seed"),
-    (torch, "manual_seed", "torch.manual_seed"),
-    (torch, "seed", "torch.seed"),
+    (random, "random.seed"),
+    (np.random, "numpy.random.seed"),
+    (torch, "torch.manual_seed"),
+    (torch, "torch.seed"),
 )
+
+T = TypeVar("T")
 
 
 class Finding(NamedTuple):
@@ -108,14 +110,14 @@ def audit() -> Iterator[Audit]:
 class _Made(NamedTuple):
     """A generator with an earlier state; held, so that it exists to the end of the block."""
 
-    generator: Any
+    generator: object
     where: str
     """The file and line of the call that made it; empty if it is older than the block."""
     state: bytes
     unseeded: bool
 
 
-def _examine(generator: Any, known: _Made | None) -> list[Finding]:
+def _examine(generator: object, known: _Made | None) -> list[Finding]:
     """Return the finding for a generator if numbers were drawn from it."""
     used = _was_used(generator) if known is None else _state(generator) != known.state
     holder, module, is_global = _holder(generator) if used else ("", "", False)
@@ -127,7 +129,7 @@ def _examine(generator: Any, known: _Made | None) -> list[Finding]:
     return [Finding(kind, name.replace("torch._C.", "torch."), where)]
 
 
-def _controlled() -> list[Any]:
+def _controlled() -> list[object]:
     """Return the default generators and the registered ones."""
     found = list(discovery.global_generators())
     seeder = process_seeder()
@@ -137,7 +139,7 @@ def _controlled() -> list[Any]:
     return found
 
 
-def _living(more: Iterable[Any] = ()) -> list[Any]:
+def _living(more: Iterable[object] = ()) -> list[object]:
     """Return every generator that the garbage collector can reach, and ``more``."""
     found = {id(one): one for one in more}
     objects = gc.get_objects()
@@ -149,7 +151,7 @@ def _living(more: Iterable[Any] = ()) -> list[Any]:
     return list(found.values())
 
 
-def _holder(generator: Any) -> tuple[str, str, bool]:
+def _holder(generator: object) -> tuple[str, str, bool]:
     """Return the holder in words, its module, and whether it is the module itself."""
     ignored = (
         types.FrameType, types.GeneratorType, types.CellType, types.BuiltinMethodType, _Made, list,
@@ -172,13 +174,13 @@ def _holder(generator: Any) -> tuple[str, str, bool]:
     return text, str(kind.__module__), False
 
 
-def _key(names: Any, held: Any) -> Any:
-    return next((key for key, value in names.items() if value is held), None)
+def _key(names: object, held: object) -> object:
+    items = names.items() if isinstance(names, (dict, types.MappingProxyType)) else ()
+    return next((key for key, value in items if value is held), None)
 
 
-def _has_attribute(owner: Any, name: Any, held: Any) -> bool:
-    names = getattr(owner, "__dict__", None)
-    return isinstance(names, (dict, types.MappingProxyType)) and names.get(name) is held
+def _has_attribute(owner: object, name: object, held: object) -> bool:
+    return name is not None and _key(getattr(owner, "__dict__", None), held) == name
 
 
 def _is_installed(module: str) -> bool:
@@ -204,7 +206,7 @@ def _state(generator: object) -> bytes:
     return b"" if state is None else unpack(state)
 
 
-def _was_used(generator: Any) -> bool:
+def _was_used(generator: object) -> bool:
     """Return whether a generator that was made in the block was used, as far as can be known."""
     if isinstance(generator, torch.Generator) and generator.device.type == "cpu":
         fresh = torch.Generator()
@@ -224,24 +226,26 @@ def _repeats() -> int:
 @contextmanager
 def _watched_calls(report: Audit, made: dict[int, _Made]) -> Iterator[None]:
     """Record seeding calls and generators of ``default_rng`` inside the block."""
-    from unittest import mock
 
-    def seeding(name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def seeding(name: str, original: Callable[..., T], *args: object, **kwargs: object) -> T:
         report.findings.append(Finding("seeded", name, _caller()))
         return original(*args, **kwargs)
 
-    def making(original: Callable[..., Any], seed: Any = None) -> Any:
+    def making(original: Callable[..., T], seed: object = None) -> T:
         generator = original(seed)
         # A generator that is passed in is returned.
         made.setdefault(id(generator), _Made(generator, _caller(), _state(generator), seed is None))
         return generator
 
-    with ExitStack() as patches:
-        for owner, attribute, name in _SEEDING_CALLS:
-            call = functools.partial(seeding, name, getattr(owner, attribute))
-            patches.enter_context(mock.patch.object(owner, attribute, call))
-        call = functools.partial(making, np.random.default_rng)
-        patches.enter_context(mock.patch.object(np.random, "default_rng", call))
+    def replace(owner: object, attribute: str, call: Callable[..., object]) -> None:
+        original = getattr(owner, attribute)
+        stack.callback(setattr, owner, attribute, original)
+        setattr(owner, attribute, functools.partial(call, original))
+
+    with ExitStack() as stack:
+        for owner, name in _SEEDING_CALLS:
+            replace(owner, name.rpartition(".")[2], functools.partial(seeding, name))
+        replace(np.random, "default_rng", making)
         yield
 
 

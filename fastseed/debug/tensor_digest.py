@@ -11,15 +11,19 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from .._backend import native
 from .._backend.reference import digest as reference
 from .._utils.validation import type_error
 from ..distributed import layout
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 NAME = b"fastseed digest 1"
 GROUP = reference.GROUP
@@ -87,7 +91,7 @@ class Part:
 
     total: int = 0
     fragments: Sequence[Fragment] = ()
-    mesh: Any = None
+    mesh: DeviceMesh | None = None
     dims: tuple[int, ...] = ()
 
     def __init__(self, header: Header) -> None:
@@ -259,7 +263,7 @@ def cut(
 
 
 def _fragments(
-    edge: np.ndarray[Any, Any], row: int, groups: int, low: int, high: int, length: int
+    edge: npt.NDArray[np.uint8], row: int, groups: int, low: int, high: int, length: int
 ) -> list[Fragment]:
     """Return bytes [low, high), within one group, of consecutive rows."""
     shift = low % GROUP

@@ -92,7 +92,7 @@ class Difference(NamedTuple):
         return f"{self.name or '(the tensor)'}: {self.a or 'absent'} | {self.b or 'absent'}"
 
 
-def digest(obj: Any) -> Digest:
+def digest(obj: object) -> Digest:
     """Return the digest of a tensor, module, optimizer, state dict, or tree of containers.
 
     The digest of a ``DTensor`` is that of the whole tensor: each rank digests its shard, and sums
@@ -163,9 +163,9 @@ def debug_hash(tensor: torch.Tensor) -> int:
     return digest(local.detach()).value
 
 
-def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
+def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
     """Return the digest of each leaf: a collective if there are DTensors among them."""
-    named: dict[str, Any] = {}
+    named: dict[str, object] = {}
     for name, leaf in leaves:
         if name in named:
             raise ValueError(
@@ -181,7 +181,7 @@ def table_of(leaves: Iterable[tuple[str, Any]]) -> dict[str, Leaf]:
     }
 
 
-def assert_ranks_agree(module: Any, group: dist.ProcessGroup | None = None) -> None:
+def assert_ranks_agree(module: object, group: dist.ProcessGroup | None = None) -> None:
     """Raise on every rank unless a module is the same, bit for bit, on all of them.
 
     This is for replicated modules, as in DDP. Of a ``DTensor`` the whole counts. Digests are
@@ -211,7 +211,7 @@ def assert_ranks_agree(module: Any, group: dist.ProcessGroup | None = None) -> N
     rank_digest.agree(table, problem, group)
 
 
-def compare(a: Any, b: Any) -> list[Difference]:
+def compare(a: object, b: object) -> list[Difference]:
     """Return the leaves in which two trees differ.
 
     Args:
@@ -241,8 +241,8 @@ def compare(a: Any, b: Any) -> list[Difference]:
 
 
 def leaves_of(
-    name: str, obj: Any, above: frozenset[int] = frozenset()
-) -> Iterator[tuple[str, Any]]:
+    name: str, obj: object, above: frozenset[int] = frozenset()
+) -> Iterator[tuple[str, object]]:
     """Yield every leaf of a tree of this name with its own name."""
     if isinstance(obj, torch.nn.Module):
         yield from _named(name, obj.named_parameters(remove_duplicate=False), above)
@@ -260,22 +260,22 @@ def leaves_of(
             yield name, obj
         items = obj.items() if isinstance(obj, Mapping) else enumerate(obj)
         yield from _named(name, items, above | {id(obj)})
-    elif callable(getattr(obj, "state_dict", None)):
-        yield from leaves_of(name, obj.state_dict(), above)
+    elif callable(state_dict := getattr(obj, "state_dict", None)):
+        yield from leaves_of(name, state_dict(), above)
     else:
         rule = "a tensor, an array, a plain value, a dict, a list or a tuple"
         raise type_error(_FUNCTION, f"the leaf at {name!r}", rule, obj)
 
 
 def _named(
-    name: str, items: Iterable[tuple[Any, Any]], above: frozenset[int]
-) -> Iterator[tuple[str, Any]]:
+    name: str, items: Iterable[tuple[object, object]], above: frozenset[int]
+) -> Iterator[tuple[str, object]]:
     for key, value in items:
         # An empty key at the top is ".": a tree of one leaf differs from the leaf.
         yield from leaves_of(f"{name}.{key}" if name else str(key) or ".", value, above)
 
 
-def _sparse(tensor: torch.Tensor) -> list[tuple[str, Any]]:
+def _sparse(tensor: torch.Tensor) -> list[tuple[str, object]]:
     """Return the parts of a sparse tensor; duplicate indices are not added up."""
     parts = _SPARSE[tensor.layout]
     found = [(part.strip("_"), getattr(tensor.detach(), part)()) for part in parts]
@@ -299,7 +299,7 @@ def leaf_of(part: tensor_digest.Part) -> Leaf:
     return Leaf((header.start + part.total) % MODULUS, header.dtype, header.shape)
 
 
-def _scalar(leaf: Any) -> Leaf:
+def _scalar(leaf: object) -> Leaf:
     """Return the digest of a leaf that is not a tensor."""
     kind = type(leaf).__name__
     if isinstance(leaf, (Mapping, list, tuple)):  # an empty one

@@ -8,19 +8,30 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._utils import environ
 from .._utils.module_names import strip_wrappers, unwrap
-from .._utils.validation import check_bool, check_instance, check_int, type_error, value_error
+from .._utils.validation import (
+    check_bool,
+    check_instance,
+    check_int,
+    check_path,
+    type_error,
+    value_error,
+)
 from ..distributed import discovery
 from . import kept_tensors
 from .generator_states import states_of_defaults
 from .module_calls import ModuleCalls, whole_copy
 from .tree_digest import leaves_of, table_of
 from .watch_file import CALLS, FOLDER, GROUPS, STATE, Entry, Writer
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.utils.hooks import RemovableHandle
 
 _FUNCTION = "debug.Watch"
 _MAX_STEP = 2**62 - 1
@@ -87,7 +98,7 @@ class Watch:
         append: bool = False,
         groups: Collection[str] = STATE,
         modules: bool | Collection[str] = False,
-        batch_mesh: Any = None,
+        batch_mesh: DeviceMesh | None = None,
         keep: Mapping[int, str] | None = None,
     ) -> None:
         kind = torch.nn.Module
@@ -96,7 +107,7 @@ class Watch:
         self._every = check_int(_FUNCTION, "every", every, 1, 2**31 - 1)
         self._step = check_int(_FUNCTION, "step", step, 0, _MAX_STEP)
         append = check_bool(_FUNCTION, "append", append)
-        self._hook: Any = None
+        self._hook: RemovableHandle | None = None
         self._groups = _groups(groups) - (set() if self._optimizers else {"optimizer"})
         self._keep = kept_tensors.check_keep(_FUNCTION, keep, _MAX_STEP)
         names = _modules(unwrap(model), modules)
@@ -193,8 +204,11 @@ class Watch:
                 f"{type(last).__name__}; call record() after each step instead"
             )
         if self._hook is None:
-            self._hook = last.register_step_post_hook(lambda *_: self.record() and None)
+            self._hook = last.register_step_post_hook(self._after_step)
         return self
+
+    def _after_step(self, *_: object) -> None:
+        self.record()
 
     def close(self) -> None:
         """Stop recording; a second call does nothing."""
@@ -214,7 +228,9 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _state(self, *, start: bool) -> tuple[dict[Entry, int], dict[tuple[str, str], Any]]:
+    def _state(
+        self, *, start: bool
+    ) -> tuple[dict[Entry, int], dict[tuple[str, str], torch.Tensor]]:
         """Return the digests of the current state, and the tensors to keep."""
         model = unwrap(self._model)
         parameters = [(strip_wrappers(name), p) for name, p in model.named_parameters()]
@@ -249,10 +265,10 @@ class Watch:
         }, kept
 
 
-Named = tuple[str, str, Any]  # group, name, value
+Named = tuple[str, str, object]  # group, name, value
 
 
-def _check_mesh(mesh: Any) -> None:
+def _check_mesh(mesh: DeviceMesh | None) -> None:
     """Check ``batch_mesh``, which is used in the hooks of modules only."""
     if mesh is None:
         return
@@ -265,12 +281,10 @@ def _check_mesh(mesh: Any) -> None:
 
 def _folder(path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
-        check_instance(_FUNCTION, "path", path, (str, os.PathLike), "a path")
-        if "\0" in os.fsdecode(path):
-            raise value_error(_FUNCTION, "path", "a path without NUL", path)
-        if os.path.exists(path) and not os.path.isdir(path):
-            raise value_error(_FUNCTION, "path", "a folder, new or existing", os.fspath(path))
-        return Path(os.fsdecode(path))
+        folder = Path(check_path(_FUNCTION, "path", path))
+        if folder.exists() and not folder.is_dir():
+            raise value_error(_FUNCTION, "path", "a folder, new or existing", path)
+        return folder
     run = os.environ.get(environ.RUN_DIR)
     if not run:
         raise RuntimeError(
@@ -279,7 +293,7 @@ def _folder(path: str | os.PathLike[str] | None) -> Path:
     return Path(run, FOLDER)
 
 
-def _optimizers(optimizer: Any) -> list[Any]:
+def _optimizers(optimizer: object) -> list[Any]:
     if optimizer is None:
         return []
     found = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
@@ -289,22 +303,23 @@ def _optimizers(optimizer: Any) -> list[Any]:
     return found
 
 
-def _names(argument: str, given: Any) -> set[str]:
+def _names(argument: str, given: object) -> set[str]:
     found = [given] if isinstance(given, str) else given
-    is_collection = isinstance(found, Collection) and not isinstance(found, torch.Tensor)
-    if not is_collection or not all(isinstance(name, str) for name in found):
-        raise type_error(_FUNCTION, argument, "a collection of names", given)
-    return set(found)
+    if isinstance(found, Collection) and not isinstance(found, torch.Tensor):
+        names = [name for name in found if isinstance(name, str)]
+        if len(names) == len(found):
+            return set(names)
+    raise type_error(_FUNCTION, argument, "a collection of names", given)
 
 
-def _groups(groups: Any) -> set[str]:
+def _groups(groups: object) -> set[str]:
     found = _names("groups", groups)
     if not found <= set(STATE):
         raise value_error(_FUNCTION, "groups", f"among {', '.join(STATE)}", sorted(found))
     return found
 
 
-def _modules(model: torch.nn.Module, modules: Any) -> Collection[str] | None:
+def _modules(model: torch.nn.Module, modules: object) -> set[str] | None:
     """Return the names of the modules whose calls are recorded; None for all."""
     if isinstance(modules, bool):
         return None
@@ -335,7 +350,7 @@ def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[Named]:
                     yield "optimizer", f"{before}{name}", state[parameter]
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Return whether a hyperparameter is a value, not a function or another object."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from .._utils import validation
-from .coordinates import Coordinates
+from .coordinates import Coordinates, require_keys
 
 
 class RankFieldsOfJob(Protocol):
@@ -45,7 +44,7 @@ class Registered(Protocol):
 
 
 class ProcessSeeder(Protocol):
-    """What folders below ``seeder`` read of the process-wide :class:`fastseed.Seeder`.
+    """The process-wide :class:`fastseed.Seeder`, as far as folders below ``seeder`` read it.
 
     Those above it call ``fastseed.seeder.seeder.current_seeder``, which returns the Seeder itself.
     """
@@ -116,7 +115,5 @@ def origin(function: str, instead: str) -> Origin:
         ValueError: the scheme has no keys; ``instead`` serves there.
     """
     found = current(function)
-    if found.scheme != "philox-v1":
-        rule = f"'philox-v1' (use {instead})"
-        raise validation.value_error(function, "scheme", rule, found.scheme)
+    require_keys(function, found.scheme, f"use {instead}")
     return Origin(found.stream_master, found.rank_fields.default)

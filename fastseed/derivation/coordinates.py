@@ -77,10 +77,11 @@ def check_name(function: str, name: object) -> str:
     return validation.check_text(function, "name", name)
 
 
-def require_keys(function: str, scheme: str) -> None:
-    """Raise ValueError under the scheme ``"fwr13y"``, which has no keys."""
+def require_keys(function: str, scheme: str, instead: str = "") -> None:
+    """Raise ValueError under scheme ``"fwr13y"``, which has no keys; ``instead`` helps there."""
     if scheme != "philox-v1":
-        raise validation.value_error(function, "scheme", "'philox-v1'", scheme)
+        rule = f"'philox-v1' ({instead})" if instead else "'philox-v1'"
+        raise validation.value_error(function, "scheme", rule, scheme)
 
 
 def check_rank(function: str, rank: object) -> int:

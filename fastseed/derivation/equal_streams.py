@@ -32,7 +32,7 @@ class StreamUsers(Generic[User]):
     def find_other(self, user: User, *use: Hashable) -> User | None:
         """Note that ``user`` now uses these streams of the job; return the object that did before.
 
-        None if there is none, or if it exists or uses these streams no longer.
+        The result is None where no such object exists, and where it uses other streams by now.
         """
         job = None if context.seeder is None else weakref.ref(context.seeder)
         now = (job, use)  # the seeder of an earlier init is another job

@@ -14,8 +14,6 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from .._utils import validation
 from . import hash_seed
 from .report import SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Report, Row
@@ -58,6 +56,8 @@ def apply_config(document: Mapping[str, object]) -> Report:
         >>> random.random() == random.Random(9).random()
         True
     """
+    import numpy as np  # the command line imports this module, without NumPy
+
     seeds = _read(document)
     tensorflow = sys.modules.get("tensorflow") if "tf_seed" in seeds else None
     functions: dict[str, Callable[[int], object]] = {

@@ -11,7 +11,7 @@ from .._backend import derive_ops
 from .._utils import validation, version
 from ..derivation import context
 from .discovery import discover_rank
-from .rendezvous import GRACE, meet, name_ranks
+from .rendezvous import GRACE, Record, meet, name_ranks
 
 _NAME = "distributed.verify_agreement"
 _OWN = ("rank", "mesh coordinates")  # which no two ranks may have in common
@@ -56,7 +56,7 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         rule = "a torch.distributed process group"
         validation.check_instance(_NAME, "group", group, dist.ProcessGroup, rule)
     problem: Exception | None = None
-    record: dict[str, Any] = {}
+    record: Record = {}
     seconds = GRACE
     try:
         seconds = validation.check_float(_NAME, "timeout", timeout, 1e-3, 86400)
@@ -90,7 +90,7 @@ def _without_a_group() -> RuntimeError | None:
     )
 
 
-def describe(seeder: Any) -> dict[str, Any]:
+def describe(seeder: Any) -> Record:
     """Return what ranks compare of their seeders, in JSON's types."""
     mesh = seeder.mesh
     return {
@@ -111,7 +111,7 @@ def describe(seeder: Any) -> dict[str, Any]:
     }
 
 
-def _judge(ranks: list[int], records: list[dict[str, Any]]) -> dict[str, Any]:
+def _judge(ranks: list[int], records: list[Record]) -> Record:
     """Return an empty verdict if the records agree; else the error for every rank."""
     rows = zip(ranks, records, strict=True)
     failed = [f"{name_ranks([r])} failed: {row['problem']}" for r, row in rows if "problem" in row]
@@ -121,7 +121,7 @@ def _judge(ranks: list[int], records: list[dict[str, Any]]) -> dict[str, Any]:
     return {"error": f"fastseed.{_NAME}: all ranks must agree, but {'; '.join(found)}"}
 
 
-def _holders(ranks: list[int], records: list[dict[str, Any]], field: str) -> dict[str, list[int]]:
+def _holders(ranks: list[int], records: list[Record], field: str) -> dict[str, list[int]]:
     """Return the ranks that hold each value of a field, by the value's JSON text."""
     holders: dict[str, list[int]] = {}
     for rank, record in zip(ranks, records, strict=True):
@@ -129,7 +129,7 @@ def _holders(ranks: list[int], records: list[dict[str, Any]], field: str) -> dic
     return holders
 
 
-def compare(ranks: list[int], records: list[dict[str, Any]]) -> list[str]:
+def compare(ranks: list[int], records: list[Record]) -> list[str]:
     """Return a sentence for each field that differs, the value of most ranks first."""
     found = []
     fields = dict.fromkeys(name for record in records for name in record)
@@ -147,7 +147,7 @@ def compare(ranks: list[int], records: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-def find_duplicates(ranks: list[int], records: list[dict[str, Any]]) -> list[str]:
+def find_duplicates(ranks: list[int], records: list[Record]) -> list[str]:
     """Return a sentence for each rank, or coordinates in the mesh, that several ranks have."""
     advice = "(call init after init_process_group, or give each rank its own rank= or mesh=)"
     for field in _OWN:
@@ -161,7 +161,7 @@ def find_duplicates(ranks: list[int], records: list[dict[str, Any]]) -> list[str
     return []
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {number}" for name, number in value.items())
     return validation.describe(value)

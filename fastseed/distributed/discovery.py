@@ -1,9 +1,4 @@
-"""Rank and world size of this process, and the master seed that all ranks use.
-
-Rank and world size come from, in this order: the arguments of ``init``, torch.distributed where it
-is initialised, Ray Train in one of its workers, the variables of a launcher, Horovod where it is
-initialised; else rank 0 of 1.
-"""
+"""Rank and world size of this process, and the master seed that all ranks use."""
 
 from __future__ import annotations
 
@@ -18,6 +13,7 @@ import torch.distributed as dist
 from .._utils import validation
 from ..derivation import coordinates
 from . import rendezvous
+from .rendezvous import Record
 
 logger = logging.getLogger("fastseed")
 
@@ -123,7 +119,12 @@ def _check(found: ProcessRank) -> ProcessRank:
 
 
 def locate(
-    ngpus: Any, local_rank: Any, rank: Any, world_size: Any, *, correct: bool
+    ngpus: int | None,
+    local_rank: int | None,
+    rank: int | None,
+    world_size: int | None,
+    *,
+    correct: bool,
 ) -> ProcessRank:
     """Return the rank of this process, from the arguments of ``init`` and from its environment.
 
@@ -170,7 +171,9 @@ def locate(
     return found if correct else _check(given)
 
 
-def _one_of(alias: str, other: Any, argument: str, value: Any, low: int) -> int | None:
+def _one_of(
+    alias: str, other: int | None, argument: str, value: int | None, low: int
+) -> int | None:
     """Return the value of an argument of ``init``, or of fwr13y's argument for the same number."""
     top = coordinates.MAX_RANK + low
     if value is not None:
@@ -181,7 +184,7 @@ def _one_of(alias: str, other: Any, argument: str, value: Any, low: int) -> int 
             rule = f"{argument} ({value}), or not given"
             raise validation.value_error("init", alias, rule, other)
         value = other
-    return None if value is None else int(value)
+    return value
 
 
 def agree_on_master(
@@ -217,7 +220,7 @@ def agree_on_master(
     return int(found["master"]), True
 
 
-def _judge_masters(ranks: list[int], records: list[dict[str, Any]]) -> dict[str, Any]:
+def _judge_masters(ranks: list[int], records: list[Record]) -> Record:
     """Return the master seed of these records, or the error that every rank raises."""
     for rank, record in zip(ranks, records, strict=True):
         if record["problem"]:

@@ -11,15 +11,15 @@ import itertools
 import math
 import operator
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import torch
 
 from .._utils import validation
 
 if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor import DTensor, Placement
 
 MAX_NUMEL = 2**53
 """Elements of a logical tensor: whatever they are, a stream has words for them."""
@@ -79,7 +79,7 @@ def is_dtensor(tensor: torch.Tensor) -> TypeGuard[DTensor]:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def of_shard(function: str, shape: Sequence[int], shard: Any) -> list[Piece]:
+def of_shard(function: str, shape: Sequence[int], shard: object) -> list[Piece]:
     """The values of a tensor of ``shape`` that is the part ``shard``; arguments are checked."""
     validation.check_instance(function, "shard", shard, Shard, "a fastseed.random.Shard or None")
     sizes, offsets = (_integers(function, name, getattr(shard, name)) for name in Shard._fields)
@@ -95,7 +95,7 @@ def of_shard(function: str, shape: Sequence[int], shard: Any) -> list[Piece]:
     return pieces(sizes, [[(offset, size)] for offset, size in zip(offsets, shape, strict=True)])
 
 
-def _integers(function: str, name: str, values: Any) -> tuple[int, ...]:
+def _integers(function: str, name: str, values: Iterable[object]) -> tuple[int, ...]:
     argument = f"shard.{name}"
     try:
         listed = list(values)
@@ -120,7 +120,7 @@ def check_numel(function: str, shape: Sequence[int]) -> None:
 # ---------------------------------------------------------------- DTensor
 
 
-def of_dtensor(function: str, tensor: Any) -> tuple[torch.Tensor, list[Piece]]:
+def of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[Piece]]:
     """(the local shard of a ``DTensor``, the values it takes); to be called without gradients.
 
     Raises:
@@ -132,7 +132,7 @@ def of_dtensor(function: str, tensor: Any) -> tuple[torch.Tensor, list[Piece]]:
     return local, pieces(tensor.shape, indices) if local.numel() else []
 
 
-def runs_of_dtensor(function: str, tensor: Any) -> tuple[torch.Tensor, list[list[Run]]]:
+def runs_of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[list[Run]]]:
     """(the local shard of a ``DTensor``, the indices that it holds along each dimension).
 
     Raises:
@@ -164,7 +164,9 @@ def runs_of_dtensor(function: str, tensor: Any) -> tuple[torch.Tensor, list[list
     return local, indices
 
 
-def _sharded_dim(function: str, placement: Any, placements: Any) -> int | None:
+def _sharded_dim(
+    function: str, placement: Placement, placements: Sequence[Placement]
+) -> int | None:
     """The dimension that a placement cuts; None if it repeats the tensor."""
     from torch.distributed.tensor import placement_types as types
 
@@ -178,7 +180,8 @@ def _sharded_dim(function: str, placement: Any, placements: Any) -> int | None:
     )
 
 
-Cut = tuple[int, int, int, Any]  # (mesh dimension, its size, our place along it, the placement)
+# (mesh dimension, its size, our place along it, the placement)
+Cut: TypeAlias = "tuple[int, int, int, Placement]"
 
 
 def _order(cuts: list[Cut], spec_order: Any, dim: int) -> list[int] | None:

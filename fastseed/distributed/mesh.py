@@ -13,13 +13,16 @@ import logging
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .._utils import validation
 from .._utils.validation import type_error, value_error
 from ..derivation import coordinates
 from ..derivation.coordinates import SHARED
 from . import discovery
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 logger = logging.getLogger("fastseed")
 
@@ -86,13 +89,13 @@ class Mesh(NamedTuple):
         return self.along(tuple(name for name in self.names if name.startswith(DATA)))
 
 
-def _collection(function: str, argument: str, given: Any) -> Collection[Any]:
+def _collection(function: str, argument: str, given: object) -> Collection[str]:
     if not isinstance(given, (tuple, list, set, frozenset)):
         raise type_error(function, argument, "a tuple", given)
     return given
 
 
-def read_mesh(given: Any) -> Mesh:
+def read_mesh(given: object) -> Mesh:
     """Return the argument ``mesh`` of ``init``, a ``DeviceMesh`` or a dict, as a ``Mesh``."""
     module = sys.modules.get("torch.distributed.device_mesh")
     if module is not None and isinstance(given, module.DeviceMesh):
@@ -119,7 +122,7 @@ def read_mesh(given: Any) -> Mesh:
     return mesh
 
 
-def _from_device_mesh(given: Any) -> dict[str, tuple[int, int]]:
+def _from_device_mesh(given: DeviceMesh) -> dict[str, tuple[int, int]]:
     names, ranks = given.mesh_dim_names, given.get_coordinate()
     if names is None:
         rule = "a mesh with names: init_device_mesh(..., mesh_dim_names=(...))"
@@ -129,7 +132,7 @@ def _from_device_mesh(given: Any) -> dict[str, tuple[int, int]]:
     return {name: (int(ranks[i]), int(given.size(i))) for i, name in enumerate(names)}
 
 
-def warn_undivided_data(mesh: Mesh, distinct_over: Any) -> None:
+def warn_undivided_data(mesh: Mesh, distinct_over: object) -> None:
     """Log a warning if a dimension may have been meant to divide the data but does not."""
     rules = distinct_over.values() if isinstance(distinct_over, Mapping) else ()
     presets = [names for rule in rules if isinstance(rule, Mapping) for names in rule.values()]
@@ -150,7 +153,7 @@ class RankFields:
     ``agreed`` is True if all ranks are known to have one master seed: others share no stream.
     """
 
-    def __init__(self, rank: int, mesh: Mesh | None, distinct_over: Any, agreed: bool) -> None:
+    def __init__(self, rank: int, mesh: Mesh | None, distinct_over: object, agreed: bool) -> None:
         self.rank, self.mesh, self._agreed = rank, mesh, agreed
         self._names: Dimensions = () if mesh is None else mesh.names
         self._default: Dimensions | None = None  # None: all dimensions
@@ -165,7 +168,7 @@ class RankFields:
         self.default = self._field(self._default)
         """The rank field of streams that ``distinct_over`` does not name."""
 
-    def _read_dict(self, given: Mapping[Any, Any]) -> None:
+    def _read_dict(self, given: Mapping[str, object]) -> None:
         shared: set[str] = set()
         for name, value in given.items():
             name = coordinates.check_name("init", name)
@@ -185,7 +188,7 @@ class RankFields:
         if self._preset:
             self._default = tuple(n for n in self._names if n not in shared)
 
-    def _check(self, function: str, argument: str, given: Any) -> Dimensions:
+    def _check(self, function: str, argument: str, given: object) -> Dimensions:
         """Return names of dimensions in the order of the mesh."""
         if isinstance(given, str) or not isinstance(given, (Sequence, set, frozenset)):
             hint = f" (for one dimension: ({given!r},))" if isinstance(given, str) else ""
@@ -219,13 +222,13 @@ class RankFields:
         """Return the rank field of a stream that is built in or not registered."""
         return self._field(self._named.get(name, self._default))
 
-    def of_registered(self, name: str, shared: bool, distinct_over: Any) -> int:
+    def of_registered(self, name: str, shared: bool, distinct_over: object) -> int:
         """Return the rank field of a stream that is being registered, after checking conflicts."""
         function = "register_generator"
         chosen = self._resolve(function, name, () if shared else None, distinct_over)
         return self.default if chosen is None else self._field(chosen)
 
-    def of_fork(self, name: str, distinct_over: Any) -> int:
+    def of_fork(self, name: str, distinct_over: object) -> int:
         """Return the rank field of a stream of ``fork_rng``; by default each rank has its own."""
         if self._preset and distinct_over is None and name not in self._named:
             known = ", ".join(repr(known) for known in sorted(self._named))
@@ -234,7 +237,7 @@ class RankFields:
         return self._field(self._resolve("fork_rng", name, None, distinct_over))
 
     def _resolve(
-        self, function: str, name: str, shared: Dimensions | None, distinct_over: Any
+        self, function: str, name: str, shared: Dimensions | None, distinct_over: object
     ) -> Dimensions | None:
         given = None
         if distinct_over is not None:
@@ -272,7 +275,7 @@ class RankFields:
 
 
 def locate_in_mesh(
-    given: Any, distinct_over: Any, process: discovery.ProcessRank
+    given: object, distinct_over: object, process: discovery.ProcessRank
 ) -> tuple[Mesh | None, discovery.ProcessRank]:
     """Check ``mesh`` and ``distinct_over``; return the mesh, and the rank and world size in it."""
     found = None if given is None else read_mesh(given)

@@ -43,11 +43,7 @@ def pipeline_parallel(dimension: str = "pp") -> Preset:
     Every stage has its own streams. Inside ``fork_rng("pipeline")`` all stages draw the same, for
     example to initialise embeddings that the first and the last stage tie.
 
-    Args:
-        dimension: name of the pipeline dimension of the mesh.
-
-    Returns:
-        A dict for ``init(distinct_over=...)``; join two with ``|``.
+    ``dimension`` and the result are as in ``fastseed.distributed.tensor_parallel``.
 
     Examples:
         >>> from fastseed.distributed import pipeline_parallel
@@ -62,11 +58,7 @@ def context_parallel(dimension: str = "cp") -> Preset:
 
     Parts of a sequence have their own streams; inside ``fork_rng("context")`` all draw the same.
 
-    Args:
-        dimension: name of the context-parallel dimension of the mesh.
-
-    Returns:
-        A dict for ``init(distinct_over=...)``; join two with ``|``.
+    ``dimension`` and the result are as in ``fastseed.distributed.tensor_parallel``.
 
     Examples:
         >>> from fastseed.distributed import context_parallel, tensor_parallel
@@ -83,11 +75,7 @@ def expert_parallel(dimension: str = "ep") -> Preset:
     own stream. If the dimension is cut out of the data-parallel ranks, every rank holds samples of
     its own, and no preset is needed.
 
-    Args:
-        dimension: name of the expert dimension of the mesh.
-
-    Returns:
-        A dict for ``init(distinct_over=...)``; join two with ``|``.
+    ``dimension`` and the result are as in ``fastseed.distributed.tensor_parallel``.
 
     Examples:
         >>> from fastseed.distributed import expert_parallel

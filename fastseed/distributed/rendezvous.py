@@ -18,7 +18,10 @@ from typing import Any, TypeAlias
 
 import torch.distributed as dist
 
-Judge: TypeAlias = Callable[[list[int], list[dict[str, Any]]], dict[str, Any]]
+from .._utils.types import StateDict
+
+Record: TypeAlias = StateDict  # of one rank, in JSON's types
+Judge: TypeAlias = Callable[[list[int], list[Record]], Record]
 
 GRACE = 5.0
 """Seconds beyond the time limit in which the store has to answer."""
@@ -28,12 +31,12 @@ _NAMED = 16  # ranks, at most, in one part of a message
 
 def meet(
     function: str,
-    record: dict[str, Any],
+    record: Record,
     judge: Judge,
     *,
     group: dist.ProcessGroup | None = None,
     seconds: float | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Return the verdict of ``judge`` on the records of all ranks of ``group``, the same on each.
 
     ``judge`` is called with the ranks and their records on the first rank of the group. A record
@@ -55,17 +58,16 @@ def meet(
 
 def _verdict(
     function: str,
-    record: dict[str, Any],
+    record: Record,
     judge: Judge,
     group: dist.ProcessGroup | None,
     seconds: float | None,
-) -> dict[str, Any]:
+) -> Record:
     """Return the verdict, with ``missing`` ranks and the ``seconds`` if some did not come."""
-    c10d: Any = dist.distributed_c10d
-    store = c10d._get_default_store()
+    store: Any = dist.distributed_c10d._get_default_store()
     limit = store.timeout.total_seconds() if seconds is None else seconds
     meeting = _Meeting(function, dist.get_process_group_ranks(group), store, limit)
-    results: list[Any] = []
+    results: list[Record | Exception] = []
     # A client waits for ever for a store whose process is stopped, so another thread waits there.
     thread = threading.Thread(
         target=lambda: results.append(meeting.run(record, judge)), daemon=True
@@ -90,7 +92,11 @@ def _verdict(
 
 
 def collective(
-    function: str, operation: Callable[..., Any], *args: Any, group: Any = None, **more: Any
+    function: str,
+    operation: Callable[..., object],
+    *args: object,
+    group: dist.ProcessGroup | None = None,
+    **more: object,
 ) -> None:
     """Call a collective of torch; where it fails, name the ranks that do not answer.
 
@@ -121,17 +127,18 @@ class _Meeting:
         self.ranks, self.seconds = ranks, seconds
         self.me = ranks.index(dist.get_rank())
         group = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
-        c10d: Any = dist.distributed_c10d
-        self.store = c10d.PrefixStore(f"fastseed.{function}/{_attempt()}{group}", store)
+        self.store = dist.distributed_c10d.PrefixStore(
+            f"fastseed.{function}/{_attempt()}{group}", store
+        )
 
-    def run(self, record: dict[str, Any], judge: Judge) -> dict[str, Any] | Exception:
+    def run(self, record: Record, judge: Judge) -> Record | Exception:
         """Return the verdict, or the error of the store."""
         try:
             return self._run(record, judge)
         except Exception as error:
             return error
 
-    def _run(self, record: dict[str, Any], judge: Judge) -> dict[str, Any]:
+    def _run(self, record: Record, judge: Judge) -> Record:
         until = time.monotonic() + self.seconds
         # Counted in the store: a rank that missed a call finds the verdict of that one first.
         call = self.store.add(f"calls/{self.me}", 1)
@@ -148,7 +155,7 @@ class _Meeting:
         if not self.store.check([verdict_key]):
             absent = [] if self.store.check(keys) else self._absent(keys)
             if absent:
-                verdict: dict[str, Any] = {"missing": absent, "seconds": self.seconds}
+                verdict: Record = {"missing": absent, "seconds": self.seconds}
             else:
                 records = [json.loads(text) for text in self.store.multi_get(keys)]
                 verdict = judge(self.ranks, records)

@@ -103,8 +103,7 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
         scheme=seeder.scheme,
         on_os_fork=seeder.on_os_fork,
     )
-    moved = current_seeder(function)
-    return moved
+    return current_seeder(function)
 
 
 def move_to(task: int, epoch: int, step: int = 0) -> None:

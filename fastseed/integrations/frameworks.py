@@ -65,16 +65,10 @@ def jax_key(
 ) -> Any:
     """Return ``fastseed.derive_key(name, ...)`` as a new-style JAX key (``jax.random.key``).
 
-    Its words of 32 bits are those of the key, lowest first: 2 for threefry2x32, 4 for rbg.
+    Its words of 32 bits are those of the key, lowest first: 2 for threefry2x32, 4 for rbg. The
+    arguments but ``impl`` are those of ``fastseed.derive_key``.
 
     Args:
-        name: the stream's name.
-        task: as ``fastseed.derive_key``, like the next five.
-        epoch: the epoch.
-        step: the step.
-        rank: the rank.
-        worker: the worker.
-        index: the index.
         impl: the generator; None for JAX's default (``jax_default_prng_impl``).
 
     Raises:

@@ -33,7 +33,6 @@ _PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one code base under tw
 _VERSION = 1
 _NAME = "integrations.lightning.FastseedCallback"
 
-
 T = TypeVar("T")
 
 
@@ -166,7 +165,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     def on_train_start(self, trainer: _Trainer, pl_module: object) -> None:
         """Restore the states of a checkpoint, after DataLoaders were made."""
-        _check_train_samplers(trainer)
+        _check_samplers(trainer.train_dataloader, is_training=True)
         if self._loaded is not None:
             api.load_state_dict(self._loaded["job"])
             self._loaded = self._began = None
@@ -174,7 +173,10 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     def on_train_epoch_start(self, trainer: _Trainer, pl_module: object) -> None:
         """Reseed for a training epoch."""
         began, self._began, self._over = self._began, None, False
-        if began != trainer.current_epoch or _use_no_globals(trainer):
+        # Iterating fastseed's loaders has used none of the global generators.
+        loaders = tree_leaves(trainer.train_dataloader)
+        are_ours = all(isinstance(loader, Loader) for loader in loaders)
+        if began != trainer.current_epoch or are_ours:
             move_to(self._tasks.train, trainer.current_epoch)
 
     def on_train_batch_end(
@@ -226,37 +228,18 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         self._loaded = state
 
 
-def _train_loaders(trainer: _Trainer) -> list[object]:
-    return tree_leaves(trainer.train_dataloader)
-
-
-def _use_no_globals(trainer: _Trainer) -> bool:
-    """Return True if iterating the training data has not used the global generators."""
-    return all(isinstance(loader, Loader) for loader in _train_loaders(trainer))
-
-
-def _check_train_samplers(trainer: _Trainer) -> None:
-    for loader in _train_loaders(trainer):
-        if isinstance(loader, Loader) and isinstance(loader.sampler, DistributedSampler):
-            raise _second_division()
-        _check_samplers(loader)
-
-
-def _check_samplers(*loaders: object) -> None:
-    """Refuse a ShuffleSampler, which divides its order, inside a sampler that divides it again."""
+def _check_samplers(loaders: object, *, is_training: bool = False) -> None:
+    """Refuse an order of fastseed's, divided between ranks, that is divided once more."""
     for loader in tree_leaves(loaders):
-        for sampler in (getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)):
-            for one in samplers_in(sampler):
-                # Lightning wraps the samplers of users in a dataset of their indices.
-                inner = getattr(getattr(one, "dataset", None), "_sampler", None)
-                is_divided = isinstance(inner, ShuffleSampler) and inner.world_size != 1
-                if is_divided and isinstance(one, DistributedSampler):
-                    raise _second_division()
-
-
-def _second_division() -> ValueError:
-    return ValueError(
-        f"fastseed.{_NAME}: use_distributed_sampler of the Trainer must be False: the loaders and "
-        "samplers of fastseed share their order between ranks, and Lightning has put a "
-        "DistributedSampler in their place"
-    )
+        is_ours = is_training and isinstance(loader, Loader)
+        for sampler in samplers_in(loader):
+            if not isinstance(sampler, DistributedSampler):
+                continue
+            # Lightning wraps the samplers of users in a dataset of their indices.
+            inner = getattr(sampler.dataset, "_sampler", None)
+            if is_ours or (isinstance(inner, ShuffleSampler) and inner.world_size != 1):
+                raise ValueError(
+                    f"fastseed.{_NAME}: use_distributed_sampler of the Trainer must be False: the "
+                    "loaders and samplers of fastseed share their order between ranks, and "
+                    "Lightning has put a DistributedSampler in their place"
+                )

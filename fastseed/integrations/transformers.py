@@ -24,10 +24,11 @@ from .._utils import validation
 from .._utils.types import StateDict
 from ..checkpoint import files as checkpoint
 from ..data import Loader
+from ..data.order.samplers import samplers_in
 from ..derivation import coordinates
 from ..sampling import sample
+from ..sampling.arguments import Keys
 from ..sampling.thresholds import Integers, Numbers
-from ..sampling.tokens import Keys
 from ..seeder import api
 from ..seeder.seeder import current_seeder
 from . import _common
@@ -39,11 +40,10 @@ _NAME = "integrations.transformers.FastseedCallback"
 _FILE = "fastseed-{rank:05d}.state"
 _ORDER = "transformers.order"
 _SEED_BITS = 31
-_DEPTH = 8  # of loaders and samplers inside each other
 _transformers: Any = _common.import_framework("transformers", "transformers")
 
 
-class _Arguments(Protocol):  # TrainingArguments
+class _Args(Protocol):  # TrainingArguments
     output_dir: str
     process_index: int
     world_size: int
@@ -110,14 +110,14 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ training
 
-    def on_train_begin(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_train_begin(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Call ``init`` if needed and seed the order of the data."""
         _common.ensure_seeder(_NAME, self._master_seed, args.process_index, args.world_size)
         self._outer, self._is_inside, self._resume = None, False, None
         _check_folder(args.output_dir)
-        self._samplers = _samplers_of(keywords.get("train_dataloader"))
+        loader = more.get("train_dataloader")  # fastseed's seeds its own samplers
+        found: list[Any] = samplers_in(loader)[1:]
+        self._samplers = [] if isinstance(loader, Loader) else found
         _seed_accelerate(self._samplers, self._tasks.train)
         if args.world_size > 1:
             _name_unseeded(self._samplers)
@@ -126,22 +126,18 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         if getattr(args, "eval_on_start", False):
             move_to(self._tasks.validate, 0)
 
-    def on_epoch_begin(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_epoch_begin(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Reseed for a training epoch."""
         self._is_inside = False
         task, epoch = self._tasks.train, int(state.epoch or 0)
         move_to(task, epoch)
         _seed_generators(self._samplers, task, epoch)
-        dataset = getattr(keywords.get("train_dataloader"), "dataset", None)
+        dataset = getattr(more.get("train_dataloader"), "dataset", None)
         set_scope = getattr(dataset, "set_scope", None)
         if callable(set_scope):  # per_sample, in workers
             set_scope(task, epoch)
 
-    def on_step_begin(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_step_begin(self, *event: object, **more: object) -> None:
         """Leave an evaluation; resume from a file."""
         self._leave_evaluation()
         self._outer = None
@@ -149,17 +145,13 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             checkpoint.load(self._resume)
             self._resume = None
 
-    def on_step_end(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_step_end(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Reseed at the end of an epoch; enter an evaluation that is due."""
         if _is_whole(state.epoch):
             move_to(self._tasks.train, round(state.epoch or 0))
         self._enter_evaluation(state, control)
 
-    def on_epoch_end(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_epoch_end(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Leave an evaluation; enter one that is due."""
         self._leave_evaluation()
         self._enter_evaluation(state, control)
@@ -179,30 +171,22 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             api.load_state_dict(self._outer)
         self._is_inside = False
 
-    def on_prediction_step(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_prediction_step(self, *event: object, **more: object) -> None:
         """Note an evaluation: of a second one after the same step there is no other event."""
         self._is_inside = self._outer is not None
 
-    def on_evaluate(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_evaluate(self, *event: object, **more: object) -> None:
         """Restore the generators of training."""
         self._leave_evaluation()
 
-    def on_save(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_save(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
         """Write all states into the folder of the checkpoint."""
         self._leave_evaluation()
         folder = _folder(args, state)
         if os.path.isdir(folder):
             checkpoint.save(os.path.join(folder, _FILE))
 
-    def on_train_end(
-        self, args: _Arguments, state: _State, control: _Control, **keywords: object
-    ) -> None:
+    def on_train_end(self, *event: object, **more: object) -> None:
         """Restore the generators of training."""
         self._leave_evaluation()
 
@@ -276,11 +260,11 @@ def _is_whole(epoch: float | None) -> bool:
     return bool(epoch) and float(epoch or 0).is_integer()
 
 
-def _folder(args: _Arguments, state: _State) -> str:
+def _folder(args: _Args, state: _State) -> str:
     return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
 
 
-def _saved_file(args: _Arguments, state: _State) -> str | None:
+def _saved_file(args: _Args, state: _State) -> str | None:
     """Return the file that ``on_save`` wrote into the checkpoint that training resumes from."""
     named = args.resume_from_checkpoint
     folders = [named] if isinstance(named, str) and os.path.isdir(named) else []
@@ -305,18 +289,6 @@ def _check_folder(folder: str) -> None:
 
 
 # ------------------------------------------------------------------ the order of the data
-
-
-def _samplers_of(dataloader: Any) -> list[Any]:
-    """Return the samplers of a loader, and those inside them; fastseed's loader seeds its own."""
-    found: list[Any] = []
-    if isinstance(dataloader, Loader):
-        return found
-    while dataloader is not None and len(found) < _DEPTH:
-        inner = getattr(dataloader, "batch_sampler", None)
-        dataloader = inner if inner is not None else getattr(dataloader, "sampler", None)
-        found += [] if dataloader is None else [dataloader]
-    return found
 
 
 def _seed_accelerate(samplers: list[_Sampler], task: int) -> None:
@@ -346,11 +318,12 @@ def _has_generator(sampler: _Sampler) -> bool:
 def _name_unseeded(samplers: list[_Sampler]) -> None:
     """Name a sampler that may draw from the global generators, which differ between ranks."""
     known = ("torch.", "accelerate.", "fastseed.")
-    last = samplers[-1] if samplers else None
-    if last is None or _has_generator(last) or type(last).__module__.startswith(known):
-        return
-    logger.warning(
-        "fastseed: if %s draws its order at random, the ranks get different ones and samples are "
-        "lost: give it an attribute generator, a torch.Generator, which the callback seeds",
-        type(last).__name__,
-    )
+    for sampler in samplers:
+        is_known = _has_generator(sampler) or type(sampler).__module__.startswith(known)
+        if not is_known and samplers_in(sampler) == [sampler]:  # which wraps no other
+            logger.warning(
+                "fastseed: if %s draws its order at random, the ranks get different ones and "
+                "samples are lost: give it an attribute generator, a torch.Generator, which the "
+                "callback seeds",
+                type(sampler).__name__,
+            )

@@ -232,8 +232,9 @@ def check_attention(
     key: torch.Tensor,
     value: torch.Tensor,
     attn_mask: torch.Tensor | None,
+    enable_gqa: bool,
 ) -> None:
-    """Refuse tensors that cannot be attended to."""
+    """Refuse tensors that cannot be attended to, and shapes that do not fit those of ``query``."""
     named = {"query": query, "key": key, "value": value}
     for name, tensor in {**named, "attn_mask": query if attn_mask is None else attn_mask}.items():
         dtypes = (*REALS, torch.bool) if name == "attn_mask" else REALS
@@ -251,16 +252,6 @@ def check_attention(
     if value.size(-2) != key.size(-2):
         rule = f"of {key.size(-2)} elements along dimension -2, as key"
         raise validation.value_error(function, "value", rule, tuple(value.shape))
-
-
-def _check_shapes(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None,
-    enable_gqa: bool,
-) -> None:
-    """ValueError for shapes that do not fit those of ``query``."""
     batch = list(query.shape[:-2])
     for name, tensor in (("key", key), ("value", value)):
         shape = list(tensor.shape[:-2])
@@ -268,11 +259,11 @@ def _check_shapes(
             shape[-1] = batch[-1]
         if not _broadcasts(shape, batch):
             rule = f"of the batch and heads of query {tuple(query.shape)}"
-            raise validation.value_error(_ATTENTION, name, rule, tuple(tensor.shape))
+            raise validation.value_error(function, name, rule, tuple(tensor.shape))
     weights = [*batch, query.size(-2), key.size(-2)]
     if attn_mask is not None and not _broadcasts(attn_mask.shape, weights):
         rule = f"of a shape that broadcasts to that of the weights, {tuple(weights)}"
-        raise validation.value_error(_ATTENTION, "attn_mask", rule, tuple(attn_mask.shape))
+        raise validation.value_error(function, "attn_mask", rule, tuple(attn_mask.shape))
 
 
 def _broadcasts(shape: Sequence[int], other: Sequence[int]) -> bool:
@@ -370,12 +361,11 @@ def scaled_dot_product_attention(
         ... )[0, 0, :, 0]
         tensor([2., 1.])
     """
-    check_attention(_ATTENTION, query, key, value, attn_mask)
     is_causal = validation.check_bool(_ATTENTION, "is_causal", is_causal)
     enable_gqa = validation.check_bool(_ATTENTION, "enable_gqa", enable_gqa)
     if scale is not None:
         scale = number(_ATTENTION, "scale", scale)
-    _check_shapes(query, key, value, attn_mask, enable_gqa)
+    check_attention(_ATTENTION, query, key, value, attn_mask, enable_gqa)
     weights = attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
     weights = dropout(weights, dropout_p, dropout_key, shard=shard)
     return weights @ repeated_heads(value, query, enable_gqa)

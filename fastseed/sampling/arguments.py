@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from ..random.functional import check_device
 _RESEED_FROM = torch.ops.fastseed.reseed_streams_from.default
 _SEEDS_NAME = tuple(map(signed, streams.name_words("sampling")))
 
+Keys = torch.Tensor | StreamBank | Sequence[int | None] | None
 ROLES = {"target": 0, "draft": 1, "accept": 2, "residual": 3}
 MAX_TOKENS = 2**24
 MAX_POSITION = 2**56 - 1
@@ -32,35 +33,35 @@ def is_readable(tensor: torch.Tensor) -> bool:
 
 
 def check_numbers(
-    function: str, argument: str, value: Any, dims: int, device: torch.device | None = None
+    function: str, argument: str, value: object, dims: int, device: torch.device | None = None
 ) -> torch.Tensor:
     """Return logits or probabilities with consecutive tokens."""
-    tensors.check_dtype_of(function, argument, value, NUMBERS)
+    value = tensors.check_dtype_of(function, argument, value, NUMBERS)
     tensors.check_tensor(function, argument, value, value.dtype, None, device)
     if value.dim() != dims or value.size(-1) == 0:
         shape = ("(B, V)", "(B, K, V)")[dims - 2]
         rule = f"of shape {shape}, V at least 1"
         raise validation.value_error(function, argument, rule, tuple(value.shape))
     check_device(function, argument, value.device)
-    found: torch.Tensor = value.detach()
+    found = value.detach()
     return found if found.stride(-1) == 1 or found.size(-1) == 1 else found.contiguous()
 
 
-def check_vocabulary(function: str, offset: Any, size: int) -> int:
+def check_vocabulary(function: str, offset: object, size: int) -> int:
     """Return ``vocab_offset`` for a part of ``size`` tokens."""
-    first: int = validation.check_int(function, "vocab_offset", offset, 0, MAX_TOKENS)
+    first = validation.check_int(function, "vocab_offset", offset, 0, MAX_TOKENS)
     if first + size > MAX_TOKENS:
         rule = "of at most 2**24 tokens, with vocab_offset"
         raise validation.value_error(function, "logits", rule, first + size)
     return first
 
 
-def check_role(function: str, role: Any) -> int:
+def check_role(function: str, role: str) -> int:
     """Return the number of a role."""
     return ROLES[validation.check_choice(function, "role", role, tuple(ROLES))]
 
 
-def check_keys(function: str, keys: Any, rows: int, device: torch.device) -> torch.Tensor:
+def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> torch.Tensor:
     """Return one key a row, (rows, 2) uint64; seeds become keys, and None is an unseeded row."""
     if isinstance(keys, StreamBank):
         keys.check_seeded(function)
@@ -71,10 +72,12 @@ def check_keys(function: str, keys: Any, rows: int, device: torch.device) -> tor
         ).contiguous()
     if keys is None:
         return _fresh_keys(rows, device)
-    unseeded = set() if isinstance(keys, torch.Tensor) else _unseeded_rows(keys)
-    _check_no_keys(function, keys)
-    if unseeded:
-        keys = [0 if i in unseeded else key for i, key in enumerate(keys)]
+    unseeded: set[int] = set()
+    if not isinstance(keys, torch.Tensor) and hasattr(keys, "__len__"):
+        unseeded = {i for i, key in enumerate(keys) if key is None}
+        _check_no_keys(function, keys)
+        if unseeded:
+            keys = [0 if key is None else key for key in keys]
     seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1, device)
     found = torch.empty(rows, 2, dtype=torch.uint64, device=device)
     unused = torch.empty(rows, dtype=torch.int64, device=device)
@@ -86,18 +89,12 @@ def check_keys(function: str, keys: Any, rows: int, device: torch.device) -> tor
     return torch.where(mask, fresh, found.view(torch.int64)).view(torch.uint64)
 
 
-def _check_no_keys(function: str, keys: Any) -> None:
+def _check_no_keys(function: str, keys: Sequence[int | None]) -> None:
     """ValueError for keys of 128 bits in a list, where an integer is a seed."""
     for i, key in enumerate(keys if isinstance(keys, (list, tuple)) else ()):
         if isinstance(key, int) and 2**64 <= key < 2**128:
             rule = "a seed in [-2**63, 2**64) (use derive_seed, or a tensor of derive_keys)"
             raise validation.value_error(function, f"keys[{i}]", rule, key)
-
-
-def _unseeded_rows(keys: Any) -> set[int]:
-    if not hasattr(keys, "__len__"):
-        return set()
-    return {i for i, key in enumerate(keys) if key is None}
 
 
 def _fresh_keys(rows: int, device: torch.device) -> torch.Tensor:
@@ -108,7 +105,7 @@ def _fresh_keys(rows: int, device: torch.device) -> torch.Tensor:
 
 
 def check_positions(
-    function: str, positions: Any, rows: int, device: torch.device, following: int = 0
+    function: str, positions: object, rows: int, device: torch.device, following: int = 0
 ) -> torch.Tensor:
     """Return one position a row, contiguous int64, with room for ``following`` positions."""
     last = MAX_POSITION - following
@@ -123,7 +120,7 @@ def check_positions(
 def check_parameter(
     function: str,
     argument: str,
-    value: Any,
+    value: object,
     rows: int,
     device: torch.device,
     dtype: torch.dtype,
@@ -151,7 +148,9 @@ def check_parameter(
     return found
 
 
-def check_temperature(function: str, value: Any, rows: int, device: torch.device) -> torch.Tensor:
+def check_temperature(
+    function: str, value: object, rows: int, device: torch.device
+) -> torch.Tensor:
     """Return one temperature a row, float64."""
     return check_parameter(
         function, "temperature", value, rows, device, torch.float64,

@@ -6,7 +6,8 @@ import hashlib
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,11 @@ import numpy.typing as npt
 from .._backend.reference import philox
 from .._backend.reference.philox import U64
 from .._utils import environ, validation
+from .._utils.types import StateDict
 from .._utils.validation import type_error, value_error
 from ..derivation import context, coordinates, reserved
+
+N = TypeVar("N", np.int64, np.uint64)
 
 _NAME = "sampling.rollout_seeds"
 _PROMPTS = "a sequence of strings and integers"
@@ -74,7 +78,7 @@ class RolloutSeeds:
         array: npt.NDArray[np.int64],
         prompts: Sequence[int | str],
         samples: U64,
-        common: dict[str, Any],
+        common: StateDict,
     ) -> None:
         self.array, self.prompts, self.samples = array, prompts, samples
         self._common = common
@@ -108,43 +112,35 @@ class RolloutSeeds:
 
         Raises:
             TypeError, ValueError: ``seed`` is not the seed of exactly one rollout.
-
-        Examples:
-            >>> seeds = fastseed.sampling.rollout_seeds(7, [10, 11], 3, master_seed=42)
-            >>> r = seeds.replay(seeds[1][2])
-            >>> r.prompt, r.sample
-            (11, 2)
-            >>> where = r.step, [r.prompt], [r.sample]
-            >>> fastseed.sampling.rollout_seeds(*where, master_seed=42)[0] == seeds[1][2:]
-            True
         """
         function = "sampling.RolloutSeeds.replay"
         seed = validation.check_int(function, "seed", seed, 0, 2**63 - 1)
-        found = np.argwhere(self.array == seed)
+        found = self._with_seed(seed)
         if len(found) != 1:
             raise value_error(function, "seed", "the seed of one of these rollouts", seed)
-        row, column = found[0].tolist()
-        return self._rollout(row, column)
+        return found[0]
 
-    def _rollout(self, row: int, column: int) -> Rollout:
-        prompt, sample = self.prompts[row], int(self.samples[column])
-        return Rollout(prompt if isinstance(prompt, str) else int(prompt), sample, **self._common)
+    def _with_seed(self, seed: int) -> list[Rollout]:
+        found = []
+        for row, column in np.argwhere(self.array == seed).tolist():
+            prompt, sample = self.prompts[row], int(self.samples[column])
+            prompt = prompt if isinstance(prompt, str) else int(prompt)
+            found.append(Rollout(prompt, sample, **self._common))
+        return found
 
     def _warn_of_equal_seeds(self) -> None:
         """Warn of rollouts with one seed: likely with 31 bits."""
-        flat = self.array.reshape(-1)
-        ordered = np.sort(flat)
-        twice = ordered[1:][ordered[1:] == ordered[:-1]]
-        if not twice.size:
-            return
-        first, second = np.argwhere(self.array == twice[0])[:2].tolist()
-        a, b = self._rollout(*first), self._rollout(*second)
-        warnings.warn(
-            f"fastseed.{_NAME}: sample {a.sample} of prompt {validation.describe(a.prompt)} and "
-            f"sample {b.sample} of prompt {validation.describe(b.prompt)} have the same seed of 31 "
-            f"bits, {twice[0]} (pairs in all: {twice.size}); use bits=63 if the engine takes it",
-            stacklevel=3,
-        )
+        twice = _repeated(self.array.reshape(-1))
+        if twice.size:
+            both = " and ".join(
+                f"sample {found.sample} of prompt {validation.describe(found.prompt)}"
+                for found in self._with_seed(int(twice[0]))[:2]
+            )
+            warnings.warn(
+                f"fastseed.{_NAME}: {both} have the same seed of 31 bits, {twice[0]} (pairs in "
+                f"all: {twice.size}); use bits=63 if the engine takes it",
+                stacklevel=3,
+            )
 
 
 def rollout_seeds(
@@ -220,7 +216,7 @@ def rollout_seeds(
     return found
 
 
-def _backend() -> Any:
+def _backend() -> ModuleType:
     """Return the native code's module where torch is loaded anyway, else the reference."""
     if sys.modules.get("torch") is None:
         return philox
@@ -233,11 +229,8 @@ def _master_seed(given: int | None) -> int:
     if given is not None:
         return validation.check_int(_NAME, "master_seed", given, 0, coordinates.MAX_MASTER)
     if context.seeder is not None:
-        if context.seeder.scheme != "philox-v1":
-            rule = "'philox-v1' (or give master_seed)"
-            raise value_error(_NAME, "scheme", rule, context.seeder.scheme)
-        found: int = context.seeder.master_seed
-        return found
+        coordinates.require_keys(_NAME, context.seeder.scheme, "or give master_seed")
+        return context.seeder.master_seed
     text = environ.get(environ.MASTER_SEED)
     if text is None:
         raise RuntimeError(
@@ -276,7 +269,7 @@ def _identities(prompts: Any) -> tuple[Sequence[int | str], U64]:
     return prompts, words
 
 
-def _word(position: int, prompt: Any) -> int:
+def _word(position: int, prompt: object) -> int:
     argument = f"prompts[{position}]"
     if not isinstance(prompt, str):
         if isinstance(prompt, (list, tuple, dict)):
@@ -292,8 +285,7 @@ def _word(position: int, prompt: Any) -> int:
 def _check_different(prompts: Sequence[int | str], words: U64) -> None:
     if bool((words[1:] > words[:-1]).all()):  # in order, as identities often are
         return
-    ordered = np.sort(words)
-    equal = ordered[1:][ordered[1:] == ordered[:-1]]
+    equal = _repeated(words)
     if not equal.size:
         return
     i, j = np.flatnonzero(words == equal[0])[:2]
@@ -303,6 +295,13 @@ def _check_different(prompts: Sequence[int | str], words: U64) -> None:
         raise value_error(_NAME, both, rule, prompts[i])
     rule = "of different identities (the low 64 bits of SHA-256 of a text)"
     raise value_error(_NAME, both, rule, (prompts[i], prompts[j]))
+
+
+def _repeated(values: npt.NDArray[N]) -> npt.NDArray[N]:
+    """Return the values that are there more than once."""
+    ordered = np.sort(values)
+    found: npt.NDArray[N] = ordered[1:][ordered[1:] == ordered[:-1]]
+    return found
 
 
 def _sample_numbers(samples: Any) -> U64:

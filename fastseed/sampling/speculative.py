@@ -9,7 +9,8 @@ import torch
 from .._backend import tensors
 from .._utils import validation
 from . import arguments
-from .tokens import Keys, check_tokens, race
+from .arguments import Keys
+from .tokens import check_tokens, race
 
 _ACCEPT, _RESIDUAL = arguments.ROLES["accept"], arguments.ROLES["residual"]
 

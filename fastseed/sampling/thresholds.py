@@ -6,7 +6,7 @@ threshold one after another from histograms of integers, whose sums over process
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -122,30 +122,21 @@ def find_threshold(
 
 
 def check_filters(
-    function: str, top_k: Any, top_p: Any, min_p: Any, logits: torch.Tensor
+    function: str, top_k: Integers, top_p: Numbers, min_p: Numbers, logits: torch.Tensor
 ) -> Filters:
     """Return the filters that are not off for all rows."""
-    rows, device = logits.size(0), logits.device
-    real, whole = torch.float64, torch.int64
-    checked = (
-        arguments.check_parameter(
-            function, "top_k", top_k, rows, device, whole, lambda k: k >= 0, "0 (off) or more"
-        ),
-        arguments.check_parameter(
-            function, "top_p", top_p, rows, device, real, lambda p: (p > 0) & (p <= 1), "in (0, 1]"
-        ),
-        arguments.check_parameter(
-            function, "min_p", min_p, rows, device, real, lambda p: (p >= 0) & (p <= 1), "in [0, 1]"
-        ),
-    )
-    given = (top_k, top_p, min_p)
-    off = (0, 1, 0)
-    return Filters(
-        *(
-            None if not isinstance(value, torch.Tensor) and value == idle else tensor
-            for value, idle, tensor in zip(given, off, checked, strict=True)
+    found: list[torch.Tensor | None] = []
+    for argument, value, off, dtype, is_valid, rule in (
+        ("top_k", top_k, 0, torch.int64, lambda k: k >= 0, "0 (off) or more"),
+        ("top_p", top_p, 1, torch.float64, lambda p: (p > 0) & (p <= 1), "in (0, 1]"),
+        ("min_p", min_p, 0, torch.float64, lambda p: (p >= 0) & (p <= 1), "in [0, 1]"),
+    ):
+        checked = arguments.check_parameter(
+            function, argument, value, logits.size(0), logits.device, dtype, is_valid, rule
         )
-    )
+        is_off = not isinstance(value, torch.Tensor) and value == off
+        found.append(None if is_off else checked)
+    return Filters(*found)
 
 
 def threshold_of(rows: Rows, filters: Filters) -> torch.Tensor:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 
 from .._backend import tensors
@@ -12,12 +9,12 @@ from .._backend.sampling_ops import LEAST_CODE
 from .._utils import validation
 from ..random import StreamBank
 from . import arguments, thresholds
+from .arguments import Keys
 from .thresholds import Integers, Numbers, Rows
 
 _RACE = torch.ops.fastseed.sampling_race.default
 _NEVER = 2**62  # above every token
 
-Keys = torch.Tensor | StreamBank | Sequence[int | None] | None
 Found = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 
@@ -153,7 +150,7 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         raise validation.value_error("sampling.merge", "tokens", rule, tuple(tokens.shape))
     shape = tuple(tokens.shape)
     tensors.check_tensor("sampling.merge", "scores", scores, torch.float64, shape, tokens.device)
-    found: torch.Tensor = _merged(scores, tokens, 0)[1]
+    _, found = _merged(scores, tokens, 0)
     check_tokens("sampling.merge", "tokens", found)
     return found
 
@@ -181,7 +178,9 @@ def race(
     return _merged(scores, tokens, 1)
 
 
-def _merged(scores: torch.Tensor, tokens: torch.Tensor, dim: int) -> tuple[Any, Any]:
+def _merged(
+    scores: torch.Tensor, tokens: torch.Tensor, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return greatest score and lowest token of that score; NaN, and -1, if one score is NaN."""
     if scores.size(dim) == 1:
         return scores.squeeze(dim), tokens.squeeze(dim)

@@ -138,7 +138,8 @@ def derive_seeds(
 ) -> torch.Tensor:
     """Return 64-bit seeds of ``n`` members of a group of streams: the low halves of their keys.
 
-    The arguments and errors are those of ``fastseed.derive_keys``; ``out`` has shape (n,).
+    The arguments and errors are those of ``fastseed.derive_key`` and ``fastseed.derive_keys``, but
+    ``out`` has shape (n,).
 
     Returns:
         Shape (n,), torch.uint64.

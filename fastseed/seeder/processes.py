@@ -36,6 +36,14 @@ _PLAIN_LOCK = type(threading.Lock())
 be taken: the child, which has no other thread, releases it."""
 
 
+class Lock(Protocol):
+    """A lock of NumPy, of either kind."""
+
+    def acquire(self) -> bool: ...
+    def release(self) -> None: ...
+    def locked(self) -> bool: ...
+
+
 class Forkable(Protocol):
     """A seeder that children of this process follow."""
 
@@ -53,11 +61,11 @@ class _ForkHandlers(threading.local):
 
     def __init__(self) -> None:
         # Locks and children of each fork that this thread is in: other handlers may fork too.
-        self.pending: list[tuple[list[Any], list[tuple[Forkable, Fork]]]] = []
+        self.pending: list[tuple[list[Lock], list[tuple[Forkable, Fork]]]] = []
 
     def before(self) -> None:
         """Count the child and take the locks."""
-        locks: list[Any] = []
+        locks: list[Lock] = []
         children: list[tuple[Forkable, Fork]] = []
         self.pending.append((locks, children))
         generators: list[torch.Generator] = []

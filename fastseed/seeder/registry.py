@@ -45,7 +45,7 @@ class Registration(NamedTuple):
         return self.rank == SHARED
 
 
-def adapter_for(generator: Any, bits: int = 31) -> GeneratorAdapter:
+def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
     """Return the adapter of a generator of any supported kind; TypeError for anything else."""
     if isinstance(generator, (GeneratorPool, StreamBank)):
         return MembersAdapter(generator)
@@ -69,7 +69,7 @@ def adapter_for(generator: Any, bits: int = 31) -> GeneratorAdapter:
     raise validation.type_error(_FUNCTION, "gen", rule, generator)
 
 
-def _refuse_class(generator: Any) -> None:
+def _refuse_class(generator: object) -> None:
     """Raise TypeError for a class of generators, which is callable but would make new ones."""
     if isinstance(generator, type) and (
         issubclass(generator, _CLASSES) or is_epoch_setter(generator)
@@ -102,7 +102,12 @@ class Registry:
         return len(self.generators) + len(self.epoch_setters)
 
     def add(
-        self, generator: Any, shared: bool, name: str | None, bits: int, distinct_over: Any = None
+        self,
+        generator: object,
+        shared: bool,
+        name: str | None,
+        bits: int,
+        distinct_over: object = None,
     ) -> None:
         """Register; nothing has changed when this raises."""
         shared = validation.check_bool(_FUNCTION, "shared", shared)
@@ -119,35 +124,30 @@ class Registry:
             shared = shared or adapter.takes_seed
         else:
             adapter = adapter_for(generator, bits)
-        if not isinstance(adapter, SeedFunction):
-            self._check_new(generator)
-        unnamed = name is None and not isinstance(generator, (GeneratorPool, StreamBank))
+        old = next((entry for entry in self if entry.generator is generator), None)
+        if old is not None and not isinstance(adapter, SeedFunction):  # the last name would win
+            rule = f"one that is not registered yet, as {old.name!r}"
+            raise validation.value_error(_FUNCTION, "gen", rule, generator)
         number = self._unnamed
-        if unnamed:
+        if name is None and isinstance(generator, (GeneratorPool, StreamBank)):
+            name = generator.name
+        elif name is None:
             while f"generator/{number}" in self._names:
                 number += 1
             name = f"generator/{number}"
-        elif name is None:
-            name = generator.name
+            number += 1
         name = coordinates.check_name(_FUNCTION, name)
         if not isinstance(adapter, EpochSetter) or adapter.takes_seed:  # others draw nothing
             reserved.check_free(_FUNCTION, name)
         self._check_free(_FUNCTION, name)
         rank = self._rank_fields.of_registered(name, shared, distinct_over)
-        self._unnamed = number + unnamed
+        self._unnamed = number
         self._names[name] = rank
         entry = Registration(name, generator, adapter, rank)
         if isinstance(adapter, EpochSetter):
             self.epoch_setters = (*self.epoch_setters, entry)
         else:
             self.generators = (*self.generators, entry)
-
-    def _check_new(self, generator: object) -> None:
-        """Raise ValueError for a generator that has a stream: that of the last name would win."""
-        for entry in self:
-            if entry.generator is generator:
-                rule = f"one that is not registered yet, as {entry.name!r}"
-                raise validation.value_error(_FUNCTION, "gen", rule, generator)
 
     def _check_free(self, function: str, name: str) -> None:
         if name in self._names:
@@ -160,14 +160,13 @@ class Registry:
             self._check_free(function, name)
         self._names.update(dict.fromkeys(names, rank))
 
-    def remove(self, generator: Any) -> None:
+    def remove(self, generator: object) -> None:
         """Forget the first registration of this very generator, or of an equal callable."""
         matches = [entry for entry in self if entry.generator is generator]
         matches = matches or [entry for entry in self if _equal(entry.generator, generator)]
         if not matches:
-            raise validation.value_error(
-                "unregister_generator", "gen", "a registered generator", generator
-            )
+            rule = "a registered generator"
+            raise validation.value_error("unregister_generator", "gen", rule, generator)
         entry = matches[0]
         self.generators = tuple(e for e in self.generators if e is not entry)
         self.epoch_setters = tuple(e for e in self.epoch_setters if e is not entry)

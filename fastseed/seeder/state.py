@@ -48,7 +48,7 @@ _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 
 
 class Job(Protocol):
-    """What a state describes of a seeder."""
+    """The parts of a seeder that a state describes."""
 
     rank: int
     world_size: int
@@ -110,7 +110,9 @@ def decode(job: Job, state: StateDict, adapters: Adapters) -> Decoded:
     lowest rank that has them. Its other generators begin in the scope, never in another rank's
     state. On another mesh other ranks share a stream, so that exact states are not taken there.
     """
-    found = Decoded(0, check(state, job.scheme), {}, {})
+    at = check(state, job.scheme)
+    exact: dict[str, Any] = {}
+    streams: dict[str, tuple[Parsed, bool]] = {}
     for name, (key, own) in _choose(job, state).items():
         adapter = adapters.get(name) or job.forks.parser(name)
         if adapter is None:
@@ -121,10 +123,10 @@ def decode(job: Job, state: StateDict, adapters: Adapters) -> Decoded:
             where = f"state[{key!r}]"
             raise ValueError(f"fastseed.load_state_dict: {where} is damaged: {error}") from error
         if name in adapters:
-            found.exact[name] = parsed
+            exact[name] = parsed
         else:
-            found.streams[name] = parsed, own
-    return found._replace(master_seed=int(state["master_seed"]))
+            streams[name] = parsed, own
+    return Decoded(int(state["master_seed"]), at, exact, streams)
 
 
 def _choose(job: Job, state: StateDict) -> dict[str, tuple[str, bool]]:

@@ -21,8 +21,7 @@ from fastseed.cli import COMMANDS, exit_codes, main, output
 def subcommand(monkeypatch, run, name="planted"):
     """Add a subcommand with ``--json``."""
 
-    def add(subparsers):
-        parser = subparsers.add_parser(name, help="a planted command")
+    def add(parser):
         output.add_json(parser)
         parser.add_argument("rest", nargs="*")
 

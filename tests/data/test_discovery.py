@@ -65,52 +65,92 @@ def test_transforms_and_containers():
     ]
 
 
-def test_wrappers_of_torch():
-    inner = Transformed(Transform(rng()))
-    assert paths(Subset(inner, [0, 1])) == ["dataset.dataset.transforms[0].rng"]
-    other = Draws(rng())
-    assert paths(ConcatDataset([inner, other])) == [
-        "dataset.datasets[1].rng",
-        "dataset.datasets[0].transforms[0].rng",
-    ]
-    assert paths(TensorDataset(torch.zeros(3))) == []
+class Base:
+    __slots__ = ("rng",)
 
 
-def test_modules_by_the_names_of_their_children():
-    flip = torch.nn.Identity()
-    flip.rng = torch.Generator()
-    first = torch.nn.Identity()
-    first.rng = rng()
+class Slotted(Base):
+    __slots__ = ("empty", "other")
+
+    def __init__(self):
+        self.rng, self.other = rng(), rng()
+
+
+class Shared:
+    shared, hidden, gone = rng(), rng(), rng()
+
+
+class OfClass(Shared):
+    gone = None
+
+    def __init__(self):
+        self.hidden = None
+
+
+def modules():
+    flip, first = torch.nn.Identity(), torch.nn.Identity()
+    flip.rng, first.rng = torch.Generator(), rng()
     model = torch.nn.Sequential(first)
     model.add_module("flip", flip)
-    assert paths(Bare(transform=model)) == [
-        "dataset.transform[0].rng",
-        "dataset.transform.flip.rng",
-    ]
+    return Bare(transform=model)
 
 
-def test_slots_of_a_class_and_its_base():
-    class Base:
-        __slots__ = ("rng",)
-
-    class Slotted(Base):
-        __slots__ = ("empty", "other")
-
-    data = Slotted()
-    data.rng, data.other = rng(), rng()
-    assert paths(data) == ["dataset.rng", "dataset.other"]
+def several_paths():
+    generator = rng()
+    return Bare(first=Bare(inner=generator), near=generator, last=generator)
 
 
-def test_attributes_of_the_class():
-    class Base:
-        shared, hidden, gone = rng(), rng(), rng()
+def shared_bit_generators():
+    new = np.random.default_rng(0)
+    old = np.random.RandomState(np.random.MT19937(0))
+    again = np.random.Generator(old._bit_generator)
+    return Bare(a=new, b=np.random.Generator(new.bit_generator), c=old, d=again)
 
-    class Data(Base):
-        gone = None
 
-    data = Data()
-    data.hidden = None
-    assert paths(data) == ["dataset.shared"]
+def cycle():
+    data = Bare(rng=rng())
+    data.me, data.list = data, []
+    data.list.append(data.list)
+    return data
+
+
+def of_the_process():
+    return Bare(
+        a=np.random.mtrand._rand,
+        b=random._inst,
+        c=torch.default_generator,
+        d=np.random.Generator(np.random.get_bit_generator()),
+        e=random.SystemRandom(),
+    )
+
+
+def transformed():
+    return Transformed(Transform(rng()))
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: Subset(transformed(), [0, 1]), [".dataset.transforms[0].rng"]),
+        (
+            lambda: ConcatDataset([transformed(), Draws(rng())]),
+            [".datasets[1].rng", ".datasets[0].transforms[0].rng"],
+        ),
+        (lambda: TensorDataset(torch.zeros(3)), []),
+        (lambda: ScopedDataset(per_sample(Draws(rng()))), [".rng"]),
+        (lambda: Subset(per_sample(Draws(rng())), [0]), [".dataset.rng"]),
+        (modules, [".transform[0].rng", ".transform.flip.rng"]),
+        (Slotted, [".rng", ".other"]),
+        (OfClass, [".shared"]),
+        (lambda: Bare(module=random, kind=type("Kind", (), {"rng": rng()})), []),
+        (several_paths, [".near"]),  # the nearest path names it
+        (shared_bit_generators, [".a", ".c"]),  # two of one bit generator are one
+        (cycle, [".rng"]),
+        (of_the_process, []),
+    ],
+)
+def test_paths(make, expected):
+    assert paths(make()) == [f"dataset{path}" for path in expected]
 
 
 def test_what_functions_have_bound():
@@ -142,52 +182,10 @@ def test_what_functions_have_bound():
     ]
 
 
-def test_our_own_wrappers_are_looked_through():
-    data = Draws(rng())
-    assert paths(ScopedDataset(per_sample(data))) == ["dataset.rng"]
-    assert paths(Subset(per_sample(data), [0])) == ["dataset.dataset.rng"]
-
-
-def test_a_module_or_a_class_or_a_logger_is_not_looked_into():
-    data = Bare(module=random, kind=type("Kind", (), {"rng": rng()}), log=logging.getLogger("x"))
+def test_a_logger_is_not_searched():
     logging.getLogger("x").rng = rng()
-    assert paths(data) == []
+    assert paths(Bare(log=logging.getLogger("x"))) == []
     del logging.getLogger("x").rng
-
-
-# ---------------------------------------------------------------- once each
-
-
-def test_one_object_counts_once_and_the_nearest_path_names_it():
-    generator = rng()
-    data = Bare(first=Bare(inner=generator), near=generator, last=generator)
-    assert paths(data) == ["dataset.near"]
-
-
-def test_generators_that_share_a_bit_generator_are_one():
-    new = np.random.default_rng(0)
-    old = np.random.RandomState(np.random.MT19937(0))
-    again = np.random.Generator(old._bit_generator)
-    data = Bare(a=new, b=np.random.Generator(new.bit_generator), c=old, d=again)
-    assert paths(data) == ["dataset.a", "dataset.c"]
-
-
-def test_cycles_end():
-    data = Bare(rng=rng())
-    data.me, data.list = data, []
-    data.list.append(data.list)
-    assert paths(data) == ["dataset.rng"]
-
-
-def test_global_generators_are_not_found():
-    data = Bare(
-        a=np.random.mtrand._rand,
-        b=random._inst,
-        c=torch.default_generator,
-        d=np.random.Generator(np.random.get_bit_generator()),
-        e=random.SystemRandom(),
-    )
-    assert paths(data) == []
 
 
 def test_registered_generators_stay_with_their_names():

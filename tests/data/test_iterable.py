@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from helpers import worker_cases
 from helpers.loaders import (
     Epochal,
     Indexed,
-    Numbers,
     Seeking,
     Stateful,
     draw,
@@ -47,15 +47,9 @@ def test_alone_it_is_the_whole_order(kind):
             len(dataset)
 
 
-def test_arguments_are_checked():
-    for bad in (3, None, Numbers(3), [1, 2], int):
-        with pytest.raises(TypeError, match="source must be a function of a position"):
-            Seekable(bad)
-
-
 def test_torchs_own_loader_is_told_what_to_use():
     with pytest.raises(RuntimeError, match=r"use fastseed\.data\.loader"):
-        list(DataLoader(Seekable(numbers), num_workers=1))
+        worker_cases.flat(DataLoader(Seekable(numbers), num_workers=1))
     assert flat(DataLoader(Seekable(numbers), batch_size=4, collate_fn=same)) == list(range(37))
 
 
@@ -64,7 +58,7 @@ def test_torchs_own_loader_is_told_what_to_use():
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_workers_do_not_change_the_order(kind, batch):
     start()
-    for workers in (0, 1, 2, 3):
+    for workers in (0, 1, 3):
         batches = loader(
             Seekable(SOURCES[kind]()), batch_size=batch, num_workers=workers, collate_fn=same
         )
@@ -103,19 +97,10 @@ def test_persistent_workers_start_again(kind):
 def test_ranks_take_turns(kind, drop_last):
     for world, batch in ((2, 4), (3, 5), (4, 1), (5, 8)):
         shares = []
-        for rank, workers in zip(range(world), itertools.cycle((0, 2)), strict=False):
+        for rank in range(world):
             start(rank=rank, world_size=world)
-            shares.append(
-                list(
-                    loader(
-                        Seekable(SOURCES[kind]()),
-                        batch_size=batch,
-                        drop_last=drop_last,
-                        num_workers=workers,
-                        collate_fn=same,
-                    )
-                )
-            )
+            settings = {"drop_last": drop_last, "num_workers": 2 * (rank == 1), "collate_fn": same}
+            shares.append(list(loader(Seekable(SOURCES[kind]()), batch, **settings)))
         for rank, share in enumerate(shares):
             assert all(i % world == rank for first in share[:1] for i in first)
         block = world * batch
@@ -156,8 +141,8 @@ def test_every_stop(kind, batch):
             states.append(batches.state_dict())
             done.append(done[-1] + (1 if batch is None else len(each)))
         assert batches.state_dict()["over"] == 1
-        for stop in range(0, len(states), 1 if workers == 0 else 5):
-            new_workers = (0, 1, 3, 2)[stop % 4] if stop % 5 == 0 else 0
+        for stop in range(0, len(states), 1 if workers == 0 else 7):
+            new_workers = (0, 1, 3, 2)[stop % 4] if stop % 7 == 0 else 0
             again = make(
                 new_workers, None if batch is None else 3, persistent_workers=new_workers > 0
             )

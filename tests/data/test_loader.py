@@ -14,8 +14,6 @@ from torch.utils.data import (
     SequentialSampler,
     WeightedRandomSampler,
 )
-from torch.utils.data.datapipes.iter import IterableWrapper
-from torch.utils.data.datapipes.map import SequenceWrapper
 
 import fastseed
 from fastseed.data import ResumableLoader, ShuffleSampler, loader, per_sample, worker_init_fn
@@ -184,12 +182,6 @@ def test_no_draw_of_the_main_process_is_consumed(kind):
                 for _ in iterator:
                     assert snapshot() == before, "next"
             assert snapshot() == before, (workers, persistent)
-
-
-@pytest.mark.parametrize("pipe", [IterableWrapper([1]), SequenceWrapper([1])])
-def test_datapipes_are_refused(pipe):
-    with pytest.raises(TypeError, match="torch has deprecated DataPipes"):
-        loader(pipe)
 
 
 class Stopping(Plain):

@@ -96,7 +96,8 @@ def kill_first(batches):
     worker.join()
 
 
-def test_a_worker_that_is_killed_between_epochs_is_replaced(caplog):
+def test_a_worker_that_is_killed_between_epochs_is_replaced(caplog, monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.5)
     start()
     batches = loader(Plain(8), num_workers=2, persistent_workers=True, collate_fn=same)
     assert flat(batches) == list(range(8))

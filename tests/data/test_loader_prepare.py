@@ -119,17 +119,9 @@ def test_it_is_kept_as_it_is_where_it_is_ours():
         assert prepare(made) is made
 
 
-def test_what_cannot_be_prepared():
-    class Own(DataLoader):
-        def __iter__(self):
-            return iter(())
-
+def test_a_class_of_its_own_is_prepared_if_it_iterates_as_torch_does():
     class Harmless(DataLoader):
         def hello(self):
             return "hello"
 
-    with pytest.raises(TypeError, match=r"must be a DataLoader without its own __iter__"):
-        prepare(Own(Plain(4)))
-    with pytest.raises(TypeError, match=r"must be a torch.utils.data.DataLoader, got \[1\]"):
-        prepare([1])
     assert type(prepare(Harmless(Plain(4)))) is Loader

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
-from helpers.loaders import dealt, same, start
+from helpers.loaders import dealt, on_ranks, same
 from torch.utils.data import ConcatDataset
 
 from fastseed.data import MixtureSampler, PackedDataset, ResumableLoader
@@ -57,18 +55,12 @@ def test_a_mixture_of_packed_sources_changes_ranks():
     data = ConcatDataset(sources.values())
 
     def ranks(world, batch, state=None, stop=None):
-        shares = []
-        for rank in range(world):
-            start(2, rank=rank, world_size=world)
+        def make(rank):
             sampler = MixtureSampler(sources, {"a": 1, "b": 2}, n=120)
-            batches = ResumableLoader(data, batch, sampler=sampler, collate_fn=same)
-            if state is not None:
-                batches.load_state_dict(state)
-            shares.append(
-                [[tokens([b]) for b in batch] for batch in itertools.islice(batches, stop)]
-            )
-            saved = batches.state_dict()
-        return dealt(shares), saved
+            return ResumableLoader(data, batch, sampler=sampler, collate_fn=same)
+
+        shares, saved = on_ranks(make, world, state=state, stop=stop)
+        return [tokens([block]) for block in dealt(shares)], saved
 
     whole, _ = ranks(1, 4)
     before, state = ranks(4, 2, stop=9)
@@ -76,33 +68,7 @@ def test_a_mixture_of_packed_sources_changes_ranks():
     assert before + after == whole and len(whole) == 120
 
 
-def test_wrong_arguments():
-    meta = torch.ones(1, dtype=torch.int64, device="meta")
-    wrong = [
-        ((5, 3), {}, TypeError, "dataset must be a map-style dataset"),
-        (({"a": [1]}, 3), {}, TypeError, "dataset must be a map-style dataset of known length"),
-        ((torch.tensor(3), 3), {}, TypeError, "dataset must be a map-style dataset"),
-        ((meta[None], 3), {}, ValueError, "dataset must have data"),
-        (([[1], 2], 3), {}, TypeError, r"dataset\[1\] must be a sequence of integers, got 2"),
-        (([[1]], 0), {}, ValueError, "length must be in"),
-        (([[1]], 3), {"lengths": 5}, TypeError, "lengths must be a tensor or a sequence of int"),
-        (([[1]], 3), {"lengths": [1, 2]}, ValueError, r"lengths must be of shape \(1,\), got \(2"),
-        (([[1]], 3), {"lengths": [-1]}, ValueError, r"lengths\[0\] must be in \[0, .*, got -1"),
-        (([[1]], 3), {"lengths": [1.5]}, TypeError, r"lengths\[0\] must be an integer, got 1.5"),
-        (([[1]], 3), {"lengths": np.ones(1)}, TypeError, r"lengths\[0\] must be an integer"),
-        (([[1]], 3), {"lengths": np.array([-1])}, ValueError, "lengths must be integers of at "),
-        (
-            ([[1], [2]], 3),
-            {"lengths": [2**63 - 1] * 2},
-            ValueError,
-            r"lengths .* sum below 2\*\*63",
-        ),
-        (([[1]], 3), {"lengths": meta}, ValueError, "lengths must have data"),
-        (([[1]], 3), {"pad": 0.5}, TypeError, "pad must be an integer"),
-    ]
-    for arguments, more, kind, message in wrong:
-        with pytest.raises(kind, match=rf"^fastseed\.data\.PackedDataset: {message}"):
-            PackedDataset(*arguments, **more)
+def test_lengths_and_indices_are_checked():
     blocks = PackedDataset([[1, 2], [3]], 2, lengths=[1, 1])
     with pytest.raises(ValueError, match=r"dataset\[0\] must be of shape \(1,\), as lengths says"):
         blocks[0]

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 import torch
-from helpers.loaders import Failing, Numbers, Plain, Stateful, flat, same, start
+from helpers.loaders import Failing, Plain, flat, same, start
 from torch.utils.data import BatchSampler, SequentialSampler
 
 import fastseed
@@ -312,18 +312,6 @@ def test_every_damaged_state_is_refused_and_nothing_has_changed():
     assert count > 35
     start(3)
     assert len(flat(batches)) == 12
-
-
-def test_what_cannot_be_resumed_is_refused_at_once():
-    with pytest.raises(ValueError, match="in_order must be True"):
-        make(num_workers=1, in_order=False)
-    numbers = Numbers(9)
-    with pytest.raises(TypeError, match=r"dataset must be map-style, a Seekable"):
-        ResumableLoader(numbers)
-    with pytest.raises(ValueError, match=r"num_workers must be 0 .* got 2"):
-        ResumableLoader(Stateful(9), num_workers=2)
-    with pytest.raises(TypeError, match="Seekable: source must be a function of a position"):
-        Seekable(numbers)
 
 
 # ---------------------------------------------------------------- the documented recipe

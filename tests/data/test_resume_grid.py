@@ -4,10 +4,8 @@ Thirty-two batches of 1 or 4 samples; each sample is its index and what Python, 
 for it. The loop of the main process draws too, after each batch. Stopped after k batches, for every
 k of 0 … 32, the rest has to be the rest of the uninterrupted run, bit for bit.
 
-By default every k is tried for each worker count with one of the eight combinations of batch size,
-prefetch depth and persistence, which take turns so that each meets every worker count at four stops
-or more. The tests marked slow try all, but for persistence, which takes turns with the stops there:
-it shows in the next iteration alone, and a resumed one is the first of its workers.
+With workers, the eight combinations of batch size, prefetch depth and persistence take turns with
+the stops. The tests marked slow try every k for each number of workers.
 """
 
 from __future__ import annotations
@@ -88,11 +86,18 @@ def test_every_stop_without_workers(batch):
         check(stop, states(batch, stop), 0, batch, 2, False)
 
 
-@pytest.mark.parametrize("stop", [0, 1, 2, 7, 16, 31, 32])
+@pytest.mark.parametrize(
+    ("workers", "stops"),
+    [
+        *((1, (0, 7)), (2, (1, 16, 32)), (4, (2, 31))),
+        *(pytest.param(workers, STOPS, marks=pytest.mark.slow) for workers in (1, 2, 4)),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_stops_with_workers(stop):
-    batch, prefetch, persistent = COMBINATIONS[stop % 8]
-    check(stop, states(batch, stop), (1, 2, 4)[stop % 3], batch, prefetch, persistent)
+def test_stops_with_workers(workers, stops):
+    for stop in stops:
+        batch, prefetch, persistent = COMBINATIONS[stop % 8]
+        check(stop, states(batch, stop), workers, batch, prefetch, persistent)
 
 
 @pytest.mark.parametrize(
@@ -109,16 +114,6 @@ def test_states_do_not_depend_on_workers(workers, batch, prefetch, persistent):
     for mine, other in zip(log, whole, strict=True):
         assert mine[2].keys() == other[2].keys()
         assert all(str(mine[2][name]) == str(other[2][name]) for name in other[2])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("prefetch", [2, 8])
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_the_whole_grid(workers, batch, prefetch):
-    for stop in STOPS:
-        check(stop, states(batch, stop), workers, batch, prefetch, stop % 2 == 1)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.loaders import Plain, dealt, flat, same, start
+from helpers.loaders import Plain, dealt, flat, on_ranks, same, start
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -77,7 +77,7 @@ class Lists(Untouched):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_every_stop(kind, workers):
     def make():
         dataset = Lists(30)
@@ -92,7 +92,7 @@ def test_every_stop(kind, workers):
         whole.append(batch)
         states.append(batches.state_dict())
     assert len(whole) >= 4
-    stops = range(len(states)) if not workers else range(0, len(states), 3)
+    stops = range(len(states)) if not workers else (2, len(states) - 1)
     for stop in stops:
         dataset, batches = make()
         batches.load_state_dict(states[stop])
@@ -136,17 +136,11 @@ def test_a_batch_that_is_cut_is_finished_first():
 
 
 def distributed(world, batch, state=None, stop=None):
-    shares, saved = [], None
-    for rank in range(world):
-        start(2, rank=rank, world_size=world)
+    def make(rank):
         sampler = DistributedSampler(range(48), num_replicas=world, rank=rank)
-        batches = ResumableLoader(Plain(48), batch, sampler=sampler, collate_fn=same)
-        if state:
-            batches.load_state_dict(state)
-        shares.append([])
-        for _, each in zip(range(stop or 99), batches, strict=False):
-            shares[-1].append(each)
-        saved = batches.state_dict()
+        return ResumableLoader(Plain(48), batch, sampler=sampler, collate_fn=same)
+
+    shares, saved = on_ranks(make, world, state=state, stop=stop)
     return dealt(shares), saved
 
 

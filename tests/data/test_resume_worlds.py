@@ -6,13 +6,11 @@ import itertools
 
 import pytest
 import torch
-from helpers.loaders import Indexed, dealt, flat, same, start
+from helpers.loaders import Indexed, dealt, flat, on_ranks, same
 from helpers.support import run_script
 
 import fastseed
 from fastseed.data import ResumableLoader, Seekable, per_sample
-
-EPOCH = 3
 
 
 def make(n, batch, workers=0, **more):
@@ -28,16 +26,7 @@ def make(n, batch, workers=0, **more):
 
 def run(n, world, batch, *, stop=None, state=None, workers=0, **more):
     """An epoch, or the rest of it, on each rank in turn; batches of each rank, and one's state."""
-    shares, states = [], []
-    for rank in range(world):
-        start(EPOCH, rank=rank, world_size=world)
-        batches = make(n, batch, workers, **more)
-        if state is not None:
-            batches.load_state_dict(state)
-        shares.append(list(itertools.islice(batches, stop)))
-        states.append(batches.state_dict())
-    assert all(each == states[0] for each in states), "any rank's state serves all"
-    return shares, states[0]
+    return on_ranks(lambda rank: make(n, batch, workers, **more), world, state=state, stop=stop)
 
 
 def order(n):
@@ -94,20 +83,12 @@ def test_iterable_data_sets_change_worlds_too():
     def numbers_from(position):
         return range(100 + position, 145)
 
-    def ranks(world, batch, state=None, stop=None):
-        shares, states = [], []
-        for rank in range(world):
-            start(EPOCH, rank=rank, world_size=world)
-            batches = ResumableLoader(Seekable(numbers_from), batch_size=batch, collate_fn=same)
-            if state is not None:
-                batches.load_state_dict(state)
-            shares.append(list(itertools.islice(batches, stop)))
-            states.append(batches.state_dict())
-        return shares, states
+    def made(batch):
+        return lambda rank: ResumableLoader(Seekable(numbers_from), batch, collate_fn=same)
 
     for world, batch, new_world, new_batch in itertools.product((1, 2, 3), (1, 4), (1, 2, 4), (3,)):
-        before, states = ranks(world, batch, stop=2)
-        after, _ = ranks(new_world, new_batch, state=states[0])
+        before, state = on_ranks(made(batch), world, stop=2)
+        after, _ = on_ranks(made(new_batch), new_world, state=state)
         done = dealt(before) + sorted(s for share in after for s in flat(share))
         assert done == list(range(100, 145))
 

@@ -38,25 +38,15 @@ def plain(indices: list[int]) -> bool:
 
 @pytest.mark.parametrize("world_size", WORLDS)
 def test_one_order_for_every_number_of_ranks(world_size):
+    """Positions past the last repeat the first ones; with drop_last the last are left out."""
     for n in SIZES:
         whole = turns(shares(n, world_size))
+        more = whole[n:]
         assert whole[:n] == order(n) and plain(whole[:n])
         assert len(whole) == -(-n // world_size) * world_size
-
-
-@pytest.mark.parametrize("world_size", WORLDS)
-def test_positions_past_the_last_repeat_the_first(world_size):
-    for n in SIZES:
-        more = turns(shares(n, world_size))[n:]
-        assert len(more) < world_size
         assert more == [order(n)[k % n] for k in range(len(more))]
         assert all(type(index) is Repeat for index in more)
         assert [index.occurrence for index in more] == [1 + k // n for k in range(len(more))]
-
-
-@pytest.mark.parametrize("world_size", WORLDS)
-def test_drop_last_leaves_out_the_last(world_size):
-    for n in SIZES:
         whole = turns(shares(n, world_size, drop_last=True))
         assert whole == order(n)[: n // world_size * world_size] and plain(whole)
 
@@ -85,13 +75,6 @@ def test_seek_goes_on_with_any_number_of_ranks(world_size, drop_last):
             assert len(whole) == -(-left // world_size) * world_size
             assert whole[left:] == [order(n)[k % n] for k in range(len(whole) - left)]
             assert all(type(index) is Repeat for index in whole[left:])
-
-
-def test_seek_holds_for_one_iteration():
-    sampler = ShuffleSampler(20)
-    sampler.seek(15)
-    assert list(sampler) == order(20)[15:]
-    assert list(sampler) == order(20)
 
 
 def test_without_shuffle():

@@ -150,19 +150,6 @@ def test_batches_of_any_kind_are_counted_in_samples(kind):
     assert done + flat(again) == expected
 
 
-def test_a_sampler_with_a_generator_of_its_own_cannot_be_resumed():
-    start()
-    generator = torch.Generator()
-    for sampler in (
-        RandomSampler(range(N), generator=generator),
-        WeightedRandomSampler(torch.ones(N), N, generator=generator),
-    ):
-        with pytest.raises(ValueError, match="sampler must be without a generator"):
-            make(ResumableLoader, sampler)
-        make(Loader, sampler)
-    ResumableLoader(Plain(N), shuffle=True, generator=generator)
-
-
 class Seeds(Indexed):
     """The seeds that the worker_init_fn of users take."""
 

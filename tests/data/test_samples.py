@@ -16,7 +16,6 @@ from helpers.worker_cases import (
     Draws,
     DrawsAll,
     Epochs,
-    Stream,
     draw_from,
     flat,
     options,
@@ -335,39 +334,3 @@ def test_copies_and_pickles():
 
 
 # ---------------------------------------------------------------- refusals
-
-
-def test_iterable_data_sets_are_refused_with_the_reason():
-    with pytest.raises(TypeError, match=r"samples of an iterable one have no index") as caught:
-        per_sample(Stream("python"))
-    assert "got" in str(caught.value)
-    with pytest.raises(TypeError, match="must be a map-style dataset"):
-        per_sample(iter([1]))
-
-
-@pytest.mark.parametrize("index", ["3", 1.0, None, True, (1, 2), torch.tensor(1.0)])
-def test_an_index_must_be_an_integer(index):
-    fastseed.reseed(1, 0)
-    before = snapshot()
-    with pytest.raises(TypeError, match=r"per_sample: index must be an integer, got"):
-        per_sample(Draws("python"))[index]
-    assert snapshot() == before
-
-
-@pytest.mark.parametrize("index", [2**64, -33])
-def test_an_index_must_be_in_range(index):
-    fastseed.reseed(1, 0)
-    with pytest.raises(
-        IndexError, match=r"per_sample: index must be in \[0, 18446744073709551615\]"
-    ):
-        per_sample(Draws("python"))[index]
-
-
-@pytest.mark.parametrize("epoch, error", [(-1, ValueError), (2**32, ValueError), ("1", TypeError)])
-def test_set_epoch_takes_an_epoch(epoch, error):
-    data = per_sample(Draws("python"))
-    with pytest.raises(error, match=r"PerSample\.set_scope: epoch must be"):
-        data.set_epoch(epoch)
-    with pytest.raises(error, match=r"PerSample\.set_scope: epoch must be"):
-        data.set_scope(0, epoch)
-    assert data._scope.number == 0

@@ -61,33 +61,16 @@ def test_torch_generators_hold_the_key():
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_no_generator_is_touched(kind):
+def test_workers_do_not_matter(kind):
     before = snapshot()
     data = per_sample(Given(), generator=kind)
-    data[0], data.__getitems__([1, 2])
-    assert snapshot() == before
-
-
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_workers_do_not_matter(kind):
-    data = per_sample(Given(), generator=kind)
     expected = [data[i] for i in range(12)]
-    assert len(set(expected)) == 12
+    assert data.__getitems__([1, 2]) == expected[1:3] and len(set(expected)) == 12
+    assert snapshot() == before, "no generator is touched"
     for workers in (0, 1, 2):
         epochs = Epochs(data, workers=workers)
         assert epochs.run(5) == expected
         assert not set(epochs.run(6)) & set(expected)
-
-
-def test_the_data_set_must_take_index_and_generator():
-    with pytest.raises(TypeError, match=r"whose __getitem__ takes \(index, generator\)"):
-        per_sample(Draws("python"), generator="numpy")
-
-
-@pytest.mark.parametrize("generator", ["jax", "", 3, np.random])
-def test_generator_must_be_known(generator):
-    with pytest.raises(ValueError, match=r"per_sample: generator must be one of"):
-        per_sample(Given(), generator=generator)
 
 
 # ---------------------------------------------------------------- indices that come again
@@ -102,41 +85,31 @@ def test_repeat_is_an_integer_with_an_occurrence(copied):
     assert repeat.occurrence == 3 and repr(repeat) == "Repeat(7, occurrence=3)"
     assert f"{repeat}" == str(repeat) == "7" and list(range(9))[repeat] == 7
     assert type(repeat + 1) is int and Repeat(7).occurrence == 1
-
-
-@pytest.mark.parametrize("index, occurrence", [(-1, 1), (2**64, 1), (0, 0), (0, 2**32)])
-def test_repeat_checks_its_ranges(index, occurrence):
-    with pytest.raises(ValueError, match=r"fastseed\.data.Repeat: (index|occurrence) must be in"):
-        Repeat(index, occurrence)
-
-
-def test_repeat_takes_integers():
     assert Repeat(np.int64(3), np.int64(2)).occurrence == 2
-    with pytest.raises(TypeError, match=r"fastseed\.data.Repeat: index must be an integer"):
-        Repeat("3")
 
 
 def occurrences(sampler):
     return [(int(i), getattr(i, "occurrence", 0)) for i in sampler]
 
 
-def test_counting():
-    sampler = count_occurrences([3, 1, 3, np.int64(3), 1])
-    expected = [(3, 0), (1, 0), (3, 1), (3, 2), (1, 1)]
-    assert occurrences(sampler) == expected
-    assert occurrences(sampler) == expected  # in each iteration
-    assert [type(i) for i in sampler] == [int, int, Repeat, Repeat, Repeat]
-    assert len(sampler) == 5
+@pytest.mark.parametrize(
+    ("indices", "expected"),
+    [
+        ([3, 1, 3, np.int64(3), 1], [(3, 0), (1, 0), (3, 1), (3, 2), (1, 1)]),
+        ([Repeat(5, 2), 5, 4], [(5, 2), (5, 1), (4, 0)]),
+    ],
+)
+def test_counting(indices, expected):
+    sampler = count_occurrences(indices)
+    assert occurrences(sampler) == occurrences(sampler) == expected  # in each iteration
+    assert [type(i) for i in sampler] == [Repeat if times else int for _, times in expected]
+    assert len(sampler) == len(indices)
 
 
 def test_counting_in_batches():
     sampler = count_occurrences(BatchSampler([0, 1, 0, 0], 2, False))
     assert [occurrences(batch) for batch in sampler] == [[(0, 0), (1, 0)], [(0, 1), (0, 2)]]
     assert len(sampler) == 2 and sampler.batch_size == 2
-
-
-def test_counting_of_what_was_counted():
-    assert occurrences(count_occurrences([Repeat(5, 2), 5, 4])) == [(5, 2), (5, 1), (4, 0)]
 
 
 def test_counting_passes_the_rest_through():
@@ -151,11 +124,6 @@ def test_counting_passes_the_rest_through():
     with pytest.raises(AttributeError):
         sampler.nothing  # noqa: B018
     assert occurrences(pickle.loads(pickle.dumps(count_occurrences([1, 1])))) == [(1, 0), (1, 1)]
-
-
-def test_counting_takes_what_can_be_iterated():
-    with pytest.raises(TypeError, match=r"count_occurrences: sampler must be iterable, got 3"):
-        count_occurrences(3)
 
 
 def test_oversampling_draws_anew_each_time():

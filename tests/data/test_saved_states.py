@@ -20,7 +20,6 @@ from torch.utils.data import (
 
 import fastseed
 from fastseed.data import (
-    Loader,
     ResumableLoader,
     ShuffleSampler,
     loader,
@@ -178,42 +177,6 @@ def test_steps_have_the_length_of_an_epoch_and_the_dataset():
     loop = steps(DataLoader(data, 4))
     assert len(loop) == 3 and loop.dataset is data
     assert [len(list(loop.in_epoch(epoch))) for epoch in (0, 1)] == [3, 3]
-
-
-def test_steps_without_epochs_have_a_loop_of_the_script():
-    with pytest.raises(
-        TypeError, match=r"data\.steps: epochs must be the number of epochs .*in_ep"
-    ):
-        iter(steps(DataLoader(Plain(10), 4)))
-
-
-def test_a_loader_that_a_framework_made_is_refused_with_what_to_pass():
-    class Prepared(DataLoader):
-        def __iter__(self):
-            return super().__iter__()
-
-    with pytest.raises(TypeError, match=r"accelerator\.prepare .* use AcceleratedJob\.train"):
-        steps(Prepared(Plain(4)))
-
-
-@pytest.mark.parametrize("kind", [Loader, ResumableLoader])
-def test_a_loader_is_no_dataset(kind):
-    path = rf"data\.{'loader' if kind is Loader else 'ResumableLoader'}"
-    message = rf"{path}: dataset must be a dataset, not a DataLoader: write fastseed\.data\.prepare"
-    with pytest.raises(TypeError, match=message):
-        kind(DataLoader(Plain(4)))
-    for bad in (None, 5, iter([1]), object()):
-        with pytest.raises(TypeError, match=rf"{path}: dataset must be a dataset with __getitem__"):
-            kind(bad)
-    for name in ("shuffle", "drop_last"):
-        with pytest.raises(TypeError, match=rf"{path}: {name} must be a bool, got 'no'"):
-            kind(Plain(4), **{name: "no"})
-
-
-def test_a_sampler_with_a_generator_is_refused_with_what_to_use():
-    sampler = RandomSampler(Plain(9), generator=torch.Generator())
-    with pytest.raises(ValueError, match=r"use shuffle=True, or a ShuffleSampler"):
-        steps(DataLoader(Plain(9), sampler=sampler))
 
 
 def test_a_generator_beside_shuffle_is_named(caplog):

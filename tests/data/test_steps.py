@@ -11,7 +11,7 @@ from helpers.loaders import Indexed, Plain, Stateful, dealt, draw, same
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data import Loader, ResumableLoader, loader, per_sample, steps
+from fastseed.data import ResumableLoader, loader, per_sample, steps
 
 EPOCHS = 2
 
@@ -138,22 +138,7 @@ def test_other_loaders_become_resumable():
     assert [b for _, _, b, _ in seen + run(stateful)[0]] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-class Own(DataLoader):
-    def __iter__(self):
-        return iter(())
-
-
-def test_wrong_arguments_and_states():
-    with pytest.raises(TypeError, match=r"data\.steps: loader must be a torch.utils.data.DataL"):
-        steps([1, 2], 1)
-    with pytest.raises(TypeError, match="loader must be a DataLoader without its own __iter__"):
-        steps(Own(Plain(3)), 1)
-    with pytest.raises(ValueError, match="epochs must be in"):
-        make(epochs=-1)
-    with pytest.raises(ValueError, match="task must be in"):
-        steps(Loader(Plain(3)), 1, task=2**24)
-    with pytest.raises(TypeError, match=r"data\.steps\.in_epoch: epoch must be an integer"):
-        make().in_epoch(1.5)
+def test_wrong_states():
     loop = make()
     _, states = run(loop, 2)
     state = states[-1]

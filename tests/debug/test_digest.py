@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-import fastseed
 from fastseed._backend import derive_ops, native
 from fastseed._backend.reference import digest as reference
 from fastseed.debug import tensor_digest
@@ -69,14 +68,9 @@ def test_digest_is_the_documented_sum(shape, dtype):
 
 def test_digest_known_answers():
     """Frozen: files hold them."""
-    assert digest(torch.arange(10)).hex == KNOWN["arange"]
-    assert digest({"a": torch.zeros(3), "b": [1, 2.5, "x", None]}).hex == KNOWN["tree"]
-
-
-KNOWN = {
-    "arange": "74e14d1c0ffd6b21e5444a638076ce28",
-    "tree": "a25bd628ae7cfb7685e66d19fdb5c86e",
-}
+    assert digest(torch.arange(10)).hex == "74e14d1c0ffd6b21e5444a638076ce28"
+    tree = {"a": torch.zeros(3), "b": [1, 2.5, "x", None]}
+    assert digest(tree).hex == "a25bd628ae7cfb7685e66d19fdb5c86e"
 
 
 @pytest.fixture(params=("reference", *derive_ops.simd_paths()))
@@ -282,18 +276,10 @@ def test_order_of_keys_does_not_count_but_names_do():
     assert digest([a, b]).value != digest([b, a]).value
 
 
-PLAIN = [None, True, False, 0, 1, -1, 2**200, 0.0, -0.0, 1.0, 1j, "", "1", b"", b"1", [], (), {}]
-
-
 def test_duplicate_names_are_refused():
     for tree in ({"a.b": 1, "a": {"b": 2}}, {1: 0, "1": 0}):
         with pytest.raises(ValueError, match=r"must have one leaf of each name, got two at '"):
             digest(tree)
-
-
-def test_empty_containers_differ_from_text():
-    trees = [{"x": []}, {"x": "an empty list"}, {"x": ""}, {"x": {}}, {"x": ()}, {"x": None}]
-    assert len({digest(tree).value for tree in trees}) == len(trees)
 
 
 @pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
@@ -315,7 +301,6 @@ def test_sparse_tensors(layout):
 def test_tensors_without_memory_of_their_own():
     zeros = torch._efficientzerotensor((3, 5))
     assert value(zeros) == value(torch.zeros(3, 5))
-    assert digest(torch.float32).value != digest(torch.device("cpu")).value
 
 
 def test_dtypes_of_all_kinds():
@@ -331,7 +316,9 @@ def test_dtypes_of_all_kinds():
 
 
 def test_plain_values_all_differ():
-    assert len({digest([x]).value for x in PLAIN}) == len(PLAIN)
+    plain = [None, True, False, 0, 1, -1, 2**200, 0.0, -0.0, 1.0, 1j, "", "1", b"", b"1"]
+    plain += [[], (), {}, "an empty list", torch.float32, torch.device("cpu")]
+    assert len({digest([x]).value for x in plain}) == len(plain)
 
 
 def test_arrays_of_numpy():
@@ -375,15 +362,11 @@ def test_digest_refuses_other_objects(obj, message):
         digest(obj)
 
 
-def test_digest_refuses_a_circle():
-    circle: list = []
-    circle.append(circle)
-    with pytest.raises(TypeError, match="holds itself"):
-        digest(circle)
-
-
-def test_a_tree_too_deep_for_python_is_refused():
+def test_a_circle_and_a_tree_too_deep_for_python_are_refused():
     tree: list = []
+    tree.append(tree)
+    with pytest.raises(TypeError, match="holds itself"):
+        digest(tree)
     for _ in range(2000):
         tree = [tree]
     for refused in (digest, lambda obj: compare(obj, obj)):
@@ -405,7 +388,3 @@ def test_whole_numbers_of_any_length_have_digests():
     text = "1" + "0" * 5000
     sha = hashlib.sha256(b"fastseed digest 1\0value\0int\0" + text.encode()).digest()
     assert digest({"n": 10**5000}).table["n"].value == int.from_bytes(sha[:16], "little")
-
-
-def test_digest_is_public():
-    assert fastseed.debug.digest is digest

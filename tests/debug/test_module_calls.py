@@ -304,10 +304,9 @@ def test_the_command_prints_the_call(a, tmp_path, capsys):
     ) in capsys.readouterr().out
     assert cli.main(["bisect", str(a), str(b), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["call"] == {
-        "module": "layers.1.up",
-        "call": 0,
+        "step": 1,
         "direction": "forward",
-        "tensor": "output",
+        "tensor": {"module": "layers.1.up", "call": 0, "path": "output"},
         "cause": "inputs equal",
         "elements": {"differing": 1, "numel": 96, "first": [1, 4], "ulps": 1, "nans": 0},
     }

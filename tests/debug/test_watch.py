@@ -14,7 +14,6 @@ from helpers.processes import run_job
 from helpers.support import snapshot
 from torch import nn
 
-import fastseed
 from fastseed import cli
 from fastseed.debug import Watch, bisect
 from fastseed.debug.watch_file import Recording
@@ -48,20 +47,29 @@ def nothing(step, model, optimizer):
     return None
 
 
-def train(path, *, before=nothing, after=nothing, steps=STEPS, seed=1, first=0, **options):
-    """A run; ``before`` is called before the optimizer's step, ``after`` behind it."""
+def fit(model, optimizer, steps, before=nothing, after=nothing):
+    """Train; ``before`` is called before the optimizer's step, ``after`` behind it."""
+    for step in steps:
+        optimizer.zero_grad()
+        x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
+        model(x).square().mean().backward()
+        before(step, model, optimizer)
+        optimizer.step()
+        after(step, model, optimizer)
+
+
+def train(path, *, before=nothing, after=nothing, steps=STEPS, seed=1, **options):
+    """A recorded run."""
     seed_all(seed)
     model = Net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    with Watch(model, optimizer, path=path, step=first, **options) as watch:
-        for step in range(first, steps):
-            optimizer.zero_grad()
-            x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
-            model(x).square().mean().backward()
-            before(step, model, optimizer)
-            optimizer.step()
-            after(step, model, optimizer)
+    with Watch(model, optimizer, path=path, **options) as watch:
+
+        def recorded(*now):
+            after(*now)
             watch.record()
+
+        fit(model, optimizer, range(steps), before, recorded)
     return path
 
 
@@ -109,17 +117,19 @@ def test_a_bit_of_a_gradient_is_found_before_what_it_changes(a, tmp_path):
     ]
 
 
-def test_a_bit_of_the_optimizer_is_found(a, tmp_path):
-    def act(model, optimizer):
-        flip(optimizer.state[model.two.weight]["exp_avg_sq"], 3)
-
+@pytest.mark.parametrize(
+    ("name", "act"),
+    [
+        (
+            ("optimizer", "two.weight.exp_avg_sq"),
+            lambda m, o: flip(o.state[m.two.weight]["exp_avg_sq"], 3),
+        ),
+        (("buffer", "norm.running_mean"), lambda m, o: flip(m.norm.running_mean, 2)),
+    ],
+)
+def test_a_bit_of_other_state_is_found(a, tmp_path, name, act):
     found = bisect(a, train(tmp_path, after=at(4, act)))
-    assert found.step == 4 and names(found) == [("optimizer", "two.weight.exp_avg_sq")]
-
-
-def test_a_bit_of_a_buffer_is_found(a, tmp_path):
-    found = bisect(a, train(tmp_path, after=at(1, lambda m, o: flip(m.norm.running_mean, 2))))
-    assert found.step == 1 and names(found) == [("buffer", "norm.running_mean")]
+    assert found.step == 4 and names(found) == [name]
 
 
 def test_another_setting_is_found_first(a, tmp_path):
@@ -220,12 +230,7 @@ def test_a_run_that_was_resumed(a, tmp_path):
         optimizer.load_state_dict(copy.deepcopy(states["o"]))  # it keeps some of these tensors
         torch.set_rng_state(states["rng"])
         with Watch(model, optimizer, path=path, step=4, **options) as watch:
-            for step in range(4, STEPS):
-                optimizer.zero_grad()
-                x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
-                model(x).square().mean().backward()
-                optimizer.step()
-                assert watch.step == step and watch.record()
+            fit(model, optimizer, range(4, STEPS), after=lambda *_: watch.record())
 
     resumed(tmp_path / "rest")
     found = bisect(a, tmp_path / "rest")
@@ -253,11 +258,7 @@ def test_following_an_optimizer(a, tmp_path):
     model = Net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     watch = Watch(model, [optimizer], path=tmp_path).follow().follow()
-    for step in range(3):
-        optimizer.zero_grad()
-        x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
-        model(x).square().mean().backward()
-        optimizer.step()
+    fit(model, optimizer, range(3))
     watch.close()
     optimizer.step()
     watch.close()
@@ -311,13 +312,20 @@ def test_sparse_gradients_and_several_optimizers(tmp_path):
         ({"step": -1}, ValueError, r"step must be in \[0, "),
         ({"step": 1.5}, TypeError, "step must be an integer"),
         ({"batch_mesh": "dp"}, TypeError, "batch_mesh must be a DeviceMesh or None, got 'dp'"),
+        ({"path": 5}, TypeError, "path must be a path"),
+        ({"path": "a\0b"}, ValueError, "path must be the name of a file"),
+        *(
+            ({name: given}, TypeError, f"{name} must be a collection of names")
+            for name in ("groups", "modules")
+            for given in (5, [5], torch.ones(2))
+        ),
     ],
 )
 def test_wrong_arguments(tmp_path, arguments, error, says):
-    model = arguments.pop("model", nn.Linear(2, 2))
-    with pytest.raises(error, match=f"fastseed.debug.Watch: {says}"):
-        Watch(model, path=tmp_path / "run", **arguments)
-    assert not (tmp_path / "run").exists()
+    given = {"model": nn.Linear(2, 2), "path": tmp_path / "run", **arguments}
+    with pytest.raises(error, match=f"^fastseed.debug.Watch: {says}"):
+        Watch(**given)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_recording_is_not_overwritten(tmp_path):
@@ -353,10 +361,10 @@ def test_the_command(a, tmp_path, capsys):
     assert "3 of the 7 common steps differ" in printed
     assert cli.main(["bisect", str(a), str(b), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert (found["equal"], found["step"], found["differing_steps"]) == (False, 3, 3)
+    assert (found["equal"], found["step"], found["differing"]) == (False, 3, 3)
     (first,) = found["differences"]
     assert (first["group"], first["name"]) == ("parameter", "two.weight")
-    assert first["a"]["shape"] == [3, 7] and first["a"]["digest"] != first["b"]["digest"]
+    assert first["a"]["shape"] == [3, 7] and first["a"]["value"] != first["b"]["value"]
     assert cli.main(["bisect", str(a), str(a)]) == 0
     assert capsys.readouterr().out == "all 7 common steps are equal\n"
 
@@ -404,25 +412,3 @@ def test_ranks_that_only_one_run_has(runs, tmp_path):
     (tmp_path / "rank-0.watch").rename(tmp_path / "rank-7.watch")
     with pytest.raises(ValueError, match=r"must have a rank in common, got 0 to 1 of .* and 7 of"):
         bisect(runs / "ddp-a", tmp_path)
-
-
-def test_watch_and_bisect_are_public():
-    assert fastseed.debug.Watch is Watch and fastseed.debug.bisect is bisect
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({"path": 5}, "path must be a path"),
-        ({"path": "a\0b"}, "path must be a path without NUL"),
-        ({"groups": 5}, "groups must be a collection of names"),
-        ({"groups": [5]}, "groups must be a collection of names"),
-        ({"modules": torch.ones(2)}, "modules must be a collection of names"),
-        ({"groups": torch.tensor(1)}, "groups must be a collection of names"),
-    ],
-)
-def test_watch_refuses_other_names(tmp_path, more, says):
-    model = torch.nn.Linear(2, 2)
-    with pytest.raises((TypeError, ValueError), match=rf"^fastseed\.debug\.Watch: {says}"):
-        fastseed.debug.Watch(model, **{"path": tmp_path / "run", **more})
-    assert not list(tmp_path.iterdir())

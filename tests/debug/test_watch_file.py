@@ -196,7 +196,7 @@ def test_folders_and_steps_without_anything_in_common(tmp_path):
         bisect(tmp_path, tmp_path / "b")
     with pytest.raises(ValueError, match=rf"^fastseed.debug.bisect: b {rule}, that exists, got"):
         bisect(tmp_path / "a", tmp_path / "c")
-    for wrong in (5, None, b"a"):
+    for wrong in (5, None):
         with pytest.raises(TypeError, match=r"^fastseed.debug.bisect: b must be a path, got"):
             bisect(tmp_path / "a", wrong)
 

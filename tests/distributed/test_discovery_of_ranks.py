@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import types
 
@@ -112,10 +111,10 @@ def test_states_are_those_of_the_rank_however_it_was_found(ranks):
 # ---------------------------------------------------------------- the rank of this process
 
 LAUNCHERS = [
-    ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 ]
 
 
@@ -135,6 +134,11 @@ def group(monkeypatch):
         monkeypatch.setattr(rendezvous, "meet", meet)
 
     return pretend
+
+
+def launched(monkeypatch, **variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
 
 
 def found():
@@ -162,16 +166,13 @@ def test_launchers_in_their_order(monkeypatch):
 
 
 def test_torch_distributed_comes_before_the_environment(monkeypatch, group):
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("WORLD_SIZE", "8")
+    launched(monkeypatch, RANK="3", WORLD_SIZE="8")
     group(2, 4)
     assert found() == (2, 4)
 
 
 def test_horovod_when_it_is_initialised(monkeypatch):
-    horovod = types.SimpleNamespace(
-        is_initialized=lambda: False, rank=lambda: 5, size=lambda: 6
-    )  # fmt: skip
+    horovod = types.SimpleNamespace(is_initialized=bool, rank=lambda: 5, size=lambda: 6)
     monkeypatch.setitem(sys.modules, "horovod.torch", horovod)
     assert found() == (0, 1)
     horovod.is_initialized = lambda: True
@@ -179,8 +180,7 @@ def test_horovod_when_it_is_initialised(monkeypatch):
 
 
 def test_a_worker_of_ray_train_does_not_use_inherited_variables(monkeypatch, group):
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "8")
+    launched(monkeypatch, SLURM_PROCID="0", SLURM_NTASKS="8")
 
     def refuse():
         raise RuntimeError("`get_context` cannot be used outside of a Ray Train training function.")
@@ -211,22 +211,19 @@ def test_a_worker_of_ray_train_does_not_use_inherited_variables(monkeypatch, gro
     ],
 )
 def test_invalid_variables(monkeypatch, rank, size, says):
-    monkeypatch.setenv("RANK", rank)
-    monkeypatch.setenv("WORLD_SIZE", size)
+    launched(monkeypatch, RANK=rank, WORLD_SIZE=size)
     with pytest.raises(ValueError, match="^fastseed.init: " + says):
         fastseed.init(42)
 
 
 def test_arguments_rank_and_world_size_are_used_as_given(monkeypatch, caplog):
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("WORLD_SIZE", "8")
-    with caplog.at_level(logging.WARNING, logger="fastseed"):
-        s = fastseed.Seeder(42, rank=5, world_size=6)
-        assert (s.rank, s.world_size) == (5, 6)
-        s = fastseed.Seeder(42, rank=5)
-        assert (s.rank, s.world_size) == (5, 8)
-        s = fastseed.Seeder(42, world_size=4)
-        assert (s.rank, s.world_size) == (3, 4)
+    launched(monkeypatch, RANK="3", WORLD_SIZE="8")
+    s = fastseed.Seeder(42, rank=5, world_size=6)
+    assert (s.rank, s.world_size) == (5, 6)
+    s = fastseed.Seeder(42, rank=5)
+    assert (s.rank, s.world_size) == (5, 8)
+    s = fastseed.Seeder(42, world_size=4)
+    assert (s.rank, s.world_size) == (3, 4)
     assert caplog.records == []
 
 
@@ -243,10 +240,9 @@ def test_arguments_rank_and_world_size_are_used_as_given(monkeypatch, caplog):
     ],
 )
 def test_node_local_trap(monkeypatch, caplog, ngpus, local_rank, corrected):
-    monkeypatch.setenv("RANK", "11")  # of two nodes with eight GPUs, GPU 3 of the second
-    monkeypatch.setenv("WORLD_SIZE", "16")
-    with caplog.at_level(logging.WARNING, logger="fastseed"):
-        s = fastseed.Seeder(42, ngpus, local_rank)
+    # of two nodes with eight GPUs, GPU 3 of the second
+    launched(monkeypatch, RANK="11", WORLD_SIZE="16")
+    s = fastseed.Seeder(42, ngpus, local_rank)
     if ngpus == 32:
         assert (s.rank, s.world_size) == (27, 32)
     else:
@@ -265,32 +261,21 @@ def test_node_local_trap(monkeypatch, caplog, ngpus, local_rank, corrected):
         ("0", 3, 3),  # a process spawned from task 0 of the node: the variables are not about it
     ],
 )
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-        ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ],
-)
+@pytest.mark.parametrize("names", LAUNCHERS, ids=lambda names: names[0])
 def test_rank_within_the_node_shows_which_process_the_environment_describes(
     monkeypatch, caplog, names, local, given, rank
 ):
     for name, value in zip(names, ("11", "16", local), strict=True):
         monkeypatch.setenv(name, value)
-    with caplog.at_level(logging.WARNING, logger="fastseed"):
-        s = fastseed.Seeder(42, 16, given)
+    s = fastseed.Seeder(42, 16, given)
     assert (s.rank, s.world_size) == (rank, 16)
     assert len(caplog.records) == 1
 
 
 def test_node_local_trap_is_kept_under_the_legacy_scheme(monkeypatch, caplog):
     """As fwr13y does, bit for bit, with a warning."""
-    monkeypatch.setenv("RANK", "11")
-    monkeypatch.setenv("WORLD_SIZE", "16")
-    with caplog.at_level(logging.WARNING, logger="fastseed"):
-        s = fastseed.Seeder(42, 16, 3, scheme="fwr13y")
+    launched(monkeypatch, RANK="11", WORLD_SIZE="16")
+    s = fastseed.Seeder(42, 16, 3, scheme="fwr13y")
     assert (s.rank, s.world_size) == (3, 16)
     assert "nodes repeat each other's seeds" in caplog.records[0].getMessage()
 
@@ -307,8 +292,7 @@ def test_a_world_size_without_a_rank_warns_where_nothing_shows_a_rank(
     caplog.clear()
     fastseed.Seeder(42, **{argument: 1})
     fastseed.Seeder(42, mesh={"dp": (1, 4)})
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "4")
+    launched(monkeypatch, RANK="1", WORLD_SIZE="4")
     assert fastseed.Seeder(42, **{argument: 4}).rank == 1
     assert caplog.messages == []
 
@@ -355,8 +339,7 @@ def test_numpy_master_seeds_compare_by_value(group):
 
 def test_world_that_is_not_the_groups_warns_and_refuses_shared(group, caplog):
     group(0, 2)
-    with caplog.at_level(logging.WARNING, logger="fastseed"):
-        s = fastseed.Seeder(None, rank=0, world_size=4)
+    s = fastseed.Seeder(None, rank=0, world_size=4)
     assert "no process group of 4 ranks" in caplog.records[0].getMessage()
     with pytest.raises(RuntimeError, match=r"ranks cannot share a stream before they agree"):
         s.register_generator(print, True)
@@ -364,8 +347,7 @@ def test_world_that_is_not_the_groups_warns_and_refuses_shared(group, caplog):
 
 
 def test_one_rank_agrees_with_itself(caplog):
-    with caplog.at_level(logging.WARNING, logger="fastseed"):
-        s = fastseed.Seeder(rank=0, world_size=1)
+    s = fastseed.Seeder(rank=0, world_size=1)
     assert caplog.records == []
     s.register_generator(seen := [].append, shared=True)
     s.unregister_generator(seen)

@@ -61,8 +61,12 @@ def test_summary_and_arguments(name):
         if p not in ("self", "args", "kwargs") and not p.startswith("_")
     ]
     # An argument may be described by another public function that the docstring names.
-    named = [PUBLIC[other] for other in re.findall(r"``([\w.]+)``", text) if other in PUBLIC]
-    text = "\n".join([text, *(inspect.getdoc(other) or "" for other in named)])
+    texts, named = {}, {name}
+    while named:
+        texts |= {other: inspect.getdoc(PUBLIC[other]) or "" for other in named}
+        mentioned = re.findall(r"``([\w.]+)``", "\n".join(texts.values()))
+        named = PUBLIC.keys() & (set(mentioned) - texts.keys())
+    text = "\n".join(texts.values())
     if not (inspect.isclass(value) and issubclass(value, tuple)):
         missing = [p for p in parameters if not re.search(rf"^ *\*{{0,2}}`*{p}`*\b.*:", text, re.M)]
         assert not missing, f"not documented: {missing}"

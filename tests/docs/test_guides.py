@@ -33,7 +33,9 @@ def blocks():
 def test_block_runs_alone(page, program, caplog, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some write files
     exec(compile(program, page, "exec"), {"__name__": "guide"})
-    assert [record.getMessage() for record in caplog.records] == []
+    said = [record.getMessage() for record in caplog.records]
+    # What only `fastseed run` can set is reported; nothing else is, on the happy path.
+    assert [line for line in said if "PYTHONHASHSEED is too late" not in line] == []
 
 
 @pytest.mark.parametrize("page", ELSEWHERE)

@@ -56,7 +56,8 @@ def test_site_with_a_broken_link_is_not_built(tmp_path, text, warning):
     (docs / "other.md").write_text("# Other\n\n## Part\n")
     config = tmp_path / "mkdocs.yml"
     pages = "nav: [index.md, other.md]\nplugins: []\n"
-    config.write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {docs}\n{pages}")
+    theme = f"theme: {{custom_dir: {ROOT}/docs/overrides}}\n"
+    config.write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {docs}\n{theme}{pages}")
     done = build("--config-file", config, "--site-dir", tmp_path / "site")
     assert (done.returncode == 0) == (warning is None), done.stderr
     assert warning is None or warning in done.stderr
@@ -71,6 +72,26 @@ def test_site_is_built_without_warnings_and_has_every_public_name(tmp_path):
     anchors = set(re.findall(r'id="(fastseed[\w.]*)"', pages))
     assert public_names() - anchors == set()
     assert (tmp_path / "llms.txt").exists()
+
+
+def test_version_and_repository_are_stated_alike():
+    metadata = (ROOT / "pyproject.toml").read_text()
+    (version,) = re.findall(r'^version = "(.*)"$', metadata, re.M)
+    (repository,) = re.findall(r'^Repository = "(.*)"$', metadata, re.M)
+    site, citation = ((ROOT / name).read_text() for name in ("mkdocs.yml", "CITATION.cff"))
+    assert f"site_name: fastseed {version}\n" in site and f"repo_url: {repository}\n" in site
+    assert f"version: {version}\n" in citation and f"repository-code: {repository}\n" in citation
+    for name in ("README.md", "SECURITY.md"):
+        assert repository in (ROOT / name).read_text()
+
+
+def test_files_that_pages_name_exist():
+    named = set()
+    for page in ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "examples/*.md", "csrc/**/*.md"):
+        for path in ROOT.glob(page):
+            folders = "fastseed|tests|examples|csrc|benchmarks|docs"
+            named |= set(re.findall(rf"`((?:{folders})/[\w/.*-]+)`", path.read_text("utf-8")))
+    assert [name for name in sorted(named) if not [*ROOT.glob(name.rstrip("/"))]] == []
 
 
 def test_llms_txt_lists_every_page():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,8 @@ def test_output_is_compared():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_the_session_of_the_page(tmp_path):
     assert any("fastseed verify" in command for command, _ in session("command-line.md"))
     replay("command-line.md", tmp_path)
     assert (tmp_path / REPORT / "curves.png").read_bytes()[:4] == b"\x89PNG"
-    page = (tmp_path / REPORT / "report.html").read_text(encoding="utf-8")
-    assert "Passed: bit-identical" in page
+    assert '"passed": true' in (tmp_path / REPORT / "report.json").read_text()

@@ -1,4 +1,4 @@
-"""The example that initialises a model prints one digest, however many ranks there are."""
+"""The example that initializes a model prints one digest, however many ranks there are."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_fastseed_has_the_same_weights_and_masks_on_every_layout(out):
     assert Comparison.read(out, "fastseed", LAYOUTS).largest < 1e-4
 
 
-def test_torch_initialises_other_weights_on_meshes(out):
+def test_torch_initializes_other_weights_on_meshes(out):
     sharded = {"fsdp2", "tp", "fsdp2-tp", "fsdp2-tp-all"}
     assert differing(out, "torch-init", "weights") == sharded
     assert differing(out, "torch-init", "masks") == set()

@@ -108,33 +108,6 @@ def test_the_queue_is_replaced_not_grown(fake_cuda):
     assert seeds(fake_cuda) == expected(s, 1, 999)
 
 
-def test_whoever_seeded_last_wins(fake_cuda):
-    s = seeder()
-
-    def theirs():
-        for device in fake_cuda:
-            device.manual_seed(7)
-
-    s.reseed(1, 1)
-    torch.cuda._lazy_seed_tracker.queue_seed_all(theirs, [])
-    initialise()
-    assert seeds(fake_cuda) == [7, 7, 7]
-
-    s.reseed(1, 2)
-    initialise()
-    assert seeds(fake_cuda) == expected(s, 1, 2)
-
-    s.reseed(1, 3)
-    torch.cuda._lazy_seed_tracker.queue_seed(lambda: fake_cuda[1].manual_seed(7), [])
-    initialise()
-    assert seeds(fake_cuda) == [*expected(s, 1, 3)[:1], 7, *expected(s, 1, 3)[2:]]
-
-    torch.cuda._lazy_seed_tracker.queue_seed(lambda: fake_cuda[1].manual_seed(7), [])
-    s.reseed(1, 4)
-    initialise()
-    assert seeds(fake_cuda) == expected(s, 1, 4)
-
-
 # What a job may do around torch's initialisation of CUDA, and who seeded devices 0, 1, 2 last. The
 # current device is 1.
 OURS, ALL, ONE, TORCH, INIT = "ours", "seed all", "seed one", "torch.manual_seed", "initialise"

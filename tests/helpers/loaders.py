@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import random
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 import fastseed
 
@@ -134,6 +136,21 @@ def start(epoch: int = 0, master_seed: int = 42, rank: int = 0, world_size: int 
     fastseed.reseed(1, epoch)
 
 
+def on_ranks(make, world, *, epoch=3, state=None, stop=None):
+    """Iterate ``make(rank)`` on each rank in turn; return the batches of each, and one's state."""
+    shares, states = [], []
+    for rank in range(world):
+        start(epoch, rank=rank, world_size=world)
+        batches = make(rank)
+        if state is not None:
+            batches.load_state_dict(state)
+        shares.append(list(itertools.islice(batches, stop)))
+        states.append(batches.state_dict())
+    is_over = all(each["over"] for each in states)  # some may have had a batch more
+    assert is_over or all(each == states[0] for each in states), "any rank's state serves all"
+    return shares, states[0]
+
+
 def flat(batches):
     """The samples of batches, one after another."""
     return [sample for batch in batches for sample in batch]
@@ -150,3 +167,22 @@ def dealt(batches_of_ranks):
 
 def users_worker_init(worker_id: int) -> None:
     """A worker_init_fn that does nothing."""
+
+
+class Continuing(Sampler):
+    """A sampler with a generator that continues from epoch to epoch, as TRL's RepeatSampler."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.generator = n, torch.Generator().manual_seed(7)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self):
+        return iter(torch.randperm(self.n, generator=self.generator).tolist())
+
+
+def digest(model: torch.nn.Module) -> str:
+    """Return the SHA-256 of a model's parameters."""
+    held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+    return hashlib.sha256(held).hexdigest()

@@ -42,5 +42,5 @@ def judged(runs: list[Run], tensors: Check | None = None, **fields) -> Report:
     checks = checks if tensors is None else (*checks[:4], tensors)
     verdict, summary = comparison.conclude(checks)
     notes = tuple(comparison.notes_about(runs))
-    given = {"findings": (), "options": {}, "notes": notes, **fields}
+    given = {"causes": (), "options": {}, "notes": notes, **fields}
     return Report(verdict, summary, tuple(runs), checks, **given)

@@ -8,7 +8,7 @@
 chooses; options replace either. Each is an environment of its own with a copy of the sources, in
 which the native parts are built. ``borrowed`` is this environment with another NumPy, the oldest
 unless said: it uses the torch and the native parts that are here. Each run ends with a row of
-docs/install.md.
+docs/evidence/guarantees.md.
 """
 
 from __future__ import annotations

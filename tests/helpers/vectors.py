@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -179,3 +182,30 @@ def draw_rows() -> list[Draw]:
 def real_rows() -> list[Real]:
     """The rows of logarithms, cosines and sines."""
     return [row for row in read_draws() if isinstance(row, Real)]
+
+
+# ---------------------------------------------------------------- any file
+
+
+@functools.cache
+def data_lines(file: str) -> tuple[str, ...]:
+    """Return the rows of ``<file>.txt``, as they are written."""
+    lines = (DATA / f"{file}.txt").read_text("utf-8").splitlines()
+    return tuple(line for line in lines if not line.startswith("#"))
+
+
+def fields_of(file: str, kind: str) -> list[list[str]]:
+    """Return the fields of the rows of one kind, without its name."""
+    return [line.split(" ")[1:] for line in data_lines(file) if line.startswith(f"{kind} ")]
+
+
+def check_file(file: str, least: dict[str, int]) -> None:
+    """Assert that a file has so many rows of each kind, is as released, and as its program is."""
+    count = Counter(line.split(" ")[0] for line in data_lines(file))
+    assert set(count) == set(least) and all(count[kind] >= n for kind, n in least.items())
+    texts, releases = list(data_lines(file)), frozen(file)
+    assert changed(texts, releases) == []
+    assert releases[-1][0] == len(texts), f"appended rows belong into {file}.sha256 as well"
+    program = DATA / f"make_{file}_vectors.py"
+    done = subprocess.run([sys.executable, "-I", program, "--check"], capture_output=True)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

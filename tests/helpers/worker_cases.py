@@ -152,7 +152,7 @@ class Epochs:
     def run(self, epoch: int, task: int = 1, start: int = 0) -> list[Any]:
         """The samples of an epoch."""
         scope = IterationScope(task, epoch, start, self.loader._iterations + 1)
-        seeder = fastseed.seeder.api.current("test")
+        seeder = fastseed.derivation.context.current("test")
         iteration = Iteration(index_sampler_of(self.loader), seeder, scope)
         return flat(self.loader._start(iteration, seeder))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from itertools import chain
 
@@ -11,14 +10,10 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from helpers.loaders import Continuing, digest
 from helpers.processes import run_ranks
 from helpers.support import snapshot
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    WeightedRandomSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, Dataset, WeightedRandomSampler
 
 import fastseed
 from fastseed.data.loaders.loader import loader
@@ -77,8 +72,7 @@ def run(folder=None, save_at=None, resume=False, validate=True, own=None, batch=
                         accelerator.save_state(folder)
             elif len(seen) == save_at:
                 accelerator.save_state(folder)
-    held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
-    return seen, hashlib.sha256(held).hexdigest(), checked
+    return seen, digest(model), checked
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6, 7, 8, 11, 12])
@@ -169,24 +163,11 @@ def test_train_accumulates_and_schedules_as_accelerate_does(n):
     assert gathered[:n] != gathered[n:]
 
 
-class Own(torch.utils.data.Sampler):
-    """A sampler with a generator that continues from epoch to epoch, as TRL's RepeatSampler."""
-
-    def __init__(self):
-        self.generator = torch.Generator().manual_seed(3)
-
-    def __len__(self):
-        return N
-
-    def __iter__(self):
-        return iter(torch.randperm(N, generator=self.generator).tolist())
-
-
-class Global(Own):
+class Global(Continuing):
     """One that draws from a global generator."""
 
     def __init__(self):
-        pass
+        self.n = N
 
     def __iter__(self):
         return iter(random.sample(range(N), N))
@@ -195,7 +176,7 @@ class Global(Own):
 @pytest.mark.parametrize(
     "loading",
     [
-        lambda: {"sampler": Own()},
+        lambda: {"sampler": Continuing(N)},
         lambda: {"sampler": Global()},
         lambda: {"sampler": WeightedRandomSampler(torch.arange(1.0, N + 1), N)},
         lambda: {"sampler": ShuffleSampler(N)},
@@ -252,6 +233,14 @@ def test_prepare_refuses_loaders_of_fastseed(kind):
         Accelerator(cpu=True).prepare(kind(range(16), batch_size=2, shuffle=True))
 
 
+def skipped(prepare):
+    return accelerate.skip_first_batches(prepare(DataLoader(range(4))), 1)
+
+
+def unbatched(prepare):
+    return prepare(DataLoader(range(4), batch_size=None))
+
+
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
         return iter(range(8))
@@ -264,16 +253,8 @@ class Stream(torch.utils.data.IterableDataset):
         (lambda prepare: DataLoader(range(4)), TypeError, "what accelerator.prepare returned"),
         (lambda prepare: loader(range(4)), TypeError, "what accelerator.prepare returned"),
         (lambda prepare: prepare(DataLoader(Stream())), TypeError, "accelerator.prepare returned"),
-        (
-            lambda prepare: accelerate.skip_first_batches(prepare(DataLoader(range(4))), 1),
-            ValueError,
-            "loader must be the one from before skip_first_batches",
-        ),
-        (
-            lambda prepare: prepare(DataLoader(range(4), batch_size=None)),
-            ValueError,
-            "loader must be of a map-style dataset, in batches",
-        ),
+        (skipped, ValueError, "loader must be the one from before skip_first_batches"),
+        (unbatched, ValueError, "loader must be of a map-style dataset, in batches"),
     ],
 )
 def test_train_refuses_other_loaders(make, kind, text):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import logging
 import random
@@ -10,6 +9,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from helpers.loaders import digest
 from helpers.processes import run_ranks
 from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset
@@ -70,11 +70,6 @@ class Model(lightning.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)
-
-
-def digest(model):
-    held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
-    return hashlib.sha256(held).hexdigest()
 
 
 def loaders(ours):

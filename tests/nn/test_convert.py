@@ -206,31 +206,21 @@ def test_attention_is_that_of_torch_without_dropout():
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        nn.TransformerEncoderLayer(8, 2),
-        nn.LSTM(4, 4, 2, dropout=0.1),
-        nn.AlphaDropout(0.1),
-        nn.RReLU(),
-    ],
-    ids=lambda m: type(m).__name__,
-)
-def test_modules_without_a_keyed_form_are_refused(module):
+REFUSED = {
+    "'1' (LSTM): set its dropout to 0": nn.LSTM(4, 4, 2, dropout=0.5),
+    "'1' (RReLU): use nn.LeakyReLU": nn.RReLU(),
+    "'1' (AlphaDropout): set its p to 0": nn.AlphaDropout(0.1),
+    "'1.self_attn' (MultiheadAttention): set its dropout to 0": nn.TransformerEncoderLayer(8, 2),
+}
+
+
+@pytest.mark.parametrize(("says", "module"), REFUSED.items(), ids=REFUSED)
+def test_modules_without_a_keyed_form_are_refused_with_what_to_do(says, module):
     whole = nn.Sequential(nn.Dropout(0.1), module)
-    with pytest.raises(ValueError, match=r"convert: model must be without dropout .*got '1"):
+    with pytest.raises(ValueError, match=r"convert: model must be without dropout ") as refused:
         convert(whole)
+    assert f"got {says}" in str(refused.value)
     assert type(whole[0]) is nn.Dropout
-
-
-def test_refusals_say_what_to_do_with_each_module():
-    whole = nn.Sequential(nn.LSTM(4, 4, 2, dropout=0.5), nn.RReLU(), nn.AlphaDropout(0.1))
-    with pytest.raises(ValueError) as refused:
-        convert(whole)
-    assert str(refused.value).endswith(
-        "got '0' (LSTM): set its dropout to 0; '1' (RReLU): use nn.LeakyReLU; "
-        "'2' (AlphaDropout): set its p to 0"
-    )
 
 
 def test_replicas_of_data_parallel_are_refused():

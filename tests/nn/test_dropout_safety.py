@@ -37,16 +37,29 @@ class Calls(torch.nn.Module):
         return torch_functional.dropout(x, 0.5, self.training)
 
 
-def test_rows_count_in_a_forked_child(layer):
-    whole = layer(ONES)
+def in_a_child(call):
+    """Return whether ``call`` returns True in a forked child."""
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
-        fastseed.reseed(1)
-        with nn.rows(2, total=4):
-            os.write(writer, bytes([torch.equal(layer(ONES[2:]), whole[2:])]))
+        os.write(writer, bytes([call()]))
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(reader, 1) == b"\x01"
+    return os.read(reader, 1) == b"\x01"
+
+
+def test_masks_and_rows_in_a_forked_child_are_those_of_the_job():
+    fastseed.init(42, rank=0, world_size=1, on_os_fork="reseed")
+    fastseed.reseed(1)
+    layer = nn.Dropout(0.5, name="block")
+    whole = layer(ONES)
+    assert in_a_child(lambda: torch.equal(layer(ONES), whole))
+
+    def rows():
+        fastseed.reseed(1)
+        with nn.rows(2, total=4):
+            return torch.equal(layer(ONES[2:]), whole[2:])
+
+    assert in_a_child(rows)
 
 
 def compiled(module):
@@ -128,11 +141,6 @@ def test_convert_finds_subclasses_and_refuses_before_it_changes():
     assert type(patched[0]) is torch.nn.Dropout
 
 
-def test_copies_of_a_module_with_a_state_of_its_own():
-    model = nn.convert(Locked())
-    assert isinstance(copy.deepcopy(model), Locked)
-
-
 class Locked(Calls):
     def __init__(self):
         super().__init__()
@@ -140,6 +148,10 @@ class Locked(Calls):
 
     def __getstate__(self):
         return {**self.__dict__, "lock": None}
+
+
+def test_copies_of_a_module_with_a_state_of_its_own():
+    assert isinstance(copy.deepcopy(nn.convert(Locked())), Locked)
 
 
 @needs_native
@@ -293,28 +305,10 @@ def test_attention_without_features():
     assert torch.equal(found, torch.ones(2, 3, 4))
 
 
-def test_rows_past_the_batch_are_counted_in_the_message(layer):
-    with nn.rows(2, 4), pytest.raises(RuntimeError, match="4 rows, and 2 are left of 4 from row 2"):
-        layer(ONES)
-
-
 def test_the_last_row_has_a_mask():
     with nn.rows(2**53 - 1, total=2**53):
         found = nn.Dropout(0.5, name="b")(torch.ones(1, 8192))
     assert set(found.unique().tolist()) == {0.0, 2.0} and 0.4 < found.mean() / 2 < 0.6
-
-
-def test_masks_in_a_forked_child_are_those_of_the_job():
-    fastseed.init(42, rank=0, world_size=1, on_os_fork="reseed")
-    fastseed.reseed(1)
-    layer = nn.Dropout(0.5, name="block")
-    whole = layer(ONES)
-    reader, writer = os.pipe()
-    if (child := os.fork()) == 0:
-        os.write(writer, bytes([torch.equal(layer(ONES), whole)]))
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reader, 1) == b"\x01"
 
 
 def test_vmap_volumes_and_empty_inputs(layer):

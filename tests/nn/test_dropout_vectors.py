@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import struct
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -23,12 +22,7 @@ DTYPES = {
     "float32": (torch.float32, torch.uint32),
     "float64": (torch.float64, torch.uint64),
 }
-LINES = (vectors.DATA / "dropout.txt").read_text("utf-8").splitlines()
-ROWS = [line.split(" ") for line in LINES if not line.startswith("#")]
-
-
-def rows(kind):
-    return [row[1:] for row in ROWS if row[0] == kind]
+rows = functools.partial(vectors.fields_of, "dropout")
 
 
 @pytest.fixture(params=("reference", *derive_ops.simd_paths()))
@@ -45,22 +39,7 @@ def key_tensor(*words: int) -> torch.Tensor:
 
 
 def test_vectors_are_frozen():
-    texts = [" ".join(row) for row in ROWS]
-    releases = vectors.frozen("dropout")
-    assert vectors.changed(texts, releases) == []
-    assert releases[-1][0] == len(texts), "appended rows belong into dropout.sha256 as well"
-
-
-def test_vectors_are_what_their_program_makes():
-    program = vectors.DATA / "make_dropout_vectors.py"
-    done = subprocess.run([sys.executable, "-I", program, "--check"], capture_output=True)
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-
-
-def test_vectors_have_rows_of_each_kind():
-    assert {row[0] for row in ROWS} == set(KINDS)
-    for kind, least in KINDS.items():
-        assert len(rows(kind)) >= least, kind
+    vectors.check_file("dropout", KINDS)
 
 
 def test_masks(ops):

@@ -68,12 +68,13 @@ def test_a_model_with_other_keys_is_no_warning(where, caplog):
     assert not torch.equal(one[0].weight, other[0].weight)
 
 
-def repeat(model: nn.Module) -> None:
-    reset(model)
-
-
-def repeat_a_part(model: nn.Module) -> None:
-    reset(model[1], prefix="1.")
+def test_other_names_in_modules_of_one_name_are_no_warning(caplog):
+    models = [nn.ModuleDict({"a": nn.Module()}) for _ in range(2)]
+    for model, name in zip(models, ("x", "y"), strict=True):
+        model["a"].register_parameter(name, nn.Parameter(torch.empty(3)))
+        with fastseed.nn.initialize(model):
+            nn.init.normal_(getattr(model["a"], name))
+    assert not caplog.messages
 
 
 def repeat_in_a_wrapper(model: nn.Module) -> None:
@@ -82,30 +83,22 @@ def repeat_in_a_wrapper(model: nn.Module) -> None:
     reset(wrapper)
 
 
-def repeat_after_a_change_of_dtype(model: nn.Module) -> None:
-    reset(model.to(torch.float64).float())
-
-
-def repeat_on_new_memory(model: nn.Module) -> None:
-    reset(model.to_empty(device="cpu"))
-
-
 def begin_a_new_job(model: nn.Module) -> None:
     fastseed.init(42, rank=0, world_size=1)
     reset(build())
 
 
-@pytest.mark.parametrize(
-    "again",
-    [
-        repeat,
-        repeat_a_part,
-        repeat_in_a_wrapper,
-        repeat_after_a_change_of_dtype,
-        repeat_on_new_memory,
-        begin_a_new_job,
-    ],
-)
+AGAIN = {
+    "the model": reset,
+    "a part": lambda model: reset(model[1], prefix="1."),
+    "in a wrapper": repeat_in_a_wrapper,
+    "after a change of dtype": lambda model: reset(model.to(torch.float64).float()),
+    "on new memory": lambda model: reset(model.to_empty(device="cpu")),
+    "in a new job": begin_a_new_job,
+}
+
+
+@pytest.mark.parametrize("again", AGAIN.values(), ids=AGAIN)
 def test_the_same_model_again_has_the_same_weights_without_a_warning(again, caplog):
     model = reset(build())
     before = copy.deepcopy(model.state_dict())

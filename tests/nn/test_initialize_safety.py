@@ -1,10 +1,11 @@
-"""Initialisation: refusals, outputs, interrupts, threads, and the functions of torch."""
+"""Initialization: refusals, outputs, interrupts, threads, and the functions of torch."""
 
 from __future__ import annotations
 
 import inspect
 import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def key(name: str) -> int:
 
 # ---------------------------------------------------------------- functions of a key
 
-INITIALISERS: dict[str, tuple[Any, ...]] = {
+INITIALIZERS: dict[str, tuple[Any, ...]] = {
     "kaiming_uniform_": (),
     "kaiming_normal_": (),
     "xavier_uniform_": (),
@@ -65,14 +66,14 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("function", INITIALISERS)
-def test_initialisers_refuse_outputs_that_they_cannot_write(function, kind):
+@pytest.mark.parametrize("function", INITIALIZERS)
+def test_initializers_refuse_outputs_that_they_cannot_write(function, kind):
     call, tensor = getattr(fastseed.nn.init, function), HOSTILE[kind](output(function))
     before = tensor.clone() if kind in ("overlapping", "bool", "complex", "scalar") else None
     with pytest.raises(
         (TypeError, ValueError), match=rf"^fastseed\.nn\.init\.{function}: tensor must"
     ):
-        call(tensor, 7, *INITIALISERS[function])
+        call(tensor, 7, *INITIALIZERS[function])
     assert before is None or torch.equal(tensor, before)
 
 
@@ -93,10 +94,10 @@ BAD_PARAMETERS = [
 
 @pytest.mark.parametrize(
     ("function", "given"),
-    [(f, {"key": k}) for f in INITIALISERS for k in BAD_KEYS] + BAD_PARAMETERS,
+    [(f, {"key": k}) for f in INITIALIZERS for k in BAD_KEYS] + BAD_PARAMETERS,
     ids=lambda value: str(value)[:20],
 )
-def test_a_refused_initialiser_has_not_changed_its_output(function, given):
+def test_a_refused_initializer_has_not_changed_its_output(function, given):
     tensor = output(function)
     sparsity = {"sparsity": 0.5} if function == "sparse_" else {}
     name = next(reversed(given))
@@ -117,41 +118,26 @@ def test_a_nonlinearity_is_a_name():
         fastseed.nn.init.kaiming_normal_(torch.empty(3, 2), 7, nonlinearity=freed)
 
 
-@pytest.mark.parametrize("function", INITIALISERS)
-def test_initialisers_write_inference_tensors(function):
-    with torch.inference_mode():
-        tensor = output(function)
-    wanted = getattr(fastseed.nn.init, function)(output(function), 7, *INITIALISERS[function])
-    getattr(fastseed.nn.init, function)(tensor, 7, *INITIALISERS[function])
-    assert torch.equal(tensor, wanted)
-
-
-@pytest.mark.parametrize("function", INITIALISERS)
-def test_initialisers_run_on_fake_tensors(function):
-    with FakeTensorMode():
-        tensor = output(function)
-        assert getattr(fastseed.nn.init, function)(tensor, 7, *INITIALISERS[function]) is tensor
-
-
-@pytest.mark.parametrize("function", INITIALISERS)
-def test_keys_are_integers_or_tensors(function):
-    call, parameters = getattr(fastseed.nn.init, function), INITIALISERS[function]
+@pytest.mark.parametrize("function", INITIALIZERS)
+def test_values_do_not_depend_on_how_the_tensor_and_the_key_are_given(function):
+    call, parameters = getattr(fastseed.nn.init, function), INITIALIZERS[function]
+    wanted = call(output(function), 7 | 2 << 64, *parameters)
     by_tensor = call(output(function), torch.tensor([7, 2], dtype=torch.uint64), *parameters)
-    assert torch.equal(by_tensor, call(output(function), 7 | 2 << 64, *parameters))
-
-
-@pytest.mark.parametrize("function", INITIALISERS)
-def test_initialisers_do_not_depend_on_the_default_device(function):
-    tensor = output(function)
+    with torch.inference_mode():
+        inference = output(function)
+    call(inference, 7 | 2 << 64, *parameters)
+    made_before = output(function)
     with torch.device("meta"):
-        getattr(fastseed.nn.init, function)(tensor, 7, *INITIALISERS[function])
-    wanted = getattr(fastseed.nn.init, function)(output(function), 7, *INITIALISERS[function])
-    assert torch.equal(tensor, wanted)
+        call(made_before, 7 | 2 << 64, *parameters)
+    assert all(torch.equal(found, wanted) for found in (by_tensor, inference, made_before))
+    with FakeTensorMode():
+        fake = output(function)
+        assert call(fake, 7, *parameters) is fake
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize("shape", [(0, 0), (0, 4), (4, 0), (0, 3, 2)])
-@pytest.mark.parametrize("function", sorted({*INITIALISERS} - {"randperm_", "sparse_"}))
+@pytest.mark.parametrize("function", sorted({*INITIALIZERS} - {"randperm_", "sparse_"}))
 def test_weights_without_elements_are_left_as_they_are(function, shape):
     tensor = torch.empty(shape)
     assert getattr(fastseed.nn.init, function)(tensor, 7) is tensor
@@ -205,13 +191,13 @@ def test_a_generator_is_refused(draw):
         fastseed.nn.construct(factory)
 
 
-def initialise_nothing() -> None:
+def initialize_nothing() -> None:
     with fastseed.nn.initialize(nn.Linear(1, 1)):
         pass
 
 
 CALLS = {
-    "initialize": initialise_nothing,
+    "initialize": initialize_nothing,
     "construct": lambda: fastseed.nn.construct(nn.Linear, 1, 1),
 }
 
@@ -237,26 +223,27 @@ def test_a_model_that_is_built_in_the_block_is_refused_with_what_to_do():
         nn.Linear(2, 2)
 
 
-def fill_one(model: nn.Module) -> None:
-    nn.init.orthogonal_(model.weight)
-
-
 @pytest.mark.parametrize(
     ("factory", "fill"),
-    [(nn.Identity, lambda model: None), pytest.param(nn.Linear, fill_one, marks=pytest.mark.slow)],
+    [
+        (nn.Identity, lambda model: None),
+        pytest.param(
+            nn.Linear, lambda model: nn.init.orthogonal_(model.weight), marks=pytest.mark.slow
+        ),
+    ],
     ids=["empty", "filled"],
 )
-def test_an_interrupt_leaves_neither_a_mode_nor_an_active_initialiser(factory, fill):
+def test_an_interrupt_leaves_no_mode(factory, fill):
     model = factory(2, 2)
 
-    def initialise() -> None:
+    def initialize() -> None:
         with fastseed.nn.initialize(model):
             fill(model)
 
     def construct() -> None:
         fastseed.nn.construct(factory, 2, 2, task=1)
 
-    for call in (initialise, construct):
+    for call in (initialize, construct):
         call()  # modules are imported here, not between interrupts
         points = 0
         for where in interruptions(call):
@@ -268,11 +255,10 @@ def test_an_interrupt_leaves_neither_a_mode_nor_an_active_initialiser(factory, f
     assert snapshot() != before  # torch's generator draws again
 
 
-def test_threads_initialise_models_of_their_own():
+def test_threads_initialize_models_of_their_own():
     """Each as it is alone; a thread without a block draws from torch's generators."""
     inside, done = threading.Barrier(3), threading.Barrier(3)
     models = [nn.Linear(6, 6) for _ in range(2)]
-    plain: list[torch.Tensor] = []
 
     def keyed(index: int) -> None:
         with fastseed.nn.initialize(models[index], prefix=f"{index}."):
@@ -281,24 +267,24 @@ def test_threads_initialise_models_of_their_own():
             nn.init.normal_(models[index].bias)
             done.wait()
 
-    def unkeyed() -> None:
+    def unkeyed() -> torch.Tensor:
         inside.wait()
         torch.manual_seed(3)
-        plain.append(nn.init.orthogonal_(torch.empty(5, 5)))
+        found = nn.init.orthogonal_(torch.empty(5, 5))
         done.wait()
+        return found
 
-    threads = [threading.Thread(target=keyed, args=(i,)) for i in range(2)]
-    threads.append(threading.Thread(target=unkeyed))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(3) as threads:
+        blocks = [threads.submit(keyed, i) for i in range(2)]
+        plain = threads.submit(unkeyed).result(60)
+        for block in blocks:
+            block.result(60)
     for i, model in enumerate(models):
         wanted = fastseed.nn.init.orthogonal_(torch.empty(6, 6), key(f"{i}.weight"))
         assert torch.equal(model.weight, wanted)
         assert torch.equal(model.bias, fastseed.random.randn(key(f"{i}.bias"), 6))
     torch.manual_seed(3)
-    assert torch.equal(plain[0], nn.init.orthogonal_(torch.empty(5, 5)))
+    assert torch.equal(plain, nn.init.orthogonal_(torch.empty(5, 5)))
 
 
 # ---------------------------------------------------------------- functions of torch
@@ -311,7 +297,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_torch_has_the_initialisers_that_are_replaced(name):
+def test_torch_has_the_initializers_that_are_replaced(name):
     """Fails where torch changes them: see ``fastseed/nn/init/torch_functions.py``."""
     function = inspect.unwrap(getattr(nn.init, name))
     assert isinstance(function, types.FunctionType) and function.__closure__ is None
@@ -326,7 +312,7 @@ def test_torch_has_the_initialisers_that_are_replaced(name):
         assert parameters == SIGNATURES[name]
 
 
-def test_torch_has_no_other_initialiser_that_computes_with_random_numbers():
+def test_torch_has_no_other_initializer_that_computes_with_random_numbers():
     """Each one is a fill in a block, so that its values are those of one element each."""
     drawing = {
         name

@@ -1,4 +1,4 @@
-"""Initialisation of sharded models, the ranks of a job one after the other in this process."""
+"""Initialization of sharded models, the ranks of a job one after the other in this process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def gpt2() -> nn.Module:
 
 
 class ByType(nn.Module):
-    """Initialised as the example of ``torch.nn.Module.apply`` does it, by the types of modules."""
+    """Initialized as the example of ``torch.nn.Module.apply`` does it, by the types of modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def allocated(model: nn.Module, tie: bool = True) -> nn.Module:
     return model
 
 
-def initialised(model: nn.Module) -> dict[str, torch.Tensor]:
+def initialized(model: nn.Module) -> dict[str, torch.Tensor]:
     with fastseed.nn.initialize(model):
         model.init_weights()
     return {n: getattr(p, "_local_tensor", p).detach() for n, p in model.named_parameters()}
@@ -102,18 +102,18 @@ def initialised(model: nn.Module) -> dict[str, torch.Tensor]:
 def test_a_model_whose_blocks_and_root_are_sharded_has_the_weights_of_one_process(
     build, rank, world, as_rank
 ):
-    whole = initialised(allocated(on_meta(build)))
+    whole = initialized(allocated(on_meta(build)))
     assert not any((weight == 0.34375).any() for weight in whole.values())
     as_rank(rank, world)
     model = allocated(on_meta(build, sharded=True))
-    for name, part in initialised(model).items():
+    for name, part in initialized(model).items():
         assert torch.equal(part, whole[name].chunk(world)[rank]), name
     assert all(isinstance(module, FSDPModule) for module in (model, *blocks_of(model)))
 
 
 def test_sharded_models_may_be_allocated_in_the_block(as_rank):
     as_rank(0)
-    before = initialised(allocated(on_meta(ByType, sharded=True)))
+    before = initialized(allocated(on_meta(ByType, sharded=True)))
     model = on_meta(ByType, sharded=True)
     with fastseed.nn.initialize(model):
         assert type(model) is ByType
@@ -130,13 +130,13 @@ def test_sharded_models_may_be_allocated_in_the_block(as_rank):
     assert held["weight"] is model.blocks[0].weight  # what FSDP2 gathers
 
 
-def test_gathered_parameters_are_initialised_where_they_are_kept(as_rank):
-    whole = initialised(allocated(on_meta(ByType)))
+def test_gathered_parameters_are_initialized_where_they_are_kept(as_rank):
+    whole = initialized(allocated(on_meta(ByType)))
     as_rank(0)
     model = allocated(on_meta(ByType, sharded=True))
     model.blocks[0].unshard()
     assert not hasattr(model.blocks[0].weight, "placements")
-    for name, part in initialised(model).items():
+    for name, part in initialized(model).items():
         assert torch.equal(part, whole[name].chunk(2)[0]), name
 
 
@@ -153,23 +153,23 @@ def test_an_interrupt_leaves_sharded_models_their_classes(as_rank):
     as_rank(0)
     model = on_meta(ByType, sharded=True)
 
-    def initialise() -> None:
+    def initialize() -> None:
         with fastseed.nn.initialize(model):
             pass
 
-    initialise()  # modules are imported here, not between interrupts
-    for where in interruptions(initialise):
+    initialize()  # modules are imported here, not between interrupts
+    for where in interruptions(initialize):
         assert all(isinstance(m, FSDPModule) for m in (model, *model.blocks)), where
         assert not any("_apply" in vars(module) for module in model.modules()), where
 
 
-def test_a_sharded_model_is_initialised_by_one_thread_at_a_time(as_rank):
+def test_a_sharded_model_is_initialized_by_one_thread_at_a_time(as_rank):
     as_rank(0)
     model, found = allocated(on_meta(ByType, sharded=True)), []
 
     def elsewhere() -> None:
         try:
-            initialised(model)
+            initialized(model)
         except RuntimeError as error:
             found.append(str(error))
 
@@ -181,14 +181,14 @@ def test_a_sharded_model_is_initialised_by_one_thread_at_a_time(as_rank):
         with fastseed.nn.initialize(model):  # in the same thread
             model.init_weights()
         assert type(model) is ByType
-    assert "initialised by one thread at a time, got a ByType" in found[0], found
+    assert "initialized by one thread at a time, got a ByType" in found[0], found
     assert isinstance(model, FSDPModule)
 
 
 def check_untied_weights_are_refused(model):
     refused = r"got two for lm_head.weight and transformer.wte.weight; nothing was drawn: call tie_"
     with pytest.raises(RuntimeError, match=refused):
-        initialised(model)
+        initialized(model)
     assert all((weight == 0.34375).all() for weight in model.parameters())
 
 
@@ -197,16 +197,16 @@ def test_tied_weights_that_to_empty_has_untied_are_refused():
 
 
 def test_weights_that_fsdp_has_kept_tied_are_those_of_one_process(as_rank):
-    whole = initialised(allocated(on_meta(gpt2)))["transformer.wte.weight"]
+    whole = initialized(allocated(on_meta(gpt2)))["transformer.wte.weight"]
     as_rank(0)
     model = allocated(on_meta(gpt2, sharded=True), tie=False)
     if model.lm_head.weight is not model.transformer.wte.weight:
         check_untied_weights_are_refused(model)
         pytest.skip("FSDP2 of this torch does not keep weights tied")
-    assert torch.equal(initialised(model)["transformer.wte.weight"], whole[:31])
+    assert torch.equal(initialized(model)["transformer.wte.weight"], whole[:31])
 
 
-def test_a_model_that_transformers_has_marked_as_initialised_is_a_warning():
+def test_a_model_that_transformers_has_marked_as_initialized_is_a_warning():
     model = gpt2()
-    with pytest.warns(UserWarning, match="nothing was initialised in the block, because transf"):
-        initialised(model)
+    with pytest.warns(UserWarning, match="nothing was initialized in the block, because transf"):
+        initialized(model)

@@ -56,7 +56,7 @@ def test_matrix_has_a_lowest_version_of_every_requirement():
         if any(bound.operator == "==" for bound in requirement.specifier)
     }
     every = {requirement.name for requirement in matrix.requirements()}
-    unbounded = {"ninja", "ziglang", "jax", "watermark"}  # build tools and benchmarks
+    unbounded = {"ninja", "ziglang", "jax"}  # build tools and benchmarks
     assert every - names - pinned == unbounded
     assert "numpy==1.26.*" in matrix.oldest() and "torch==2.10.*" in matrix.oldest()
     assert matrix.oldest_python() == "3.10"

@@ -5,31 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers.draws import bank_of
 from helpers.support import seeder, snapshot
 
 import fastseed
 from fastseed.random import StreamBank
 
 LOW64 = 2**64 - 1
-DRAWS = {
-    "rand": lambda bank, *shape, **k: bank.rand(*shape, low=-1, **k),
-    "randn": lambda bank, *shape, **k: bank.randn(*shape, std=3, **k),
-    "exponential": lambda bank, *shape, **k: bank.exponential(*shape, rate=2, **k),
-    "trunc_normal": lambda bank, *shape, **k: bank.trunc_normal(*shape, b=1, **k),
-    "bernoulli": lambda bank, *shape, **k: bank.bernoulli(0.3, shape, **k),
-    "randint": lambda bank, *shape, **k: bank.randint(-3, 9, shape, **k),
-    "bits": lambda bank, *shape, **k: bank.bits(*shape, **k),
+ARGUMENTS = {
+    "rand": {"low": -1},
+    "randn": {"std": 3},
+    "exponential": {"rate": 2},
+    "trunc_normal": {"b": 1},
+    "bernoulli": {"p": 0.3},
+    "randint": {"low": -3, "high": 9},
+    "bits": {},
 }
-# The functions of the same draws, from keys.
-PURE = {
-    "rand": lambda keys, shape, **k: fastseed.random.rand(keys, shape, low=-1, **k),
-    "randn": lambda keys, shape, **k: fastseed.random.randn(keys, shape, std=3, **k),
-    "exponential": lambda keys, shape, **k: fastseed.random.exponential(keys, shape, rate=2, **k),
-    "trunc_normal": lambda keys, shape, **k: fastseed.random.trunc_normal(keys, shape, b=1, **k),
-    "bernoulli": lambda keys, shape, **k: fastseed.random.bernoulli(keys, 0.3, shape, **k),
-    "randint": lambda keys, shape, **k: fastseed.random.randint(keys, -3, 9, shape, **k),
-    "bits": lambda keys, shape, **k: fastseed.random.bits(keys, shape, **k),
-}
+
+
+def draw(bank, name, *shape, **more):
+    if name in ("bernoulli", "randint"):
+        return getattr(bank, name)(**ARGUMENTS[name], shape=shape, **more)
+    return getattr(bank, name)(*shape, **ARGUMENTS[name], **more)
+
+
 DTYPES = [
     *(
         (name, d)
@@ -47,14 +46,6 @@ DTYPES = [
 each_draw = pytest.mark.parametrize(
     ("name", "dtype"), DTYPES, ids=[f"{n}-{str(d)[6:]}" for n, d in DTYPES]
 )
-
-
-def bank_of(n, name="b", **where):
-    """A bank at task 1, epoch 7, step 9."""
-    fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
-    bank = StreamBank(n, name=name)
-    bank.reseed(1, 7, 9)
-    return bank
 
 
 def as_ints(keys):
@@ -202,8 +193,10 @@ def test_values_are_those_of_the_keys_and_positions_advance(name, dtype):
     bank, before = bank_of(n), snapshot()
     at = torch.zeros(n, dtype=torch.int64)
     for shape in ((3,), (), (0,), (2, 0), (5, 3), (1,)):
-        found = DRAWS[name](bank, *shape, dtype=dtype)
-        expected = PURE[name](bank.keys, shape, dtype=dtype, positions=at)
+        found = draw(bank, name, *shape, dtype=dtype)
+        expected = getattr(fastseed.random, name)(
+            bank.keys, shape=shape, dtype=dtype, positions=at, **ARGUMENTS[name]
+        )
         assert found.dtype == dtype and found.shape == (n, *shape)
         assert torch.equal(found, expected)
         count = int(np.prod(shape)) * words(dtype, name)
@@ -234,8 +227,8 @@ def test_shapes_may_be_tuples():
 def test_draws_into_out(name, dtype):
     bank, other = bank_of(3), bank_of(3)
     for out in (torch.zeros(3, 4, dtype=dtype), torch.zeros(4, 3, dtype=dtype).T):
-        assert DRAWS[name](bank, 4, out=out) is out
-        assert torch.equal(out, DRAWS[name](other, 4, dtype=dtype))
+        assert draw(bank, name, 4, out=out) is out
+        assert torch.equal(out, draw(other, name, 4, dtype=dtype))
     assert torch.equal(bank.positions, other.positions)
 
 
@@ -250,8 +243,8 @@ def test_rows_by_index_draw_and_advance_alone(name, dtype):
         bank.reseed(1, 7, 9)
         other.reseed(1, 7, 9)
         before = bank.positions.clone()
-        full = DRAWS[name](other, 3, dtype=dtype)
-        found = DRAWS[name](bank, 3, dtype=dtype, rows=torch.tensor(rows, dtype=index))
+        full = draw(other, name, 3, dtype=dtype)
+        found = draw(bank, name, 3, dtype=dtype, rows=torch.tensor(rows, dtype=index))
         assert torch.equal(found, full[torch.tensor(rows, dtype=torch.int64)])
         moved = (bank.positions - before).tolist()
         step = 4 * words(dtype, name)
@@ -270,8 +263,8 @@ def test_rows_by_mask_draw_and_advance_alone(name, dtype):
         bank.reseed(1, 7, 9)
         other.reseed(1, 7, 9)
         before = bank.positions.clone()
-        found = DRAWS[name](bank, *shape, dtype=dtype, rows=mask)
-        full = DRAWS[name](other, *shape, dtype=dtype)
+        found = draw(bank, name, *shape, dtype=dtype, rows=mask)
+        full = draw(other, name, *shape, dtype=dtype)
         assert found.shape == full.shape
         for i in range(6):
             assert torch.equal(found[i], full[i] if mask[i] else torch.zeros_like(full[i]))

@@ -6,25 +6,13 @@ import contextlib
 
 import pytest
 import torch
+from helpers.draws import bank_of, contents
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fastseed
 from fastseed._backend import draw_ops
 from fastseed.derivation.equal_streams import StreamUsers
 from fastseed.random import StreamBank, bank
-
-
-def bank_of(n, name="b", **where):
-    """A bank at task 1, epoch 7, step 9."""
-    fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
-    bank = StreamBank(n, name=name)
-    bank.reseed(1, 7, 9)
-    return bank
-
-
-def contents(bank):
-    return bank.keys.tolist(), bank.positions.tolist(), repr(bank)
-
 
 DRAWS = {
     "rand": lambda bank: bank.rand(3),
@@ -52,11 +40,7 @@ def test_a_bank_without_keys_refuses(draw):
         ((-1,), ValueError, r"n must be in \[0, 1099511627776\], got -1"),
         ((3, None, 5), TypeError, "name must be a string, got 5"),
         ((3, None, ""), ValueError, "name must "),
-        (
-            (3, None, "torch.cuda"),
-            ValueError,
-            "name must be one that fastseed does not use itself .*, got 'torch.cuda'",
-        ),
+        ((3, None, "torch.cuda"), ValueError, "name must be one that fastseed does not use itself"),
         ((3, "xpu"), ValueError, "device must be on the CPU, .*, got xpu"),
         ((3, 1.5), TypeError, "device must be a device, got 1.5 of type float"),
         ((3, "nope"), ValueError, "device must be a device of this torch, got 'nope'"),
@@ -65,6 +49,9 @@ def test_a_bank_without_keys_refuses(draw):
 def test_bank_refuses(arguments, error, says):
     with pytest.raises(error, match=r"^fastseed\.random\.StreamBank: " + says):
         StreamBank(*arguments)
+
+
+MASK, ONE = torch.ones(3, dtype=torch.bool), torch.tensor([0])
 
 
 @pytest.mark.parametrize(
@@ -76,33 +63,18 @@ def test_bank_refuses(arguments, error, says):
         ((2,), {"dtype": torch.int32}, ValueError, "dtype must be one of"),
         ((2,), {"rows": [0, 1]}, TypeError, r"rows must be a tensor of indices or a mask, got"),
         ((2,), {"rows": torch.zeros(2)}, TypeError, "rows must be of dtype torch.int64, .*float32"),
-        (
-            (2,),
-            {"rows": torch.zeros(3, dtype=torch.uint8)},
-            TypeError,
-            "rows must be of dtype torch.int64, torch.int32 or torch.bool, got torch.uint8",
-        ),
+        ((2,), {"rows": MASK.to(torch.uint8)}, TypeError, "rows must be of dtype .* or torch.bool"),
         ((2,), {"rows": torch.tensor([0, 3])}, ValueError, r"rows must be in \[0, 2\], got 3"),
         ((2,), {"rows": torch.tensor([-1, 0])}, ValueError, r"rows must be in \[0, 2\], got -1"),
         ((2,), {"rows": torch.tensor(1)}, ValueError, r"rows must be of shape \(m,\), got \(\)"),
-        (
-            (2,),
-            {"rows": torch.ones(2, dtype=torch.bool)},
-            ValueError,
-            r"rows must be of shape \(3,\), got \(2,\)",
-        ),
-        (
-            (2,),
-            {"rows": torch.ones(3, dtype=torch.bool, device="meta")},
-            ValueError,
-            "rows must be on device cpu, got meta",
-        ),
+        ((2,), {"rows": MASK[:2]}, ValueError, r"rows must be of shape \(3,\), got \(2,\)"),
+        ((2,), {"rows": MASK.to("meta")}, ValueError, "rows must be on device cpu, got meta"),
         ((2,), {"out": torch.zeros(3, 3)}, ValueError, r"out must be of shape \(3, 2\), got"),
         (
             (2,),
-            {"rows": torch.tensor([0]), "out": torch.zeros(3, 2)},
+            {"rows": ONE, "out": torch.zeros(3, 2)},
             ValueError,
-            r"out must be of shape \(1, 2\), got \(3, 2\)",
+            r"out must be of shape \(1, 2\)",
         ),
     ],
 )
@@ -122,12 +94,7 @@ META = torch.zeros(3, dtype=torch.uint64, device="meta")
     ("seeds", "indices", "error", "says"),
     [
         ([1, 2], None, ValueError, r"seeds must be of shape \(3,\), got \(2,\)"),
-        (
-            [1, 2, 2**64],
-            None,
-            ValueError,
-            r"seeds\[2\] must be in \[.*\], got 18446744073709551616",
-        ),
+        ([1, 2, 2**64], None, ValueError, rf"seeds\[2\] must be in \[.*\], got {2**64}"),
         ([1, 2, -(2**63) - 1], None, ValueError, r"seeds\[2\] must be in"),
         ([1, 2.0, 3], None, TypeError, r"seeds\[1\] must be an integer, got 2.0 of type float"),
         (7, None, TypeError, "seeds must be a tensor or a sequence of integers, got 7 of type int"),

@@ -8,23 +8,12 @@ import pickle
 
 import pytest
 import torch
+from helpers.draws import bank_of, contents
 from helpers.support import scramble, snapshot
 
 import fastseed
 from fastseed.random import StreamBank
 from fastseed.seeder.registry import adapter_for
-
-
-def bank_of(n, name="b", **where):
-    """A bank at task 1, epoch 7, step 9."""
-    fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
-    bank = StreamBank(n, name=name)
-    bank.reseed(1, 7, 9)
-    return bank
-
-
-def contents(bank):
-    return bank.keys.tolist(), bank.positions.tolist(), repr(bank)
 
 
 def as_ints(keys):
@@ -67,6 +56,10 @@ def test_state_of_a_bank_without_keys():
         bank.rand(1)
 
 
+FOURS = torch.full((73,), 4, dtype=torch.uint8)
+ENDLESS = torch.cat([torch.full((72,), 255), torch.ones(1)]).to(torch.uint8)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
@@ -79,20 +72,12 @@ def test_state_of_a_bank_without_keys():
         ({"more": 1}, ValueError, "state must be a dict of format, .*, got .*more"),
         ({"states": None}, TypeError, r"state\['states'\] must be a tensor, got None"),
         ({"states": torch.zeros(73)}, ValueError, r"state\['states'\] is invalid: .*torch.uint8"),
+        ({"states": FOURS[1:]}, ValueError, "is invalid: it must be 73 bytes, got 72"),
+        ({"states": FOURS}, ValueError, "is invalid: its last byte must be 0 or 1, got 4"),
         (
-            {"states": torch.zeros(72, dtype=torch.uint8)},
+            {"states": ENDLESS},
             ValueError,
-            r"state\['states'\] is invalid: it must be 73 bytes, got 72",
-        ),
-        (
-            {"states": torch.full((73,), 4, dtype=torch.uint8)},
-            ValueError,
-            r"state\['states'\] is invalid: its last byte must be 0 or 1, got 4",
-        ),
-        (
-            {"states": torch.cat([torch.full((72,), 255), torch.ones(1)]).to(torch.uint8)},
-            ValueError,
-            r"state\['states'\] is invalid: the position of stream 0 must be .*, got -1",
+            "is invalid: the position of stream 0 must be .* -1",
         ),
     ],
 )
@@ -101,7 +86,7 @@ def test_damaged_states_are_refused_and_nothing_changes(change, error, says):
     state = bank.state_dict()
     bank.rand(7)
     before = contents(bank)
-    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.load_state_dict: " + says):
+    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.load_state_dict: .*" + says):
         bank.load_state_dict({**state, **change})
     assert contents(bank) == before
 

@@ -7,36 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers.draws import CALLS, REALS, each_call, expected, words
 from helpers.support import seeder, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastseed
-from fastseed._backend.reference import draws as reference
 from fastseed.random import distributions
-
-REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-KINDS = {d: str(d).removeprefix("torch.") for d in REALS}
-BELOW_ONE = {d: 1 - 2.0**-n for d, n in zip(REALS, (11, 8, 24, 53), strict=True)}
-# A quarter of the words is rejected.
-RANGES = {torch.uint8: (3, 200), torch.int32: (-(2**31), 3 << 30), torch.int64: (-(2**63), 3 << 62)}
-
-# Every function in every dtype: how it is called, and the reference's answer.
-CALLS = {
-    **{("rand", d): {"dtype": d} for d in REALS},
-    **{("randn", d): {"mean": 1.0, "std": 2.0, "dtype": d} for d in REALS},
-    **{("exponential", d): {"rate": 2.0, "dtype": d} for d in REALS},
-    **{
-        ("trunc_normal", d): {"mean": 1.0, "std": 2.0, "a": -3.0, "b": 2.0, "dtype": d}
-        for d in REALS
-    },
-    **{("bernoulli", d): {"p": 0.75, "dtype": d} for d in (torch.bool, torch.uint8, *REALS)},
-    **{("randint", d): {"low": a, "high": a + n, "dtype": d} for d, (a, n) in RANGES.items()},
-    **{("bits", d): {"dtype": d} for d in (torch.uint32, torch.uint64)},
-}
-each_call = pytest.mark.parametrize(
-    ("name", "dtype"), list(CALLS), ids=[f"{n}-{str(d)[6:]}" for n, d in CALLS]
-)
 
 
 def some_keys(n: int) -> torch.Tensor:
@@ -44,30 +21,9 @@ def some_keys(n: int) -> torch.Tensor:
 
 
 def draw(name, dtype, keys, shape, **more):
-    return getattr(fastseed.random, name)(keys, shape=shape, **{**CALLS[name, dtype], **more})
-
-
-def expected(name, dtype, keys, count, start=0, positions=None):
-    """(n, count) by the reference."""
-    at = np.zeros(len(keys), np.uint64) if positions is None else positions.numpy().view(np.uint64)
-    where = (keys.numpy(), at, start, count)
-    kind = KINDS.get(dtype, "")
-    if name == "rand":
-        found = reference.uniform(*where, kind, 1.0, 0.0, BELOW_ONE[dtype])
-    elif name == "randn":
-        found = reference.normal(*where, kind, 1.0, 2.0)
-    elif name == "exponential":
-        found = reference.exponential(*where, kind, 0.5)
-    elif name == "trunc_normal":
-        found = reference.trunc_normal(*where, kind, *distributions.trunc_normal(
-            name, dtype, 1.0, 2.0, -3.0, 2.0).parameters)  # fmt: skip
-    elif name == "bernoulli":
-        found = reference.bernoulli(*where, 3 << 30)
-    elif name == "randint":
-        found = reference.randint(*where, *RANGES[dtype])
-    else:
-        found = reference.bits(*where, 2 if dtype == torch.uint64 else 1)
-    return torch.from_numpy(found).to(dtype)
+    return getattr(fastseed.random, name)(
+        keys, shape=shape, **{"dtype": dtype, **CALLS[name, dtype], **more}
+    )
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -163,13 +119,12 @@ def test_draw_is_prefix_stable_and_order_free(name, dtype):
 def test_draw_goes_on_without_sharing_a_word(name, dtype):
     """From the position that a draw of m values leaves, values m (of the next block) follow."""
     keys = some_keys(2)
-    two = (torch.float64, torch.uint64, torch.int64)
-    words = 2 if dtype in two and name != "bernoulli" else 1
+    size = words(name, dtype)
     long = draw(name, dtype, keys, 48)
     for length in (0, 1, 3, 4, 17):
-        blocks = -(-length * words // 4)
+        blocks = -(-length * size // 4)
         positions = torch.full((2,), 4 * blocks)
-        used = blocks * 4 // words
+        used = blocks * 4 // size
         assert same(draw(name, dtype, keys, 20, positions=positions), long[:, used : used + 20])
 
 
@@ -186,10 +141,9 @@ def test_draw_out(name, dtype):
         assert draw(name, dtype, keys, (4, 5), out=out) is out
         assert same(out, answer) and out.data_ptr() == address
         assert out._version > version, "autograd has to hear of it"
-    alone = {k: v for k, v in CALLS[name, dtype].items() if k != "dtype"}
-    assert same(
-        getattr(fastseed.random, name)(keys, shape=(4, 5), out=out.zero_(), **alone), answer
-    )
+    alone = CALLS[name, dtype]
+    found = getattr(fastseed.random, name)(keys, shape=(4, 5), out=out.zero_(), **alone)
+    assert same(found, answer)
 
 
 def test_default_dtypes():

@@ -10,22 +10,15 @@ import torch
 import fastseed
 
 KEYS = torch.zeros(3, 2, dtype=torch.uint64)
+AT, OUT = torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
         ({"keys": "3"}, TypeError, "keys must be an integer or a tensor of torch.uint64, got '3'"),
-        (
-            {"keys": True},
-            TypeError,
-            "keys must be an integer or a tensor of torch.uint64, got True",
-        ),
-        (
-            {"keys": -1},
-            ValueError,
-            r"keys must be in \[0, 340282366920938463463374607431768211455\]",
-        ),
+        ({"keys": True}, TypeError, "keys must be an integer or a tensor of .*, got True"),
+        ({"keys": -1}, ValueError, rf"keys must be in \[0, {2**128 - 1}\]"),
         ({"keys": KEYS.to(torch.int64)}, TypeError, "keys must be of dtype torch.uint64, got"),
         ({"keys": KEYS.T}, ValueError, r"keys must be of shape \(\.\.\., 2\), got \(2, 3\)"),
         ({"keys": KEYS[0, 0]}, ValueError, r"keys must be of shape .*, got \(\)"),
@@ -39,35 +32,19 @@ KEYS = torch.zeros(3, 2, dtype=torch.uint64)
         ({"dtype": "float32"}, TypeError, "dtype must be a torch.dtype, got 'float32' of type str"),
         ({"positions": 4}, TypeError, "positions must be a tensor, got 4"),
         ({"positions": torch.zeros(3)}, TypeError, "positions must be of dtype torch.int64, got"),
-        (
-            {"positions": torch.zeros(2, dtype=torch.int64)},
-            ValueError,
-            r"positions must be of shape \(3,\), got \(2,\)",
-        ),
-        (
-            {"positions": torch.zeros(3, dtype=torch.int64, device="meta")},
-            ValueError,
-            "positions must be on device cpu, got meta",
-        ),
-        (
-            {"positions": torch.tensor([0, 0, 2**56])},
-            ValueError,
-            r"positions must be in \[0, 72057594037927932\], got 72057594037927936",
-        ),
+        ({"positions": AT[:2]}, ValueError, r"positions must be of shape \(3,\), got \(2,\)"),
+        ({"positions": AT.to("meta")}, ValueError, "positions must be on device cpu, got meta"),
+        ({"positions": AT + 2**56}, ValueError, rf"positions must be in .*{2**56 - 4}\], got"),
         ({"positions": torch.tensor([0, -4, 0])}, ValueError, "positions must be in .*, got -4"),
         ({"out": [1]}, TypeError, r"out must be a tensor, got \[1\] of type list"),
         (
-            {"out": torch.zeros(3, 2), "dtype": torch.float64},
+            {"out": OUT, "dtype": torch.float64},
             TypeError,
-            "out must be of dtype torch.float64, got torch.float32",
+            "out must be of dtype torch.float64, got",
         ),
         ({"out": torch.zeros(3, 3)}, ValueError, r"out must be of shape \(3, 2\), got \(3, 3\)"),
-        ({"out": torch.zeros(3, 2, device="meta")}, ValueError, "out must be on device cpu, got"),
-        (
-            {"out": torch.zeros(3, 2, requires_grad=True)},
-            ValueError,
-            "out must not require grad where gradients are recorded",
-        ),
+        ({"out": OUT.to("meta")}, ValueError, "out must be on device cpu, got"),
+        ({"out": OUT.clone().requires_grad_()}, ValueError, "out must not require grad where grad"),
         ({"low": "a"}, TypeError, "low must be a number, got 'a' of type str"),
         ({"low": True}, TypeError, "low must be a number, got True of type bool"),
         ({"high": torch.ones(())}, TypeError, "high must be a number, got tensor"),
@@ -90,6 +67,12 @@ def test_rand_refuses(change, error, says):
         assert not out.any()
 
 
+NARROW = {"a": 1.01, "b": 1.015, "dtype": torch.bfloat16}  # no number of bfloat16 is in between
+UINT8 = {"dtype": torch.uint8}
+ALL_32 = {"low": -(2**31), "high": 2**31, "dtype": torch.int32}
+ALL_64 = {"low": -(2**63), "high": 2**63}
+
+
 @pytest.mark.parametrize(
     ("name", "change", "error", "says"),
     [
@@ -100,24 +83,14 @@ def test_rand_refuses(change, error, says):
         ("trunc_normal", {"std": 0}, ValueError, "std must be above 0 in torch.float32, got 0.0"),
         ("trunc_normal", {"a": math.inf}, ValueError, "a must be finite in torch.float32, got inf"),
         ("trunc_normal", {"a": 2}, ValueError, r"b must be above a \(2.0\), with a number of"),
-        (
-            "trunc_normal",
-            {"a": 1.01, "b": 1.015, "dtype": torch.bfloat16},
-            ValueError,
-            r"b must be above a \(1.01\), with a number of torch.bfloat16 between, got 1.015",
-        ),
+        ("trunc_normal", NARROW, ValueError, "b must be above a .*with a number of .* between"),
         ("trunc_normal", {"a": 9.2, "b": 10}, ValueError, r"\[a, b\] must be an interval that"),
         ("trunc_normal", {"b": "2"}, TypeError, "b must be a number, got '2' of type str"),
         ("exponential", {"rate": 0}, ValueError, "rate must be above 0, .*, got 0.0"),
         ("exponential", {"rate": -2}, ValueError, "rate must be above 0, .*, got -2.0"),
         ("exponential", {"rate": math.nan}, ValueError, "rate must be above 0, .*, got nan"),
         ("exponential", {"rate": math.inf}, ValueError, "rate must be above 0, .*, got inf"),
-        (
-            "exponential",
-            {"rate": 1e-39},
-            ValueError,
-            "rate must be above 0, with 1 / rate finite in torch.float32",
-        ),
+        ("exponential", {"rate": 1e-39}, ValueError, "above 0, with 1 / rate finite in torch.f"),
         ("exponential", {"rate": 5e-324}, ValueError, "rate must be above 0, with 1 / rate finite"),
         ("bernoulli", {"p": 1.1}, ValueError, r"p must be in \[0, 1\], got 1.1"),
         ("bernoulli", {"p": -0.1}, ValueError, r"p must be in \[0, 1\], got -0.1"),
@@ -134,30 +107,10 @@ def test_rand_refuses(change, error, says):
             r"high must be in .*, got 9223372036854775809",
         ),
         ("randint", {"low": 2**63}, ValueError, r"low must be in \[-9223372036854775808, "),
-        (
-            "randint",
-            {"low": -(2**63), "high": 2**63},
-            ValueError,
-            r"high - low must be below 2\*\*64 for torch.int64 .*, got 18446744073709551616",
-        ),
-        (
-            "randint",
-            {"low": -(2**31), "high": 2**31, "dtype": torch.int32},
-            ValueError,
-            r"high - low must be below 2\*\*32 for torch.int32 \(or use bits\), got 4294967296",
-        ),
-        (
-            "randint",
-            {"low": -1, "dtype": torch.uint8},
-            ValueError,
-            r"low must be in \[0, 256\) for torch.uint8, got -1",
-        ),
-        (
-            "randint",
-            {"high": 257, "dtype": torch.uint8},
-            ValueError,
-            r"high must be in \(low, 256\]",
-        ),
+        ("randint", ALL_64, ValueError, rf"high - low must be below 2\*\*64 for .*, got {2**64}"),
+        ("randint", ALL_32, ValueError, r"high - low must be below 2\*\*32 for .* \(or use bits\)"),
+        ("randint", {"low": -1} | UINT8, ValueError, r"low must be in \[0, 256\) for torch.uint8"),
+        ("randint", {"high": 257} | UINT8, ValueError, r"high must be in \(low, 256\]"),
         ("randint", {"dtype": torch.int16}, ValueError, "dtype must be one of torch.uint8"),
         ("bits", {"dtype": torch.int64}, ValueError, "dtype must be one of torch.uint32"),
     ],

@@ -6,23 +6,17 @@ import itertools
 import math
 import warnings
 
-import numpy as np
 import pytest
 import torch
+from helpers.draws import CALLS, expected
 from helpers.support import LOW64, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastseed
-from fastseed._backend.reference import draws as reference
-from fastseed.random import Shard, distributions, inplace
+from fastseed.random import Shard, inplace
 
 KEY = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
-REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-CAPS = {d: 1 - 2.0**-n for d, n in zip(REALS, (11, 8, 24, 53), strict=True)}
-# (low, how many), such that a quarter of the words is rejected
-RANGES = {torch.uint8: (3, 200), torch.int32: (-(2**31), 3 << 30), torch.int64: (-(2**63), 3 << 62)}
-KINDS = {d: str(d).removeprefix("torch.") for d in REALS}
 
 
 def key_tensor(key: int = KEY) -> torch.Tensor:
@@ -30,52 +24,26 @@ def key_tensor(key: int = KEY) -> torch.Tensor:
 
 
 def whole(name: str, dtype: torch.dtype, numel: int, key: int = KEY, position: int = 0):
-    """The first values of the draw of :data:`CASES`, by the reference; as a tensor of dtype."""
-    keys = np.array([[key & LOW64, key >> 64]], np.uint64)
-    where = (keys, np.array([position], np.uint64), 0, numel)
-    if name == "bits_":
-        found = reference.bits(*where, 2 if dtype == torch.uint64 else 1)
-    elif name == "uniform_":
-        found = reference.uniform(*where, KINDS[dtype], 1.0, 0.0, CAPS[dtype])
-    elif name == "normal_":
-        found = reference.normal(*where, KINDS[dtype], 1.0, 2.0)
-    elif name == "exponential_":
-        found = reference.exponential(*where, KINDS[dtype], 0.5)
-    elif name == "trunc_normal_":
-        what = distributions.trunc_normal(name, dtype, 1.0, 2.0, -3.0, 2.0)
-        found = reference.trunc_normal(*where, KINDS[dtype], *what.parameters)
-    elif name == "bernoulli_":
-        found = reference.bernoulli(*where, 3 << 30)
-    else:
-        found = reference.randint(*where, *RANGES[dtype])
-    return torch.from_numpy(found[0]).to(dtype)
+    """The first values of the draw of a name, by the reference."""
+    return expected(
+        FUNCTIONS[name], dtype, key_tensor(key)[None], numel, 0, torch.tensor([position])
+    )[0]
 
 
-ARGUMENTS = {
-    "bits_": lambda d: (),
-    "uniform_": lambda d: (),
-    "normal_": lambda d: (1.0, 2.0),
-    "exponential_": lambda d: (2.0,),
-    "trunc_normal_": lambda d: (1.0, 2.0, -3.0, 2.0),
-    "bernoulli_": lambda d: (0.75,),
-    "randint_": lambda d: (RANGES[d][0], sum(RANGES[d])),
+FUNCTIONS = {  # in-place forms, and the functions of the same values
+    **{
+        f"{name}_": name for name in ("exponential", "trunc_normal", "bernoulli", "randint", "bits")
+    },
+    "uniform_": "rand",
+    "normal_": "randn",
 }
-CASES = [
-    *(("bits_", d) for d in (torch.uint32, torch.uint64)),
-    *(
-        (name, d)
-        for name in ("uniform_", "normal_", "exponential_", "trunc_normal_")
-        for d in REALS
-    ),
-    *(("bernoulli_", d) for d in (torch.bool, torch.uint8, *REALS)),
-    *(("randint_", d) for d in RANGES),
-]
+CASES = [(name, d) for name, form in FUNCTIONS.items() for f, d in CALLS if f == form]
 each_case = pytest.mark.parametrize(("name", "dtype"), CASES, ids=lambda v: str(v))
 
 
 def fill(tensor, name, key=KEY, **more):
-    arguments = ARGUMENTS[name](tensor.dtype)
-    filled = getattr(inplace, name)(tensor, key, *arguments, **more)
+    arguments = CALLS[FUNCTIONS[name], tensor.dtype]
+    filled = getattr(inplace, name)(tensor, key, **arguments, **more)
     assert filled is tensor
     return tensor
 
@@ -152,15 +120,6 @@ def test_defaults_are_standard():
         (inplace.bernoulli_, lambda x: inplace.bernoulli_(x, key, 0.5)),
     ]:
         assert a(zeros.clone(), key).equal(b(zeros.clone()))
-
-
-def test_the_draws_are_those_of_the_functions():
-    """fastseed.randn and fastseed.normal_ are two ways to the same values."""
-    from fastseed.random import functional
-
-    assert functional.randn(key_tensor(), (5, 7), mean=1.0, std=2.0).equal(
-        fill(torch.zeros(5, 7), "normal_")
-    )
 
 
 # ---------------------------------------------------------------- any tensor
@@ -369,7 +328,7 @@ def test_fills_on_cuda_are_those_of_the_cpu(name, dtype):
 
 
 def test_fills_are_public():
-    assert {*ARGUMENTS, "Shard"} <= set(fastseed.random.__all__)
+    assert {*FUNCTIONS, "Shard"} <= set(fastseed.random.__all__)
 
 
 def test_memory_must_be_there_and_apart_from_the_key():

@@ -47,11 +47,8 @@ def test_known_answers():
     assert seeds_of([0, 1], 2).array.tolist() == KNOWN
     assert seeds_of([TEXT], 2, bits=31).array.tolist() == [[seed % 2**31 for seed in TEXT_KNOWN]]
     assert seeds_of([TEXT], 2)[0] == TEXT_KNOWN
-
-
-def test_a_text_is_the_low_64_bits_of_its_sha256():
     number = int.from_bytes(hashlib.sha256(TEXT.encode()).digest()[:8], "little")
-    assert seeds_of([TEXT], 3)[0] == seeds_of([number], 3)[0]
+    assert seeds_of([number], 2)[0] == TEXT_KNOWN
 
 
 @pytest.mark.parametrize("bits", [63, 31])
@@ -81,9 +78,7 @@ def test_large_calls_equal_small_ones():
     whole = seeds_of(range(300), 700).array
     wide = seeds_of([0, 299], 70_000).array
     assert np.array_equal(whole[299], wide[1, :700])
-    assert [seeds_of([9], [69_999])[0], seeds_of([9], 70_000)[0][69_999:]] == [
-        seeds_of([9], [69_999])[0]
-    ] * 2
+    assert seeds_of([299], [69_999])[0] == wide[1, 69_999:].tolist()
     assert seeds_of([123], 3)[0] == whole[123, :3].tolist()
 
 
@@ -114,16 +109,9 @@ def run_workers(workers: int, chunks: int) -> dict[str, list[int]]:
 
 def test_chunks_and_workers_do_not_matter():
     """48 prompts with 16 samples in 4 chunks, as in a job whose noise repeated in each chunk."""
-    four = run_workers(4, 4)
-    assert len({*itertools.chain(*four.values())}) == 768
-    assert run_workers(3, 4) == four
-    assert run_workers(3, 6) == four
-
-
-def test_seeds_by_position_in_the_chunk_repeat():
-    """The negative control."""
-    local = [[42 + 59 + at for at in range(12 * 16)] for _ in range(4)]
-    assert len({*itertools.chain(*local)}) == 192
+    one = run_workers(1, 4)
+    assert len({*itertools.chain(*one.values())}) == 768
+    assert run_workers(3, 6) == one
 
 
 # ---------------------------------------------------------------- without torch
@@ -131,17 +119,12 @@ def test_seeds_by_position_in_the_chunk_repeat():
 
 def test_torch_is_not_imported():
     code = (
-        "import sys, fastseed.sampling; a = 'numpy' in sys.modules;"
+        "import sys, fastseed.sampling; a = 'numpy' in sys.modules; int(fastseed.SHARED);"
         "fastseed.sampling.rollout_seeds(1, ['x'], 2, master_seed=1);"
         "import fastseed; fastseed.sampling.rollout_seeds(1, ['x'], 2, master_seed=1);"
         "print(a, 'torch' in sys.modules, 'numpy' in sys.modules, 'ninja' in sys.modules)"
     )
     assert run_python("-c", code).split() == ["False", "False", "True", "False"]
-
-
-def test_shared_is_found_without_torch():
-    code = "import sys, fastseed; print(int(fastseed.SHARED), 'torch' in sys.modules)"
-    assert run_python("-c", code).split() == [str(2**24 - 1), "False"]
 
 
 # ---------------------------------------------------------------- the master seed
@@ -159,7 +142,7 @@ def test_master_seed_of_init_and_of_the_environment(monkeypatch):
     assert rollout_seeds(3, [1], 2)[0] == expected
 
 
-@pytest.mark.parametrize("text", ["abc", "-1", str(2**64), "1e3", "9" * 6000])
+@pytest.mark.parametrize("text", ["abc", "-1", str(2**64), "1e3", "9" * 6000, "0" * 25 + "9" * 30])
 def test_a_variable_that_is_no_seed_is_refused(text, monkeypatch):
     monkeypatch.setenv("FASTSEED_MASTER_SEED", text)
     with pytest.raises(ValueError, match="FASTSEED_MASTER_SEED must be an integer in"):
@@ -175,10 +158,20 @@ def test_the_scheme_of_fwr13y_has_no_keys():
 
 # ---------------------------------------------------------------- refused arguments
 
+FREED = torch.zeros(2, dtype=torch.int64)
+FREED.untyped_storage().resize_(0)
 BAD = [
     ({"prompts": "text"}, TypeError, "prompts must be a sequence of strings and integers"),
     ({"prompts": 5}, TypeError, "prompts must be a sequence of strings and integers"),
     ({"prompts": [1, 2.5]}, TypeError, r"prompts\[1\] must be an integer"),
+    *(
+        (
+            {"prompts": [tokens]},
+            TypeError,
+            r"prompts\[0\] must be a string or an integer \(for chat",
+        )
+        for tokens in ([1, 2], [{"role": "user", "content": "a"}], {"text": "a"})
+    ),
     ({"prompts": [1, None]}, TypeError, r"prompts\[1\] must be an integer"),
     ({"prompts": [True]}, TypeError, r"prompts\[0\] must be an integer"),
     ({"prompts": [1, -1]}, ValueError, r"prompts\[1\] must be in \[0, "),
@@ -188,6 +181,7 @@ BAD = [
     ({"prompts": np.zeros((1, 1), int)}, ValueError, r"prompts must be .* of shape \(n,\)"),
     ({"prompts": np.zeros(2)}, TypeError, r"prompts\[0\] must be an integer"),
     ({"samples": -1}, ValueError, r"samples must be in \[0, "),
+    ({"samples": FREED}, TypeError, "samples must be a number or a sequence"),
     ({"samples": 1.0}, TypeError, "samples must be an integer"),
     ({"samples": [0, 2**32]}, ValueError, r"samples\[1\] must be in \[0, "),
     ({"samples": [0, 1, 0]}, ValueError, "samples must be different numbers"),
@@ -199,13 +193,6 @@ BAD = [
     ({"bits": 64}, ValueError, "bits must be one of 63, 31"),
     ({"master_seed": -1}, ValueError, r"master_seed must be in \[0, "),
 ]
-
-
-def test_samples_whose_memory_was_freed_are_refused():
-    samples = torch.zeros(2, dtype=torch.int64)
-    samples.untyped_storage().resize_(0)
-    with pytest.raises(TypeError, match=r"^fastseed\.sampling\.rollout_seeds: samples must be a n"):
-        seeds_of([1], samples)
 
 
 @pytest.mark.parametrize(("bad", "error", "text"), BAD)
@@ -292,24 +279,11 @@ def test_it_is_a_sequence_of_lists_of_ints():
     assert seeds.prompts == ["a", "b"] and seeds.samples.tolist() == [0, 1, 2]
 
 
-def test_a_large_master_seed_behind_zeros_is_refused(monkeypatch):
-    monkeypatch.setenv("FASTSEED_MASTER_SEED", "0" * 25 + "9" * 30)
-    with pytest.raises(ValueError, match="FASTSEED_MASTER_SEED must be an integer in"):
-        rollout_seeds(3, [0, 1], 2)
-
-
 def test_the_prompts_are_copied():
     prompts = np.array([5, 6])
     found = rollout_seeds(3, prompts, 2, master_seed=1)
     prompts[:] = 9
     assert found.replay(int(found.array[0, 0])).prompt == 5
-
-
-@pytest.mark.parametrize("prompt", [[1, 2], [{"role": "user", "content": "a"}], {"text": "a"}])
-def test_tokens_and_messages_are_answered_with_what_to_pass(prompt):
-    says = r"prompts\[0\] must be a string or an integer \(for chat messages: the text of apply_c"
-    with pytest.raises(TypeError, match=says):
-        rollout_seeds(0, [prompt], 1, master_seed=42)
 
 
 def test_a_row_of_seeds_has_an_integer_position():

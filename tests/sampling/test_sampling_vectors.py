@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -25,16 +23,7 @@ ROLES = ("target", "draft", "accept", "residual")
 BACKENDS = ("reference", *derive_ops.simd_paths())
 
 
-@functools.cache
-def texts() -> tuple[str, ...]:
-    lines = (vectors.DATA / "sampling.txt").read_text("utf-8").splitlines()
-    return tuple(line for line in lines if not line.startswith("#"))
-
-
-def rows(kind: str) -> list[list[str]]:
-    found = [text.split(" ")[1:] for text in texts() if text.split(" ")[0] == kind]
-    assert found, kind
-    return found
+rows = functools.partial(vectors.fields_of, "sampling")
 
 
 def real(text: str) -> float:
@@ -67,29 +56,9 @@ def race(request, monkeypatch):
     return torch.ops.fastseed.sampling_race.default
 
 
-# ---------------------------------------------------------------- the file
-
-
 def test_vectors_are_frozen():
-    releases = vectors.frozen("sampling")
-    assert releases[0] == FIRST_RELEASE
-    assert vectors.changed(texts(), releases) == []
-    assert releases[-1][0] == len(texts()), "appended rows belong into sampling.sha256 as well"
-
-
-def test_vectors_are_what_their_program_makes():
-    program = vectors.DATA / "make_sampling_vectors.py"
-    done = subprocess.run([sys.executable, "-I", program, "--check"], capture_output=True)
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-
-
-def test_vectors_have_rows_of_each_kind():
-    assert {text.split(" ")[0] for text in texts()} == set(KINDS)
-    for kind, least in KINDS.items():
-        assert len(rows(kind)) >= least, kind
-
-
-# ---------------------------------------------------------------- the answers
+    assert vectors.frozen("sampling")[0] == FIRST_RELEASE
+    vectors.check_file("sampling", KINDS)
 
 
 def test_reference_gives_the_known_noise():

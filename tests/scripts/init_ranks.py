@@ -1,8 +1,8 @@
-"""One rank of a job: initialises models in every layout, and prints digests of their parameters.
+"""One rank of a job: initializes models in every layout, and prints digests of their parameters.
 
 ``init_ranks.py torch|transformers [class ...]``: all models, or those of some classes. A job of one
-rank initialises each model whole. More ranks shard it while it is on the meta device (FSDP2, every
-parameter cut as tensor parallelism does, and both) and initialise the shards. Parameters are
+rank initializes each model whole. More ranks shard it while it is on the meta device (FSDP2, every
+parameter cut as tensor parallelism does, and both) and initialize the shards. Parameters are
 gathered before they are digested.
 """
 
@@ -37,7 +37,7 @@ CONTROL = {"torch": "encoder", "transformers": "LlamaForCausalLM"}
 
 
 class Everything(nn.Module):
-    """Initialised by every function of ``torch.nn.init`` that draws, and by methods of tensors."""
+    """Initialized by every function of ``torch.nn.init`` that draws, and by methods of tensors."""
 
     def __init__(self):
         super().__init__()
@@ -156,7 +156,7 @@ def layouts():
 
 
 def digest(model):
-    """Return the SHA-256 of all parameters, and the names of those that nothing initialised."""
+    """Return the SHA-256 of all parameters, and the names of those that nothing initialized."""
     total, untouched = hashlib.sha256(), []
     for name, parameter in model.named_parameters():
         whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
@@ -167,7 +167,7 @@ def digest(model):
 
 
 def poisoned(model):
-    """Give a model on the meta device memory with a value that nothing initialises to."""
+    """Give a model on the meta device memory with a value that nothing initializes to."""
     model.to_empty(device="cpu")
     for tensor in (*model.parameters(), *model.buffers()):
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
@@ -208,7 +208,7 @@ def digests(build):
 
 
 def torch_alone(build):
-    """Torch's own initialisation under one seed, whole or as FSDP2."""
+    """Torch's own initialization under one seed, whole or as FSDP2."""
     with torch.device("meta"):
         model = build()
     if WORLD > 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import pickle
 import threading
 
@@ -70,27 +69,20 @@ def test_a_block_starts_with_the_key_of_its_stream(job, index):
         assert holds_key(torch.default_generator, job.derive_key("a/torch.cpu", **AT, index=member))
 
 
-def test_continuing_blocks_continue_and_restart_at_each_reseed(job):
-    whole = forked(n=6)
-    job.set_scope(*AT.values())
-    assert forked() + forked() + forked() == whole
-    job.set_scope(*AT.values())
-    assert forked() == whole[:2]
-    job.set_scope(1, 8, 0)
-    assert forked() != whole[:2]
-
-
-def test_cached_gaussians_are_part_of_the_state(job):
-    """Fewer than 16 normals are made in pairs."""
-    with fastseed.fork_rng("a"):
-        whole = torch.randn(6)
-    job.set_scope(*AT.values())
-    parts = []
-    for _ in range(2):
-        torch.randn(5)
+@pytest.mark.parametrize("draw", [draw, lambda n: torch.randn(n).tolist()])
+def test_continuing_blocks_continue_and_restart_at_each_reseed(job, draw, caplog):
+    def forked(n=3):  # an odd number of normals leaves one cached
         with fastseed.fork_rng("a"):
-            parts.append(torch.randn(3))
-    assert torch.cat(parts).equal(whole)
+            return draw(n)
+
+    whole = forked(n=9)
+    job.set_scope(*AT.values())
+    assert forked() + (draw(5), forked())[1] + forked() == whole
+    job.set_scope(*AT.values())
+    assert forked() == whole[:3]
+    job.set_scope(1, 8, 0)
+    assert forked() != whole[:3]
+    assert caplog.records == []
 
 
 def test_numbered_blocks_repeat_whenever_they_are_entered(job):
@@ -238,11 +230,7 @@ def test_threads_that_try_again_leave_the_generators_as_they_were(job):
     [
         ({"name": 3}, TypeError, "name must be a string"),
         ({"name": ""}, ValueError, "name must "),
-        (
-            {"name": "a", "index": -1},
-            ValueError,
-            r"index must be in \[0, 72057594037927934\], got -1",
-        ),
+        ({"name": "a", "index": -1}, ValueError, r"index must be in \[0, 72057594037927934\], "),
         ({"name": "a", "index": 2**56 - 1}, ValueError, "index must be in"),
         ({"name": "a", "index": True}, TypeError, "index must be an integer"),
     ],
@@ -341,12 +329,6 @@ except Exception as error:
 """,
     )
     assert printed.split() == ["Unsupported"]
-
-
-def test_blocks_log_nothing(job, caplog):
-    with caplog.at_level(logging.DEBUG):
-        forked(), forked(index=1)
-    assert caplog.records == []
 
 
 # ---------------------------------------------------------------- meshes

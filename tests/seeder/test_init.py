@@ -184,15 +184,20 @@ def in_a_worker(call):
 # ---------------------------------------------------------------- a second call
 
 
-def test_a_second_init_names_the_registrations_that_it_drops(caplog):
+def test_a_second_init_starts_again_and_names_the_registrations_that_it_drops(caplog):
     fastseed.init(42, rank=0, world_size=1)
     fastseed.init(42, rank=0, world_size=1)
     assert said(caplog) == []
-    fastseed.register_generator(torch.Generator(), name="augmentation")
+    seen = []
+    fastseed.register_generator(seen.append, name="augmentation")
     fastseed.register_generator(torch.Generator())
-    fastseed.init(42, rank=0, world_size=1)
+    fastseed.init(7, rank=0, world_size=1)
     (warning,) = said(caplog)
     assert "drops the registered generators ['augmentation', 'generator/0']" in warning
+    fastseed.reseed(1)
+    assert (seen, fastseed.get_master_seed()) == ([], 7)
+    with pytest.raises(ValueError, match="must be a registered generator"):
+        fastseed.unregister_generator(seen.append)
 
 
 # ---------------------------------------------------------------- the seed is shown

@@ -192,17 +192,6 @@ def test_pyt_is_the_same_module_under_the_old_name():
     assert fastseed.get_master_seed() == 6
 
 
-def test_init_again_starts_anew_and_drops_registrations():
-    seen = []
-    fastseed.init(1)
-    fastseed.register_generator(seen.append)
-    fastseed.init(2)
-    fastseed.reseed(1)
-    assert (seen, fastseed.get_master_seed()) == ([], 2)
-    with pytest.raises(ValueError, match="must be a registered generator"):
-        fastseed.unregister_generator(seen.append)
-
-
 def test_refused_init_keeps_the_old_seeder():
     fastseed.init(1)
     with pytest.raises(ValueError, match="master_seed"):
@@ -221,19 +210,13 @@ def test_master_seed_none_is_drawn_from_the_system(monkeypatch):
     assert asked == [63, 63]
 
 
-def test_drawn_master_seeds_differ():
-    drawn = {fastseed.Seeder(rank=0, world_size=1).master_seed for _ in range(20)}
-    assert len(drawn) == 20
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_init_logs_one_line_on_rank_zero(caplog, rank):
     with caplog.at_level(logging.INFO, logger="fastseed"):
         fastseed.init(42, rank=rank, world_size=2)
     lines = [r.getMessage() for r in caplog.records if r.name.startswith("fastseed")]
     assert len(lines) == (rank == 0)
-    if rank == 0:
-        assert "42" in lines[0] and fastseed.build_info()["backend"] in lines[0]
+    assert all("42" in line and fastseed.build_info()["backend"] in line for line in lines)
 
 
 # ---------------------------------------------------------------- key derivation
@@ -266,18 +249,6 @@ def test_key_of_a_shared_name_is_the_shared_one():
     assert (
         s.derive_key("torch.cuda", task=1, epoch=7, rank=fastseed.SHARED)
         == 0x7CCD36F7201A81AE4FCC0B77EBD8D1F5
-    )
-
-
-def test_module_look_ups_equal_the_seeder_ones():
-    fastseed.init(42, rank=3, world_size=8)
-    s = seeder(42, rank=3, world_size=8)
-    at = {"task": 1, "epoch": 7, "step": 9, "worker": 2, "index": 11}
-    assert fastseed.derive_key("x", **at) == s.derive_key("x", **at)
-    assert (
-        fastseed.derive_seed("x", **at)
-        == s.derive_seed("x", **at)
-        == s.derive_key("x", **at) & LOW64
     )
 
 

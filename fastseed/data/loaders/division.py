@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch.utils.data import BatchSampler
@@ -27,7 +26,7 @@ class Division(BatchSampler):
         num_replicas: the number of ranks.
     """
 
-    def __init__(self, batches: Any, share: BatchSampler, num_replicas: int) -> None:
+    def __init__(self, batches: Iterable[int], share: BatchSampler, num_replicas: int) -> None:
         self.sampler, self.num_replicas, self._share = batches, num_replicas, share
         self.batch_size, self.drop_last = share.batch_size, bool(share.drop_last)
 

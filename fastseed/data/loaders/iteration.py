@@ -205,7 +205,7 @@ class LoaderIterator:
         return batch
 
 
-def raise_if_killed(batches: Any) -> None:
+def raise_if_killed(batches: object) -> None:
     """Raise RuntimeError if a worker of torch's iterator ended otherwise than by itself."""
     killed = killed_workers(batches)
     if killed:
@@ -216,7 +216,7 @@ def raise_if_killed(batches: Any) -> None:
         )
 
 
-def killed_workers(batches: Any) -> list[str]:
+def killed_workers(batches: object) -> list[str]:
     """Return a text for each worker of torch's iterator that was killed or failed."""
     found = []
     for number, process in enumerate(getattr(batches, "_workers", ())):

@@ -40,6 +40,8 @@ from .seekable import Seekable, Share
 
 logger = logging.getLogger("fastseed")
 
+Settings = dict[str, Any]  # the arguments of a DataLoader
+
 _PARAMETERS = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
 _OF_SAMPLERS = ("batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
 _ORDER = "shuffle"  # the name of an order that has none of its own
@@ -292,7 +294,7 @@ def prepare(loader: DataLoader[Any]) -> Loader:
     return Loader(**prepared_settings("data.prepare", loader))
 
 
-def prepared_settings(function: str, loader: Any) -> dict[str, Any]:
+def prepared_settings(function: str, loader: Any) -> Settings:
     """Return the arguments that make a ``Loader`` of a DataLoader; TypeError if none can."""
     validation.check_instance(
         function, "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
@@ -307,7 +309,7 @@ def prepared_settings(function: str, loader: Any) -> dict[str, Any]:
     return settings_of(loader) | named
 
 
-def settings_of(loader: DataLoader[Any]) -> dict[str, Any]:
+def settings_of(loader: DataLoader[Any]) -> Settings:
     """Return the arguments that make another DataLoader like ``loader``."""
     found = {name: getattr(loader, name) for name in _PARAMETERS if hasattr(loader, name)}
     sampler, batches = found.pop("sampler"), found.pop("batch_sampler")

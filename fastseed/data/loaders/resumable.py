@@ -15,6 +15,7 @@ from torch.utils.data import (
 
 from ..._backend.compile import eager
 from ..._utils import validation
+from ..._utils.types import StateDict
 from ...derivation import context, coordinates
 from ...seeder.seeder import Seeder
 from ..order.samplers import RANDOM_SAMPLERS, samplers_in
@@ -120,9 +121,9 @@ class ResumableLoader(Loader):
                 rule = "0 for an iterable dataset without seek(position)"
                 raise validation.value_error(_CLASS, "num_workers", rule, self.num_workers)
         self._latest: ResumableIteration | None = None
-        self._loaded: dict[str, Any] | None = None
+        self._loaded: StateDict | None = None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the position of the latest iteration; before it, the state that was loaded.
 
         Returns:
@@ -153,7 +154,7 @@ class ResumableLoader(Loader):
         numbers = {"n": order.n, "drop_last": int(order.drop_last)}
         return {"format": FORMAT, "version": VERSION, "order": order.name, **numbers}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Start the next iteration where ``state`` was taken.
 
         That iteration must be of the state's task and epoch, under its master seed: otherwise
@@ -170,7 +171,7 @@ class ResumableLoader(Loader):
         self._loaded = self.parse_state(f"{_CLASS}.load_state_dict", state)
         self._latest = None
 
-    def parse_state(self, function: str, state: Any) -> dict[str, Any]:
+    def parse_state(self, function: str, state: StateDict) -> StateDict:
         """Return a state with Python's integers; the errors are those of ``load_state_dict``."""
         own = self._order()
         others = {*_LIMITS, "dataset"} if self._keeps_dataset_state else set(_LIMITS)
@@ -267,7 +268,7 @@ def _warn_undivided(world_size: int, name: str) -> None:
     )
 
 
-def _warn_if_repeated(world_size: int, samplers: list[Any]) -> None:
+def _warn_if_repeated(world_size: int, samplers: list[object]) -> None:
     """Log a warning for torch's samplers that yield every sample on every rank."""
     for sampler in samplers:
         is_whole = type(sampler) in (SequentialSampler, SubsetRandomSampler)

@@ -28,7 +28,7 @@ class Share(NamedTuple):
     drop_last: bool
 
 
-class Seekable(IterableDataset[Any]):
+class Seekable(IterableDataset[object]):
     """An iterable dataset with one global order, read from any position.
 
     Under ``fastseed.data.loader`` with batches of ``b`` samples on ``w`` ranks, batch ``j`` of
@@ -67,7 +67,7 @@ class Seekable(IterableDataset[Any]):
         """Return the number of samples; TypeError if the source does not know."""
         return len(self.source)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         if get_worker_info() is not None:
             raise RuntimeError(
                 "fastseed.data.Seekable: a worker does not know which samples are its own; "
@@ -75,7 +75,7 @@ class Seekable(IterableDataset[Any]):
             )
         return _samples_from(self.source, 0)
 
-    def read_share(self, share: Share) -> Iterator[Any]:
+    def read_share(self, share: Share) -> Iterator[object]:
         """Return the samples of this rank and worker, for a loader."""
         scope: IterationScope = current_scope()  # type: ignore[assignment]  # a loader's
         source = self.source
@@ -86,7 +86,7 @@ class Seekable(IterableDataset[Any]):
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         block = share.batch * share.world_size  # of all ranks
-        samples: Iterator[Any] = iter(())
+        samples: Iterator[object] = iter(())
         position: int | None = None
         for first in itertools.count(scope.start + worker * block, workers * block):
             if position != first:
@@ -107,7 +107,7 @@ def can_seek(source: Any) -> bool:
     return callable(getattr(source, "seek", None))
 
 
-def _samples_from(source: Any, position: int) -> Iterator[Any]:
+def _samples_from(source: Any, position: int) -> Iterator[object]:
     if can_seek(source):
         source.seek(position)
         return iter(source)

@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from ..._utils import validation
+from ..._utils.types import StateDict
 from ...derivation import context, coordinates
 from ...seeder import api
 from .loader import prepared_settings
@@ -16,6 +17,8 @@ from .saved_state import check_state
 
 FORMAT = "fastseed.steps"
 VERSION = 1
+
+Step = tuple[int, int, Any]  # epoch, number in it, batch
 
 _CLASS = "data.steps"
 
@@ -95,7 +98,7 @@ class Steps:
         """Return the number of steps of a whole epoch; TypeError if the dataset has no length."""
         return len(self.loader)
 
-    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
+    def __iter__(self) -> Iterator[Step]:
         if self._epochs is None:
             rule = (
                 "the number of epochs to iterate them all; a loop over in_epoch(epoch) needs none"
@@ -103,11 +106,11 @@ class Steps:
             raise validation.type_error(_CLASS, "epochs", rule, None)
         return self._in_all_epochs(self._epochs)
 
-    def _in_all_epochs(self, epochs: int) -> Iterator[tuple[int, int, Any]]:
+    def _in_all_epochs(self, epochs: int) -> Iterator[Step]:
         while self.epoch < epochs:
             yield from self.in_epoch(self.epoch)
 
-    def in_epoch(self, epoch: int) -> Iterator[tuple[int, int, Any]]:
+    def in_epoch(self, epoch: int) -> Iterator[Step]:
         """Iterate one epoch, for scripts that have a loop over epochs of their own.
 
         Args:
@@ -135,7 +138,7 @@ class Steps:
         """Return True for the epoch after one whose last step was the end of the loaded state."""
         return epoch == self.epoch + 1 and not self.loader.has_rest()
 
-    def _in_epoch(self, epoch: int) -> Iterator[tuple[int, int, Any]]:
+    def _in_epoch(self, epoch: int) -> Iterator[Step]:
         first = self.step if epoch == self.epoch else 0
         if first:
             self._check_loader("in_epoch")
@@ -164,7 +167,7 @@ class Steps:
                 "its position in the loop is lost: use another loader for that"
             )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where the loop is: after the step that it is in.
 
         Returns:
@@ -180,7 +183,7 @@ class Steps:
         state = {"format": FORMAT, "version": VERSION, **numbers}
         return {**state, "loader": self.loader.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Start the next loop after the step in which ``state`` was taken.
 
         Args:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import torch
@@ -101,8 +100,9 @@ class MixtureSampler(ShuffleSampler):
         self._shares = _checked_shares(weights, self._names)
         self._skip = _skipped(skip, self._names)
         n = sum(self._sizes) if n is None else validation.check_int(_CLASS, "n", n, 1, MAX_N)
-        options: dict[str, Any] = {"drop_last": drop_last, "shuffle": shuffle, "name": name}
-        super().__init__(n, rank=rank, world_size=world_size, **options)
+        super().__init__(
+            n, rank=rank, world_size=world_size, drop_last=drop_last, shuffle=shuffle, name=name
+        )
 
     def __repr__(self) -> str:
         return f"MixtureSampler({self.describe_order()}, n={self.n}, drop_last={self.drop_last})"
@@ -128,9 +128,6 @@ class MixtureSampler(ShuffleSampler):
 
         Returns:
             The counts by the name of the source.
-
-        Raises:
-            TypeError, ValueError, RuntimeError: as for ``index``.
         """
         function = f"{_CLASS}.counts"
         position = validation.check_int(function, "position", position, 0, MAX_N)
@@ -145,7 +142,7 @@ class MixtureSampler(ShuffleSampler):
         return Mixture(scope, self.name, *parts, self.shuffle)
 
 
-def _skipped(skip: Any, names: tuple[str, ...]) -> tuple[int, ...]:
+def _skipped(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> tuple[int, ...]:
     if skip is None:
         return (0,) * len(names)
     validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
@@ -156,7 +153,7 @@ def _skipped(skip: Any, names: tuple[str, ...]) -> tuple[int, ...]:
     )
 
 
-def _checked_shares(weights: Any, names: tuple[str, ...]) -> tuple[int, ...]:
+def _checked_shares(weights: Mapping[str, float], names: tuple[str, ...]) -> tuple[int, ...]:
     validation.check_instance(_CLASS, "weights", weights, Mapping, "a dict of numbers")
     _check_names("weights", weights, names)
     arguments = {name: f"weights[{name!r}]" for name in names}
@@ -174,7 +171,7 @@ def _checked_shares(weights: Any, names: tuple[str, ...]) -> tuple[int, ...]:
     return shares
 
 
-def _check_names(argument: str, given: Mapping[str, Any], names: tuple[str, ...]) -> None:
+def _check_names(argument: str, given: Mapping[str, float], names: tuple[str, ...]) -> None:
     if set(given) != set(names):
         rule = f"a number for each of {', '.join(map(repr, names))}"
         raise validation.value_error(_CLASS, argument, rule, dict(given))

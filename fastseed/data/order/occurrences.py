@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, SupportsIndex
 
 from torch.utils.data import Sampler
 
@@ -53,7 +53,7 @@ class Repeat(int):
     __str__ = int.__repr__  # so that file names made of an index stay the same
 
 
-class CountedSampler(Sampler[Any]):
+class CountedSampler(Sampler[object]):
     """A sampler whose repeated indices are of type ``Repeat``."""
 
     def __init__(self, sampler: Any) -> None:
@@ -67,10 +67,10 @@ class CountedSampler(Sampler[Any]):
             raise AttributeError(name)
         return getattr(self.sampler, name)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         counts: dict[int, int] = {}
 
-        def count(index: Any) -> int:
+        def count(index: SupportsIndex) -> int:
             number = operator.index(index)
             before = counts.get(number, 0)
             counts[number] = before + 1
@@ -82,7 +82,7 @@ class CountedSampler(Sampler[Any]):
             yield [count(index) for index in item] if is_batch else count(item)
 
 
-def count_occurrences(sampler: Any) -> Sampler[Any]:
+def count_occurrences(sampler: Iterable[Any]) -> Sampler[Any]:
     """Wrap a sampler so that indices which it yields again are of type ``Repeat``.
 
     ``per_sample`` then gives each occurrence of an oversampled item its own random numbers.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from typing import Any
 
 import torch
 from torch.utils.data import Sampler
@@ -42,11 +41,11 @@ class ShuffleSampler(Sampler[int]):
 
     Attributes:
         n: the number of samples.
-        task: the task that was set; None: that of the last ``reseed``.
-        epoch: the epoch that was set; None: that of the last ``reseed``.
+        task: the task that was set; None: that of the loader, or of the last ``reseed``.
+        epoch: the epoch that was set; None: that of the loader, or of the last ``reseed``.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type or is out of range.
+        TypeError, ValueError: an argument, also of a method, has the wrong type or is out of range.
 
     Examples:
         >>> import fastseed
@@ -103,9 +102,6 @@ class ShuffleSampler(Sampler[int]):
 
         Args:
             epoch: [0, 2**32).
-
-        Raises:
-            TypeError, ValueError: ``epoch`` has the wrong type or is out of range.
         """
         self.epoch = validation.check_int(
             f"{_CLASS}.set_epoch", "epoch", epoch, 0, coordinates.MAX_EPOCH
@@ -117,9 +113,6 @@ class ShuffleSampler(Sampler[int]):
         Args:
             task: [0, 2**24).
             epoch: [0, 2**32).
-
-        Raises:
-            TypeError, ValueError: an argument has the wrong type or is out of range.
         """
         at = coordinates.check_coordinates(f"{_CLASS}.set_scope", task, epoch, 0)
         self.task, self.epoch = at.task, at.epoch
@@ -131,9 +124,6 @@ class ShuffleSampler(Sampler[int]):
 
         Args:
             position: [0, n].
-
-        Raises:
-            TypeError, ValueError: ``position`` has the wrong type or is out of range.
         """
         self._first = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
 
@@ -206,7 +196,6 @@ class ShuffleSampler(Sampler[int]):
             An int of [0, n).
 
         Raises:
-            TypeError, ValueError: an argument has the wrong type or is out of range.
             RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
         """
         function = f"{_CLASS}.index"
@@ -235,8 +224,7 @@ class ShuffleSampler(Sampler[int]):
             A tensor on the CPU, (stop - start,), torch.int64; or ``out``.
 
         Raises:
-            TypeError, ValueError, RuntimeError: as for ``index``; RuntimeError also while a
-                CUDA graph is captured.
+            RuntimeError: as for ``index``; also while a CUDA graph is captured.
         """
         function = f"{_CLASS}.indices"
         stop = validation.check_int(function, "stop", self.n if stop is None else stop, 0, self.n)
@@ -247,7 +235,7 @@ class ShuffleSampler(Sampler[int]):
         return order.write_part(function, out, start, stop - start)
 
 
-def check_size(function: str, argument: str, data: Any) -> int:
+def check_size(function: str, argument: str, data: Sized | int) -> int:
     """Return how many samples ``data`` has, which is a dataset or this number."""
     if isinstance(data, Sized):
         try:

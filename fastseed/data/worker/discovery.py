@@ -59,10 +59,10 @@ class Found(NamedTuple):
     """A generator and the path to it."""
 
     path: str
-    generator: Any
+    generator: object
 
 
-def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> list[Found]:
+def discover(dataset: object, name: str = "dataset", known: Iterable[object] = ()) -> list[Found]:
     """Return the generators that ``dataset`` holds, once each, nearest first.
 
     The process's global generators and those in ``known`` are left out. The search ends with a
@@ -76,8 +76,8 @@ def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> 
     queue = collections.deque([(name, dataset)])
     while queue:
         path, held = queue.popleft()
-        while issubclass(type(held), DatasetWrapper):
-            held = held.dataset
+        while issubclass(type(held), DatasetWrapper):  # ScopedDataset has another __class__
+            held = held.__dict__["dataset"]
         if id(held) in seen:
             continue
         if len(seen) >= MAX_OBJECTS:
@@ -96,7 +96,7 @@ def discover(dataset: Any, name: str = "dataset", known: Iterable[Any] = ()) -> 
 
 
 def found_in(
-    dataset: Any, entries: tuple[Registration, ...], name: str = "dataset"
+    dataset: object, entries: tuple[Registration, ...], name: str = "dataset"
 ) -> tuple[Registration, ...]:
     """Return what ``discover`` finds, as if it were registered under its path.
 
@@ -113,7 +113,7 @@ def found_in(
     return tuple(made)
 
 
-def is_generator(value: Any) -> bool:
+def is_generator(value: object) -> bool:
     """Return True for a generator that can take a key."""
     kind = type(value)
     return issubclass(kind, _GENERATORS) and not issubclass(kind, random.SystemRandom)
@@ -129,13 +129,13 @@ def identity(generator: Any) -> int:
     return id(generator)
 
 
-def global_generators() -> tuple[Any, ...]:
+def global_generators() -> tuple[object, ...]:
     """Return the process's global generators; those of CUDA once it is initialised."""
     cuda = torch.cuda.default_generators
     return (np.random.mtrand._rand, random._inst, torch.default_generator, *cuda)
 
 
-def generators_of(registered: Any) -> list[Any]:
+def generators_of(registered: object) -> list[object]:
     """Return the generators behind what was registered."""
     if isinstance(registered, (GeneratorPool, list, tuple)):
         return [registered[i] for i in range(len(registered))]
@@ -155,8 +155,9 @@ def _warn_incomplete(name: str, path: str) -> None:
 
 # ------------------------------------------------------------------ children of an object
 
-_Children = Iterator[tuple[str, Any]]  # the step from the parent, and the child
-_Layout = tuple[dict[str, Any], dict[str, Any]]  # slots; generators that are class attributes
+_Children = Iterator[tuple[str, object]]  # the step from the parent, and the child
+# Slots; generators that are class attributes.
+_Layout = tuple[dict[str, types.MemberDescriptorType], dict[str, object]]
 
 
 def _elements(held: Any) -> _Children:
@@ -201,12 +202,13 @@ def _bound(held: Any) -> _Children:
 def _attributes(held: Any, layout_of: Callable[[type], _Layout]) -> _Children:
     """Yield the attributes of an object, and generators among those of its class."""
     try:
-        attributes: dict[str, Any] = object.__getattribute__(held, "__dict__")
+        attributes: dict[str, object] = object.__getattribute__(held, "__dict__")
     except AttributeError:
         attributes = {}
     for name, value in tuple(attributes.items()):
         if name == "_modules" and issubclass(type(held), torch.nn.Module):
-            for child, module in value.items():
+            modules: Any = value
+            for child, module in modules.items():
                 yield f".{child}" if child.isidentifier() else f"[{child}]", module
         else:
             yield f".{name}", value
@@ -220,8 +222,8 @@ def _attributes(held: Any, layout_of: Callable[[type], _Layout]) -> _Children:
 
 
 def _layout(kind: type) -> _Layout:
-    slots: dict[str, Any] = {}
-    generators: dict[str, Any] = {}
+    slots: dict[str, types.MemberDescriptorType] = {}
+    generators: dict[str, object] = {}
     for base in reversed(kind.__mro__):
         for name, value in base.__dict__.items():
             generators.pop(name, None)

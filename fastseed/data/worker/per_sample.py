@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ..._backend.compile import eager
 from ..._utils import validation
+from ..._utils.types import StateDict
 from ...derivation import context, coordinates, streams
 from ...derivation.equal_streams import StreamUsers
 from ...generators.torch_rng import TorchGenerator
@@ -32,6 +33,9 @@ from .scope import (
 )
 from .seeding import WorkerSeeder, is_spawning
 
+Indices = Sequence[SupportsIndex]
+Transform = Callable[..., object]
+
 _FUNCTION = "data.per_sample"
 _NAME = "sample"  # the stream of the form that leaves all generators alone
 
@@ -49,42 +53,38 @@ def _torch_generator(key: int) -> torch.Generator:
     return generator
 
 
-_MAKE: dict[str, Callable[[int], Any]] = {"numpy": np.random.default_rng, "torch": _torch_generator}
+_MAKE: dict[str, Callable[[int], object]] = {
+    "numpy": np.random.default_rng,
+    "torch": _torch_generator,
+}
 
 
-class PerSample(DatasetWrapper, Dataset[Any]):
+class PerSample(DatasetWrapper, Dataset[object]):
     """A dataset whose samples have their own random numbers; ``per_sample`` makes it.
 
-    Its length and its other attributes are those of the dataset.
+    Its length and its other attributes are those of the dataset. Methods raise TypeError or
+    ValueError for an argument of a wrong type or out of range.
     """
 
     generator: str | None
-    _transform: Callable[..., Any] | None
+    _transform: Transform | None
     _name: str | None
     _scope: SharedScope
     _seeder: WorkerSeeder | None  # from the pickle that started this process
     _streams: SampleStreams | None
 
     def __init__(
-        self,
-        dataset: Any,
-        generator: str | None,
-        transform: Callable[..., Any] | None,
-        name: str | None,
+        self, dataset: object, generator: str | None, transform: Transform | None, name: str | None
     ) -> None:
         super().__init__(dataset, generator=generator, _transform=transform, _name=name)
         self.__dict__.update(_scope=SharedScope(), _seeder=None, _streams=None)
 
     def __repr__(self) -> str:
-        options = (
-            ("generator", self.generator),
-            ("transform", self._transform),
-            ("name", self._name),
-        )
-        given = "".join(f", {key}={value!r}" for key, value in options if value is not None)
+        options = {"generator": self.generator, "transform": self._transform, "name": self._name}
+        given = "".join(f", {key}={value!r}" for key, value in options.items() if value is not None)
         return f"per_sample({self.dataset!r}{given})"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         state = {**self.__dict__, "_streams": None, "_seeder": None}
         is_known = self._seeder is not None or context.seeder is not None
         if is_spawning() and is_known:
@@ -101,9 +101,6 @@ class PerSample(DatasetWrapper, Dataset[Any]):
         Args:
             task: [0, 2**24).
             epoch: [0, 2**32).
-
-        Raises:
-            TypeError, ValueError: an argument has the wrong type or is out of range.
         """
         at = coordinates.check_coordinates("data.PerSample.set_scope", task, epoch, 0)
         self._scope.write(IterationScope(at.task, at.epoch, 0, self._scope.number + 1))
@@ -115,9 +112,6 @@ class PerSample(DatasetWrapper, Dataset[Any]):
 
         Args:
             epoch: [0, 2**32).
-
-        Raises:
-            TypeError, ValueError: ``epoch`` has the wrong type or is out of range.
         """
         scope = None if context.seeder is None else context.seeder.scope
         self.set_scope(0 if scope is None else scope.task, epoch)
@@ -148,9 +142,9 @@ class PerSample(DatasetWrapper, Dataset[Any]):
     def _current_streams(self) -> SampleStreams:
         (task, epoch), seeder, held = self._task_and_epoch(), self._current_seeder(), self._streams
         if held is None or (held.seeder, held.task, held.epoch) != (seeder, task, epoch):
-            held = self._streams = SampleStreams(seeder, task, epoch, self._name)
-            if self.generator is None:
-                held.find_generators(self.dataset, self._transform)
+            searched = (self.dataset, self._transform) if self.generator is None else (None, None)
+            held = SampleStreams(seeder, task, epoch, self._name, *searched)
+            self._streams = held
             self.enter_scope(task, epoch)
         return held
 
@@ -161,38 +155,41 @@ class PerSample(DatasetWrapper, Dataset[Any]):
 
     # -------------------------------------------------------------- samples
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: SupportsIndex) -> object:
         return self._fetch((index,))[0]
 
-    def __getitems__(self, indices: Any) -> list[Any]:
+    def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[object]:
         """Return a batch. A ``__getitems__`` of the dataset is used where a transform draws."""
         return self._fetch(indices)
 
     @eager
-    def _fetch(self, indices: Any) -> list[Any]:
+    def _fetch(self, indices: Iterable[SupportsIndex]) -> list[object]:
         current = self._current_streams()
         indices = indices if isinstance(indices, (list, tuple)) else list(indices)
         if self.generator is not None:
             return self._read_with_generators(current, indices)
-        read = self._read_in_streams if self._transform is None else self._read_and_transform
-        return read_in_streams(_FUNCTION, current, functools.partial(read, current, indices))
+        read = functools.partial(self._read_in_streams, current, indices)
+        return read_in_streams(_FUNCTION, current, read)
 
-    def _read_in_streams(self, current: SampleStreams, indices: Any) -> list[Any]:
-        """Return samples that were each read in its own streams."""
-        dataset, number_of, reseed = self.dataset, self._sample, current.reseed
+    def _read_in_streams(self, current: SampleStreams, indices: Indices) -> list[object]:
+        """Return samples that were each read, or transformed, in its own streams."""
+        make: Callable[[Any], object] = functools.partial(operator.getitem, self.dataset)
+        if self._transform is not None:
+            make = self._transformed(current, indices, self._transform)
 
-        def read(index: Any) -> Any:
-            reseed(*number_of(index))
-            sample = dataset[index]
+        def read(index: SupportsIndex) -> object:
+            current.reseed(*self._sample(index))
+            sample = make(index)
             if not current.is_settled:  # the dataset may have made generators just now
-                current.settle(dataset, None)
+                current.settle()
             return sample
 
         return read_samples(read, indices)
 
-    def _read_and_transform(self, current: SampleStreams, indices: Any) -> list[Any]:
-        """Return samples that were read as a batch, each transformed in its own streams."""
-        transform: Any = self._transform
+    def _transformed(
+        self, current: SampleStreams, indices: Indices, transform: Transform
+    ) -> Callable[[object], object]:
+        """Read a batch; return a function that returns the next sample of it, transformed."""
         batch, drawn = current.watch(functools.partial(self._read_batch, indices))
         if drawn:
             raise RuntimeError(
@@ -201,22 +198,14 @@ class PerSample(DatasetWrapper, Dataset[Any]):
                 "let transform draw them, or leave transform= out"
             )
         samples = iter(batch)
+        return lambda _: transform(next(samples))
 
-        def transformed(index: Any) -> Any:
-            current.reseed(*self._sample(index))
-            sample = transform(next(samples))
-            if not current.is_settled:
-                current.settle(self.dataset, transform)
-            return sample
-
-        return read_samples(transformed, indices)
-
-    def _read_with_generators(self, current: SampleStreams, indices: Any) -> list[Any]:
+    def _read_with_generators(self, current: SampleStreams, indices: Indices) -> list[object]:
         """Return samples that were each given a new generator."""
         make, transform, dataset = _MAKE[str(self.generator)], self._transform, self.dataset
         samples = iter(()) if transform is None else iter(self._read_batch(indices))
 
-        def read(index: Any) -> Any:
+        def read(index: SupportsIndex) -> object:
             stream = streams.sample_stream(current.scope, _NAME, *self._sample(index))
             generator = make(stream.key())
             if transform is None:
@@ -225,7 +214,7 @@ class PerSample(DatasetWrapper, Dataset[Any]):
 
         return read_samples(read, indices)
 
-    def _read_batch(self, indices: Any) -> list[Any]:
+    def _read_batch(self, indices: Indices) -> list[object]:
         """Return what the dataset has for a batch of indices, in one call if it can."""
         fetch = getattr(self.dataset, "__getitems__", None)
         if fetch is None:
@@ -238,7 +227,7 @@ class PerSample(DatasetWrapper, Dataset[Any]):
             )
         return samples
 
-    def _sample(self, index: Any) -> tuple[int, int]:
+    def _sample(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the global index and the occurrence of the sample ``index``."""
         if type(index) is int and 0 <= index <= MAX_INDEX:
             return index, 0
@@ -261,7 +250,7 @@ def per_sample(
     dataset: Any,
     generator: str | None = None,
     *,
-    transform: Callable[..., Any] | None = None,
+    transform: Transform | None = None,
     name: str | None = None,
 ) -> Any:
     """Wrap a dataset so that a sample's random numbers depend on its index, not on who fetches it.
@@ -328,18 +317,15 @@ def per_sample(
         raise validation.type_error(_FUNCTION, "transform", "a function of a sample", transform)
     if generator is not None:
         validation.check_choice(_FUNCTION, "generator", generator, tuple(_MAKE))
-        takes, argument, rule = (
-            dataset.__getitem__,
-            "dataset",
-            "one whose __getitem__ takes (index, ",
-        )
-        if transform is not None:
-            takes, argument, rule = transform, "transform", "a function that takes (sample, "
         try:
-            inspect.signature(takes).bind(0, None)
+            inspect.signature(transform or dataset.__getitem__).bind(0, None)
         except (TypeError, ValueError) as error:
-            given = dataset if transform is None else transform
-            raise validation.type_error(_FUNCTION, argument, f"{rule}generator)", given) from error
+            argument, given = "dataset", dataset
+            rule = "one whose __getitem__ takes (index, generator)"
+            if transform is not None:
+                argument, given = "transform", transform
+                rule = "a function that takes (sample, generator)"
+            raise validation.type_error(_FUNCTION, argument, rule, given) from error
     if name is not None:
         coordinates.check_name(_FUNCTION, name)
     return PerSample(dataset, generator, transform, name)

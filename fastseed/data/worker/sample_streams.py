@@ -17,7 +17,6 @@ from ..._utils.errors import reseed_error
 from ...derivation import streams
 from ...generators.adapter import LOW64
 from ...generators.default import NAMES
-from ...seeder.registry import Registration
 from .discovery import found_in
 from .scope import call_and_leave
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
@@ -32,28 +31,31 @@ class SampleStreams:
     stream of domain 3 on rank 0.
     """
 
-    def __init__(self, seeder: WorkerSeeder, task: int, epoch: int, name: str | None) -> None:
+    def __init__(
+        self,
+        seeder: WorkerSeeder,
+        task: int,
+        epoch: int,
+        name: str | None,
+        dataset: object,
+        transform: object,
+    ) -> None:
         self.seeder, self.task, self.epoch = seeder, task, epoch
         scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
-        self._others: list[Registration] = []  # than the three global generators
-        self._first: dict[str, object] | None = (
-            None  # numbers of the stream of sample 0, for `watch`
-        )
-        self.is_settled = False  # the generators were collected after the first sample
+        self._dataset, self._transform = dataset, transform  # both are searched for generators
+        self._first: dict[str, object] | None = None  # drawn for sample 0, for `watch`
+        self.settle()
+        self.is_settled = False
 
-    def settle(self, dataset: object, transform: object) -> None:
-        """Collect the generators again, after the first sample, which may have made some."""
-        self.find_generators(dataset, transform)
-        self.is_settled = True
-
-    def find_generators(self, dataset: object, transform: object) -> None:
-        """Collect the generators that are registered and those that the arguments hold."""
+    def settle(self) -> None:
+        """Collect the generators; again after the first sample, which may have made some."""
         entries = self.seeder.entries
-        found = found_in(dataset, entries)
-        if transform is not None:
-            found += found_in(transform, (*entries, *found), "transform")
+        found = found_in(self._dataset, entries)
+        found += found_in(self._transform, (*entries, *found), "transform")
+        # All but the three global generators.
         self._others = [*(entry for entry in entries if not is_on_device(entry)), *found]
+        self.is_settled = True
 
     def reseed(self, index: int, occurrence: int) -> None:
         """Give every generator its stream of this sample."""

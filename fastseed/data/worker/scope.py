@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
-from ..._utils import validation
-from ...derivation.coordinates import Coordinates
+from ...derivation.coordinates import Coordinates, require_keys
 from ...seeder.seeder import Seeder, current_seeder
 
 if TYPE_CHECKING:
@@ -104,8 +103,7 @@ def epoch_scope(seeder: Seeder) -> Coordinates | None:
 def keyed_seeder(function: str) -> Seeder:
     """Return the process-wide seeder; ValueError under scheme 'fwr13y', which has no keys."""
     seeder = current_seeder(function)
-    if seeder.scheme != "philox-v1":
-        raise validation.value_error(function, "scheme", "'philox-v1'", seeder.scheme)
+    require_keys(function, seeder.scheme)
     return seeder
 
 

@@ -15,7 +15,6 @@ from torch.nn import functional as torch_functional
 from torch.overrides import TorchFunctionMode
 
 from ..._utils import validation
-from ..._utils.types import StateDict
 from .. import functional
 from .layers import Cut, drop_layer
 from .scope import LayerName
@@ -73,7 +72,7 @@ class Calls:
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         """Do what ``scaled_dot_product_attention`` does."""
-        functional.check_attention(_FUNCTION, query, key, value, attn_mask)
+        functional.check_attention(_FUNCTION, query, key, value, attn_mask, enable_gqa)
         weights = functional.attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
         weights = drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut)
         return weights @ functional.repeated_heads(value, query, enable_gqa)
@@ -154,7 +153,7 @@ class _ReplaceCalls(TorchFunctionMode):
         func: Callable[..., Any],
         types: object,
         args: tuple[Any, ...] = (),
-        kwargs: StateDict | None = None,
+        kwargs: dict[str, Any] | None = None,
     ) -> object:
         kwargs = kwargs or {}
         calls = _active.calls

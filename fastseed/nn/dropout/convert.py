@@ -10,7 +10,8 @@ runs inside of a ``TorchFunctionMode``. Every other kind of dropout is an error.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -20,6 +21,10 @@ from ..._utils.module_names import strip_wrappers
 from .calls import Calls, calling_class
 from .layers import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.placement_types import Placement
+
 _FUNCTION = "nn.convert"
 _REPLACED: dict[type, type[Dropout]] = {
     nn.Dropout: Dropout,
@@ -27,7 +32,7 @@ _REPLACED: dict[type, type[Dropout]] = {
     nn.Dropout2d: Dropout2d,
     nn.Dropout3d: Dropout3d,
 }
-_TORCH: dict[Any, type] = {ours: theirs for theirs, ours in _REPLACED.items()}
+_TORCH: dict[type, type] = {ours: theirs for theirs, ours in _REPLACED.items()}
 
 
 def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) -> nn.Module:
@@ -121,7 +126,7 @@ def revert(model: nn.Module) -> nn.Module:
     return model
 
 
-def shard_inputs(module: nn.Module, mesh: Any, placements: Any) -> nn.Module:
+def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Placement]) -> nn.Module:
     """Say how plain tensors that reach the dropout of a module are cut over a mesh.
 
     For tensor parallelism whose activations are local tensors: the weights of attention, say, are

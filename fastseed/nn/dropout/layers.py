@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
@@ -22,6 +22,12 @@ from .scope import (
     has_values,
     thread_scope,
 )
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.placement_types import Placement
+
+    from ...derivation.context import ProcessSeeder
 
 _CLASS = "nn.Dropout"
 _LAYER_KEY = torch.ops.fastseed.layer_key.default
@@ -165,8 +171,8 @@ class Dropout3d(Dropout1d):
 class Cut(NamedTuple):
     """How plain inputs are cut over the ranks of a mesh."""
 
-    mesh: Any
-    placements: tuple[Any, ...]
+    mesh: DeviceMesh
+    placements: tuple[Placement, ...]
 
 
 def set_up(layer: Dropout, name: str | None, batch_dim: int | None) -> None:
@@ -199,13 +205,12 @@ def drop_layer(
         rule = "of shape (N, C) and as many dimensions as the layer drops at once"
         raise validation.value_error(_CLASS, "input", rule, tuple(input.shape))
     scope = thread_scope()
-    is_dtensor = layout.is_dtensor(input)
     unknown = scope.rows is None and batch_dim is not None
     if current.data_ranks == 0 or layer is None or (unknown and current.data_ranks > 1):
-        _check_ready(layer, unknown, input if is_dtensor else None)
+        _check_ready(layer, unknown, input)
     assert layer is not None
     at = (layer, scope, threshold, batch_dim, channels is not None)
-    if cut is None or is_dtensor:
+    if cut is None or layout.is_dtensor(input):
         return _drop(input, *at)
     from torch.distributed.tensor import DTensor
 
@@ -249,7 +254,7 @@ def _drop(
     return found
 
 
-def _check_ready(layer: LayerName | None, unknown: bool, dtensor: Any) -> None:
+def _check_ready(layer: LayerName | None, unknown: bool, input: torch.Tensor) -> None:
     """RuntimeError where the key of a layer or the rows of its input are not known."""
     seeder = check_scope(_CLASS)
     if layer is None:
@@ -257,7 +262,7 @@ def _check_ready(layer: LayerName | None, unknown: bool, dtensor: Any) -> None:
             f"fastseed.{_CLASS}: the layer has no name: call fastseed.nn.convert(model), which "
             "names the layers of a model, or give it name="
         )
-    if unknown and not _holds_all_rows(dtensor, seeder):
+    if unknown and not _holds_all_rows(input, seeder):
         raise RuntimeError(
             f"fastseed.{_CLASS}: {layer.name!r} would have the same mask on all of the "
             f"{seeder.data_world_size} ranks that divide the data: wrap the step in "
@@ -266,13 +271,13 @@ def _check_ready(layer: LayerName | None, unknown: bool, dtensor: Any) -> None:
         )
 
 
-def _holds_all_rows(dtensor: Any, seeder: Any) -> bool:
+def _holds_all_rows(input: torch.Tensor, seeder: ProcessSeeder) -> bool:
     """Return whether the ranks of an input are all those that divide the data."""
     if seeder.data_world_size == 1:
         return True
-    if dtensor is None:
+    if not layout.is_dtensor(input):
         return False
-    mesh = dtensor.device_mesh
+    mesh = input.device_mesh
     names = mesh.mesh_dim_names or ()
     data = [mesh.size(i) for i, name in enumerate(names) if name.startswith("dp")]
     return bool(mesh.size() >= seeder.world_size or math.prod(data) >= seeder.data_world_size)

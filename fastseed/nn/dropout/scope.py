@@ -12,7 +12,7 @@ import contextvars
 import os
 import threading
 import weakref
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -22,6 +22,7 @@ from ..._backend import derive_ops
 from ..._backend.derive_ops import signed
 from ..._utils import validation
 from ...derivation import context
+from ...derivation.coordinates import require_keys
 
 _CPU = torch.device("cpu")
 
@@ -327,11 +328,10 @@ def _overlap(a: range, b: range) -> bool:
     return any(i in b for i in a)
 
 
-def check_scope(function: str) -> Any:
+def check_scope(function: str) -> context.ProcessSeeder:
     """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
     seeder = context.current(function)
-    if seeder.scheme != "philox-v1":
-        raise validation.value_error(function, "scheme", "'philox-v1'", seeder.scheme)
+    require_keys(function, seeder.scheme)
     if seeder.scope is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
     return seeder

@@ -1,4 +1,4 @@
-"""Initialisers as functions of a key: the same values however a tensor is laid out over devices.
+"""Initializers as functions of a key: the same values however a tensor is laid out over devices.
 
 ``fastseed.nn.initialize`` calls them for the parameters of a model. A tensor is a whole one or a
 ``DTensor``. ``uniform_``, ``normal_``, ``trunc_normal_``, ``exponential_`` and ``bernoulli_`` are

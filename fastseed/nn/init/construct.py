@@ -1,4 +1,4 @@
-"""Keyed initialisation of models that draw their weights while they are constructed.
+"""Keyed initialization of models that draw their weights while they are constructed.
 
 A parameter has no name before its model exists. So the model is constructed twice: the first time
 each random operator is numbered, and what becomes of its result is followed up to the parameters
@@ -19,7 +19,7 @@ from ..._utils import validation
 from ...random import normal_, uniform_
 from . import functions
 from .equal_names import EqualNames
-from .mode import FILLS, check_scope, key_derivation, refuse_generator
+from .mode import FILLS, keys_at, refuse_generator
 from .names import named_tensors, storage_of, weak_storage
 from .torch_functions import Arguments, Fill, FillingMode, Keywords
 
@@ -68,7 +68,7 @@ class _ConstructionMode(FillingMode):
                 return self.fill(func, _MADE[func], _made(func, args, kwargs))
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: random operators must be in-place fills, rand, randn, "
-                "randperm or initialisers of torch.nn.init, without a generator, "
+                "randperm or initializers of torch.nn.init, without a generator, "
                 f"got {func}; nothing was drawn"
             )
         result = func(*args, **kwargs)
@@ -118,7 +118,7 @@ class _ConstructionMode(FillingMode):
 
 
 def _made(func: OpOverload, args: Arguments, kwargs: Keywords) -> torch.Tensor:
-    """Return an uninitialised tensor like the one that the operator would make."""
+    """Return an uninitialized tensor like the one that the operator would make."""
     options = {k: kwargs[k] for k in ("dtype", "device") if kwargs.get(k) is not None}
     if isinstance(args[0], torch.Tensor):
         return torch.empty_like(args[0], **options)
@@ -150,7 +150,7 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
         RuntimeError: before ``init``; for a random operator that cannot be mapped; or if the
             factory does not do the same twice.
 
-    A warning in the log says that another model, which exists, was initialised with the same names
+    A warning in the log says that another model, which exists, was initialized with the same names
     at this task: both have the same random numbers.
 
     Examples:
@@ -164,8 +164,7 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
     """
     if not callable(factory):
         raise validation.type_error(_FUNCTION, "factory", "callable", factory)
-    scope = check_scope(_FUNCTION, task)
-    key_of = key_derivation(_FUNCTION, scope)
+    scope, key_of = keys_at(_FUNCTION, task)
     first = _ConstructionMode(lambda number, _: key_of("", number))
     with first:
         model = factory(*args, **kwargs)

@@ -1,6 +1,6 @@
 """Notice models that get the same weights because their parameters have the same names.
 
-Weights depend on scope and name. Two models with equal names that are initialised in one scope
+Weights depend on scope and name. Two models with equal names that are initialized in one scope
 have equal weights: right where one repeats the other, wrong in an ensemble.
 """
 
@@ -12,23 +12,31 @@ import weakref
 
 from torch import nn
 
-from ...derivation.equal_streams import StreamUsers
+from ...derivation import context
+from ...derivation.coordinates import Coordinates
 
 logger = logging.getLogger("fastseed")
-_owners: StreamUsers[nn.Module] = StreamUsers()
+_Names = weakref.WeakValueDictionary[tuple[Coordinates, str], nn.Module]
+_filled: weakref.WeakKeyDictionary[context.ProcessSeeder, _Names] = weakref.WeakKeyDictionary()
+"""For each seeder: by scope and name, the first module whose parameter was filled from them.
+
+``fastseed.init`` makes a new seeder, so a new job has no names yet. Threads share the table: two
+that fill the same name at the same time may both be first, and get no warning.
+"""
 
 
 class EqualNames:
     """The names of one block from which parameters of other modules were filled before."""
 
-    def __init__(self, function: str, scope: tuple[int, int, int], remedy: str) -> None:
+    def __init__(self, function: str, scope: Coordinates, remedy: str) -> None:
         self._function, self._scope, self._remedy = function, scope, remedy
+        self._first = _filled.setdefault(context.current(function), _Names())
         self._repeated: dict[str, weakref.ref[nn.Module]] = {}
 
     def note(self, name: str, module: nn.Module) -> None:
         """Record that a parameter or buffer of ``module`` was filled from its qualified name."""
-        first = _owners.find_other(module, self._scope, name.rpartition(".")[0])
-        if first is not None and name not in self._repeated:
+        first = self._first.setdefault((self._scope, name), module)
+        if first is not module and name not in self._repeated:
             self._repeated[name] = weakref.ref(first)
 
     def warn(self) -> None:

@@ -235,7 +235,7 @@ def _check_tensor(
     dimensions: tuple[int, int],
     rule: str,
 ) -> None:
-    """Check the output and the key of an initialiser, so that nothing is written before an error.
+    """Check the output and the key of an initializer, so that nothing is written before an error.
 
     ``dimensions`` are the least and the most that the tensor may have, which ``rule`` says.
     """

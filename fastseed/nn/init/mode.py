@@ -1,4 +1,4 @@
-"""Keyed initialisation of unmodified models: a mode that replaces random operators by fills."""
+"""Keyed initialization of unmodified models: a mode that replaces random operators by fills."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from ..._utils import validation
 from ...derivation import coordinates
-from ...derivation.coordinates import MAX_EPOCH, MAX_STEP, MAX_TASK, SHARED
+from ...derivation.coordinates import SHARED, Coordinates
 from ...distributed import layout
 from ...random import bernoulli_, exponential_, normal_, randint_
 from ...seeder.seeder import current_seeder
@@ -51,7 +51,7 @@ FILLS: dict[object, Fill] = {
     _ATEN.random_.to: _randint_below,
 }
 """In-place operators, and what fills the same tensor from a key."""
-_LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initialisers
+_LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initializers
 
 
 class InitializationMode(FillingMode):
@@ -143,8 +143,8 @@ class InitializationMode(FillingMode):
         model = self.owners.model
         if not self.fills and any("_is_hf_initialized" in vars(m) for m in model.modules()):
             warnings.warn(
-                f"fastseed.{_FUNCTION}: nothing was initialised in the block, because transformers "
-                "has marked the model as initialised: build it on the meta device, or with "
+                f"fastseed.{_FUNCTION}: nothing was initialized in the block, because transformers "
+                "has marked the model as initialized: build it on the meta device, or with "
                 "fastseed.nn.construct",
                 stacklevel=stacklevel + 1,
             )
@@ -201,7 +201,7 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
         return RuntimeError(
             f"fastseed.{_FUNCTION}: random numbers must go into a parameter or buffer of the "
             f"model, got {operator} on another tensor; nothing was drawn. Build modules before the "
-            "block, or use fastseed.nn.construct, which builds the model and initialises it"
+            "block, or use fastseed.nn.construct, which builds the model and initializes it"
         )
     return RuntimeError(
         f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
@@ -211,30 +211,21 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
     )
 
 
-# ---------------------------------------------------------------- public
-
-
-def check_scope(function: str, task: int, epoch: int = 0, step: int = 0) -> tuple[int, int, int]:
-    """Return (task, epoch, step), checked, of a job whose scheme has keys."""
-    coordinates.require_keys(function, current_seeder(function).scheme)
-    return (
-        validation.check_int(function, "task", task, 0, MAX_TASK),
-        validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
-        validation.check_int(function, "step", step, 0, MAX_STEP),
-    )
-
-
-def key_derivation(function: str, scope: tuple[int, int, int]) -> Callable[[str, int], int]:
-    """Return the function of name and count that gives the key of a fill in a checked scope."""
-    seeder, (task, epoch, step) = current_seeder(function), scope
+def keys_at(
+    function: str, task: int, epoch: int = 0, step: int = 0
+) -> tuple[Coordinates, Callable[[str, int], int]]:
+    """Return a checked scope, and the function of name and count that gives the key of a fill."""
+    seeder = current_seeder(function)
+    coordinates.require_keys(function, seeder.scheme)
+    scope = coordinates.check_coordinates(function, task, epoch, step)
 
     def key_of(name: str, count: int) -> int:
-        key = seeder.derive_key(
-            f"init/{name}", task=task, epoch=epoch, step=step, rank=SHARED, index=count
-        )
-        return key
+        return seeder.derive_key(f"init/{name}", **scope._asdict(), rank=SHARED, index=count)
 
-    return key_of
+    return scope, key_of
+
+
+# ---------------------------------------------------------------- public
 
 
 @contextlib.contextmanager
@@ -246,14 +237,14 @@ def initialize(
     step: int = 0,
     prefix: str = "",
 ) -> Iterator[None]:
-    """Make the initialisation of ``model`` in this block independent of its parallel layout.
+    """Make the initialization of ``model`` in this block independent of its parallel layout.
 
     Random operators on a parameter or buffer become fills from the key of its qualified name, so
     that the weights do not depend on the ranks, the mesh, the order of modules, or what else the
     model has. Torch's generators are neither used nor changed. In the block, modules that
     ``fully_shard`` has sharded have their original classes.
 
-    The block concerns the thread that enters it: threads may initialise models of their own at the
+    The block concerns the thread that enters it: threads may initialize models of their own at the
     same time, and what another thread draws comes from torch's generators, also where the block
     started that thread.
 
@@ -273,13 +264,13 @@ def initialize(
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: before ``init``; while another thread initialises the same sharded model; in
+        RuntimeError: before ``init``; while another thread initializes the same sharded model; in
             the block, for a random operator that cannot be mapped, which is named with its
             parameter, for a generator that is passed, or for tied weights that are two tensors.
 
     Warns:
-        UserWarning: nothing was initialised, because transformers has marked the model as
-            initialised. Another model that exists and was initialised with the same names at the
+        UserWarning: nothing was initialized, because transformers has marked the model as
+            initialized. Another model that exists and was initialized with the same names at the
             same task, epoch and step is a warning in the log: both have the same random numbers.
 
     Examples:
@@ -299,8 +290,7 @@ def initialize(
         if not prefix.endswith("."):  # else "layers.3" and "weight" were one word
             rule = "a name that ends with a dot, as 'layers.3.'"
             raise validation.value_error(_FUNCTION, "prefix", rule, prefix)
-    scope = check_scope(_FUNCTION, task, epoch, step)
-    key_of = key_derivation(_FUNCTION, scope)
+    scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     equal_names = EqualNames(_FUNCTION, scope, "prefix= or another task=")
     mode = InitializationMode(OwnerTable(model, prefix), key_of, equal_names)
     with original_classes(_FUNCTION, model), mode:

@@ -1,8 +1,8 @@
 """The classes that modules have before FSDP2 shards them, for the time of a block.
 
-``fully_shard`` gives a module a generated class. Initialisers ask for classes: torch's example of
+``fully_shard`` gives a module a generated class. Initializers ask for classes: torch's example of
 ``Module.apply`` for ``type(m) == nn.Linear``, transformers for the Python module that the class of
-the model is from. With the generated class they leave out weights that they initialise on one
+the model is from. With the generated class they leave out weights that they initialize on one
 process.
 """
 
@@ -49,8 +49,8 @@ def original_classes(function: str, model: nn.Module) -> Iterator[None]:
         held = vars(module).get("_apply")
         if isinstance(held, _Apply) and held.thread != threading.get_ident():
             raise RuntimeError(
-                f"fastseed.{function}: a model must be initialised by one thread at a time, "
-                f"got a {type(module).__name__} that another thread is initialising"
+                f"fastseed.{function}: a model must be initialized by one thread at a time, "
+                f"got a {type(module).__name__} that another thread is initializing"
             )
     sharded: list[Any] = [m for m in modules if isinstance(m, fsdp.FSDPModule)]
     try:

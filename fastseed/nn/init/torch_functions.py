@@ -1,6 +1,6 @@
 """Keyed forms of ``torch.nn.init.trunc_normal_``, ``orthogonal_`` and ``sparse_``.
 
-Torch's other initialisers end in one operator, which a dispatch mode intercepts. These three
+Torch's other initializers end in one operator, which a dispatch mode intercepts. These three
 compute with random numbers in Python, and pass through no function that can be overridden.
 Libraries hold them under names of their own: transformers in a table, torchtitan in
 ``functools.partial``, users by ``from torch.nn.init import``. New functions under torch's names

@@ -29,7 +29,7 @@ from ...generators.accelerator import AcceleratorGenerators
 logger = logging.getLogger("fastseed")
 
 Snapshot: TypeAlias = list[torch.Tensor] | Stream | None
-"""What ``AcceleratorGenerators.snapshot`` returns."""
+"""A return value of ``AcceleratorGenerators.snapshot``."""
 
 
 class GeneratorState(NamedTuple):

@@ -47,34 +47,31 @@ class Difference(NamedTuple):
     Attributes:
         level: ``"critical"`` (changes numbers), ``"high"``, ``"medium"`` or ``"low"``.
         path: the value's path, ``section/field/…``.
-        kind: ``"changed"``, ``"added"`` (only in the second) or ``"removed"``.
-        before, after: the values; None where there is no value.
+        before, after: the values; None where a capture has no value.
         why: why it matters.
     """
 
     level: str
     path: str
-    kind: str
     before: object
     after: object
     why: str
 
 
 @functools.cache
-def severity(path: str) -> int:
-    """Return the index in ``SEVERITIES`` of a difference at ``path`` (``section/field/…``)."""
-    return next(i for i, row in enumerate(SEVERITIES) if re.fullmatch(row[1], path))
+def severity(path: str) -> tuple[str, str]:
+    """Return level and reason of a difference at ``path`` (``section/field/…``)."""
+    return next((row[0], row[2]) for row in SEVERITIES if re.fullmatch(row[1], path))
 
 
 def compare(a: Capture, b: Capture) -> list[Difference]:
     """Return the differences of two captures, by level and path; headers are not compared."""
     found = []
     for path, before, after in _walk("", a.sections, b.sections):
-        level, _, why = SEVERITIES[severity(path)]
-        kind = "added" if before is None else "removed" if after is None else "changed"
-        found.append(Difference(level, path, kind, before, after, why))
+        level, why = severity(path)
+        found.append(Difference(level, path, before, after, why))
     levels = ("critical", "high", "medium", "low")
-    return sorted(found, key=lambda one: (levels.index(one.level), severity(one.path), one.path))
+    return sorted(found, key=lambda one: (levels.index(one.level), one.path))
 
 
 def is_comparable(capture: Capture) -> bool:

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from ..._utils import validation
 from ...generators.exact_state import MOST_WORDS, GeneratorState
@@ -52,7 +51,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         ('torch.cpu: rank 0, rank 1 have one state and draw the same random numbers',)
     """
     function = "tools.rng_states.inspect"
-    return read(function, "path", _path(function, "path", path))
+    return read(function, "path", validation.check_path(function, "path", path))
 
 
 def compare(
@@ -86,13 +85,8 @@ def compare(
     validation.check_int(function, "most", most, 0, 2**40)
     sides = []
     for name, path in (("a", a), ("b", b)):
-        sides.append(read(function, name, _path(function, name, path)))
+        sides.append(read(function, name, validation.check_path(function, name, path)))
         if not sides[-1].states:
             rule = "a checkpoint with states of generators"
             raise validation.value_error(function, name, rule, os.fspath(path))
     return compare_states(sides[0], sides[1], most)
-
-
-def _path(function: str, argument: str, path: Any) -> str:
-    validation.check_instance(function, argument, path, (str, os.PathLike), "a path")
-    return validation.check_text(function, argument, os.fspath(path))

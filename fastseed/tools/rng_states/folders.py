@@ -42,27 +42,23 @@ class Part(NamedTuple):
     """The name of the entry in torch.distributed.checkpoint."""
 
 
-class Problem(NamedTuple):
-    """A file or an entry that was not read."""
+def parts_of(path: str, problems: list[str]) -> Iterator[Part]:
+    """Yield the trees of a checkpoint, a file or a folder; FileNotFoundError without one.
 
-    source: str
-    why: str
-
-
-def parts_of(path: str) -> Iterator[Part | Problem]:
-    """Yield the trees of a checkpoint, a file or a folder; FileNotFoundError without one."""
+    What cannot be read is added to ``problems``.
+    """
     if not os.path.isdir(path):
         os.stat(path)
-        yield from _file(os.path.realpath(path), os.path.basename(path))
+        yield from _file(os.path.realpath(path), os.path.basename(path), problems)
         return
     for count, name in enumerate(_files(path)):
         if count == _MOST_FILES:
-            yield Problem(path, f"it has more than {_MOST_FILES} files")
+            problems.append(f"{path} is not read: it has more than {_MOST_FILES} files")
             return
         if os.path.basename(name) == ".metadata":
-            yield from _distributed(path, os.path.dirname(name))
+            yield from _distributed(path, os.path.dirname(name), problems)
         elif name.endswith(_SUFFIXES):
-            yield from _file(os.path.join(path, name), name)
+            yield from _file(os.path.join(path, name), name, problems)
 
 
 def _files(path: str) -> Iterator[str]:
@@ -74,7 +70,7 @@ def _files(path: str) -> Iterator[str]:
         yield from (os.path.normpath(os.path.join(below, name)) for name in sorted(names))
 
 
-def _file(path: str, name: str) -> Iterator[Part | Problem]:
+def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
     found = _RANK_OF_FILE.search(os.path.basename(name))
     parallel = re.match(r"mp_rank_\d+(?:_\d+)*", os.path.basename(os.path.dirname(name)))
     owner = f"rank {int(found[1])}" if found else parallel[0] if parallel else ""
@@ -82,13 +78,13 @@ def _file(path: str, name: str) -> Iterator[Part | Problem]:
         with open_regular(path) as file:
             yield Part(read_tree(file), name, owner, None, "")
     except (Unreadable, OSError) as error:
-        yield Problem(name, str(error))
+        problems.append(f"{name} is not read: {error}")
 
 
 # ---------------------------------------------------------------- torch.distributed.checkpoint
 
 
-def _distributed(path: str, below: str) -> Iterator[Part | Problem]:
+def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:
     """Yield the entries of a folder of torch.distributed.checkpoint that are small enough."""
     name = os.path.join(below, ".metadata")
     try:
@@ -99,7 +95,7 @@ def _distributed(path: str, below: str) -> Iterator[Part | Problem]:
         if not (isinstance(stored, dict) and isinstance(sizes, dict)):
             raise Unreadable("it is not the metadata of torch.distributed.checkpoint")
     except (Unreadable, OSError) as error:
-        yield Problem(name, str(error))
+        problems.append(f"{name} is not read: {error}")
         return
     for index, info in stored.items():
         key = _field(index, "fqn")
@@ -107,7 +103,7 @@ def _distributed(path: str, below: str) -> Iterator[Part | Problem]:
             try:
                 yield _entry(os.path.join(path, below), below, key, info)
             except (Unreadable, OSError) as error:
-                yield Problem(f"{name}: {key[:200]}", str(error))
+                problems.append(f"{name}: {key[:200]} is not read: {error}")
 
 
 def _entry(folder: str, below: str, key: str, info: object) -> Part:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...generators.exact_state import GeneratorState, words_between
 from .finding import Found, states_in, world_size_in
-from .folders import Problem, parts_of
+from .folders import parts_of
 from .inert_pickle import Unreadable
 
 _NAMES = 6  # in a list
@@ -57,10 +57,7 @@ def read(function: str, argument: str, path: str) -> Inspection:
     refused: dict[str, list[str]] = defaultdict(list)
     size, count = 0, 0
     writers: set[int] = set()
-    for part in parts_of(path):
-        if isinstance(part, Problem):
-            problems.append(f"{part.source} is not read: {part.why}")
-            continue
+    for part in parts_of(path, problems):
         try:
             found = list(states_in(part))
         except Unreadable as error:

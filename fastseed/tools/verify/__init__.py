@@ -77,15 +77,15 @@ def verify(options: Options, progress: Callable[[Event], object] | None = None) 
     recorded = comparison.compare_recordings(runs)
     checks = comparison.check_all(runs, recorded)
     verdict, summary = comparison.conclude(checks)
-    suspects = []
+    causes = diagnosis.explain(checks, recorded)
     if verdict == DIFFERENT:
-        suspects = diagnosis.compare_sessions(directory) + diagnosis.compare_checkpoints(runs)
+        causes += diagnosis.compare_checkpoints(runs) + diagnosis.compare_sessions(directory)
     return Report(
         verdict=verdict,
         summary=summary,
         runs=tuple(runs),
         checks=checks,
-        findings=tuple(diagnosis.explain(checks, recorded, suspects)),
+        causes=tuple(causes),
         options=options.document(),
         notes=(*comparison.notes_about(runs), *directory.notes),
     )

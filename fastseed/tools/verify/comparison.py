@@ -16,25 +16,27 @@ from .result import DIFFERENT, IDENTICAL, INCONCLUSIVE, Check, Curve, Run
 
 _ENOUGH_DIGITS = 9  # identify every float32
 
-_Pairs = Sequence[tuple[Run, Run]]
-
 
 def check_all(runs: Sequence[Run], recorded: Sequence[Recorded]) -> tuple[Check, ...]:
     """Compare all runs bit by bit."""
-    uninterrupted, truncated, resumed, unseeded = (
+    whole, truncated, resumed, unseeded = (
         [run for run in runs if run.experiment == name] for name in EXPERIMENTS
     )
     joined = [
-        (replace(rest, curve=_join(start.curve, rest.curve)), run)
-        for start, rest, run in zip(truncated, resumed, uninterrupted, strict=True)
+        replace(rest, curve=_join(start.curve, rest.curve))
+        for start, rest in zip(truncated, resumed, strict=True)
     ]
-    truncations = list(zip(truncated, uninterrupted, strict=True))
+    repeats = [compare(a, b) for a, b in _with_first(whole)]
+    starts = [compare(a, b, prefix=True) for a, b in zip(truncated, whole, strict=True)]
+    resumptions = [compare(a, b) for a, b in zip(joined, whole, strict=True)]
+    tensors = [None if one.found.equal else str(one) for one in recorded]
+    unrecorded = "no run recorded with fastseed.debug.Watch"
     return (
-        _check("repeat", "runs with the same seed are identical", _with_first(uninterrupted)),
-        _check("truncate", "a truncated run matches the uninterrupted run", truncations, True),
-        _check("resume", "a resumed run matches the uninterrupted run", joined),
-        _check_baseline(unseeded, uninterrupted),
-        _check_tensors(recorded),
+        _check("repeat", "runs with the same seed are identical", repeats, "it needs two runs"),
+        _check("truncate", "a truncated run matches the uninterrupted run", starts),
+        _check("resume", "a resumed run matches the uninterrupted run", resumptions),
+        _check_baseline(unseeded, whole),
+        _check("tensors", "recorded tensors are identical", tensors, unrecorded),
     )
 
 
@@ -58,19 +60,19 @@ def conclude(checks: Sequence[Check]) -> tuple[str, str]:
 # ---------------------------------------------------------------- checks
 
 
-def _count(n: int) -> str:
-    return f"{n} pair{'' if n == 1 else 's'} of runs"
+def _count(pairs: Sequence[object]) -> str:
+    return f"{len(pairs)} pair{'s' * (len(pairs) != 1)} of runs"
 
 
-def _check(name: str, title: str, pairs: _Pairs, prefix: bool = False) -> Check:
-    """Check that all pairs are identical."""
-    if not pairs:
-        return Check(name, title, None, "not checked: it needs two runs")
-    found = [one for a, b in pairs if (one := compare(a, b, prefix=prefix))]
-    message = f"{_count(len(pairs))} bit-identical"
-    if found:
-        message = f"{len(found)} of {_count(len(pairs))} differ: {found[0]}"
-    return Check(name, title, not found, message)
+def _check(name: str, title: str, found: Sequence[str | None], missing: str = "") -> Check:
+    """Check that no pair of runs has a difference; ``missing`` says why there may be no pairs."""
+    if not found:
+        return Check(name, title, None, f"not checked: {missing}")
+    wrong = [one for one in found if one is not None]
+    message = f"{_count(found)} bit-identical"
+    if wrong:
+        message = f"{len(wrong)} of {_count(found)} differ: {wrong[0]}"
+    return Check(name, title, not wrong, message)
 
 
 def _check_baseline(unseeded: Sequence[Run], seeded: Sequence[Run]) -> Check:
@@ -80,23 +82,10 @@ def _check_baseline(unseeded: Sequence[Run], seeded: Sequence[Run]) -> Check:
         return Check(name, title, None, "not checked")
     pairs = [*_with_first(unseeded), *zip(unseeded, seeded, strict=True)]
     equal = [f"{a.name} and {b.name}" for a, b in pairs if compare(a, b) is None]
-    message = f"{_count(len(pairs))} differ"
+    message = f"{_count(pairs)} differ"
     if equal:
-        message = f"{len(equal)} of {_count(len(pairs))} identical: {equal[0]}"
+        message = f"{len(equal)} of {_count(pairs)} identical: {equal[0]}"
     return Check(name, title, not equal, message)
-
-
-def _check_tensors(compared: Sequence[Recorded]) -> Check:
-    """Check that seeded runs recorded equal tensors at each step that both recorded."""
-    name, title = "tensors", "recorded tensors are identical"
-    if not compared:
-        return Check(name, title, None, "not checked: no run recorded with fastseed.debug.Watch")
-    differing = [f"{a} and {b}: {found}" for a, b, found in compared if not found.equal]
-    steps = sum(one.found.compared for one in compared)
-    message = f"{_count(len(compared))} bit-identical in {steps} steps"
-    if differing:
-        message = f"{len(differing)} of {_count(len(compared))} differ: {differing[0]}"
-    return Check(name, title, not differing, message)
 
 
 def _with_first(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
@@ -149,6 +138,9 @@ class Recorded(NamedTuple):
     a: str
     b: str
     found: Bisection
+
+    def __str__(self) -> str:
+        return f"{self.a} and {self.b}: {self.found}"
 
 
 def recording(folder: str | Path) -> Path | None:

@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..._utils import environ, validation
-from ...debug.bisection import bisect
 from ...determinism import launch
-from .comparison import recording
 from .options import MONTH, check_words
 from .subprocesses import Process, any_ended
 
 _FUNCTION = "tools.verify.repeat"
 _SHOWN = 200  # characters of a line
-_LONGEST = 1 << 24  # bytes of a line that are compared at once
 
 
 class Repetition(NamedTuple):
@@ -96,35 +93,35 @@ def _run(
     command: tuple[str, ...], variables: dict[str, str], folder: Path, timeout: float | None
 ) -> None:
     try:
-        with Process(folder.name, command, variables, folder, timeout) as process:
+        with Process(_FUNCTION, folder.name, command, variables, folder, timeout) as process:
             any_ended([process])
     except RuntimeError as error:
-        text = str(error).replace(f"{folder}{os.sep}", "")  # the folder will be gone
-        raise RuntimeError(f"fastseed.{_FUNCTION}: {text}") from None
+        # The folder will be gone.
+        raise RuntimeError(str(error).replace(f"{folder}{os.sep}", "")) from None
 
 
 def _compare(a: Path, b: Path) -> Repetition:
     recorded, same = _compare_recordings(a, b)
     count = 0
     with open(a / "stdout.txt", "rb") as one, open(b / "stdout.txt", "rb") as other:
-        for count in itertools.count(1):
-            left, right = one.readline(_LONGEST), other.readline(_LONGEST)
+        for count, (left, right) in enumerate(itertools.zip_longest(one, other), 1):
             if left != right:
                 return Repetition(count, count, _text(left), _text(right), recorded, same)
-            if not left:
-                break
-    if count == 1 and recorded is None:
+    if count == 0 and recorded is None:
         rule = "a program that prints something, or records with fastseed.debug.Watch"
         raise ValueError(f"fastseed.{_FUNCTION}: command must be {rule}, got no output")
-    return Repetition(count - 1, None, None, None, recorded, same)
+    return Repetition(count, None, None, None, recorded, same)
 
 
-def _text(line: bytes) -> str | None:
+def _text(line: bytes | None) -> str | None:
     return line.decode("utf-8", "replace").rstrip("\n")[:_SHOWN] if line else None
 
 
 def _compare_recordings(a: Path, b: Path) -> tuple[str | None, bool]:
     """Return the comparison of two folders of recordings; (None, True) if both have none."""
+    from ...debug.bisection import bisect  # imports torch
+    from .comparison import recording
+
     first, second = recording(a), recording(b)
     if first is None or second is None:
         return (None, True) if first is second else ("only one of the runs recorded", False)

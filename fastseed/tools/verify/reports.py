@@ -93,25 +93,18 @@ def png(report: Report) -> bytes:
 
 
 def tables(report: Report) -> list[Table]:
-    """Return the tables for the terminal; those without rows are left out."""
+    """Return the tables for the terminal."""
     checks = [(one.name, one.title, _PASSED[one.passed], one.message) for one in report.checks]
     experiments = []
     for name in dict.fromkeys(run.experiment for run in report.runs):
         runs = report.of(name)
         ends = [list(run.curve.values.items())[-1] for run in runs]
-        losses = sorted({value for _, value in ends}, key=str)
+        losses = sorted({value for _, value in ends}, key=lambda one: (math.isnan(one), one))
         loss = " to ".join(f"{value:.6g}" for value in (*losses[:1], *losses[1:][-1:]))
         seconds = sum(run.seconds for run in runs)
         experiments.append((name, str(len(runs)), ends[0][0], loss, f"{seconds:.2f} s"))
-    findings = [
-        (one.kind, "yes" if one.certain else "likely", one.message, one.where, one.fix)
-        for one in report.findings
-    ]
-    found = [
+    return [
         Table("Checks", ("check", "property", "result", "details"), checks,
               [_STYLES[one.passed] for one in report.checks]),
         Table("Experiments", ("experiment", "runs", "last step", "loss", "time"), experiments),
-        Table("Findings", ("kind", "observed", "cause", "where", "fix"), findings,
-              ["bold red" if one.certain else "yellow" for one in report.findings]),
     ]  # fmt: skip
-    return [table for table in found if table.rows]

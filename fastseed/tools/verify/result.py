@@ -42,26 +42,6 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A cause, or a likely cause, of a difference.
-
-    Attributes:
-        kind: ``generator``, ``resume``, ``arithmetic``, ``tensor``, ``environment`` or
-            ``baseline``.
-        certain: True if it was observed, False if it is likely.
-        message: the cause in a sentence.
-        where: run or step; may be empty.
-        fix: how to fix it; may be empty.
-    """
-
-    kind: str
-    certain: bool
-    message: str
-    where: str = ""
-    fix: str = ""
-
-
-@dataclass(frozen=True)
 class Run:
     """One run of the command.
 
@@ -96,7 +76,7 @@ class Report:
         summary: the verdict in a sentence.
         runs: all runs, experiment by experiment.
         checks: the questions and their answers.
-        findings: causes of differences, the most important first.
+        causes: why seeded runs differ, as far as recordings, checkpoints and environments say.
         options: the options as plain values.
         notes: further remarks.
     """
@@ -105,7 +85,7 @@ class Report:
     summary: str
     runs: tuple[Run, ...]
     checks: tuple[Check, ...]
-    findings: tuple[Finding, ...]
+    causes: tuple[str, ...]
     options: StateDict
     notes: tuple[str, ...] = ()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ def run_all(directory: RunDirectory, progress: Callable[[Event], object]) -> lis
     running: dict[Process, _Key] = {}
     try:
         while todo or running:
-            ready = next((one for one in todo if _needs(one) in {None, *runs}), None)
+            ready = next((one for one in todo if _can_start(one, runs)), None)
             if ready is None or len(running) >= options.jobs:
                 process = any_ended(running)
                 end([process])
@@ -71,8 +71,6 @@ def run_all(directory: RunDirectory, progress: Callable[[Event], object]) -> lis
             command, seconds = tuple(record["command"]), record["seconds"]
             runs[one] = Run(*one, command, seconds, str(folder), _read(options, one, folder))
             progress(Event(_name(one), what, seconds, len(runs), total))
-    except RuntimeError as error:
-        raise RuntimeError(f"fastseed.tools.verify: {error}") from None
     finally:  # also after an interrupt
         end(list(running))
     return [runs[name, k] for name in options.experiments for k in range(options.runs)]
@@ -82,9 +80,9 @@ def _name(one: _Key) -> str:
     return f"{one[0]}-{one[1]}"
 
 
-def _needs(one: _Key) -> _Key | None:
-    """Return the run from whose checkpoint another one starts."""
-    return ("truncated", one[1]) if one[0] == "resumed" else None
+def _can_start(one: _Key, runs: Container[_Key]) -> bool:
+    """Return whether the checkpoint from which a run starts has been written."""
+    return one[0] != "resumed" or ("truncated", one[1]) in runs
 
 
 def _start(directory: RunDirectory, one: _Key) -> Process:
@@ -94,12 +92,12 @@ def _start(directory: RunDirectory, one: _Key) -> Process:
         source = directory.folder(f"truncated-{number}")
         if not _copy_checkpoint(source, folder) and _CHECKPOINTS & placeholders(options.command):
             raise RuntimeError(
-                f"run {source.name} wrote no checkpoint to {{checkpoint}}: no name in {source} "
-                f"begins with {CHECKPOINT!r}"
+                f"fastseed.tools.verify: run {source.name} wrote no checkpoint to {{checkpoint}}: "
+                f"no name in {source} begins with {CHECKPOINT!r}"
             )
     command = options.fill(experiment, folder)
     variables = options.variables(experiment, folder)
-    return Process(_name(one), command, variables, folder, options.timeout)
+    return Process("tools.verify", _name(one), command, variables, folder, options.timeout)
 
 
 def _copy_checkpoint(source: Path, folder: Path) -> bool:

@@ -20,28 +20,20 @@ class Process:
     """A program in a session of its own; leaving the block ends it and what it has left behind.
 
     Its output goes to files in ``folder``; a pipe could be kept open by a process that it leaves
-    behind.
-
-    Args:
-        name: the name of the run in errors.
-        command: the program and its arguments.
-        environment: all its variables.
-        folder: where ``stdout.txt`` and ``stderr.txt`` are written.
-        timeout: seconds, or None for no limit.
-
-    Raises:
-        RuntimeError: it cannot be started.
+    behind. Errors begin with ``function``, and name the run.
     """
 
     def __init__(
         self,
+        function: str,
         name: str,
         command: tuple[str, ...],
         environment: Mapping[str, str],
         folder: Path,
         timeout: float | None,
     ) -> None:
-        self.name, self.command, self._folder, self._timeout = name, command, folder, timeout
+        self.name, self.command = name, command
+        self._function, self._folder, self._timeout = function, folder, timeout
         self._begin = time.perf_counter()
         with open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
             try:
@@ -51,7 +43,7 @@ class Process:
                 )  # fmt: skip
             except OSError as error:
                 message = f"{command[0]!r} cannot be started: {error.strerror}"
-                raise RuntimeError(message) from None
+                raise RuntimeError(f"fastseed.{function}: {message}") from None
 
     def __enter__(self) -> Process:
         return self
@@ -68,7 +60,8 @@ class Process:
         reason = f"did not end within {self._timeout} seconds"
         if code is not None:
             reason = f"ended with exit code {code}"
-        raise RuntimeError(f"run {self.name} {reason}{_last_lines(self._folder)}")
+        printed = _last_lines(self._folder)
+        raise RuntimeError(f"fastseed.{self._function}: run {self.name} {reason}{printed}")
 
     @property
     def seconds(self) -> float:

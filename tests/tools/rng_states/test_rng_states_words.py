@@ -229,7 +229,7 @@ def test_command(tmp_path, capsys):
     assert [one["words"] for one in document["differences"]] == [2, 2] and not document["equal"]
     assert main(["checkpoint", "inspect", b, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert [(s["owner"], s["stream"], s["seed"]) for s in document["states"]] == [
+    assert [(s["owner"], s["stream"], s["state"]["seed"]) for s in document["states"]] == [
         ("rank 0", "torch.cpu", 0),
         ("rank 1", "torch.cpu", 1),
     ]

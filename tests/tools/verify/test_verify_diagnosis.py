@@ -11,31 +11,37 @@ from fastseed.debug.bisection import Bisection
 from fastseed.tools import verify
 from fastseed.tools.verify import diagnosis
 from fastseed.tools.verify.comparison import Recorded
-
-
-def difference(b, group, name):
-    found = (SimpleNamespace(group=group, name=name),)
-    return Recorded("uninterrupted-0", b, Bisection(8, False, 0, found, None, None, 9, 1, ()))
-
-
-def test_arithmetic_is_the_last_explanation():
-    found = diagnosis.explain_check("repeat", difference("uninterrupted-1", "gradient", "w"))
-    assert (found.kind, found.certain) == ("arithmetic", False)
-    found = diagnosis.explain_check("repeat", None)
-    assert (found.kind, found.certain) == ("tensor", False)
+from fastseed.tools.verify.result import Check
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "message"),
+    ("b", "group", "name", "start", "cause"),
     [
-        ("optimizer", "group 0.lr", "the optimizer's group 0.lr differs: its schedule"),
-        ("gradient", "0.weight", "its data differ, by order, augmentation"),
-        ("generator", "numpy", "generator numpy is in a different state: used before training"),
+        ("resumed-0", "optimizer", "group 0.lr", False, "a schedule that was not restored (group"),
+        ("resumed-0", "gradient", "w", False, "other data in the first resumed step, by order"),
+        (
+            "resumed-0",
+            "generator",
+            "numpy",
+            False,
+            "in other states at step 8 (numpy): used before",
+        ),
+        ("resumed-0", "parameter", "w", True, "the checkpoint does not restore parameter w: save"),
+        ("truncated-0", "generator", "numpy", True, "in other states at step 8 (numpy): not seed"),
+        ("truncated-0", "parameter", "w", True, "unseeded initial weights: call fastseed.reseed"),
+        ("uninterrupted-1", "gradient", "w", False, "no recorded generator differed, so this is l"),
     ],
 )
-def test_schedules_data_and_generators_of_resumed_runs(group, name, message):
-    found = diagnosis.explain_check("resume", difference("resumed-0", group, name))
-    assert message in found.message and found.where == "resumed-0, step 8"
+def test_causes(b, group, name, start, cause):
+    differences = (SimpleNamespace(group=group, name=name),)
+    found = Bisection(8, start, 0, differences, None, None, 9, 1, ())
+    assert cause in diagnosis.explain_difference(Recorded("uninterrupted-0", b, found))
+
+
+def test_without_recordings_the_cause_is_unknown():
+    (cause,) = diagnosis.explain((Check("repeat", "", False, ""),), ())
+    assert cause.startswith("unknown, no tensors were recorded: record the runs with")
+    assert diagnosis.explain((Check("baseline", "", False, ""),), ()) == []
 
 
 @pytest.mark.slow
@@ -57,8 +63,8 @@ def test_an_environment_that_changed_between_sessions(tmp_path, monkeypatch):
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
     report = verify.verify(verify.Options(**given, runs=2))
     assert "uninterrupted-0 and uninterrupted-1 at step" in report.checks[0].message
-    found = [one.message for one in report.findings if one.kind == "environment"]
-    assert any("variables/MKL_CBWR was None in the first session" in one for one in found)
+    found = report.causes[-1]
+    assert found.startswith("variables/MKL_CBWR was None in the first session and COMPATIBLE in")
 
 
 RESUMING = """
@@ -86,8 +92,7 @@ def test_generators_of_a_resumed_run_in_words_drawn(tmp_path):
         command=command, directory=tmp_path / "runs", epochs=4, runs=1, baseline=False
     )
     report = verify.verify(options)
-    (found,) = (one for one in report.findings if "last checkpoint" in one.message)
-    assert found.message == (
+    assert report.causes[-1] == (
         "the last checkpoint of resumed-0 against that of uninterrupted-0: "
         "torch.cpu 2 words further, as one `iter(DataLoader)` draws"
     )
@@ -96,4 +101,4 @@ def test_generators_of_a_resumed_run_in_words_drawn(tmp_path):
     options = verify.Options(
         command=command, directory=tmp_path / "fixed", epochs=4, runs=1, baseline=False
     )
-    assert verify.verify(options).findings == ()
+    assert verify.verify(options).causes == ()

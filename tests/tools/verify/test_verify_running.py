@@ -190,7 +190,7 @@ def test_a_second_interrupt_kills_at_once(monkeypatch, tmp_path):
         "print(os.getpid(), flush=True); time.sleep(100)"
     )
     command = (sys.executable, "-S", "-c", code)
-    process = subprocesses.Process("x-0", command, os.environ, tmp_path, None)
+    process = subprocesses.Process("x", "x-0", command, os.environ, tmp_path, None)
     while not (pid := (tmp_path / "stdout.txt").read_text()):
         time.sleep(0.01)
     waited = process.wait_at_most
