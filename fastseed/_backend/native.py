@@ -35,7 +35,7 @@ _TOOLS = (
 )
 
 library: torch.library.Library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
-"""Where ``.operators`` defines the operators; their definitions live as long as it does."""
+"""The library that ``.operators`` defines the operators in, which live as long as it does."""
 kernels: Any = None
 """``torch.ops.fastseed`` with the native operators, or None."""
 generators: Any = None

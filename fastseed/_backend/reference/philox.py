@@ -26,7 +26,7 @@ NameKey: TypeAlias = tuple[int, int]
 """Level 2: the 64-bit key and the 64-bit tweak of a name in a scope."""
 
 Array: TypeAlias = npt.NDArray[Any]
-"""Of a dtype that an argument decides."""
+"""An array of a dtype that an argument decides."""
 Words: TypeAlias = Any
 """An array of uint64, or one number of it, which NumPy's types do not join."""
 
