@@ -1,8 +1,10 @@
 """Builds the two native parts of fastseed; everything else is in pyproject.toml.
 
-``fastseed._kernels``     the operators, behind LibTorch's stable ABI (no CPython symbol in it)
-``fastseed._generators``  the generators of the process, against ATen and pybind11; calls the
-                          loops of ``_kernels``
+``fastseed._kernels_N``     the operators, behind LibTorch's stable ABI (no CPython symbol in it)
+``fastseed._generators_N``  the generators of the process, against ATen and pybind11; calls the
+                            loops of ``_kernels_N``
+
+N is INTERFACE of fastseed/_backend/native.py.
 
 Environment:
   FASTSEED_NO_EXT=1     build neither: the NumPy reference does everything
@@ -31,6 +33,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
+NATIVE = "fastseed/_backend/native.py"
 DEBUG = os.environ.get("DEBUG") == "1"
 FORCE_CUDA = os.environ.get("FORCE_CUDA") == "1"
 PORTABLE = os.environ.get("FASTSEED_PORTABLE") == "1"
@@ -39,6 +42,7 @@ NO_CUDA = os.environ.get("FASTSEED_NO_CUDA") == "1"
 # change no value: nothing here uses errno or floating-point traps, and loops become vector code.
 EXACT = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 TARGET_TORCH = "0x020a000000000000"  # the oldest torch that `_kernels` runs on: 2.10
+INTERFACE = re.findall(r"^INTERFACE = (\d+)$", Path(ROOT, NATIVE).read_text(), re.MULTILINE)[0]
 not_built: list[str] = []  # why a part is missing, if one is
 
 
@@ -159,7 +163,7 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     headers = sources("csrc/**/*.h", "csrc/**/*.cuh")
     cuda = cuda_sources()
     kernels = (CUDAExtension if cuda else CppExtension)(
-        "fastseed._kernels",
+        f"fastseed._kernels_{INTERFACE}",
         [*ops, *sources("csrc/cpu/*.cpp"), *cuda],
         define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
         extra_compile_args={"cxx": flags, "nvcc": nvcc},
@@ -167,7 +171,7 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
         py_limited_api=True,
     )
     generators = CppExtension(
-        "fastseed._generators",
+        f"fastseed._generators_{INTERFACE}",
         sources("csrc/python/*.cpp"),
         extra_compile_args={"cxx": flags},
         depends=headers,

@@ -1,6 +1,7 @@
 // The operators on CUDA devices: arguments checked, then one launch on the current stream. None but
 // `digest`, which copies a table to the device, waits for the device: a graph may capture the
-// others. Schemas are in schemas.cpp.
+// others. Schemas are in
+// fastseed/_backend.
 #if !defined(USE_CUDA)
 #define USE_CUDA  // torch's header then declares aoti_torch_get_current_cuda_stream
 #endif

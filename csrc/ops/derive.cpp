@@ -102,9 +102,6 @@ void choose_simd_path(std::string name) {
   set_simd_path(name);
 }
 
-// fastseed/_backend/native.py looks for it in the file, before it loads the library.
-__attribute__((used)) const char kInterfaceMark[] = FS_INTERFACE_MARK;
-
 // The address of the table for `_generators`.
 int64_t loop_table() {
   static const LoopTable table = {launch_derive_keys, launch_mt19937_expand, launch_mt19937_init,

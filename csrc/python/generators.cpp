@@ -162,7 +162,7 @@ void reseed_defaults(const std::string& type, int64_t current, const Stream& str
 }  // namespace
 }  // namespace fastseed
 
-PYBIND11_MODULE(_generators, m) {
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace fastseed;
   m.doc() = "Keys for the generators of this process (see csrc/python/generators.cpp).";
 
@@ -220,7 +220,6 @@ PYBIND11_MODULE(_generators, m) {
       });
 
   m.attr("TORCH_VERSION") = TORCH_VERSION;
-  m.attr("INTERFACE") = FS_INTERFACE;
   m.def("connect",
         [](intptr_t loop_table) { loops = reinterpret_cast<const LoopTable*>(loop_table); });
 }

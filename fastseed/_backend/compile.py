@@ -13,12 +13,12 @@ R = TypeVar("R")
 
 # What Dynamo calls for each Python frame; None outside of compiled regions. On a torch without this
 # query every call goes through torch.compiler.disable, which costs more.
-_frame_callback: Callable[[], Any] = getattr(
+_frame_callback: Callable[[], object] = getattr(
     torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: False
 )
 
 
-def _skip(function: Any) -> None:
+def _skip(function: Callable[..., object]) -> None:
     """Let Dynamo run a function as it is, where this torch can; else it warns of the query above.
 
     The same as ``torch._dynamo.eval_frame.skip_code``, without importing Dynamo.

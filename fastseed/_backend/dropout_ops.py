@@ -1,12 +1,11 @@
 """The registered operators of dropout: ``torch.ops.fastseed.dropout`` and ``layer_key``.
 
-As in ``fastseed._backend.draw_ops``, they are defined here in NumPy where the native library is
-missing. ``dropout`` is a function with derivatives of every order: the backward pass calls it again
-with the same keys, so nothing of the size of the input is saved.
+``.operators`` says where their implementations are. ``dropout`` is a function with derivatives of
+every order: the backward pass calls it again with the same keys, so nothing of the size of the
+input is saved.
 """
 # Annotations are read at run time: no `from __future__ import annotations` here.
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +14,7 @@ import torch
 from torch import Tensor
 
 from .._utils.validation import check_int, value_error
-from . import draw_ops, native, tensors
-from .op_checks import MOST_VALUES, REALS
+from . import native, op_checks, operators, tensors
 from .reference import dropout as reference
 
 LEVELS = reference.LEVELS
@@ -56,7 +54,7 @@ def _check(
 ) -> None:  # fmt: skip
     """Refuse what csrc/ops/dropout_ops.h refuses."""
     function = "dropout"
-    tensors.check_dtype_of(function, "input", input, REALS)
+    tensors.check_dtype_of(function, "input", input, op_checks.REALS)
     tensors.check_dense(function, "input", input)
     tensors.check_tensor(function, "keys", keys, torch.uint64)
     if keys.dim() != 2 or len(keys) == 0 or keys.size(1) not in (2, 3):
@@ -65,37 +63,19 @@ def _check(
         if not tensor.is_contiguous():
             raise value_error(function, name, "contiguous", tensor)
     check_int(function, "threshold", threshold, 0, LEVELS)
-    check_int(function, "offset", offset, 0, MOST_VALUES)
-    count, uneven = divmod(input.numel(), len(keys))
-    if uneven:
-        raise value_error(function, "input", f"cut into {len(keys)} equal rows", input)
-    if len(sizes) != len(strides):
-        raise value_error(function, "strides", "as many as sizes", list(strides))
-    if count == 0:
-        return
-    sizes, strides = (sizes, strides) if sizes else ([count], [1])
-    if math.prod(sizes) != count or min(*sizes, 1) < 1 or min(strides) < 0:
-        rule = f"those of a row of {count} elements, and strides at least 0"
-        raise value_error(function, "sizes", rule, (list(sizes), list(strides)))
-    steps = zip(sizes, strides, strict=True)
-    if offset + sum((size - 1) * stride for size, stride in steps) > MOST_VALUES:
-        raise value_error(function, "sizes and strides", "those of values below 2**56", strides)
+    op_checks.check_layout(function, input.numel(), len(keys), sizes, strides, offset)
 
 
+@operators.operator("out")
 def layer_key(
     out: Tensor, scope: Tensor, first_row: Tensor, name_lo: int, name_hi: int, label: int,
     row_elements: int,
 ) -> None:  # fmt: skip
     """Write the key of a layer and the index of the first element, (3,)."""
     lo, hi = scope.tolist()
-    key = reference.layer_key((lo, hi), draw_ops.pair(name_lo, name_hi), label)
+    key = reference.layer_key((lo, hi), operators.pair(name_lo, name_hi), label)
     first = int(first_row) * row_elements & 2**64 - 1
     out[:] = torch.tensor([key & 2**64 - 1, key >> 64, first], dtype=torch.uint64)
-
-
-SCHEMA = (
-    "(Tensor input, Tensor keys, int[] sizes, int[] strides, int offset, int threshold) -> Tensor"
-)
 
 
 def in_memory_order(found: Tensor, like: Tensor) -> Tensor:
@@ -119,7 +99,7 @@ def inverse(order: list[int]) -> list[int]:
 # ---------------------------------------------------------------- registration
 
 
-def _fake(input: Tensor, *_: Any) -> Tensor:
+def _fake(input: Tensor, *_: object) -> Tensor:
     return torch.empty_like(input)
 
 
@@ -146,15 +126,11 @@ def _batched(
     return torch.ops.fastseed.dropout(input.contiguous(), keys, *rest), 0
 
 
-def _register() -> None:
-    schemas = draw_ops.numpy_operator(layer_key, ("out",))
-    library = draw_ops.register_operators({"layer_key": schemas[0]}, {"layer_key": schemas[1]}, ())
-    if native.kernels is None:
-        library.define("dropout" + SCHEMA)
-        library.impl("dropout", dropout_in_numpy, "CPU")
-    torch.library.register_fake(_OP, _fake, lib=library)
-    torch.library.register_autograd(_OP, _backward, setup_context=_save, lib=library)
-    torch.library.register_vmap(_OP, _batched, lib=library)
-
-
-_register()
+operators.IMPLEMENTATIONS["dropout"] = dropout_in_numpy
+operators.define(
+    "dropout",
+    "(Tensor input, Tensor keys, int[] sizes, int[] strides, int offset, int threshold) -> Tensor",
+    _fake,
+)
+torch.library.register_autograd(_OP, _backward, setup_context=_save, lib=native.library)
+torch.library.register_vmap(_OP, _batched, lib=native.library)

@@ -8,24 +8,34 @@ calls the operators' loops; without it torch's and NumPy's public interfaces set
 from __future__ import annotations
 
 import importlib
-import mmap
 import os
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from .._utils import environ
 
-INTERFACE = 17
-"""FS_INTERFACE of csrc/ops/interface.h, which the three parts of the package have to share."""
+INTERFACE = 18
+"""Counted up with each change of an operator, of csrc/ops/interface.h or of ``_generators``.
+
+It is part of the names of both libraries (see setup.py): of another one, none is loaded.
+"""
 
 CHOICES = ("auto", "native", "reference")
 _FOLDER = Path(__file__).parents[1]
 _NOT_BUILT = Path(__file__).with_name("not_built.txt")  # written by the build, if by pip
-_STALE = "it is not of this version of fastseed; build it again"
+_TOOLS = (
+    "simd_path() -> str",
+    "simd_paths() -> str",
+    "choose_simd_path(str name) -> ()",
+    "loop_table() -> int",
+)
 
+library: torch.library.Library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
+"""The library that ``.operators`` defines the operators in, which live as long as it does."""
 kernels: Any = None
 """``torch.ops.fastseed`` with the native operators, or None."""
 generators: Any = None
@@ -42,14 +52,22 @@ def why_not_built() -> str:
     return f": {reason}" if reason else ""
 
 
-def _load_kernels() -> Any:
-    found = sorted(_FOLDER.glob("_kernels*.so"))
-    if not found:
+def _file_of(part: str) -> Path:
+    """Return the library of a part, of which there may be others of other versions."""
+    if found := sorted(_FOLDER.glob(f"{part}_{INTERFACE}.*")):
+        return found[0]
+    if others := sorted(_FOLDER.glob(f"{part}*.so")):
+        reason = "it is not of this version of fastseed; build it again"
+        raise ImportError(f"{others[0].name}: {reason}")
+    if part == "_kernels":
         raise ImportError(f"the package was built without native code{why_not_built()}")
-    # Loading registers the operators for good, so another version must not be loaded at all.
-    if not _has_interface_mark(found[0]):
-        raise ImportError(f"{found[0].name}: {_STALE}")
-    torch.ops.load_library(str(found[0]))  # type: ignore[no-untyped-call]
+    raise ImportError(f"the package was built without {part}")
+
+
+def _load_kernels() -> ModuleType:
+    torch.ops.load_library(str(_file_of("_kernels")))  # type: ignore[no-untyped-call]
+    for schema in _TOOLS:
+        library.define(schema)  # type: ignore[no-untyped-call]
     path, paths = os.environ.get(environ.SIMD), torch.ops.fastseed.simd_paths().split()
     if path and path not in paths:
         raise ValueError(
@@ -58,25 +76,11 @@ def _load_kernels() -> Any:
     return torch.ops.fastseed
 
 
-def _has_interface_mark(library: Path) -> bool:
-    """Search a library's file, of which only the pages up to the mark are read."""
-    mark = f"fastseed interface {INTERFACE}.".encode()
-    with library.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return content.find(mark) >= 0
-
-
-def _load_generators() -> Any:
-    if not any(_FOLDER.glob("_generators*.so")):
-        raise ImportError("the package was built without _generators")
-    module = importlib.import_module("fastseed._generators")
+def _load_generators(loop_table: int) -> ModuleType:
+    module = importlib.import_module(f"fastseed.{_file_of('_generators').name.partition('.')[0]}")
     if not torch.__version__.startswith(module.TORCH_VERSION):
         raise ImportError(f"_generators was built for torch {module.TORCH_VERSION}; build it again")
-    if module.INTERFACE != INTERFACE:
-        raise ImportError(f"_generators: {_STALE}")
-    module.connect(kernels.loop_table())
+    module.connect(loop_table)
     return module
 
 
@@ -90,7 +94,7 @@ def _choose() -> None:
         return
     try:
         kernels = _load_kernels()
-        generators = _load_generators()
+        generators = _load_generators(kernels.loop_table())
     except (ImportError, OSError) as error:
         generators_missing = str(error)
         if kernels is None:

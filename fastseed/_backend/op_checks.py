@@ -1,12 +1,12 @@
 """Checks of the operators' arguments for the reference backend: those of csrc/ops, in Python.
 
-One function for each operator, with its parameters. It raises TypeError or ValueError where the
-native operator refuses, and changes nothing.
+They raise TypeError or ValueError where the native operator refuses, before anything is changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from . import tensors
 from .reference import sampling
 from .reference import shuffle as reference_shuffle
 
-U64, I64, F64 = torch.uint64, torch.int64, torch.float64
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NUMBERS = (torch.float32, torch.float16, torch.bfloat16)
 MOST_VALUES = 2**56
@@ -24,25 +23,92 @@ _MOST_DIMS = 7  # of a layout, without the last one of consecutive values
 _MOST_TOKENS = 2**24
 _DIGITS = 60 // sampling.DIGIT_BITS
 
+Rule = tuple[torch.dtype, tuple[int | str, ...]]
+"""The dtype and the shape of a tensor. A size with a name is the same throughout a call."""
 
-def _check(
-    op: str, name: str, value: Tensor, dtype: torch.dtype, shape: tuple[int | None, ...],
-    like: Tensor,
-) -> None:  # fmt: skip
-    """Check a contiguous tensor on the device of ``like``; None in ``shape`` is any size."""
+_U64, _I64, _F64 = (
+    ((dtype, ("n",))) for dtype in (torch.uint64, torch.int64, torch.float64)
+)  # one number for each of n
+_KEYS: Rule = (torch.uint64, ("n", 2))
+_BANK: dict[str, Rule] = {"keys": _KEYS, "positions": _I64}
+_SCOPE: dict[str, Rule] = {"scope": (torch.uint64, (2,))}
+_TENSORS: dict[str, dict[str, Rule]] = {
+    "derive_keys": {"out": _KEYS},
+    "derive_seeds": {"out": _U64},
+    "reseed_streams": _BANK,
+    "reseed_streams_at": _BANK | _SCOPE,
+    "reseed_streams_from": _BANK | {"seeds": _U64, "indices": _I64},
+    "shuffle": {"out": _I64},
+    "sampling_race": {
+        "scores": (torch.float64, ("n", "parts")),
+        "tokens": (torch.int64, ("n", "parts")),
+        **_BANK,
+        "temperature": _F64,
+        "threshold": _I64,
+    },
+    "sampling_histogram": {
+        "out": (torch.int64, ("n", 1 << sampling.DIGIT_BITS)),
+        **{"floor": _I64, "prefix": _I64, "temperature": _F64},
+        "greatest": (torch.float32, ("n",)),
+    },
+    "layer_key": {"out": (torch.uint64, (3,)), **_SCOPE},
+}
+"""The tensors of each operator but ``numbers``; those of ``draw_<name>`` are a bank's."""
+_GREATEST = {"rank_word": 2**32 - 1, "worker": 2**32 - 1, "role": 3, "digit": _DIGITS - 1}
+"""The greatest value of integers that are at least 0."""
+
+
+def check(op: str, arguments: Mapping[str, object], written: Sequence[str]) -> None:
+    """Check the arguments of an operator that writes those named ``written``."""
+    given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+    for name, tensor in given.items():
+        tensors.check_dense(op, name, tensor)
+    sizes: dict[str, int] = {}
+    like = given[written[0]]
+    if "numbers" in given:
+        like = given["numbers"]
+        _check_numbers(op, like, arguments["first"])
+        sizes["n"] = len(like)
+    for name, rule in _TENSORS.get(op, _BANK).items():
+        if name in given:
+            _check_tensor(op, name, given[name], rule, sizes, like)
+    for name in written:
+        others = {other: tensor for other, tensor in given.items() if other != name}
+        tensors.check_writable(op, name, given[name], **others)
+    for name, greatest in _GREATEST.items():
+        if name in arguments:
+            check_int(op, name, arguments[name], 0, greatest)
+    if op.startswith("draw_"):
+        _check_draw(op, given["out"], given["keys"], arguments)
+    elif op == "shuffle":
+        _check_shuffle(op, len(like), *(arguments[name] for name in ("n", "start", "stride")))
+    elif op == "sampling_race" and sizes["parts"] == 0:
+        raise value_error(op, "scores", "of shape (B, parts), parts at least 1", (sizes["n"], 0))
+    elif op == "sampling_histogram":
+        digits_above = _DIGITS - 1 - cast(int, arguments["digit"])
+        top = (1 << sampling.DIGIT_BITS * digits_above) - 1
+        tensors.check_values(op, "prefix", given["prefix"], top)
+
+
+def _check_tensor(
+    op: str, name: str, value: Tensor, rule: Rule, sizes: dict[str, int], like: Tensor
+) -> None:
+    """Check a contiguous tensor on the device of ``like``; ``sizes`` keeps its named sizes."""
+    dtype, shape = rule
     tensors.check_dtype(op, name, value, dtype)
-    sizes = tuple(value.shape)
-    if len(sizes) != len(shape) or any(
-        n not in (None, size) for n, size in zip(shape, sizes, strict=True)
-    ):
-        raise value_error(op, name, f"of shape {shape}", sizes)
-    _check_memory(op, name, value)
+    if value.dim() == len(shape):
+        for size, found in zip(shape, value.shape, strict=True):
+            if isinstance(size, str):
+                sizes.setdefault(size, found)
+    wanted = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in shape)
+    if tuple(value.shape) != wanted:
+        raise value_error(op, name, f"of shape {wanted}", tuple(value.shape))
+    _check_contiguous(op, name, value)
     if value.device != like.device:
         raise value_error(op, name, f"on device {like.device}", value.device)
 
 
-def _check_memory(op: str, name: str, value: Tensor) -> None:
-    tensors.check_dense(op, name, value)
+def _check_contiguous(op: str, name: str, value: Tensor) -> None:
     if not value.is_contiguous():
         raise value_error(op, name, "contiguous", value.stride())
 
@@ -93,170 +159,42 @@ def check_layout(
 
 
 _DTYPES = {
-    "bits": (torch.uint32, torch.uint64),
-    "bernoulli": (torch.bool, torch.uint8, *REALS),
-    "randint": (torch.uint8, torch.int32, torch.int64),
+    "draw_bits": (torch.uint32, torch.uint64),
+    "draw_bernoulli": (torch.bool, torch.uint8, *REALS),
+    "draw_randint": (torch.uint8, torch.int32, torch.int64),
 }
 
 
-def draw(
-    op: str, out: Tensor, keys: Tensor, positions: Tensor | None,
-    sizes: Sequence[int], strides: Sequence[int], offset: int, *parameters: float,
-) -> None:  # fmt: skip
-    """Check the arguments of ``draw_<name>``."""
-    name = op.removeprefix("draw_")
-    tensors.check_dtype_of(op, "out", out, _DTYPES.get(name, REALS))
-    _check_memory(op, "out", out)
-    _check(op, "keys", keys, U64, (None, 2), out)
-    tensors.check_writable(op, "out", out, keys=keys, positions=positions)
-    if positions is not None:
-        _check(op, "positions", positions, I64, (len(keys),), out)
-    check_layout(op, out.numel(), len(keys), sizes, strides, offset)
-    if name == "bernoulli":
-        check_int(op, "threshold", parameters[0], 0, 2**32)
-    if name == "randint":
-        size = int(parameters[1]) % 2**64
+def _check_draw(op: str, out: Tensor, keys: Tensor, arguments: Mapping[str, object]) -> None:
+    tensors.check_dtype_of(op, "out", out, _DTYPES.get(op, REALS))
+    _check_contiguous(op, "out", out)
+    if out.device != keys.device:
+        raise value_error(op, "out", f"on device {keys.device}", out.device)
+    sizes, strides = (cast(Sequence[int], arguments[name]) for name in ("sizes", "strides"))
+    check_layout(op, out.numel(), len(keys), sizes, strides, cast(int, arguments["offset"]))
+    if op == "draw_bernoulli":
+        check_int(op, "threshold", arguments["threshold"], 0, 2**32)
+    if op == "draw_randint":
+        size = cast(int, arguments["range"]) % 2**64
         if size == 0:
             raise value_error(op, "range", "at least 1", 0)
         if size >= 2**32 and out.dtype != torch.int64:
             raise value_error(op, "out", "of dtype int64 for a range from 2**32 on", out.dtype)
 
 
-def _scope(op: str, scope: Tensor, **written: Tensor) -> None:
-    for name, tensor in written.items():
-        _check(op, "scope", scope, U64, (2,), tensor)
-        tensors.check_writable(op, name, tensor, scope=scope)
-
-
-def _words(op: str, rank_word: int, worker: int) -> None:
-    check_int(op, "rank_word", rank_word, 0, 2**32 - 1)
-    check_int(op, "worker", worker, 0, 2**32 - 1)
-
-
-def derive_keys(
-    op: str, out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
-) -> None:
-    """Check the arguments of ``derive_keys``."""
-    _check(op, "out", out, U64, (None, 2), out)
-    _words(op, rank_word, worker)
-
-
-def derive_seeds(
-    op: str, out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
-) -> None:
-    """Check the arguments of ``derive_seeds``."""
-    _check(op, "out", out, U64, (None,), out)
-    _words(op, rank_word, worker)
-
-
-def _bank(op: str, keys: Tensor, positions: Tensor) -> None:
-    _check(op, "keys", keys, U64, (None, 2), keys)
-    _check(op, "positions", positions, I64, (len(keys),), keys)
-    tensors.check_writable(op, "keys", keys, positions=positions)
-
-
-def reseed_streams(
-    op: str, keys: Tensor, positions: Tensor,
-    key: int, tweak: int, rank_word: int, worker: int, start: int,
-) -> None:  # fmt: skip
-    """Check the arguments of ``reseed_streams``."""
-    _bank(op, keys, positions)
-    _words(op, rank_word, worker)
-
-
-def reseed_streams_at(
-    op: str, keys: Tensor, positions: Tensor, scope: Tensor,
-    name_lo: int, name_hi: int, rank_word: int, worker: int, start: int,
-) -> None:  # fmt: skip
-    """Check the arguments of ``reseed_streams_at``."""
-    _bank(op, keys, positions)
-    _words(op, rank_word, worker)
-    _scope(op, scope, keys=keys, positions=positions)
-
-
-def reseed_streams_from(
-    op: str, keys: Tensor, positions: Tensor, seeds: Tensor, indices: Tensor | None,
-    name_lo: int, name_hi: int,
-) -> None:  # fmt: skip
-    """Check the arguments of ``reseed_streams_from``."""
-    _bank(op, keys, positions)
-    _check(op, "seeds", seeds, U64, (len(keys),), keys)
-    if indices is not None:
-        _check(op, "indices", indices, I64, (len(keys),), keys)
-    for name, written in (("keys", keys), ("positions", positions)):
-        tensors.check_writable(op, name, written, seeds=seeds, indices=indices)
-
-
-def shuffle(op: str, out: Tensor, lo: int, hi: int, n: int, start: int, stride: int) -> None:
-    """Check the arguments of ``shuffle``."""
-    _check(op, "out", out, I64, (None,), out)
-    check_int(op, "n", n, 1, reference_shuffle.MAX_N)
-    check_int(op, "start", start, 0, n)
-    check_int(op, "stride", stride, 1, reference_shuffle.MAX_N)
+def _check_shuffle(op: str, count: int, n: object, start: object, stride: object) -> None:
+    n = check_int(op, "n", n, 1, reference_shuffle.MAX_N)
+    start = check_int(op, "start", start, 0, n)
+    stride = check_int(op, "stride", stride, 1, reference_shuffle.MAX_N)
     most = -(-(n - start) // stride)
-    if len(out) > most:
-        raise value_error(op, "out", f"of at most {most} elements, as many as positions", len(out))
+    if count > most:
+        raise value_error(op, "out", f"of at most {most} elements, as many as positions", count)
 
 
-def _rows(op: str, numbers: Tensor, first: int) -> None:
+def _check_numbers(op: str, numbers: Tensor, first: object) -> None:
     tensors.check_dtype_of(op, "numbers", numbers, NUMBERS)
-    tensors.check_dense(op, "numbers", numbers)
     if numbers.dim() != 2 or numbers.size(1) == 0:
         raise value_error(op, "numbers", "of shape (B, V), V at least 1", tuple(numbers.shape))
     check_int(op, "first", first, 0, _MOST_TOKENS - numbers.size(1))
     if numbers.size(1) > 1 and numbers.stride(1) != 1:
         raise value_error(op, "the numbers of a row", "consecutive", numbers.stride())
-
-
-def sampling_race(
-    op: str, scores: Tensor, tokens: Tensor, numbers: Tensor, keys: Tensor, positions: Tensor,
-    temperature: Tensor, threshold: Tensor, role: int, first: int, weights: bool,
-) -> None:  # fmt: skip
-    """Check the arguments of ``sampling_race``."""
-    _rows(op, numbers, first)
-    n = len(numbers)
-    _check(op, "scores", scores, F64, (n, None), numbers)
-    if scores.size(1) == 0:
-        raise value_error(op, "scores", "of shape (B, parts), parts at least 1", (n, 0))
-    _check(op, "tokens", tokens, I64, tuple(scores.shape), numbers)
-    _check(op, "keys", keys, U64, (n, 2), numbers)
-    _check(op, "positions", positions, I64, (n,), numbers)
-    _check(op, "temperature", temperature, F64, (n,), numbers)
-    _check(op, "threshold", threshold, I64, (n,), numbers)
-    check_int(op, "role", role, 0, 3)
-    read = {"numbers": numbers, "keys": keys, "positions": positions}
-    read.update(temperature=temperature, threshold=threshold)
-    tensors.check_writable(op, "scores", scores, tokens=tokens, **read)
-    tensors.check_writable(op, "tokens", tokens, **read)
-
-
-def sampling_histogram(
-    op: str, out: Tensor, numbers: Tensor, floor: Tensor, prefix: Tensor, greatest: Tensor | None,
-    temperature: Tensor, digit: int, first: int,
-) -> None:  # fmt: skip
-    """Check the arguments of ``sampling_histogram``."""
-    _rows(op, numbers, first)
-    n = len(numbers)
-    _check(op, "out", out, I64, (n, 1 << sampling.DIGIT_BITS), numbers)
-    _check(op, "floor", floor, I64, (n,), numbers)
-    _check(op, "prefix", prefix, I64, (n,), numbers)
-    _check(op, "temperature", temperature, F64, (n,), numbers)
-    read = {"numbers": numbers, "floor": floor, "prefix": prefix, "temperature": temperature}
-    if greatest is not None:
-        _check(op, "greatest", greatest, torch.float32, (n,), numbers)
-        read["greatest"] = greatest
-    tensors.check_writable(op, "out", out, **read)
-    check_int(op, "digit", digit, 0, _DIGITS - 1)
-    top = (1 << sampling.DIGIT_BITS * (_DIGITS - 1 - digit)) - 1
-    tensors.check_values(op, "prefix", prefix, top)
-
-
-CHECKS: dict[str, Callable[..., None]] = {
-    check.__name__: check
-    for check in (
-        *(derive_keys, derive_seeds),
-        *(reseed_streams, reseed_streams_at, reseed_streams_from),
-        *(shuffle, sampling_race, sampling_histogram),
-    )
-}
-"""The check of each operator with a reference; those of ``draw_<name>`` are ``draw``'s."""

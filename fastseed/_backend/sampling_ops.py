@@ -1,16 +1,13 @@
-"""The registered operators that choose tokens: ``torch.ops.fastseed.sampling_race`` and others.
+"""The registered operators that choose tokens: ``torch.ops.fastseed.sampling_race`` and another.
 
-As in ``fastseed._backend.draw_ops``, they are defined here in NumPy where the native library is
-missing, and write into their first arguments.
+``.operators`` says where their implementations are.
 """
 # Annotations are read at run time: no `from __future__ import annotations` here.
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from . import draw_ops
+from .operators import operator
 from .reference import sampling
 
 DIGIT_BITS = sampling.DIGIT_BITS
@@ -19,20 +16,8 @@ DIGITS = 5
 INDEX_BITS = sampling.INDEX_BITS
 LEAST_CODE = sampling.LEAST_CODE
 
-IMPLEMENTATIONS: dict[str, Callable[..., None]] = {}
-SCHEMAS: dict[str, str] = {}
 
-
-def _operator(*written: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        name = function.__name__
-        SCHEMAS[name], IMPLEMENTATIONS[name] = draw_ops.numpy_operator(function, written)
-        return IMPLEMENTATIONS[name]
-
-    return register
-
-
-@_operator("scores", "tokens")
+@operator("scores", "tokens")
 def sampling_race(
     scores: Tensor, tokens: Tensor, numbers: Tensor, keys: Tensor, positions: Tensor,
     temperature: Tensor, threshold: Tensor, role: int, first: int, weights: bool,
@@ -53,7 +38,7 @@ def sampling_race(
             )  # fmt: skip
 
 
-@_operator("out")
+@operator("out")
 def sampling_histogram(
     out: Tensor, numbers: Tensor, floor: Tensor, prefix: Tensor, greatest: Tensor | None,
     temperature: Tensor, digit: int, first: int,
@@ -68,6 +53,3 @@ def sampling_histogram(
             masses = sampling.token_masses(values, greatest[row].numpy(), float(temperature[row]))
         found = sampling.histogram(values, int(floor[row]), int(prefix[row]), digit, first, masses)
         out[row] = torch.from_numpy(found)
-
-
-draw_ops.register_operators(SCHEMAS, IMPLEMENTATIONS, ())

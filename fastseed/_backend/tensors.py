@@ -7,7 +7,7 @@ to look at: in compiled code, under ``vmap``, and for fake and meta tensors.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import cast
 
 import torch
 
@@ -20,10 +20,10 @@ _INTEGERS = (
 )
 
 
-def check_device(function: str, device: Any) -> torch.device:
+def check_device(function: str, device: object) -> torch.device:
     """Return a ``device`` argument as a ``torch.device``; None is the CPU."""
     try:
-        return torch.device("cpu" if device is None else device)
+        return torch.device("cpu" if device is None else cast(str, device))
     except TypeError:
         raise type_error(function, "device", "a device", device) from None
     except (RuntimeError, ValueError):  # an integer of more than 64 bits is a ValueError
@@ -41,7 +41,7 @@ def check_available(function: str, argument: str, device: torch.device) -> torch
     return device
 
 
-def check_dtype(function: str, argument: str, value: Any, dtype: torch.dtype) -> torch.Tensor:
+def check_dtype(function: str, argument: str, value: object, dtype: torch.dtype) -> torch.Tensor:
     """Return ``value`` if it is a tensor of ``dtype``."""
     if not isinstance(value, torch.Tensor):
         raise type_error(function, argument, "a tensor", value)
@@ -53,7 +53,7 @@ def check_dtype(function: str, argument: str, value: Any, dtype: torch.dtype) ->
 
 
 def check_dtype_of(
-    function: str, argument: str, value: Any, dtypes: tuple[torch.dtype, ...]
+    function: str, argument: str, value: object, dtypes: tuple[torch.dtype, ...]
 ) -> torch.Tensor:
     """Return ``value`` if it is a tensor of one of some dtypes."""
     if not isinstance(value, torch.Tensor):
@@ -69,7 +69,7 @@ def check_dtype_of(
 def check_tensor(
     function: str,
     argument: str,
-    value: Any,
+    value: object,
     dtype: torch.dtype,
     shape: tuple[int, ...] | None = None,
     device: torch.device | None = None,
@@ -113,11 +113,11 @@ def check_data(function: str, argument: str, tensor: torch.Tensor) -> None:
 def check_out(
     function: str,
     argument: str,
-    out: Any,
+    out: object,
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device | None = None,
-    **inputs: Any,
+    **inputs: object,
 ) -> torch.Tensor:
     """Return ``out`` if a result of ``shape`` and ``dtype`` can be written to it.
 
@@ -134,7 +134,7 @@ def check_out(
     return tensor
 
 
-def check_writable(function: str, argument: str, tensor: torch.Tensor, **inputs: Any) -> None:
+def check_writable(function: str, argument: str, tensor: torch.Tensor, **inputs: object) -> None:
     """ValueError where two elements may share memory, or an element and one of ``inputs``."""
     if not tensor.is_contiguous():
         axes = [axis for axis in zip(tensor.stride(), tensor.shape, strict=True) if axis[1] != 1]
@@ -166,7 +166,7 @@ def check_values(function: str, argument: str, values: torch.Tensor, top: int) -
 
 
 def as_int64(
-    function: str, argument: str, values: Any, n: int, low: int, high: int, device: torch.device
+    function: str, argument: str, values: object, n: int, low: int, high: int, device: torch.device
 ) -> torch.Tensor:
     """Return n integers as contiguous int64 with the same 64 bits, on the device they are on.
 

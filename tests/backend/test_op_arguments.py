@@ -9,11 +9,12 @@ import pytest
 import torch
 from helpers.support import needs_native
 
-from fastseed._backend import draw_ops, native, sampling_ops
+from fastseed._backend import native
+from fastseed._backend.operators import IMPLEMENTATIONS
 from fastseed._backend.sampling_ops import BINS, LEAST_CODE
 
 U64, I64, F64 = torch.uint64, torch.int64, torch.float64
-REFERENCE = {**draw_ops.IMPLEMENTATIONS, **sampling_ops.IMPLEMENTATIONS}
+REFERENCE = IMPLEMENTATIONS
 NAMES = (7, -3)
 WORDS = (0x2000003, 5, 11)  # rank word, worker, start
 

@@ -12,7 +12,8 @@ import torch
 from helpers import vectors
 from helpers.vectors import Draw, Real, draw_rows, parse_draw, read_draws, real_rows
 
-from fastseed._backend import derive_ops, draw_ops
+from fastseed._backend import derive_ops
+from fastseed._backend.operators import IMPLEMENTATIONS
 from fastseed._backend.reference import draws as reference
 from fastseed._backend.reference import philox
 
@@ -191,7 +192,7 @@ def test_draw_vectors_reference_functions(function, dtype):
 def operator(request):
     """``draw_bits`` and the others by name: on one instruction set, and what stands in for them."""
     if request.param == "NumPy":
-        return lambda name: draw_ops.IMPLEMENTATIONS[name]
+        return lambda name: IMPLEMENTATIONS[name]
     if request.param not in derive_ops.simd_paths():
         pytest.skip(
             f"no native kernels for {request.param} here (there are: {derive_ops.simd_paths()})"

@@ -11,8 +11,10 @@ import torch
 from helpers import vectors
 
 import fastseed
-from fastseed._backend import derive_ops, sampling_ops
+from fastseed._backend import derive_ops
+from fastseed._backend.operators import IMPLEMENTATIONS
 from fastseed._backend.reference import sampling as reference
+from fastseed._backend.sampling_ops import LEAST_CODE
 from fastseed.sampling import thresholds, tokens
 
 FIRST_RELEASE = (484, "925c4f02088907467e6c180bfc95f3923b118a26ff6ebe55e1f383ab29d63ebe")
@@ -46,7 +48,7 @@ def key(fields: list[str]) -> torch.Tensor:
 def race(request, monkeypatch):
     """The operator of a backend, and the public functions with it."""
     if request.param == "reference":
-        found = sampling_ops.IMPLEMENTATIONS
+        found = IMPLEMENTATIONS
         monkeypatch.setattr(tokens, "_RACE", found["sampling_race"])
         monkeypatch.setattr(thresholds, "_HISTOGRAM", found["sampling_histogram"])
         return found["sampling_race"]
@@ -116,7 +118,7 @@ def test_races_have_the_known_winners(race):
 
 def test_races_of_weights_have_the_known_winners(race):
     heat = torch.zeros(1, dtype=torch.float64)
-    least = torch.tensor([sampling_ops.LEAST_CODE])
+    least = torch.tensor([LEAST_CODE])
     for lo, hi, position, role, first, n, *fields in rows("weights"):
         assert len(fields) == int(n) + 2
         scores = torch.empty(1, 1, dtype=torch.float64)

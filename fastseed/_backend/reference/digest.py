@@ -5,8 +5,6 @@ See docs/spec/digests.md. All numbers are little-endian; arrays hold uint64 unle
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -47,7 +45,7 @@ def digest_rows(key: int, rows: npt.NDArray[np.uint8], first: int, step: int) ->
         column = np.arange(per_row, dtype=np.uint64) + np.uint64((first + left // GROUP) % 2**64)
         for top in range(0, n, side_by_side):
             part = columns[top : top + side_by_side]
-            padded: npt.NDArray[Any] = np.zeros((len(part), per_row * GROUP), np.uint8)
+            padded = np.zeros((len(part), per_row * GROUP), np.uint8)
             padded[:, : part.shape[1]] = part
             row = np.arange(top, top + len(part), dtype=np.uint64) * np.uint64(step)
             numbers = (row[:, None] + column).ravel()

@@ -11,16 +11,17 @@ makes the bits the same on every machine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import philox
-from .philox import U32, U64
+from .philox import U32, U64, Array, Words
 from .philox import block as _block
 
-Reals = Any  # an array of float32 or float64
+Reals = Words  # an array of float32 or float64
+Real = type[np.float32] | type[np.float64]
+Coefficients = tuple[np.float32, ...] | tuple[np.float64, ...] | tuple[Array, ...]
 
 RETRY_TAG = 0x80  # the top byte of a retry's second counter word; that of a draw is 0
 RETRY_TAGS = 128
@@ -69,14 +70,14 @@ LN2_64 = _f64("0x1.62e42fefa2000p-1", "0x1.9ef35793c7673p-41")
 _SQRT2_32, _SQRT2_64 = np.uint32(0xB504F334), np.uint64(0xB504F333F9DE6485)
 
 
-def _horner(coefficients: tuple[Any, ...], x: Reals) -> Reals:
+def _horner(coefficients: Coefficients, x: Reals) -> Reals:
     value = coefficients[-1] * x + coefficients[-2]
     for c in coefficients[-3::-1]:
         value = value * x + c
     return value
 
 
-def _shift_to_top(x: npt.NDArray[Any], bits: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _shift_to_top(x: Array, bits: int) -> tuple[Array, Array]:
     """(x shifted until its top bit is set, by how many places); x is not zero."""
     one = x.dtype.type
     shift = np.zeros_like(x)
@@ -207,9 +208,7 @@ def cos_sin_float64(b: U64) -> tuple[Reals, Reals]:
     return _turn(quadrant, t.astype(np.float64) * np.float64(2.0**-64), SIN64, COS64)
 
 
-def _turn(
-    quadrant: npt.NDArray[Any], t: Reals, sin: tuple[Any, ...], cos: tuple[Any, ...]
-) -> tuple[Reals, Reals]:
+def _turn(quadrant: Array, t: Reals, sin: Coefficients, cos: Coefficients) -> tuple[Reals, Reals]:
     """Cosine and sine of (quadrant + t) pi / 2, |t| <= 1/2."""
     z = t * t
     s = _horner(sin, z) * t + t
@@ -259,8 +258,8 @@ def _values(
     start: int,
     count: int,
     words: int,
-    convert: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
-) -> npt.NDArray[Any]:
+    convert: Callable[[Array], Array],
+) -> Array:
     """Values ``start`` to ``start + count - 1`` of each stream, (n, count); ``words`` a value."""
     per_block = 4 // words
     first, last = start // per_block, -(-(start + count) // per_block)
@@ -283,12 +282,12 @@ def _rounded(x: Reals, kind: str) -> Reals:
     return x
 
 
-def _real(kind: str) -> tuple[Any, int]:
+def _real(kind: str) -> tuple[Real, int]:
     """(the type that ``kind`` is computed in, 32-bit words a value)."""
     return (np.float64, 2) if kind == "float64" else (np.float32, 1)
 
 
-def bits(keys: U64, positions: U64, start: int, count: int, words: int) -> npt.NDArray[Any]:
+def bits(keys: U64, positions: U64, start: int, count: int, words: int) -> Array:
     """The words themselves: uint32, or uint64 with ``words`` 2."""
     return _values(keys, positions, start, count, words, lambda raw: raw)
 
@@ -301,7 +300,7 @@ def uniform(
     real, words = _real(kind)
     drop, unit = (8, 2.0**-24) if words == 1 else (11, 2.0**-53)
 
-    def convert(raw: npt.NDArray[Any]) -> Reals:
+    def convert(raw: Array) -> Reals:
         u = (raw >> raw.dtype.type(drop)).astype(real) * real(unit)
         return _rounded(np.minimum(u * real(span) + real(shift), real(cap)), kind)
 
@@ -313,7 +312,7 @@ def normal(
 ) -> Reals:
     """z * std + mean of standard normals z."""
     real, words = _real(kind)
-    standard: Any = normal_float32 if words == 1 else normal_float64
+    standard = normal_float32 if words == 1 else normal_float64
     return _values(
         keys, positions, start, count, words,
         lambda raw: _rounded(standard(raw) * real(std) + real(mean), kind),
@@ -325,7 +324,7 @@ def exponential(
 ) -> Reals:
     """-ln u * scale."""
     real, words = _real(kind)
-    standard: Any = exponential_float32 if words == 1 else exponential_float64
+    standard = exponential_float32 if words == 1 else exponential_float64
     return _values(
         keys, positions, start, count, words,
         lambda raw: _rounded(standard(raw) * real(scale), kind),
@@ -341,7 +340,7 @@ def trunc_normal(
     real, words = _real(kind)
     bits = 32 * words
 
-    def convert(raw: npt.NDArray[Any]) -> Reals:
+    def convert(raw: Array) -> Reals:
         one, top = raw.dtype.type(1), raw.dtype.type(1 << (bits - 1))
         odd = raw | one
         lower = odd >= top
@@ -385,7 +384,7 @@ def randint(
     return values
 
 
-def _products(raw: npt.NDArray[Any], range_: int) -> tuple[U64, U64]:
+def _products(raw: Array, range_: int) -> tuple[U64, U64]:
     """High and low halves of ``raw * range_``."""
     if raw.dtype == np.uint32:
         product = raw.astype(np.uint64) * np.uint64(range_)

@@ -25,6 +25,11 @@ Name: TypeAlias = tuple[int, int]
 NameKey: TypeAlias = tuple[int, int]
 """Level 2: the 64-bit key and the 64-bit tweak of a name in a scope."""
 
+Array: TypeAlias = npt.NDArray[Any]
+"""An array of a dtype that an argument decides."""
+Words: TypeAlias = Any
+"""An array of uint64, or one number of it, which NumPy's types do not join."""
+
 U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
 
@@ -52,7 +57,7 @@ def block(key: int, w0: int, w1: int, w2: int, w3: int) -> tuple[int, int, int, 
     return w0, w1, w2, w3
 
 
-def _blocks(key: int, w0: Any, w1: Any, w2: Any, w3: Any) -> tuple[Any, Any, Any, Any]:
+def _blocks(key: int, w0: Words, w1: Words, w2: Words, w3: Words) -> tuple[Words, ...]:
     """``block`` over arrays: each word an array, or a scalar, of uint64 below 2**32."""
     low, shift = np.uint64(_LOW32), np.uint64(32)
     m0, m1 = np.uint64(_MULTIPLIERS[0]), np.uint64(_MULTIPLIERS[1])

@@ -6,8 +6,6 @@ one rounding an operation, in the order written.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -82,7 +80,7 @@ def token_codes(x: F32, first: int) -> I64:
     return codes
 
 
-def token_masses(x: F32, greatest: Any, temperature: float) -> I64:
+def token_masses(x: F32, greatest: np.float32 | F32, temperature: float) -> I64:
     """round(2^38 exp((x - greatest) / temperature))."""
     if temperature == 0:
         greedy: I64 = (x == greatest).astype(np.int64) << 38

@@ -7,13 +7,12 @@ numbers are of [0, n). Arguments are trusted.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import philox
-from .philox import DOMAIN_SHUFFLE
+from .philox import DOMAIN_SHUFFLE, Words
 
 I64 = npt.NDArray[np.int64]
 
@@ -35,7 +34,7 @@ def rounds(n: int) -> int:
     return _ROUNDS_OF_SMALL if n <= _SMALL else _ROUNDS
 
 
-def _step(key: int, r: int, v: Any, m: int) -> Any:
+def _step(key: int, r: int, v: Words, m: int) -> Words:
     """High 64 bits of (w m), w being 64 bits of the block of ``v``: in [0, m). Of uint64 arrays."""
     hi, shift = key >> 64, np.uint64(32)
     r0, r1, _, _ = philox._blocks(
@@ -104,7 +103,7 @@ def indices(key: int, n: int, start: int, stride: int, count: int) -> I64:
     return out
 
 
-def _once(key: int, n: int, x: Any) -> Any:
+def _once(key: int, n: int, x: Words) -> Words:
     """All rounds, once."""
     (a, b), count = sides(n), rounds(n)
     left, right = np.divmod(x, np.uint64(b))

@@ -90,7 +90,7 @@ def demangled(names: list[str]) -> dict[str, str]:
 def short_name(text: str) -> str:
     """Return a demangled name without namespaces and the common launcher."""
     text = re.sub(r"fastseed::|\(anonymous namespace\)::", "", text)
-    found = re.match(r"(?:void )?body_kernel<(?:OverLines<(.*)>|(.*))>\(", text)
+    found = re.match(r"(?:void )?body_kernel<(?:OverLines<(.*)> ?|(.*))>\(", text)
     return (found[1] or found[2] if found else text).replace(" >", ">").strip()
 
 
