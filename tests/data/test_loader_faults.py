@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -20,6 +21,14 @@ from fastseed.data import Loader, ResumableLoader, loader, per_sample
 from fastseed.data.worker import scope
 from fastseed.data.worker.scope import IterationScope, ScopedDataset, SharedScope
 from fastseed.data.worker.seeding import WorkerInit
+
+
+@pytest.fixture(autouse=True)
+def quick_shutdown(monkeypatch):
+    """torch waits so long for each worker whose iteration ended in an error."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.5)
+    yield
+    gc.collect()  # the iterators that the errors held
 
 
 class Deadly(Plain):
@@ -96,8 +105,7 @@ def kill_first(batches):
     worker.join()
 
 
-def test_a_worker_that_is_killed_between_epochs_is_replaced(caplog, monkeypatch):
-    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.5)
+def test_a_worker_that_is_killed_between_epochs_is_replaced(caplog):
     start()
     batches = loader(Plain(8), num_workers=2, persistent_workers=True, collate_fn=same)
     assert flat(batches) == list(range(8))
