@@ -35,7 +35,9 @@ from . import _common
 from ._common import Tasks, move_to
 
 if TYPE_CHECKING:
-    from transformers import TrainerControl, TrainerState, TrainingArguments
+    from transformers import TrainerControl as Control
+    from transformers import TrainerState as State
+    from transformers import TrainingArguments as Args
 
 logger = logging.getLogger("fastseed")
 
@@ -92,9 +94,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ training
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
-    ) -> None:
+    def on_train_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Call ``init`` if needed and seed the order of the data."""
         _common.ensure_seeder(_NAME, self._master_seed, args.process_index, args.world_size)
         self._outer, self._is_inside, self._resume = None, False, None
@@ -110,9 +110,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         if getattr(args, "eval_on_start", False):
             move_to(self._tasks.validate, 0)
 
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
-    ) -> None:
+    def on_epoch_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Reseed for a training epoch."""
         self._is_inside = False
         task, epoch = self._tasks.train, int(state.epoch or 0)
@@ -131,24 +129,20 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             checkpoint.load(self._resume)
             self._resume = None
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
-    ) -> None:
+    def on_step_end(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Reseed at the end of an epoch; enter an evaluation that is due."""
         if _is_whole(state.epoch):
             move_to(self._tasks.train, round(state.epoch or 0))
         self._enter_evaluation(state, control)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
-    ) -> None:
+    def on_epoch_end(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Leave an evaluation; enter one that is due."""
         self._leave_evaluation()
         self._enter_evaluation(state, control)
 
     # ------------------------------------------------------------------ evaluation, checkpoints
 
-    def _enter_evaluation(self, state: TrainerState, control: TrainerControl) -> None:
+    def _enter_evaluation(self, state: State, control: Control) -> None:
         """Reseed for an evaluation that is due: the Trainer has no event just before it."""
         if control.should_evaluate:
             self._outer = current_seeder(_NAME).state_dict(rng=True)
@@ -156,31 +150,24 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             move_to(self._tasks.validate, epoch)
             self._is_inside = True
 
-    def _leave_evaluation(self) -> None:
+    def _leave_evaluation(self, *event: object, **more: object) -> None:
+        """Restore the generators of training."""
         if self._is_inside and self._outer is not None:
             api.load_state_dict(self._outer)
         self._is_inside = False
+
+    on_evaluate = on_train_end = _leave_evaluation
 
     def on_prediction_step(self, *event: object, **more: object) -> None:
         """Note an evaluation: of a second one after the same step there is no other event."""
         self._is_inside = self._outer is not None
 
-    def on_evaluate(self, *event: object, **more: object) -> None:
-        """Restore the generators of training."""
-        self._leave_evaluation()
-
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
-    ) -> None:
+    def on_save(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Write all states into the folder of the checkpoint."""
         self._leave_evaluation()
         folder = _folder(args, state)
         if os.path.isdir(folder):
             checkpoint.save(os.path.join(folder, _FILE))
-
-    def on_train_end(self, *event: object, **more: object) -> None:
-        """Restore the generators of training."""
-        self._leave_evaluation()
 
 
 class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
@@ -252,11 +239,11 @@ def _is_whole(epoch: float | None) -> bool:
     return bool(epoch) and float(epoch or 0).is_integer()
 
 
-def _folder(args: TrainingArguments, state: TrainerState) -> str:
+def _folder(args: Args, state: State) -> str:
     return os.path.join(str(args.output_dir), f"checkpoint-{state.global_step}")
 
 
-def _saved_file(args: TrainingArguments, state: TrainerState) -> str | None:
+def _saved_file(args: Args, state: State) -> str | None:
     """Return the file that ``on_save`` wrote into the checkpoint that training resumes from."""
     named = args.resume_from_checkpoint
     folders = [named] if isinstance(named, str) and os.path.isdir(named) else []
