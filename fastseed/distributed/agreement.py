@@ -57,10 +57,11 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         validation.check_instance(_NAME, "group", group, dist.ProcessGroup, rule)
     problem: Exception | None = None
     record: Record = {}
-    seconds = GRACE
+    seconds, size = GRACE, discover_rank().world_size
     try:
         seconds = validation.check_float(_NAME, "timeout", timeout, 1e-3, 86400)
-        record = describe(context.current(_NAME))
+        seeder = context.current(_NAME)
+        record, size = describe(seeder), max(size, seeder.world_size)
     except (TypeError, ValueError, RuntimeError) as error:
         problem, record = error, {"problem": str(error)}
     if dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1:
@@ -71,23 +72,14 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
                 raise problem from None
             raise
         if problem is None and "error" in found:
-            raise RuntimeError(found["error"])
-    elif problem is None and group is None:
-        problem = _without_a_group()
+            problem = RuntimeError(found["error"])
+    elif problem is None and group is None and size > 1:
+        problem = RuntimeError(
+            f"fastseed.{_NAME}: call torch.distributed.init_process_group first: there are {size} "
+            "ranks, and no process group in which to compare them"
+        )
     if problem is not None:
         raise problem
-
-
-def _without_a_group() -> RuntimeError | None:
-    """Return the error of a job of several ranks without a process group of them."""
-    seeder = context.current(_NAME)
-    size = max(seeder.world_size, discover_rank().world_size)
-    if size == 1:
-        return None
-    return RuntimeError(
-        f"fastseed.{_NAME}: call torch.distributed.init_process_group first: there are {size} "
-        "ranks, and no process group in which to compare them"
-    )
 
 
 def describe(seeder: Any) -> Record:

@@ -196,19 +196,18 @@ def agree_on_master(
     seed that no rank gave, and master seeds that differ or are invalid are an error on every rank.
     ``problem`` is raised once the other ranks have been notified.
     """
-    alone = world_size == 1 or process_group_size() != world_size
-    if alone and problem is not None:
-        raise problem
-    if alone and master is None and world_size > 1:
-        logger.warning(
-            "fastseed.init: master_seed is None and there is no process group of %d ranks to agree "
-            "on one: each rank chooses its own, and shared streams are refused; call "
-            "torch.distributed.init_process_group first, or give a master seed",
-            world_size,
-        )
-        return secrets.randbits(bits), False
-    if alone:
-        return (secrets.randbits(bits) if master is None else master), True
+    if world_size == 1 or process_group_size() != world_size:
+        if problem is not None:
+            raise problem
+        if master is None and world_size > 1:
+            logger.warning(
+                "fastseed.init: master_seed is None and there is no process group of %d ranks to "
+                "agree on one: each rank chooses its own, and shared streams are refused; call "
+                "torch.distributed.init_process_group first, or give a master seed",
+                world_size,
+            )
+        is_agreed = master is not None or world_size == 1
+        return secrets.randbits(bits) if master is None else master, is_agreed
     record = {"seed": None if problem else master, "problem": str(problem) if problem else None}
     if master is None and dist.get_rank() == 0:
         record["chosen"] = secrets.randbits(bits)
@@ -222,13 +221,13 @@ def agree_on_master(
 
 def _judge_masters(ranks: list[int], records: list[Record]) -> Record:
     """Return the master seed of these records, or the error that every rank raises."""
+    first = records[0]["seed"]
     for rank, record in zip(ranks, records, strict=True):
         if record["problem"]:
             return {"error": f"{record['problem']} (on rank {rank})"}
-    seeds = [record["seed"] for record in records]
-    for rank, seed in zip(ranks, seeds, strict=True):
-        if seed != seeds[0]:
-            both = f"{seeds[0]} on rank 0 and {seed} on rank {rank}"
+    for rank, record in zip(ranks, records, strict=True):
+        if record["seed"] != first:
+            both = f"{first} on rank 0 and {record['seed']} on rank {rank}"
             rule = "master_seed must be the same on every rank"
             return {"error": f"fastseed.init: {rule}, got {both}"}
-    return {"master": records[0]["chosen"] if seeds[0] is None else seeds[0]}
+    return {"master": records[0]["chosen"] if first is None else first}

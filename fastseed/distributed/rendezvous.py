@@ -66,12 +66,19 @@ def _verdict(
     """Return the verdict, with ``missing`` ranks and the ``seconds`` if some did not come."""
     store: Any = dist.distributed_c10d._get_default_store()
     limit = store.timeout.total_seconds() if seconds is None else seconds
-    meeting = _Meeting(function, dist.get_process_group_ranks(group), store, limit)
+    ranks = dist.get_process_group_ranks(group)
+    name = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
+    store = dist.distributed_c10d.PrefixStore(f"fastseed.{function}/{_attempt()}{name}", store)
     results: list[Record | Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(_run(store, ranks, limit, record, judge))
+        except Exception as error:
+            results.append(error)
+
     # A client waits for ever for a store whose process is stopped, so another thread waits there.
-    thread = threading.Thread(
-        target=lambda: results.append(meeting.run(record, judge)), daemon=True
-    )
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(limit + 2 * GRACE)
     if not results:
@@ -88,7 +95,7 @@ def _verdict(
         ) from verdict
     if isinstance(verdict, Exception):
         raise verdict
-    return dict(verdict)
+    return verdict
 
 
 def collective(
@@ -120,78 +127,48 @@ def collective(
         ) from error
 
 
-class _Meeting:
-    """One call of ``meet`` on one rank."""
+def _run(store: Any, ranks: list[int], seconds: float, record: Record, judge: Judge) -> Record:
+    me, until = ranks.index(dist.get_rank()), time.monotonic() + seconds
+    # Counted in the store: a rank that missed a call finds the verdict of that one first.
+    call = store.add(f"calls/{me}", 1)
+    keys = [f"{call}/{i}" for i in range(len(ranks))]
+    verdict_key = f"{call}/verdict"
+    store.set(keys[me], json.dumps(record))
+    if record.get("problem"):  # nothing to wait for: the other ranks hear of it at once
+        store.compare_set(verdict_key, "", json.dumps(judge([ranks[me]], [record])))
+    # The first rank judges, so that the work of the others does not grow with their number. If
+    # there is no verdict in time, each rank judges; compare_set keeps the first verdict.
+    if not store.check([verdict_key]):
+        _wait(store, keys if me == 0 else [verdict_key], until)
+    if not store.check([verdict_key]):
+        absent = [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
+        if absent:
+            verdict: Record = {"missing": absent, "seconds": seconds}
+        else:
+            verdict = judge(ranks, [json.loads(text) for text in store.multi_get(keys)])
+            if call > 1:  # every rank has come to this call: the keys of the previous one may go
+                for key in (*range(len(ranks)), "verdict", "read"):
+                    store.delete_key(f"{call - 1}/{key}")
+        store.compare_set(verdict_key, "", json.dumps(verdict))
+    verdict = dict(json.loads(store.get(verdict_key)))
+    readers = store.add(f"{call}/read", 1)
+    until = time.monotonic() + GRACE
+    # An error may end the first process, and with it the store, before the others have read it.
+    while me == 0 and verdict.keys() & {"missing", "error"} and time.monotonic() < until:
+        if readers >= len(ranks) - len(verdict.get("missing", ())):
+            break
+        time.sleep(0.01)
+        readers = store.add(f"{call}/read", 0)
+    return verdict
 
-    def __init__(self, function: str, ranks: list[int], store: Any, seconds: float) -> None:
-        self.ranks, self.seconds = ranks, seconds
-        self.me = ranks.index(dist.get_rank())
-        group = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
-        self.store = dist.distributed_c10d.PrefixStore(
-            f"fastseed.{function}/{_attempt()}{group}", store
-        )
 
-    def run(self, record: Record, judge: Judge) -> Record | Exception:
-        """Return the verdict, or the error of the store."""
-        try:
-            return self._run(record, judge)
-        except Exception as error:
-            return error
-
-    def _run(self, record: Record, judge: Judge) -> Record:
-        until = time.monotonic() + self.seconds
-        # Counted in the store: a rank that missed a call finds the verdict of that one first.
-        call = self.store.add(f"calls/{self.me}", 1)
-        keys = [f"{call}/{i}" for i in range(len(self.ranks))]
-        verdict_key = f"{call}/verdict"
-        self.store.set(keys[self.me], json.dumps(record))
-        if record.get("problem"):  # nothing to wait for: the other ranks hear of it at once
-            failed = judge([self.ranks[self.me]], [record])
-            self.store.compare_set(verdict_key, "", json.dumps(failed))
-        # The first rank judges, so that the work of the others does not grow with their number. If
-        # there is no verdict in time, each rank judges; compare_set keeps the first verdict.
-        if not self.store.check([verdict_key]):
-            self._wait(keys if self.me == 0 else [verdict_key], until)
-        if not self.store.check([verdict_key]):
-            absent = [] if self.store.check(keys) else self._absent(keys)
-            if absent:
-                verdict: Record = {"missing": absent, "seconds": self.seconds}
-            else:
-                records = [json.loads(text) for text in self.store.multi_get(keys)]
-                verdict = judge(self.ranks, records)
-                self._delete(call - 1)
-            self.store.compare_set(verdict_key, "", json.dumps(verdict))
-        verdict = json.loads(self.store.get(verdict_key))
-        readers = self.store.add(f"{call}/read", 1)
-        until = time.monotonic() + GRACE
-        # An error may end the first process, and with it the store, before the others have read it.
-        while self.me == 0 and verdict.keys() & {"missing", "error"} and time.monotonic() < until:
-            if readers >= len(self.ranks) - len(verdict.get("missing", ())):
-                break
-            time.sleep(0.01)
-            readers = self.store.add(f"{call}/read", 0)
-        return verdict
-
-    def _wait(self, keys: list[str], until: float) -> None:
-        """Return when all ``keys`` exist or the time is over."""
-        left = max(0.001, until - time.monotonic())
-        try:
-            self.store.wait(keys, timedelta(seconds=left))
-        except dist.DistStoreError:
-            pass
-        except dist.DistError:
+def _wait(store: Any, keys: list[str], until: float) -> None:
+    """Return when all ``keys`` exist or the time is over."""
+    try:
+        store.wait(keys, timedelta(seconds=max(0.001, until - time.monotonic())))
+    except RuntimeError as error:  # a FileStore's "Wait timeout" is no DistError
+        if isinstance(error, dist.DistError) and not isinstance(error, dist.DistStoreError):
             raise
-        except RuntimeError:  # a FileStore's "Wait timeout"
-            pass
-
-    def _absent(self, keys: list[str]) -> list[int]:
-        return [r for r, key in zip(self.ranks, keys, strict=True) if not self.store.check([key])]
-
-    def _delete(self, call: int) -> None:
-        """Delete the keys of the previous call: every rank has come to this one."""
-        if call > 0:
-            for key in (*range(len(self.ranks)), "verdict", "read"):
-                self.store.delete_key(f"{call}/{key}")
 
 
 def _attempt() -> str:

@@ -148,34 +148,12 @@ def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
         api.load_state_dict(before)
 
 
-class TrainingState:
-    """The state of training: that of this moment, or, during another phase, that from before it."""
-
-    def __init__(self, function: str) -> None:
-        self._function = function
-        self._outer: StateDict | None = None
-
-    def get(self) -> StateDict:
-        """Return the state with the exact states of this rank."""
-        return self._outer or current_seeder(self._function).state_dict(rng=True)
-
-    def gather(self) -> StateDict:
-        """Return the state with the exact states of every rank (collective)."""
-        state = self.get()
-        if not (dist.is_available() and dist.is_initialized()) or state["world_size"] == 1:
-            return state
-        parts: list[StateDict] = [{}] * dist.get_world_size()
-        collective(self._function, dist.all_gather_object, parts, state)
-        for part in parts:
-            state = {**state, **{k: v for k, v in part.items() if k.startswith(states.RNG)}}
+def gather(function: str, state: StateDict) -> StateDict:
+    """Return a state of this rank with the exact states of every rank (collective)."""
+    if not (dist.is_available() and dist.is_initialized()) or state["world_size"] == 1:
         return state
-
-    @contextlib.contextmanager
-    def inside(self, task: int, epoch: int) -> Iterator[None]:
-        """Run a block in another phase; afterwards every generator is as it was before."""
-        outer, self._outer = self._outer, self.get()
-        try:
-            with inside(task, epoch):
-                yield
-        finally:
-            self._outer = outer
+    parts: list[StateDict] = [{}] * dist.get_world_size()
+    collective(function, dist.all_gather_object, parts, state)
+    for part in parts:
+        state = {**state, **{k: v for k, v in part.items() if k.startswith(states.RNG)}}
+    return state

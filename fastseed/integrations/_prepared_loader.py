@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from .._utils import validation
 from .._utils.types import StateDict
@@ -16,22 +15,11 @@ from ..data.loaders.loader import settings_of
 from ..data.order.samplers import RANDOM_SAMPLERS
 from . import _common
 
-
-class PreparedLoader(Protocol):  # accelerate.data_loader.DataLoaderShard
-    base_dataloader: DataLoader[Any]
-    batch_sampler: Any  # of one rank: BatchSamplerShard, or a batch sampler
-    dataset: object
-    device: torch.device | None
-    end_of_dataloader: bool
-    skip_batches: int
-    total_batch_size: int
-
-    def begin(self) -> None: ...
-    def end(self) -> None: ...
-    def __len__(self) -> int: ...
+if TYPE_CHECKING:
+    from accelerate.data_loader import DataLoaderShard
 
 
-def check_prepared(function: str, loader: PreparedLoader) -> None:
+def check_prepared(function: str, loader: DataLoaderShard) -> None:
     """Raise an error unless ``accelerator.prepare`` made ``loader`` of a map-style dataset."""
     module = _common.import_framework("accelerate.data_loader", "accelerate")
     rule = "what accelerator.prepare returned for a torch DataLoader, not dispatched"
@@ -44,7 +32,7 @@ def check_prepared(function: str, loader: PreparedLoader) -> None:
         raise validation.value_error(function, "loader", rule, loader.dataset)
 
 
-def resumable(loader: PreparedLoader) -> ResumableLoader:
+def resumable(loader: DataLoaderShard) -> ResumableLoader:
     """Return a loader of the batches of a prepared one, in the scope of ``reseed``.
 
     ``shuffle=True`` becomes a ``ShuffleSampler``; other samplers are kept.
@@ -82,7 +70,7 @@ def _keyed(sampler: Any) -> Any:
 # ------------------------------------------------------------------ other numbers of ranks
 
 
-def division_of(loader: PreparedLoader) -> dict[str, int]:
+def division_of(loader: DataLoaderShard) -> dict[str, int]:
     """Return the ranks, the samples of a step over all of them (0: they vary), and the steps."""
     share = loader.batch_sampler
     ranks = getattr(share, "num_processes", 1)
@@ -90,7 +78,7 @@ def division_of(loader: PreparedLoader) -> dict[str, int]:
     return {"ranks": ranks, "samples": samples, "length": len(loader)}
 
 
-def on_these_ranks(function: str, state: StateDict, loader: PreparedLoader) -> StateDict:
+def on_these_ranks(function: str, state: StateDict, loader: DataLoaderShard) -> StateDict:
     """Return the state of the steps with its position in steps as large as those of ``loader``."""
     before, now = state["division"], division_of(loader)
     if before == now:

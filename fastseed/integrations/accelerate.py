@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .._utils import validation
 from .._utils.types import StateDict
@@ -23,7 +23,10 @@ from ..derivation import coordinates
 from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader
 from ._common import Tasks, inside, move_to
-from ._prepared_loader import PreparedLoader
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from accelerate.data_loader import DataLoaderShard
 
 FORMAT = "fastseed.accelerate"
 VERSION = 1
@@ -31,17 +34,6 @@ VERSION = 1
 _NAME = "integrations.accelerate.AcceleratedJob"
 _SEED_BITS = 31
 _PARTS = ("steps", "division")  # of a state: of Steps, and how its ranks divided the data
-
-
-class _Accelerator(Protocol):
-    process_index: int
-    num_processes: int
-    rng_types: list[object] | None
-    dataloader_config: Any
-    step: int
-    sync_gradients: bool
-
-    def register_for_checkpointing(self, job: object) -> None: ...
 
 
 class AcceleratedJob:
@@ -75,7 +67,7 @@ class AcceleratedJob:
 
     def __init__(
         self,
-        accelerator: _Accelerator,
+        accelerator: Accelerator,
         master_seed: int | None = None,
         *,
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
@@ -96,7 +88,7 @@ class AcceleratedJob:
             )
             config.data_seed = key & ((1 << _SEED_BITS) - 1)
         self._accelerator = accelerator
-        self._loader: PreparedLoader | None = None  # of _steps
+        self._loader: DataLoaderShard | None = None  # of _steps
         self._steps: Steps | None = None
         self._loaded: StateDict | None = None
         accelerator.register_for_checkpointing(self)
@@ -110,7 +102,7 @@ class AcceleratedJob:
 
     # ------------------------------------------------------------------ phases
 
-    def train(self, loader: PreparedLoader, epoch: int) -> Iterator[tuple[int, Any]]:
+    def train(self, loader: DataLoaderShard, epoch: int) -> Iterator[tuple[int, Any]]:
         """Iterate an epoch as ``enumerate(loader)`` does, each step in its own scope.
 
         Before each step it calls ``reseed(tasks.train, epoch, step)``. After ``load_state`` or
@@ -144,7 +136,7 @@ class AcceleratedJob:
         return self._train(loader, self._steps, self._steps.in_epoch(epoch))
 
     def _train(
-        self, loader: PreparedLoader, steps: Steps, batches: Iterable[tuple[int, int, Any]]
+        self, loader: DataLoaderShard, steps: Steps, batches: Iterable[tuple[int, int, Any]]
     ) -> Iterator[tuple[int, Any]]:
         send = _common.import_framework("accelerate.utils", "accelerate").send_to_device
         is_non_blocking = self._accelerator.dataloader_config.non_blocking
@@ -244,7 +236,7 @@ def _check_state(function: str, state: StateDict, master_seed: int) -> None:
         raise validation.value_error(function, "state['master_seed']", rule, saved)
 
 
-def _check_rng_types(accelerator: _Accelerator) -> None:
+def _check_rng_types(accelerator: Accelerator) -> None:
     kinds = [str(getattr(kind, "value", kind)) for kind in accelerator.rng_types or ()]
     if accelerator.num_processes > 1 and set(kinds) - {"generator"}:
         rule = "None or ['generator'], which leaves every rank its own generators"

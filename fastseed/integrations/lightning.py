@@ -13,9 +13,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data.distributed import DistributedSampler
 
@@ -29,36 +28,23 @@ from ..seeder.seeder import current_seeder
 from . import _common
 from ._common import Tasks, move_to
 
-_PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one code base under two names
+if TYPE_CHECKING:
+    from pytorch_lightning import LightningModule, Trainer
+
 _VERSION = 1
 _NAME = "integrations.lightning.FastseedCallback"
 
 T = TypeVar("T")
 
 
-class _Trainer(Protocol):
-    global_rank: int
-    world_size: int
-    current_epoch: int
-    is_last_batch: bool
-    train_dataloader: object
-    val_dataloaders: object
-    test_dataloaders: object
-    predict_dataloaders: object
-    fit_loop: Any  # loops are wrapped by the names of their methods
-    validate_loop: object
-    test_loop: object
-    predict_loop: object
-
-
 def _base() -> Any:
-    """Return Lightning's Callback, from the package that the script uses."""
-    for package in sorted(_PACKAGES, key=lambda name: name not in sys.modules):
-        try:
-            return _common.import_framework(package, "lightning").Callback
-        except ImportError as error:
-            missing = error
-    raise missing
+    """Return Lightning's Callback, from the one of its two packages that the script uses."""
+    packages = ["lightning.pytorch", "pytorch_lightning"]
+    first, second = sorted(packages, key=lambda name: name not in sys.modules)
+    try:
+        return _common.import_framework(first, "lightning").Callback
+    except ImportError:
+        return _common.import_framework(second, "lightning").Callback
 
 
 class FastseedCallback(_base()):  # type: ignore[misc]
@@ -94,7 +80,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     ) -> None:
         self._master_seed, self._tasks = _common.check_arguments(_NAME, master_seed, tasks)
         self._over = False  # the last batch of the epoch is done
-        self._training = _common.TrainingState(_NAME)
+        self._outer: StateDict | None = None  # training's state, around an evaluation
         self._loaded: StateDict | None = None
         self._began: int | None = None  # an epoch in which the DataLoader was already iterated
         self._wrapped: list[tuple[object, str]] = []
@@ -106,13 +92,12 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ phases
 
-    def setup(self, trainer: _Trainer, pl_module: object, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Call ``init`` if needed, reseed for the initialisation, and wrap the loops."""
         _common.ensure_seeder(_NAME, self._master_seed, trainer.global_rank, trainer.world_size)
         move_to(self._tasks.init, 0)
-        # Lightning makes the DataLoader's iterator before it calls a hook of the epoch.
+        # Lightning makes the DataLoader's iterator before it calls a hook of the phase.
         self._wrap(trainer.fit_loop, "run", self._fit, trainer)
-        self._wrap(trainer.fit_loop.epoch_loop, "on_run_start", self._iterate)
         for method in ("run", "setup_data", "increment_progress_to_evaluation_end"):
             loop = trainer.fit_loop.epoch_loop.val_loop
             self._wrap(loop, method, self._evaluate, self._tasks.validate, trainer)
@@ -120,7 +105,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         self._wrap(trainer.test_loop, "run", self._evaluate, self._tasks.test, None)
         self._wrap(trainer.predict_loop, "run", self._evaluate, self._tasks.predict, None)
 
-    def teardown(self, trainer: _Trainer, pl_module: object, stage: str) -> None:
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Unwrap the loops."""
         for loop, method in self._wrapped:
             vars(loop).pop(method, None)
@@ -134,80 +119,70 @@ class FastseedCallback(_base()):  # type: ignore[misc]
             setattr(loop, method, functools.partial(around, original, *arguments))
             self._wrapped.append((loop, method))
 
-    def _fit(self, run: Callable[[], T], trainer: _Trainer) -> T:
-        epoch, self._over = trainer.current_epoch, False
+    def _fit(self, run: Callable[[], T], trainer: Trainer) -> T:
+        self._over, self._began = False, trainer.current_epoch
         if self._loaded is not None:
-            epoch = self._loaded["job"]["epoch"] + self._loaded["over"]
+            self._began = self._loaded["job"]["epoch"] + self._loaded["over"]
             if self._loaded["over"]:
                 self._loaded = None
-        move_to(self._tasks.train, epoch)
-        self._began = epoch
+        move_to(self._tasks.train, self._began)
         return run()
 
-    def _iterate(self, run: Callable[[object], T], fetcher: object) -> T:
-        """Reseed for the first iteration; after a checkpoint of an epoch's end there are two."""
-        if self._began is None:
-            return run(fetcher)
-        before = current_seeder(_NAME).state_dict(rng=True)
-        move_to(self._tasks.train, self._began)
-        fresh = torch.get_rng_state()
-        result, self._began = run(fetcher), None
-        if torch.equal(fresh, torch.get_rng_state()):  # there was one, or it used no random numbers
-            api.load_state_dict(before)
-        return result
-
-    def _evaluate(self, run: Callable[[], T], task: int, trainer: _Trainer | None) -> T:
+    def _evaluate(self, run: Callable[[], T], task: int, trainer: Trainer | None) -> T:
         """Run an evaluation in its own task; validation in ``fit`` has a trainer, for the epoch."""
-        with self._training.inside(task, 0 if trainer is None else trainer.current_epoch):
+        before, outer = current_seeder(_NAME).state_dict(rng=True), self._outer
+        self._outer = outer or before
+        try:
+            move_to(task, 0 if trainer is None else trainer.current_epoch)
             return run()
+        finally:
+            api.load_state_dict(before)
+            self._outer = outer
 
     # ------------------------------------------------------------------ training
 
-    def on_train_start(self, trainer: _Trainer, pl_module: object) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the states of a checkpoint, after DataLoaders were made."""
         _check_samplers(trainer.train_dataloader, is_training=True)
         if self._loaded is not None:
             api.load_state_dict(self._loaded["job"])
             self._loaded = self._began = None
 
-    def on_train_epoch_start(self, trainer: _Trainer, pl_module: object) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Reseed for a training epoch."""
-        began, self._began, self._over = self._began, None, False
+        loop, epoch = trainer.fit_loop, trainer.current_epoch
+        # In the first epoch of a run Lightning has iterated the DataLoader, and does so only once;
+        # if it resumes from the end of an epoch, it iterates again after this hook.
+        is_resuming = getattr(loop, "is_resuming", False)  # since Lightning 2.6
+        iterates = epoch > 0 and not is_resuming and not loop.epoch_loop.restarting
         # Iterating fastseed's loaders has used none of the global generators.
-        loaders = tree_leaves(trainer.train_dataloader)
-        are_ours = all(isinstance(loader, Loader) for loader in loaders)
-        if began != trainer.current_epoch or are_ours:
-            move_to(self._tasks.train, trainer.current_epoch)
+        are_ours = all(isinstance(one, Loader) for one in tree_leaves(trainer.train_dataloader))
+        if iterates or are_ours or self._began != epoch:
+            move_to(self._tasks.train, epoch)
+        self._began, self._over = None, False
 
-    def on_train_batch_end(
-        self, trainer: _Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *event: object) -> None:
         """Remember that the epoch is at its end."""
         self._over = trainer.is_last_batch
 
-    def on_train_epoch_end(self, trainer: _Trainer, pl_module: object) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember that the epoch is at its end."""
         self._over = True
 
-    # ------------------------------------------------------------------ evaluation
-
-    def on_validation_start(self, trainer: _Trainer, pl_module: object) -> None:
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse an order that is divided twice."""
         _check_samplers(trainer.val_dataloaders)
-
-    def on_test_start(self, trainer: _Trainer, pl_module: object) -> None:
-        """Refuse an order that is divided twice."""
         _check_samplers(trainer.test_dataloaders)
-
-    def on_predict_start(self, trainer: _Trainer, pl_module: object) -> None:
-        """Refuse an order that is divided twice."""
         _check_samplers(trainer.predict_dataloaders)
+
+    on_test_start = on_predict_start = on_validation_start
 
     # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> StateDict:
         """Return the coordinates of training and the exact states of every rank (collective)."""
-        return {"version": _VERSION, "over": int(self._over), "job": self._training.gather()}
+        job = self._outer or current_seeder(_NAME).state_dict(rng=True)
+        return {"version": _VERSION, "over": int(self._over), "job": _common.gather(_NAME, job)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take the state that Lightning found in a checkpoint; ``on_train_start`` restores it.
@@ -216,16 +191,14 @@ class FastseedCallback(_base()):  # type: ignore[misc]
             ValueError: it is damaged, or of another version, scheme or master seed.
         """
         seeder = current_seeder(_NAME)
-        state = dict(state_dict)
-        job: Any = state.get("job")
-        if state.get("version") != _VERSION or state.get("over") not in (0, 1):
-            found = {key: value for key, value in state.items() if key != "job"}
-            raise validation.value_error(_NAME, "state_dict", f"of version {_VERSION}", found)
+        if state_dict.get("version") != _VERSION or state_dict.get("over") not in (0, 1):
+            raise validation.value_error(_NAME, "state_dict", f"of version {_VERSION}", state_dict)
+        job: Any = state_dict.get("job")
         states.check(job, seeder.scheme)
         if job["master_seed"] != seeder.master_seed:
             rule = f"{job['master_seed']}, as in the checkpoint"
             raise validation.value_error(_NAME, "master_seed", rule, seeder.master_seed)
-        self._loaded = state
+        self._loaded = dict(state_dict)
 
 
 def _check_samplers(loaders: object, *, is_training: bool = False) -> None:

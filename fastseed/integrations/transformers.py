@@ -16,7 +16,7 @@ import logging
 import math
 import os
 import re
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -34,6 +34,11 @@ from ..seeder.seeder import current_seeder
 from . import _common
 from ._common import Tasks, move_to
 
+if TYPE_CHECKING:
+    from transformers import TrainerControl as Control
+    from transformers import TrainerState as State
+    from transformers import TrainingArguments as Args
+
 logger = logging.getLogger("fastseed")
 
 _NAME = "integrations.transformers.FastseedCallback"
@@ -41,27 +46,6 @@ _FILE = "fastseed-{rank:05d}.state"
 _ORDER = "transformers.order"
 _SEED_BITS = 31
 _transformers: Any = _common.import_framework("transformers", "transformers")
-
-
-class _Args(Protocol):  # TrainingArguments
-    output_dir: str
-    process_index: int
-    world_size: int
-    resume_from_checkpoint: str | bool | None
-
-
-class _State(Protocol):  # TrainerState
-    global_step: int
-    epoch: float | None
-
-
-class _Control(Protocol):  # TrainerControl
-    should_evaluate: bool
-
-
-class _Sampler(Protocol):  # each has some of them
-    initial_seed: int
-    generator: torch.Generator | None
 
 
 class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
@@ -106,15 +90,15 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self._outer: StateDict | None = None  # training's state, around an evaluation
         self._is_inside = False  # the generators are in the evaluation's scope now
         self._resume: str | None = None  # a file to load at the next step
-        self._samplers: list[_Sampler] = []  # of the training data
+        self._samplers: list[Any] = []  # of the training data
 
     # ------------------------------------------------------------------ training
 
-    def on_train_begin(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
+    def on_train_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Call ``init`` if needed and seed the order of the data."""
         _common.ensure_seeder(_NAME, self._master_seed, args.process_index, args.world_size)
         self._outer, self._is_inside, self._resume = None, False, None
-        _check_folder(args.output_dir)
+        _check_folder(str(args.output_dir))
         loader = more.get("train_dataloader")  # fastseed's seeds its own samplers
         found: list[Any] = samplers_in(loader)[1:]
         self._samplers = [] if isinstance(loader, Loader) else found
@@ -126,7 +110,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         if getattr(args, "eval_on_start", False):
             move_to(self._tasks.validate, 0)
 
-    def on_epoch_begin(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
+    def on_epoch_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Reseed for a training epoch."""
         self._is_inside = False
         task, epoch = self._tasks.train, int(state.epoch or 0)
@@ -145,20 +129,20 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             checkpoint.load(self._resume)
             self._resume = None
 
-    def on_step_end(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
+    def on_step_end(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Reseed at the end of an epoch; enter an evaluation that is due."""
         if _is_whole(state.epoch):
             move_to(self._tasks.train, round(state.epoch or 0))
         self._enter_evaluation(state, control)
 
-    def on_epoch_end(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
+    def on_epoch_end(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Leave an evaluation; enter one that is due."""
         self._leave_evaluation()
         self._enter_evaluation(state, control)
 
     # ------------------------------------------------------------------ evaluation, checkpoints
 
-    def _enter_evaluation(self, state: _State, control: _Control) -> None:
+    def _enter_evaluation(self, state: State, control: Control) -> None:
         """Reseed for an evaluation that is due: the Trainer has no event just before it."""
         if control.should_evaluate:
             self._outer = current_seeder(_NAME).state_dict(rng=True)
@@ -166,29 +150,24 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             move_to(self._tasks.validate, epoch)
             self._is_inside = True
 
-    def _leave_evaluation(self) -> None:
+    def _leave_evaluation(self, *event: object, **more: object) -> None:
+        """Restore the generators of training."""
         if self._is_inside and self._outer is not None:
             api.load_state_dict(self._outer)
         self._is_inside = False
+
+    on_evaluate = on_train_end = _leave_evaluation
 
     def on_prediction_step(self, *event: object, **more: object) -> None:
         """Note an evaluation: of a second one after the same step there is no other event."""
         self._is_inside = self._outer is not None
 
-    def on_evaluate(self, *event: object, **more: object) -> None:
-        """Restore the generators of training."""
-        self._leave_evaluation()
-
-    def on_save(self, args: _Args, state: _State, control: _Control, **more: object) -> None:
+    def on_save(self, args: Args, state: State, control: Control, **more: object) -> None:
         """Write all states into the folder of the checkpoint."""
         self._leave_evaluation()
         folder = _folder(args, state)
         if os.path.isdir(folder):
             checkpoint.save(os.path.join(folder, _FILE))
-
-    def on_train_end(self, *event: object, **more: object) -> None:
-        """Restore the generators of training."""
-        self._leave_evaluation()
 
 
 class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
@@ -260,11 +239,11 @@ def _is_whole(epoch: float | None) -> bool:
     return bool(epoch) and float(epoch or 0).is_integer()
 
 
-def _folder(args: _Args, state: _State) -> str:
-    return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+def _folder(args: Args, state: State) -> str:
+    return os.path.join(str(args.output_dir), f"checkpoint-{state.global_step}")
 
 
-def _saved_file(args: _Args, state: _State) -> str | None:
+def _saved_file(args: Args, state: State) -> str | None:
     """Return the file that ``on_save`` wrote into the checkpoint that training resumes from."""
     named = args.resume_from_checkpoint
     folders = [named] if isinstance(named, str) and os.path.isdir(named) else []
@@ -291,7 +270,7 @@ def _check_folder(folder: str) -> None:
 # ------------------------------------------------------------------ the order of the data
 
 
-def _seed_accelerate(samplers: list[_Sampler], task: int) -> None:
+def _seed_accelerate(samplers: list[Any], task: int) -> None:
     """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
     key = current_seeder(_NAME).derive_key(_ORDER, task=task, rank=coordinates.SHARED)
     for sampler in samplers:
@@ -299,7 +278,7 @@ def _seed_accelerate(samplers: list[_Sampler], task: int) -> None:
             sampler.initial_seed = key & ((1 << _SEED_BITS) - 1)
 
 
-def _seed_generators(samplers: list[_Sampler], task: int, epoch: int) -> None:
+def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
     """Seed the samplers' own generators, which continue from epoch to epoch, on all ranks alike."""
     seeder = current_seeder(_NAME)
     key = seeder.derive_key(_ORDER, task=task, epoch=epoch, step=0, rank=coordinates.SHARED)
@@ -310,12 +289,12 @@ def _seed_generators(samplers: list[_Sampler], task: int, epoch: int) -> None:
             sampler.generator.manual_seed(key & coordinates.MAX_MASTER)
 
 
-def _has_generator(sampler: _Sampler) -> bool:
+def _has_generator(sampler: object) -> bool:
     found = getattr(sampler, "generator", 0)
     return found is None or isinstance(found, torch.Generator)
 
 
-def _name_unseeded(samplers: list[_Sampler]) -> None:
+def _name_unseeded(samplers: list[Any]) -> None:
     """Name a sampler that may draw from the global generators, which differ between ranks."""
     known = ("torch.", "accelerate.", "fastseed.")
     for sampler in samplers:
