@@ -37,25 +37,14 @@ _META = torch.device("meta")
 
 
 class Rows(NamedTuple):
-    """Rows of contiguous bytes that begin at a group and end at a group or with a tensor's row."""
+    """Rows of bytes that begin at a group and end at a group or with a tensor's row."""
 
-    memory: torch.Tensor
-    """Any tensor whose first element is where the first row begins; it keeps the memory alive."""
-    length: int
-    """Bytes of a row."""
-    rows: int
-    stride: int
-    """Bytes from one row to the next."""
+    matrix: torch.Tensor
+    """2-D uint8; its rows are contiguous."""
     first: int
     """The number of the first group of the first row."""
     step: int
     """From the number of one row's first group to that of the next row."""
-
-
-def rows_of(matrix: torch.Tensor, first: int, step: int) -> Rows:
-    """Return the rows of a uint8 matrix whose rows are contiguous."""
-    count, length = matrix.shape
-    return Rows(matrix, length, count, matrix.stride(0), first, step)
 
 
 class Fragment(NamedTuple):
@@ -160,12 +149,10 @@ def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
     local = _plain(name, local)
     if local.numel() == 0:
         return [], []
-    if runs is None and local.is_contiguous():
-        size = local.element_size()
-        length = local.shape[-1] * size if local.dim() else size
-        count = local.numel() * size // length
-        return [Rows(local, length, count, length, 0, -(-length // GROUP))], []
-    return cut(local, runs or [[(0, size)] for size in tensor.shape], tensor.shape)
+    if runs is not None:
+        return cut(local, runs, tensor.shape)
+    table = _bytes(local)
+    return [Rows(table, 0, -(-table.shape[1] // GROUP))], []
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
@@ -225,7 +212,7 @@ def cut(
     size = local.element_size()
     length = (shape[-1] if shape else 1) * size  # bytes of a whole row
     groups = -(-length // GROUP)
-    table = _bytes(local.reshape(-1, local.shape[-1]) if local.dim() else local.reshape(1, 1))
+    table = _bytes(local)
     rows: list[Rows] = []
     fragments: list[Fragment] = []
     at = 0
@@ -237,7 +224,7 @@ def cut(
             inner = -(-begin // GROUP) * GROUP, end if end == length else end // GROUP * GROUP
             if inner[0] < inner[1]:
                 middle = part[:, inner[0] - begin : inner[1] - begin]
-                rows.append(rows_of(middle, first * groups + inner[0] // GROUP, groups))
+                rows.append(Rows(middle, first * groups + inner[0] // GROUP, groups))
             for low, high in ((begin, min(inner[0], end)), (max(inner), end)):
                 if low < high:
                     edge = part[:, low - begin : high - begin].cpu().numpy()
@@ -278,9 +265,9 @@ def _row_runs(boxes: list[list[layout.Run]], shape: Sequence[int]) -> list[layou
     return runs
 
 
-def _bytes(rows: torch.Tensor) -> torch.Tensor:
-    """Return a matrix as bytes with contiguous rows; a copy only if it is needed."""
-    rows = rows.detach()
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as a matrix of bytes with contiguous rows; a copy only if it is needed."""
+    rows = tensor.detach().reshape(-1, tensor.shape[-1] if tensor.dim() else 1)
     if rows.shape[1] == 1 and rows.stride(1) != 1:  # a stride that is never used
         rows = rows.as_strided(rows.shape, (rows.stride(0), 1))
     return (rows if rows.stride(1) == 1 else rows.contiguous()).view(torch.uint8)
@@ -293,24 +280,24 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
     """Return the sums modulo 2**128 of the groups of many rows, with one call for each device."""
     if native.kernels is None:
         return [
-            reference.digest_rows(key, _bytes_of(r).cpu().numpy(), r.first, r.step)
+            reference.digest_rows(key, r.matrix.cpu().numpy(), r.first, r.step)
             for key, r in zip(keys, rows, strict=True)
         ]
     readable = ("cpu", "cuda") if has_cuda_kernel() else ("cpu",)
     by_device: dict[torch.device, dict[int, Rows]] = {}
     for i, r in enumerate(rows):
-        if r.memory.device.type not in readable:
-            r = rows_of(_bytes_of(r).cpu(), r.first, r.step)
-        by_device.setdefault(r.memory.device, {})[i] = r
+        if r.matrix.device.type not in readable:
+            r = r._replace(matrix=r.matrix.cpu())
+        by_device.setdefault(r.matrix.device, {})[i] = r
     sums = [0] * len(rows)
     for device, chosen in by_device.items():
+        matrices = [r.matrix for r in chosen.values()]
         fields = [
-            (keys[i], r.memory.data_ptr(), r.length, r.rows, r.stride, r.first, r.step)
-            for i, r in chosen.items()
+            (keys[i], m.data_ptr(), m.shape[1], m.shape[0], m.stride(0), r.first, r.step)
+            for (i, r), m in zip(chosen.items(), matrices, strict=True)
         ]
         plan = np.array(fields, np.uint64).view(np.int64)
-        memory = [r.memory for r in chosen.values()]
-        for i, total in zip(chosen, _call(memory, plan, device), strict=True):
+        for i, total in zip(chosen, _call(matrices, plan, device), strict=True):
             sums[i] = total
     return sums
 
@@ -319,13 +306,6 @@ def has_cuda_kernel() -> bool:
     """Return whether the operator was built for tensors on CUDA devices."""
     op = "fastseed::digest"
     return native.kernels is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op, "CUDA")
-
-
-def _bytes_of(r: Rows) -> torch.Tensor:
-    """Return the bytes of rows as a matrix on their device, without a copy."""
-    offset = r.memory.storage_offset() * r.memory.element_size()
-    found = torch.empty(0, dtype=torch.uint8, device=r.memory.device)
-    return found.set_(r.memory.untyped_storage(), offset, (r.rows, r.length), (r.stride, 1))
 
 
 def _sum_whole(parts: list[Part], tensors: list[torch.Tensor]) -> None:

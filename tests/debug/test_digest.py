@@ -98,7 +98,7 @@ def test_digest_on_every_path(path, row):
 @pytest.mark.parametrize("place", [0, 5, 2**32 - 20, 2**64 - 21, 2**33 - 3])
 def test_places_carry_into_the_upper_word(path, place):
     data = np.random.default_rng(3).integers(0, 256, (1, 16 * 50), dtype=np.uint8)
-    rows = tensor_digest.rows_of(torch.from_numpy(data), place, 50)
+    rows = tensor_digest.Rows(torch.from_numpy(data), place, 50)
     words = data.view("<u4").reshape(-1, 4).tolist()
     key = 0xFFFFFFFF_00000007
     expected = sum(block7((key + place + i) % 2**64, w) for i, w in enumerate(words)) % MODULUS
@@ -118,12 +118,10 @@ def test_more_groups_than_32_bits_count():
     """One row read again and again: all of it in one call is the sum of its parts."""
     row = torch.arange(1 << 19, dtype=torch.int32).view(torch.uint8)
     many, groups = (1 << 15) // 16 + 1, (1 << 21) // 16
-    rows = tensor_digest.rows_of(row.expand(16 * many, -1), 0, groups)
+    rows = tensor_digest.Rows(row.expand(16 * many, -1), 0, groups)
     assert 16 * many * groups > 2**32
     whole = tensor_digest.sum_rows([7], [rows])[0]
-    parts = [
-        tensor_digest.rows_of(row.expand(many, -1), i * many * groups, groups) for i in range(16)
-    ]
+    parts = [tensor_digest.Rows(row.expand(many, -1), i * many * groups, groups) for i in range(16)]
     assert whole == sum(tensor_digest.sum_rows([7] * 16, parts)) % MODULUS
 
 
