@@ -295,30 +295,27 @@ def _differences(a: Values, b: Values, groups: set[str]) -> list[RecordedDiffere
 
 
 def _first_call(
-    a: Recording, b: Recording, step: int, differences: Iterable[RecordedDifference]
+    a: Recording, b: Recording, step: int, differences: tuple[RecordedDifference, ...]
 ) -> FirstCall | None:
     """Return the first call of a module that differs, with what it was given."""
     found = next((d for d in differences if d.group in CALLS), None)
     if found is None:
         return None
     tensor = CallTensor.parse(found.name)
-    differing = {d.name for d in differences if d.group == found.group}
-    begins = f"{tensor.module} #{tensor.call} " + (
-        "input" if found.group == "forward" else "output"
-    )
-    names = {name for group, name in a.values(step).by_name() if group == found.group}
+    source, kind = "output", "gradients of outputs"
+    if found.group == "forward":
+        source, kind = "input", "inputs"
+    begins = f"{tensor.module} #{tensor.call} {source}"
+    names = (e.name for e in a.values(step).entries if e.group == found.group)
     given = {name for name in names if name.startswith(begins)}
+    cause = ""
     if found.a is None or found.b is None:
         cause = f"only {'b' if found.a is None else 'a'} has it"
     elif found.name.startswith(begins):
         cause = "nothing before it differs"
-    elif given and not given & differing:
-        kind = "inputs" if found.group == "forward" else "gradients of outputs"
+    elif given and not given & {d.name for d in differences if d.group == found.group}:
         cause = f"{kind} equal"
-    else:
-        cause = ""
-    elements = _elements(a, b, step, found)
-    return FirstCall(step, found.group, tensor, cause, elements)
+    return FirstCall(step, found.group, tensor, cause, _elements(a, b, step, found))
 
 
 def _elements(

@@ -118,7 +118,7 @@ class ModuleCalls:
         self._calls[counted] += 1
         if len(args) == 1 and not kwargs:
             return (self._forward(counted, "input", args[0], separate=True),), kwargs
-        named: dict[int | str, object] = {**dict(enumerate(args)), **kwargs}
+        named: dict[int | str, object] = dict(enumerate(args)) | kwargs
         found = self._forward(counted, "input", named, separate=True)
         return tuple(found[i] for i in range(len(args))), {name: found[name] for name in kwargs}
 

@@ -192,12 +192,10 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
     """Return whether all elements of a tensor lie within its storage."""
     if not (tensor.is_cpu or tensor.is_cuda):
         return not tensor.is_meta
-    count = tensor.numel()
-    if count == 0:
+    if tensor.numel() == 0:
         return True
     try:
-        if not tensor.is_contiguous():
-            count = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        count = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         end = (tensor.storage_offset() + count) * tensor.element_size()
         storage = tensor.untyped_storage()
         return storage.nbytes() >= end and storage.device != _META and tensor.data_ptr() != 0
