@@ -149,42 +149,52 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         )
     only = (("a", one.keys() - other.keys()), ("b", other.keys() - one.keys()))
     notes = [f"only {which} has ranks {_numbers(ranks)}" for which, ranks in only if ranks]
-    found: tuple[int, bool, int, tuple[RecordedDifference, ...]] | None = None
     compared: set[int] = set()
-    differing: set[int] = set()
+    differing: set[tuple[int, int]] = set()  # step and rank
     unused: set[str] = set()
     for rank in common:
         left, right = one[rank], other[rank]
         notes += _notes(left, right, f"rank {rank}: " if len(common) > 1 else "")
-        for step in sorted(left.steps.keys() & right.steps.keys()):
-            compared.add(step)
-            differences, start = _compare_step(left, right, step, unused)
-            if differences:
-                differing.add(step)
-                if found is None or step < found[0]:
-                    found = step, start, rank, differences
+        steps = left.steps.keys() & right.steps.keys()
+        compared |= steps
+        differing |= {(step, rank) for step in steps if _compare_step(left, right, step, unused)}
     if not compared:
         raise ValueError(
             f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
         )
     notes += [f"generator {name} differs at some steps, unused there" for name in sorted(unused)]
-    counts = len(compared), len(differing), tuple(notes)
-    if found is None:
-        return Bisection(None, False, None, (), None, None, *counts)
-    step, _, rank, differences = found
+    if not differing:
+        return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
+    step, rank = min(differing)
     runs = one[rank], other[rank]
-    elements = _elements(*runs, step, differences[0])
+    differences = _compare_step(*runs, step, set())
+    start = any(run.values(step).start for run in runs)
     call = _first_call(*runs, step, differences)
-    if call is None and not found[1] and all(set(CALLS) & set(r.header["groups"]) for r in runs):
-        if any(group in CALLS for run in runs for group, _ in run.values(step).by_name()):
-            notes.append(f"all calls of modules are equal at step {step}")
-        else:
-            notes.append(
-                f"no call of a module was recorded at step {step}, whose number was not known in "
-                "the forward pass: call record() after every step"
-            )
-    counts = len(compared), len(differing), tuple(notes)
-    return Bisection(*found, elements, call, *counts)
+    if call is None and not start:
+        notes += _note_of_calls(runs, step)
+    return Bisection(
+        step,
+        start,
+        rank,
+        differences,
+        _elements(*runs, step, differences[0]),
+        call,
+        compared=len(compared),
+        differing=len({step for step, _ in differing}),
+        notes=tuple(notes),
+    )
+
+
+def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
+    """Return why no call of a module is the first difference, if both runs recorded calls."""
+    if not all(set(CALLS) & set(run.header["groups"]) for run in runs):
+        return []
+    if any(entry.group in CALLS for run in runs for entry in run.values(step).entries):
+        return [f"all calls of modules are equal at step {step}"]
+    return [
+        f"no call of a module was recorded at step {step}, whose number was not known in the "
+        "forward pass: call record() after every step"
+    ]
 
 
 # ---------------------------------------------------------------- files
@@ -244,12 +254,11 @@ def _numbers(values: Iterable[int]) -> str:
 
 def _compare_step(
     a: Recording, b: Recording, step: int, unused: set[str]
-) -> tuple[tuple[RecordedDifference, ...], bool]:
-    """Return the differences at a step, and whether it is a start; add to ``unused``."""
+) -> tuple[RecordedDifference, ...]:
+    """Return the differences at a step; add generators that only differ unused to ``unused``."""
     one, other = a.values(step), b.values(step)
-    start = one.start or other.start
     groups = set(a.header["groups"]) & set(b.header["groups"])
-    if start:  # there are no gradients yet, and generators may still be reseeded
+    if one.start or other.start:  # there are no gradients yet, and generators may be reseeded
         groups -= {"gradient", "generator"}
     found = _differences(one, other, groups)
     names = {d.name for d in found if d.group == "generator"}
@@ -258,7 +267,7 @@ def _compare_step(
     found = [d for d in found if d.group != "generator" or d.name not in idle]
     if one.start != other.start:  # a schedule may have run between the two
         found = [d for d in found if d.group != "optimizer" or not _SETTING.match(d.name)]
-    return tuple(found), start
+    return tuple(found)
 
 
 def _used(recording: Recording, step: int, names: set[str]) -> set[str]:
@@ -286,30 +295,27 @@ def _differences(a: Values, b: Values, groups: set[str]) -> list[RecordedDiffere
 
 
 def _first_call(
-    a: Recording, b: Recording, step: int, differences: Iterable[RecordedDifference]
+    a: Recording, b: Recording, step: int, differences: tuple[RecordedDifference, ...]
 ) -> FirstCall | None:
     """Return the first call of a module that differs, with what it was given."""
     found = next((d for d in differences if d.group in CALLS), None)
     if found is None:
         return None
     tensor = CallTensor.parse(found.name)
-    differing = {d.name for d in differences if d.group == found.group}
-    begins = f"{tensor.module} #{tensor.call} " + (
-        "input" if found.group == "forward" else "output"
-    )
-    names = {name for group, name in a.values(step).by_name() if group == found.group}
+    source, kind = "output", "gradients of outputs"
+    if found.group == "forward":
+        source, kind = "input", "inputs"
+    begins = f"{tensor.module} #{tensor.call} {source}"
+    names = (e.name for e in a.values(step).entries if e.group == found.group)
     given = {name for name in names if name.startswith(begins)}
+    cause = ""
     if found.a is None or found.b is None:
         cause = f"only {'b' if found.a is None else 'a'} has it"
     elif found.name.startswith(begins):
         cause = "nothing before it differs"
-    elif given and not given & differing:
-        kind = "inputs" if found.group == "forward" else "gradients of outputs"
+    elif given and not given & {d.name for d in differences if d.group == found.group}:
         cause = f"{kind} equal"
-    else:
-        cause = ""
-    elements = _elements(a, b, step, found)
-    return FirstCall(step, found.group, tensor, cause, elements)
+    return FirstCall(step, found.group, tensor, cause, _elements(a, b, step, found))
 
 
 def _elements(
@@ -319,7 +325,7 @@ def _elements(
     if found.a is None or found.b is None or found.a[1:] != found.b[1:]:
         return None
     left, right = (
-        kept_tensors.load(r.path.parent, r.header["rank"], step, found.group, found.name)
+        kept_tensors.load(r.path.parent, r.header["rank"], step, f"{found.group} {found.name}")
         for r in (a, b)
     )
     return None if left is None or right is None else kept_tensors.measure(left, right)

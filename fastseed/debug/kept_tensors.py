@@ -48,43 +48,36 @@ def check_keep(function: str, keep: object, last: int) -> Keep:
     return dict(found)
 
 
-def is_kept(keep: Keep, step: int, name: str) -> bool:
-    """Return whether a tensor of this name, or of a module inside it, is kept at a step."""
-    prefix = keep.get(step)
+def is_kept(keep: Keep, step: int, key: str) -> bool:
+    """Return whether a tensor of this group and name is kept at a step."""
+    prefix, name = keep.get(step), key.partition(" ")[2]
     return prefix is not None and (
         prefix in ("", name) or name.startswith((f"{prefix}.", f"{prefix} #"))
     )
 
 
-def save(
-    folder: Path, rank: int, step: int, tensors: Mapping[tuple[str, str], torch.Tensor]
-) -> None:
-    """Write the tensors of a step by group and name."""
-    nested: dict[str, dict[str, torch.Tensor]] = {}
-    for (group, name), tensor in tensors.items():
-        nested.setdefault(group, {})[name] = tensor
-    torch.save(nested, _path(folder, rank, step))
+def save(folder: Path, rank: int, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write the tensors of a step, or remove what an earlier recording kept of it."""
+    path = _path(folder, rank, step)
+    if tensors:
+        torch.save(dict(tensors), path)
+    else:
+        path.unlink(missing_ok=True)
 
 
-def discard(folder: Path, rank: int, step: int) -> None:
-    """Remove what an earlier recording kept of a step."""
-    _path(folder, rank, step).unlink(missing_ok=True)
-
-
-def load(folder: Path, rank: int, step: int, group: str, name: str) -> torch.Tensor | None:
-    """Return a tensor that was kept; None if it was not."""
+def load(folder: Path, rank: int, step: int, key: str) -> torch.Tensor | None:
+    """Return a tensor that was kept, by group and name; None if it was not."""
     path = _path(folder, rank, step)
     if not path.exists():
         return None
     try:
-        nested = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        found = nested.get(group, {}).get(name)
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True).get(key)
     except Exception as error:  # torch raises many types for files of other kinds
         raise ValueError(
             f"fastseed.debug.bisect: {str(path)!r} must be a file of Watch(keep=...), not damaged"
         ) from error
     return check_instance(
-        "debug.bisect", f"{name!r} in {str(path)!r}", found, (torch.Tensor, type(None)), "a tensor"
+        "debug.bisect", f"{key!r} in {str(path)!r}", found, (torch.Tensor, type(None)), "a tensor"
     )
 
 

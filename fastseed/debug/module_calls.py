@@ -27,8 +27,6 @@ ROOT = "(root)"
 """The name of the model itself."""
 _NAME = re.compile(r"(.*) #(\d+) ((?:input|output).*)", re.DOTALL)
 
-Key = tuple[str, str]  # "forward" or "backward", and the name of a tensor
-
 
 class CallTensor(NamedTuple):
     """A tensor of a module's call; its text is the name in a recording."""
@@ -90,17 +88,20 @@ class ModuleCalls:
         for handle in self._handles:
             handle.remove()
 
-    def take(self) -> tuple[dict[Key, Leaf], dict[Key, torch.Tensor]]:
-        """Return and forget the digests, in order, and the kept tensors: a collective."""
+    def take(self) -> tuple[dict[str, Leaf], dict[str, torch.Tensor]]:
+        """Return and forget the digests, in order, and the kept tensors: a collective.
+
+        The keys are ``forward`` or ``backward`` and the name of a tensor, with a blank between.
+        """
         parts, kept = self._parts, self._kept
         self._clear()
         # Sorted, because the order of a backward pass may differ between ranks.
-        rank_digest.join({" ".join(key): parts[key] for key in sorted(parts)})
+        rank_digest.join(dict(sorted(parts.items())))
         return {key: leaf_of(part) for key, part in parts.items()}, kept
 
     def _clear(self) -> None:
-        self._parts: dict[Key, Part] = {}
-        self._kept: dict[Key, torch.Tensor] = {}
+        self._parts: dict[str, Part] = {}
+        self._kept: dict[str, torch.Tensor] = {}
         self._calls: Counter[tuple[str, bool]] = Counter()
         self._hooked: set[str] = set()
         self._open: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
@@ -117,8 +118,7 @@ class ModuleCalls:
         self._calls[counted] += 1
         if len(args) == 1 and not kwargs:
             return (self._forward(counted, "input", args[0], separate=True),), kwargs
-        named: dict[int | str, object] = {**dict(enumerate(args))}
-        named.update(kwargs)
+        named: dict[int | str, object] = dict(enumerate(args)) | kwargs
         found = self._forward(counted, "input", named, separate=True)
         return tuple(found[i] for i in range(len(args))), {name: found[name] for name in kwargs}
 
@@ -168,18 +168,18 @@ class ModuleCalls:
     @torch.no_grad()
     def _record(self, group: str, tensors: Mapping[str, torch.Tensor]) -> None:
         leaves = {
-            inner: self._whole(leaf.detach())
+            key: self._whole(leaf.detach())
             for name, tensor in tensors.items()
-            for inner, leaf in leaves_of(name, tensor)  # several of a sparse tensor
+            for key, leaf in leaves_of(f"{group} {name}", tensor)  # several of a sparse tensor
             if isinstance(leaf, torch.Tensor)
         }
-        for name, part in rank_digest.parts_of(leaves).items():
-            key, again = (group, name), 1
+        for first, part in rank_digest.parts_of(leaves).items():
+            key, again = first, 1
             while key in self._parts:  # backward ran twice
-                key, again = (group, f"{name} again {again}"), again + 1
+                key, again = f"{first} again {again}", again + 1
             self._parts[key] = part
-            if self._is_kept(name):
-                self._kept[key] = whole_copy(leaves[name])
+            if self._is_kept(first):
+                self._kept[key] = whole_copy(leaves[first])
 
     def _whole(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor as a part of the whole batch, if the batch is spread over ranks."""

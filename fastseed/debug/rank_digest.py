@@ -125,16 +125,14 @@ def group_size(group: dist.ProcessGroup | None) -> int:
 def agree(table: Mapping[str, int], problem: str, group: dist.ProcessGroup | None) -> None:
     """Raise on all ranks unless all have this table; all enter the same collectives."""
     ranks = dist.get_process_group_ranks(group)
-    mine = "" if problem else hashlib.sha256(repr(sorted(table.items())).encode()).hexdigest()
-    found = [""] * len(ranks)
-    collective(_AGREE, dist.all_gather_object, found, mine, group=group)
-    if mine and set(found) == {mine}:
-        return
-    first = [(dict(table), problem)]
+    first = [(table, problem)]
     collective(_AGREE, dist.broadcast_object_list, first, src=ranks[0], group=group)
+    found = [""] * len(ranks)
     difference = _compared(table, problem, *first[0])
     collective(_AGREE, dist.all_gather_object, found, difference, group=group)
     lines = [f"rank {rank}: {text}" for rank, text in zip(ranks, found, strict=True) if text]
+    if not lines:
+        return
     more = f"; and {len(lines) - _SHOWN} ranks more" if len(lines) > _SHOWN else ""
     raise RuntimeError(
         f"fastseed.{_AGREE}: module must be the same on all {len(ranks)} ranks; "

@@ -16,12 +16,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..data.worker import discovery
 from ..generators.adapter import unpack
 from ..seeder.seeder import process_seeder
-from .generator_states import state_of
-from .optimizer_steps import OptimizerSteps
+from .generator_states import state_of, states_of_defaults
 
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
@@ -88,20 +88,15 @@ def audit() -> Iterator[Audit]:
     """
     report = Audit()
     made = {id(found): _Made(found, "", _state(found), False) for found in _living()}
-    repeats, steps = _repeats(), OptimizerSteps()
-    with _watched_calls(report, made), steps.watched():
+    repeats = _repeats()
+    with _watched_calls(report, made), _watched_steps(report):
         yield report
     controlled = {id(generator) for generator in _controlled()}
     for generator in _living(one.generator for one in made.values()):
         if id(generator) not in controlled:
             report.findings += _examine(generator, made.get(id(generator)))
-    if _repeats() > repeats:
-        report.findings.append(
-            Finding("repeated", f"{_repeats() - repeats} scopes", "fastseed.reseed")
-        )
-    if steps.never_reseeded:
-        what = f"{steps.count} optimizer steps without a reseed"
-        report.findings.append(Finding("unmoved", what, "call fastseed.reseed in the loop"))
+    if again := _repeats() - repeats:
+        report.findings.append(Finding("repeated", f"{again} scopes", "fastseed.reseed"))
 
 
 # ---------------------------------------------------------------- generators
@@ -247,6 +242,35 @@ def _watched_calls(report: Audit, made: dict[int, _Made]) -> Iterator[None]:
             replace(owner, name.rpartition(".")[2], functools.partial(seeding, name))
         replace(np.random, "default_rng", making)
         yield
+
+
+@contextmanager
+def _watched_steps(report: Audit) -> Iterator[None]:
+    """Report training inside the block that draws and never leaves the scope of ``init``.
+
+    A run that resumes there draws what the first steps drew.
+    """
+    before: dict[str, torch.Tensor] = {}
+    count, reseeded, drawn = 0, False, False
+
+    def stepped(*_: object) -> None:
+        nonlocal before, count, reseeded, drawn
+        count, seeder = count + 1, process_seeder()
+        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder.recent_scopes.used:
+            reseeded = True  # or never seeded by fastseed, which has a finding of its own
+        if not (reseeded or drawn):
+            states = dict(states_of_defaults())
+            drawn = any(not torch.equal(states[name], before[name]) for name in before)
+            before = states
+
+    handle = register_optimizer_step_post_hook(stepped)
+    try:
+        yield
+    finally:
+        handle.remove()
+    if drawn and not reseeded:
+        what = f"{count} optimizer steps without a reseed"
+        report.findings.append(Finding("unmoved", what, "call fastseed.reseed in the loop"))
 
 
 def _caller() -> str:

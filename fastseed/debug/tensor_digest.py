@@ -11,6 +11,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,25 +37,14 @@ _META = torch.device("meta")
 
 
 class Rows(NamedTuple):
-    """Rows of contiguous bytes that begin at a group and end at a group or with a tensor's row."""
+    """Rows of bytes that begin at a group and end at a group or with a tensor's row."""
 
-    memory: torch.Tensor
-    """Any tensor whose first element is where the first row begins; it keeps the memory alive."""
-    length: int
-    """Bytes of a row."""
-    rows: int
-    stride: int
-    """Bytes from one row to the next."""
+    matrix: torch.Tensor
+    """2-D uint8; its rows are contiguous."""
     first: int
     """The number of the first group of the first row."""
     step: int
     """From the number of one row's first group to that of the next row."""
-
-
-def rows_of(matrix: torch.Tensor, first: int, step: int) -> Rows:
-    """Return the rows of a uint8 matrix whose rows are contiguous."""
-    count, length = matrix.shape
-    return Rows(matrix, length, count, matrix.stride(0), first, step)
 
 
 class Fragment(NamedTuple):
@@ -78,6 +68,7 @@ class Header(NamedTuple):
     """The value to which the sum of the groups is added."""
 
 
+@dataclass
 class Part:
     """The sum of the part of a tensor that a process holds, and the fragments at its edges.
 
@@ -89,39 +80,27 @@ class Part:
         dims: the dimensions of the mesh over which parts are added up.
     """
 
+    header: Header
     total: int = 0
     fragments: Sequence[Fragment] = ()
     mesh: DeviceMesh | None = None
     dims: tuple[int, ...] = ()
 
-    def __init__(self, header: Header) -> None:
-        self.header = header
-
 
 @functools.lru_cache(maxsize=4096)
-def header_of(dtype: str, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the key of a tensor's groups and the value that its sum begins with."""
-    text = f"\0tensor\0{dtype}\0{','.join(map(str, shape))}"
+def header_of(dtype: torch.dtype, shape: tuple[int, ...]) -> Header:
+    """Return the values that the digest of a tensor takes from its dtype and shape."""
+    name, sizes = str(dtype).removeprefix("torch."), tuple(shape)
+    text = f"\0tensor\0{name}\0{','.join(map(str, sizes))}"
     sha = hashlib.sha256(NAME + text.encode()).digest()
-    return int.from_bytes(sha[16:24], "little"), int.from_bytes(sha[:16], "little")
-
-
-@functools.cache
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a dtype, ``float32`` for example."""
-    return str(dtype).removeprefix("torch.")
-
-
-@functools.lru_cache(maxsize=4096)
-def _header(dtype: torch.dtype, shape: torch.Size) -> Header:
-    name, sizes = dtype_name(dtype), tuple(shape)
-    return Header(name, sizes, *header_of(name, sizes))
+    key, start = int.from_bytes(sha[16:24], "little"), int.from_bytes(sha[:16], "little")
+    return Header(name, sizes, key, start)
 
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
     whole = {name: tensor for name, tensor in tensors.items() if _is_whole(tensor)}
-    parts = {name: Part(_header(t.dtype, t.shape)) for name, t in whole.items()}
+    parts = {name: Part(header_of(t.dtype, t.shape)) for name, t in whole.items()}
     try:
         _sum_whole(list(parts.values()), list(whole.values()))
     except RuntimeError:  # one is quantized or freed: _rows names it
@@ -130,13 +109,12 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     rows: list[Rows] = []
     for name in [name for name in tensors if name not in parts]:
         found, fragments = _rows(name, tensors[name])
-        parts[name] = Part(_header(tensors[name].dtype, tensors[name].shape))
-        parts[name].fragments = fragments
+        header = header_of(tensors[name].dtype, tensors[name].shape)
+        parts[name] = Part(header, fragments=fragments)
         rows += found
         owners += [parts[name]] * len(found)
-    for part, total in zip(
-        owners, sum_rows([part.header.key for part in owners], rows), strict=True
-    ):
+    totals = sum_rows([part.header.key for part in owners], rows)
+    for part, total in zip(owners, totals, strict=True):
         part.total = (part.total + total) % MODULUS
     return parts
 
@@ -146,21 +124,17 @@ def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
 
     The last group of a row may have fewer bytes: the part with the row's end has filled the mask.
     """
-    groups: dict[int, tuple[int, int]] = {}
+    groups: dict[int, Fragment] = {}
     for group, mask, data in fragments:
-        other, held = groups.get(group, (0, 0))
-        groups[group] = other | mask, held | int.from_bytes(data, "little")
-    whole = [group for group, (mask, _) in groups.items() if mask == (1 << GROUP) - 1]
-    total = 0
-    if whole:
-        words = b"".join(groups.pop(group)[1].to_bytes(GROUP, "little") for group in whole)
-        as_words = np.frombuffer(words, "<u4").reshape(-1, 4)
-        total = reference.digest_groups(key, np.array(whole, np.uint64), as_words)
-    left = [
-        Fragment(group, mask, data.to_bytes(GROUP, "little"))
-        for group, (mask, data) in groups.items()
-    ]
-    return total, left
+        _, other, held = groups.get(group, (0, 0, bytes(GROUP)))
+        both = bytes(a | b for a, b in zip(held, data, strict=True))
+        groups[group] = Fragment(group, other | mask, both)
+    full = (1 << GROUP) - 1
+    whole = [found for found in groups.values() if found.mask == full]
+    numbers = np.array([found.group for found in whole], np.uint64)
+    words = np.frombuffer(b"".join(found.bytes for found in whole), "<u4").reshape(-1, 4)
+    total = reference.digest_groups(key, numbers, words)
+    return total, [found for found in groups.values() if found.mask != full]
 
 
 # ---------------------------------------------------------------- tensors to rows
@@ -175,12 +149,10 @@ def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
     local = _plain(name, local)
     if local.numel() == 0:
         return [], []
-    if runs is None and local.is_contiguous():
-        size = local.element_size()
-        length = local.shape[-1] * size if local.dim() else size
-        count = local.numel() * size // length
-        return [Rows(local, length, count, length, 0, -(-length // GROUP))], []
-    return cut(local, runs or [[(0, size)] for size in tensor.shape], tensor.shape)
+    if runs is not None:
+        return cut(local, runs, tensor.shape)
+    table = _bytes(local)
+    return [Rows(table, 0, -(-table.shape[1] // GROUP))], []
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
@@ -220,12 +192,10 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
     """Return whether all elements of a tensor lie within its storage."""
     if not (tensor.is_cpu or tensor.is_cuda):
         return not tensor.is_meta
-    count = tensor.numel()
-    if count == 0:
+    if tensor.numel() == 0:
         return True
     try:
-        if not tensor.is_contiguous():
-            count = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        count = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         end = (tensor.storage_offset() + count) * tensor.element_size()
         storage = tensor.untyped_storage()
         return storage.nbytes() >= end and storage.device != _META and tensor.data_ptr() != 0
@@ -240,7 +210,7 @@ def cut(
     size = local.element_size()
     length = (shape[-1] if shape else 1) * size  # bytes of a whole row
     groups = -(-length // GROUP)
-    table = _bytes(local.reshape(-1, local.shape[-1]) if local.dim() else local.reshape(1, 1))
+    table = _bytes(local)
     rows: list[Rows] = []
     fragments: list[Fragment] = []
     at = 0
@@ -252,7 +222,7 @@ def cut(
             inner = -(-begin // GROUP) * GROUP, end if end == length else end // GROUP * GROUP
             if inner[0] < inner[1]:
                 middle = part[:, inner[0] - begin : inner[1] - begin]
-                rows.append(rows_of(middle, first * groups + inner[0] // GROUP, groups))
+                rows.append(Rows(middle, first * groups + inner[0] // GROUP, groups))
             for low, high in ((begin, min(inner[0], end)), (max(inner), end)):
                 if low < high:
                     edge = part[:, low - begin : high - begin].cpu().numpy()
@@ -293,9 +263,9 @@ def _row_runs(boxes: list[list[layout.Run]], shape: Sequence[int]) -> list[layou
     return runs
 
 
-def _bytes(rows: torch.Tensor) -> torch.Tensor:
-    """Return a matrix as bytes with contiguous rows; a copy only if it is needed."""
-    rows = rows.detach()
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as a matrix of bytes with contiguous rows; a copy only if it is needed."""
+    rows = tensor.detach().reshape(-1, tensor.shape[-1] if tensor.dim() else 1)
     if rows.shape[1] == 1 and rows.stride(1) != 1:  # a stride that is never used
         rows = rows.as_strided(rows.shape, (rows.stride(0), 1))
     return (rows if rows.stride(1) == 1 else rows.contiguous()).view(torch.uint8)
@@ -306,14 +276,26 @@ def _bytes(rows: torch.Tensor) -> torch.Tensor:
 
 def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
     """Return the sums modulo 2**128 of the groups of many rows, with one call for each device."""
-    sums = [0] * len(rows)
-    by_device: dict[torch.device, list[int]] = {}
+    if native.kernels is None:
+        return [
+            reference.digest_rows(key, r.matrix.cpu().numpy(), r.first, r.step)
+            for key, r in zip(keys, rows, strict=True)
+        ]
+    readable = ("cpu", "cuda") if has_cuda_kernel() else ("cpu",)
+    by_device: dict[torch.device, dict[int, Rows]] = {}
     for i, r in enumerate(rows):
-        by_device.setdefault(r.memory.device, []).append(i)
+        if r.matrix.device.type not in readable:
+            r = r._replace(matrix=r.matrix.cpu())
+        by_device.setdefault(r.matrix.device, {})[i] = r
+    sums = [0] * len(rows)
     for device, chosen in by_device.items():
-        direct = device.type == "cuda" and has_cuda_kernel()
-        found = _sums([keys[i] for i in chosen], [rows[i] for i in chosen], direct)
-        for i, total in zip(chosen, found, strict=True):
+        matrices = [r.matrix for r in chosen.values()]
+        fields = [
+            (keys[i], m.data_ptr(), m.shape[1], m.shape[0], m.stride(0), r.first, r.step)
+            for (i, r), m in zip(chosen.items(), matrices, strict=True)
+        ]
+        plan = np.array(fields, np.uint64).view(np.int64)
+        for i, total in zip(chosen, _call(matrices, plan, device), strict=True):
             sums[i] = total
     return sums
 
@@ -324,26 +306,6 @@ def has_cuda_kernel() -> bool:
     return native.kernels is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op, "CUDA")
 
 
-def _bytes_of(r: Rows) -> torch.Tensor:
-    """Return the bytes of rows as a matrix on their device, without a copy."""
-    offset = r.memory.storage_offset() * r.memory.element_size()
-    found = torch.empty(0, dtype=torch.uint8, device=r.memory.device)
-    return found.set_(r.memory.untyped_storage(), offset, (r.rows, r.length), (r.stride, 1))
-
-
-def _plan(keys: list[int], rows: list[Rows]) -> torch.Tensor:
-    plan = np.zeros((len(rows), 7), np.uint64)
-    if rows:
-        plan[:] = np.array(
-            [
-                (key, r.memory.data_ptr(), r.length, r.rows, r.stride, r.first, r.step)
-                for key, r in zip(keys, rows, strict=True)
-            ],
-            np.uint64,
-        )
-    return torch.from_numpy(plan.view(np.int64))
-
-
 def _sum_whole(parts: list[Part], tensors: list[torch.Tensor]) -> None:
     """Set the sums of contiguous tensors on the CPU, whose layout the operator reads itself."""
     if not parts:
@@ -352,26 +314,14 @@ def _sum_whole(parts: list[Part], tensors: list[torch.Tensor]) -> None:
     plan[:, 0] = [part.header.key for part in parts]
     signed = plan.view(np.int64)
     signed[:, 2] = _WHOLE
-    sums = torch.zeros((len(parts), 2), dtype=torch.uint64)
-    native.kernels.digest(sums, tensors, torch.from_numpy(signed))
-    for part, total in zip(parts, _as_integers(sums), strict=True):
+    for part, total in zip(parts, _call(tensors, signed, torch.device("cpu")), strict=True):
         part.total = total
 
 
-def _sums(keys: list[int], rows: list[Rows], direct: bool) -> list[int]:
-    """Return the sums of rows on one device: with one call there if ``direct``, else on the CPU."""
-    if not direct:
-        rows = [r if r.memory.is_cpu else rows_of(_bytes_of(r).cpu(), *r[4:]) for r in rows]
-    if native.kernels is None:
-        return [
-            reference.digest_rows(key, _bytes_of(r).numpy(), r.first, r.step)
-            for key, r in zip(keys, rows, strict=True)
-        ]
-    device = rows[0].memory.device
-    sums = torch.zeros((len(rows), 2), dtype=torch.uint64, device=device)
-    native.kernels.digest(sums, [r.memory for r in rows], _plan(keys, rows))
-    return _as_integers(sums.cpu())
-
-
-def _as_integers(sums: torch.Tensor) -> list[int]:
-    return [low | high << 64 for low, high in sums.tolist()]
+def _call(
+    memory: list[torch.Tensor], plan: npt.NDArray[np.int64], device: torch.device
+) -> list[int]:
+    """Return the sum of each row of a plan for the operator."""
+    sums = torch.zeros((len(memory), 2), dtype=torch.uint64, device=device)
+    native.kernels.digest(sums, memory, torch.from_numpy(plan))
+    return [low | high << 64 for low, high in sums.cpu().tolist()]

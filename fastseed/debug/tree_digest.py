@@ -232,7 +232,7 @@ def compare(a: object, b: object) -> list[Difference]:
         ['step']
     """
     left, right = (x if isinstance(x, Digest) else digest(x) for x in (a, b))
-    names = (*left.table, *(n for n in right.table if n not in left.table))
+    names = {**left.table, **right.table}
     found = [Difference(name, left.table.get(name), right.table.get(name)) for name in names]
     return [difference for difference in found if difference.a != difference.b]
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ from ..distributed import discovery
 from . import kept_tensors
 from .generator_states import states_of_defaults
 from .module_calls import ModuleCalls, whole_copy
-from .tree_digest import leaves_of, table_of
-from .watch_file import CALLS, FOLDER, GROUPS, STATE, Entry, Writer
+from .tree_digest import Leaf, leaves_of, table_of
+from .watch_file import CALLS, FOLDER, GROUPS, STATE, Writer
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -108,9 +108,15 @@ class Watch:
         self._step = check_int(_FUNCTION, "step", step, 0, _MAX_STEP)
         append = check_bool(_FUNCTION, "append", append)
         self._hook: RemovableHandle | None = None
-        self._groups = _groups(groups) - (set() if self._optimizers else {"optimizer"})
+        rule = f"among {', '.join(STATE)}"
+        self._groups = _chosen("groups", groups, STATE, rule)
+        if not self._optimizers:
+            self._groups.discard("optimizer")
         self._keep = kept_tensors.check_keep(_FUNCTION, keep, _MAX_STEP)
-        names = _modules(unwrap(model), modules)
+        names: set[str] | None = None
+        if not isinstance(modules, bool):
+            known = {strip_wrappers(name) for name, _ in unwrap(model).named_modules()}
+            names = _chosen("modules", modules, known, "names of modules")
         _check_mesh(batch_mesh)
         job = discovery.discover_rank()
         self._rank = job.rank
@@ -123,6 +129,7 @@ class Watch:
             )
         self._folder.mkdir(parents=True, exist_ok=True)
         start, _ = self._state(start=True)
+        is_new = not file.exists()
         header = {
             "rank": job.rank,
             "world_size": job.world_size,
@@ -130,8 +137,7 @@ class Watch:
             "groups": [g for g in GROUPS if g in self._groups or (modules and g in CALLS)],
             "torch": str(torch.__version__),
         }
-        is_new = not (append and file.exists())
-        self._writer: Writer | None = Writer(file, header, append=append)
+        self._writer: Writer | None = Writer(file, header)
         if is_new:
             self._writer.step(self._step - 1, start, True)
         self._calls: ModuleCalls | None = None
@@ -141,7 +147,7 @@ class Watch:
                 names,
                 batch_mesh,
                 is_wanted=lambda: self._step % self._every == 0,
-                is_kept=lambda name: kept_tensors.is_kept(self._keep, self._step, name),
+                is_kept=lambda key: kept_tensors.is_kept(self._keep, self._step, key),
             )
 
     @property
@@ -175,15 +181,9 @@ class Watch:
         if now % self._every == 0:
             table, kept = self._state(start=False)
             if self._calls is not None:
-                called, tensors = self._calls.take()
-                calls = {
-                    Entry(*key, leaf.dtype, leaf.shape): leaf.value for key, leaf in called.items()
-                }
+                calls, tensors = self._calls.take()
                 table, kept = calls | table, tensors | kept
-            if kept:
-                kept_tensors.save(self._folder, self._rank, now, kept)
-            else:
-                kept_tensors.discard(self._folder, self._rank, now)
+            kept_tensors.save(self._folder, self._rank, now, kept)
             self._writer.step(now, table, False)
         self._step = now + 1
         return now % self._every == 0
@@ -228,44 +228,32 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _state(
-        self, *, start: bool
-    ) -> tuple[dict[Entry, int], dict[tuple[str, str], torch.Tensor]]:
+    def _state(self, *, start: bool) -> tuple[dict[str, Leaf], dict[str, torch.Tensor]]:
         """Return the digests of the current state, and the tensors to keep."""
+        leaves = list(self._leaves(start=start))
+        kept = {
+            key: whole_copy(leaf)
+            for key, leaf in (leaves if self._step in self._keep and not start else ())
+            if isinstance(leaf, torch.Tensor) and kept_tensors.is_kept(self._keep, self._step, key)
+        }
+        return table_of(leaves), kept
+
+    def _leaves(self, *, start: bool) -> Iterator[tuple[str, object]]:
+        """Yield everything that is digested, by group and name."""
         model = unwrap(self._model)
         parameters = [(strip_wrappers(name), p) for name, p in model.named_parameters()]
-        leaves: list[Named] = []
-        if "generator" in self._groups:
-            leaves += [("generator", name, state) for name, state in states_of_defaults()]
-        if "buffer" in self._groups:
-            buffers = model.named_buffers()
-            leaves += [("buffer", strip_wrappers(name), buffer) for name, buffer in buffers]
-        if "gradient" in self._groups and not start:  # from the last layer on, as in backward
-            gradients = [("gradient", name, p.grad) for name, p in reversed(parameters)]
-            leaves += [leaf for leaf in gradients if leaf[2] is not None]
-        if "optimizer" in self._groups:
-            leaves += _states({id(p): name for name, p in parameters}, self._optimizers)
-        if "parameter" in self._groups:
-            leaves += [("parameter", name, p) for name, p in parameters]
-        flat: list[Named] = []
-        for group, name, value in leaves:
-            if type(value) is torch.nn.Parameter:  # a leaf, as most values are
-                flat.append((group, name, value))
-            else:
-                flat += [(group, inner, leaf) for inner, leaf in leaves_of(name, value)]
-        table = table_of((f"{group} {name}", leaf) for group, name, leaf in flat)
-        kept = {
-            (group, name): whole_copy(leaf)
-            for group, name, leaf in (flat if self._step in self._keep and not start else ())
-            if isinstance(leaf, torch.Tensor) and kept_tensors.is_kept(self._keep, self._step, name)
+        gradients = [] if start else [(name, p.grad) for name, p in reversed(parameters)]
+        groups: dict[str, Iterable[tuple[str, object]]] = {
+            "generator": states_of_defaults(),
+            "buffer": ((strip_wrappers(name), b) for name, b in model.named_buffers()),
+            # From the last layer on, as in backward.
+            "gradient": [(name, grad) for name, grad in gradients if grad is not None],
+            "optimizer": _states({id(p): name for name, p in parameters}, self._optimizers),
+            "parameter": parameters,
         }
-        return {
-            Entry(group, name, found.dtype, found.shape): found.value
-            for (group, name, _), found in zip(flat, table.values(), strict=True)
-        }, kept
-
-
-Named = tuple[str, str, object]  # group, name, value
+        for group in STATE:
+            for name, value in groups[group] if group in self._groups else ():
+                yield from leaves_of(f"{group} {name}", value)
 
 
 def _check_mesh(mesh: DeviceMesh | None) -> None:
@@ -303,51 +291,38 @@ def _optimizers(optimizer: object) -> list[Any]:
     return found
 
 
-def _names(argument: str, given: object) -> set[str]:
+def _chosen(argument: str, given: object, known: Collection[str], rule: str) -> set[str]:
+    """Return a collection of names as a set."""
     found = [given] if isinstance(given, str) else given
-    if isinstance(found, Collection) and not isinstance(found, torch.Tensor):
-        names = [name for name in found if isinstance(name, str)]
-        if len(names) == len(found):
-            return set(names)
-    raise type_error(_FUNCTION, argument, "a collection of names", given)
+    if (
+        not isinstance(found, Collection)
+        or isinstance(found, torch.Tensor)
+        or not all(isinstance(name, str) for name in found)
+    ):
+        raise type_error(_FUNCTION, argument, "a collection of names", given)
+    if unknown := sorted(set(found) - set(known)):
+        raise value_error(_FUNCTION, argument, rule, unknown)
+    return set(found)
 
 
-def _groups(groups: object) -> set[str]:
-    found = _names("groups", groups)
-    if not found <= set(STATE):
-        raise value_error(_FUNCTION, "groups", f"among {', '.join(STATE)}", sorted(found))
-    return found
-
-
-def _modules(model: torch.nn.Module, modules: object) -> set[str] | None:
-    """Return the names of the modules whose calls are recorded; None for all."""
-    if isinstance(modules, bool):
-        return None
-    names = {strip_wrappers(name) for name, _ in model.named_modules()}
-    chosen = _names("modules", modules)
-    if not chosen <= names:
-        raise value_error(_FUNCTION, "modules", "names of modules", sorted(chosen - names))
-    return chosen
-
-
-def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[Named]:
+def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[tuple[str, object]]:
     """Yield hyperparameters, then the state of each parameter under its name in the model."""
     for i, optimizer in enumerate(optimizers):
         before = f"{i}." if len(optimizers) > 1 else ""
         groups = getattr(optimizer, "param_groups", None)
         state = getattr(optimizer, "state", None)
         if not isinstance(groups, list) or not isinstance(state, Mapping):
-            yield "optimizer", f"{before}state", optimizer.state_dict()
+            yield f"{before}state", optimizer.state_dict()
             continue
         for j, group in enumerate(groups):
             for key, value in group.items():
                 if key != "params" and _is_plain(value):
-                    yield "optimizer", f"{before}group {j}.{key}", value
+                    yield f"{before}group {j}.{key}", value
         for j, group in enumerate(groups):
             for k, parameter in enumerate(group["params"]):
                 if parameter in state:
                     name = names.get(id(parameter), f"group {j}.params.{k}")
-                    yield "optimizer", f"{before}{name}", state[parameter]
+                    yield f"{before}{name}", state[parameter]
 
 
 def _is_plain(value: object) -> bool:

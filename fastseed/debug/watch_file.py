@@ -44,6 +44,11 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
 
 
+def _entry(key: str, leaf: Leaf) -> Entry:
+    group, _, name = key.partition(" ")
+    return Entry(group, name, leaf.dtype, leaf.shape)
+
+
 class Values(NamedTuple):
     """The digests of one step."""
 
@@ -69,25 +74,26 @@ def line_of(members: StateDict) -> bytes:
 class Writer:
     """Appends to one file; each step is one write."""
 
-    def __init__(self, path: Path, header: StateDict, *, append: bool) -> None:
+    def __init__(self, path: Path, header: StateDict) -> None:
         self.path = path
         self._tables: dict[tuple[Entry, ...], int] = {}
-        old = Recording(path) if append and path.exists() else None
+        old = Recording(path) if path.exists() else None
         self._file = open(path, "xb" if old is None else "r+b", buffering=0)  # noqa: SIM115
-        self._end = 0 if old is None else old.end
+        self._end = 0
         if old is None:
             self._append(line_of({"format": FORMAT, **header}))
         else:
+            self._end = old.end
             self._cut()
             self._tables = {table: i for i, table in enumerate(old.tables)}
 
-    def step(self, step: int, table: Mapping[Entry, int], start: bool) -> None:
-        """Append the digests of a step by what was digested."""
-        entries, data = tuple(table), b""
+    def step(self, step: int, table: Mapping[str, Leaf], start: bool) -> None:
+        """Append the digests of a step by group and name, with a blank between them."""
+        entries, data = tuple(_entry(key, leaf) for key, leaf in table.items()), b""
         number = self._tables.get(entries, len(self._tables))
         if number == len(self._tables):
             data = line_of({"table": entries})
-        digests = "".join(f"{value:0{_DIGITS}x}" for value in table.values())
+        digests = "".join(leaf.hex for leaf in table.values())
         members = {"step": step, "start": start, "table_number": number, "digests": digests}
         self._append(data + line_of(members))
         self._tables[entries] = number

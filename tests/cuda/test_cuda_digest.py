@@ -51,8 +51,8 @@ def test_layouts_and_addresses():
 @pytest.mark.parametrize("place", [2**32 - 20, 2**64 - 21])
 def test_places_carry_into_the_upper_word(place):
     data = tensor_of((3, 160_000), torch.int8).view(torch.uint8)
-    here = tensor_digest.rows_of(data, place, 10_000)
-    there = tensor_digest.rows_of(data.to(DEVICE), place, 10_000)
+    here = tensor_digest.Rows(data, place, 10_000)
+    there = tensor_digest.Rows(data.to(DEVICE), place, 10_000)
     key = 0xFFFFFFFF_00000007
     assert tensor_digest.sum_rows([key], [there]) == tensor_digest.sum_rows([key], [here])
 

@@ -98,7 +98,7 @@ def test_digest_on_every_path(path, row):
 @pytest.mark.parametrize("place", [0, 5, 2**32 - 20, 2**64 - 21, 2**33 - 3])
 def test_places_carry_into_the_upper_word(path, place):
     data = np.random.default_rng(3).integers(0, 256, (1, 16 * 50), dtype=np.uint8)
-    rows = tensor_digest.rows_of(torch.from_numpy(data), place, 50)
+    rows = tensor_digest.Rows(torch.from_numpy(data), place, 50)
     words = data.view("<u4").reshape(-1, 4).tolist()
     key = 0xFFFFFFFF_00000007
     expected = sum(block7((key + place + i) % 2**64, w) for i, w in enumerate(words)) % MODULUS
@@ -118,12 +118,10 @@ def test_more_groups_than_32_bits_count():
     """One row read again and again: all of it in one call is the sum of its parts."""
     row = torch.arange(1 << 19, dtype=torch.int32).view(torch.uint8)
     many, groups = (1 << 15) // 16 + 1, (1 << 21) // 16
-    rows = tensor_digest.rows_of(row.expand(16 * many, -1), 0, groups)
+    rows = tensor_digest.Rows(row.expand(16 * many, -1), 0, groups)
     assert 16 * many * groups > 2**32
     whole = tensor_digest.sum_rows([7], [rows])[0]
-    parts = [
-        tensor_digest.rows_of(row.expand(many, -1), i * many * groups, groups) for i in range(16)
-    ]
+    parts = [tensor_digest.Rows(row.expand(many, -1), i * many * groups, groups) for i in range(16)]
     assert whole == sum(tensor_digest.sum_rows([7] * 16, parts)) % MODULUS
 
 
@@ -138,7 +136,7 @@ def test_digest_does_not_depend_on_threads(threads):
     finally:
         torch.set_num_threads(before)
     rows = tensor.numpy().view(np.uint8).reshape(1, -1)
-    key, header = tensor_digest.header_of("int32", tensor.shape)
+    *_, key, header = tensor_digest.header_of(torch.int32, tensor.shape)
     assert found == (header + reference.digest_rows(key, rows, 0, 0)) % MODULUS
 
 
@@ -222,7 +220,7 @@ def part_of(tensor, shape, offsets):
 )
 def test_parts_add_up_however_they_are_cut(shape, dtype):
     whole = (torch.randn(shape, generator=torch.Generator().manual_seed(3)) * 99).to(dtype)
-    key, header = tensor_digest.header_of(tensor_digest.dtype_name(whole.dtype), shape)
+    *_, key, header = tensor_digest.header_of(whole.dtype, shape)
     for dim, chunks in itertools.product(range(len(shape)), (2, 3, 5)):
         total, fragments, at = header, [], 0
         for chunk in whole.chunk(chunks, dim):

@@ -216,11 +216,12 @@ def test_kept_tensors_of_another_kind_are_refused(tmp_path, content):
         recorded = head() + table() + step_of(0, value)
         (tmp_path / name / "rank-0.watch").write_bytes(recorded)
         kept = tmp_path / name / "rank-0-step-0.pt"
-        torch.save({"parameter": {"w": "text"}}, kept)
+        torch.save({"parameter w": "text"}, kept)
         if content is not None:
             kept.write_bytes(content)
     rule = (
-        r"('.*rank-0-step-0.pt' must be a file of Watch|'w' in '.*' must be a tensor, got 'text')"
+        r"('.*rank-0-step-0.pt' must be a file of Watch|"
+        r"'parameter w' in '.*' must be a tensor, got 'text')"
     )
     with pytest.raises((TypeError, ValueError), match=rf"^fastseed.debug.bisect: {rule}"):
         bisect(tmp_path / "a", tmp_path / "b")
@@ -236,10 +237,10 @@ def test_the_folder_of_a_run_is_its_recording(tmp_path):
 
 def test_tables_are_written_when_they_change(tmp_path):
     path = tmp_path / "rank-0.watch"
-    writer = Writer(path, HEADER, append=False)
+    writer = Writer(path, HEADER)
     one, other = (Entry("parameter", "w", "float32", (n,)) for n in (1, 2))
-    for step, entry in enumerate([one, other, one, other, other]):
-        writer.step(step, {entry: step}, False)
+    for step, n in enumerate([1, 2, 1, 2, 2]):
+        writer.step(step, {"parameter w": Leaf(step, "float32", (n,))}, False)
     writer.close()
     writer.close()
     found = Recording(path)
@@ -250,9 +251,8 @@ def test_tables_are_written_when_they_change(tmp_path):
 @pytest.mark.parametrize("how", ["error", "short write"])
 def test_a_full_disk_leaves_whole_records(tmp_path, how):
     path = tmp_path / "rank-0.watch"
-    writer = Writer(path, HEADER, append=False)
-    entry = Entry("parameter", "w", "float32", (1,))
-    writer.step(0, {entry: 1}, False)
+    writer = Writer(path, HEADER)
+    writer.step(0, {"parameter w": Leaf(1, "float32", (1,))}, False)
     real = writer._file
 
     class Full:
@@ -266,9 +266,9 @@ def test_a_full_disk_leaves_whole_records(tmp_path, how):
 
     writer._file = Full()
     with pytest.raises(OSError, match="No space left"):
-        writer.step(1, {entry: 2}, False)
+        writer.step(1, {"parameter w": Leaf(2, "float32", (1,))}, False)
     writer._file = real
-    writer.step(2, {entry: 3}, False)
+    writer.step(2, {"parameter w": Leaf(3, "float32", (1,))}, False)
     writer.close()
     assert list(Recording(path).steps) == [0, 2]
 
