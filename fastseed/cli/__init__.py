@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         usage = f"{self.format_usage()}{self.prog}: error: {message}"
-        raise exit_codes.Exit(exit_codes.USAGE, usage)
+        raise exit_codes.Exit(usage)
 
 
 class _Version(argparse.Action):
