@@ -88,17 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `fastseed` and return its exit code.
 
     Prints errors, those of a bug with their traceback; with ``--json`` also as a JSON document,
-    ``{"error": {"exit_code": …, "message": …}}``.
-
-    Args:
-        argv: the arguments; by default those of this process.
-
-    Returns:
-        The exit code (``fastseed --help`` lists them).
-
-    Examples:
-        >>> main(["doctor", "--nonsense"])
-        2
+    ``{"error": {"exit_code": …, "message": …}}``. ``argv`` are by default those of this process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
