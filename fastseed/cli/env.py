@@ -74,9 +74,8 @@ def _show(args: argparse.Namespace) -> int:
     from ..tools import environment
 
     header, sections, patches = environment.load(args.dir)
-    what, name, held = "section", args.section, sections
-    if args.patch is not None:
-        what, name, held = "patch", args.patch, dict(patches)
+    what, name = ("section", args.section) if args.patch is None else ("patch", args.patch)
+    held: StateDict = {**(sections if args.patch is None else patches)}
     if name is not None and name not in held:
         rule = f"--{what} must be one of {', '.join(held)}"
         raise exit_codes.Exit(f"fastseed env show: {rule}, got {name!r}")
