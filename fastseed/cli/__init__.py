@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         usage = f"{self.format_usage()}{self.prog}: error: {message}"
-        raise exit_codes.Exit(exit_codes.USAGE, usage)
+        raise exit_codes.Exit(usage)
 
 
 class _Version(argparse.Action):
@@ -88,17 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `fastseed` and return its exit code.
 
     Prints errors, those of a bug with their traceback; with ``--json`` also as a JSON document,
-    ``{"error": {"exit_code": …, "message": …}}``.
-
-    Args:
-        argv: the arguments; by default those of this process.
-
-    Returns:
-        The exit code (``fastseed --help`` lists them).
-
-    Examples:
-        >>> main(["doctor", "--nonsense"])
-        2
+    ``{"error": {"exit_code": …, "message": …}}``. ``argv`` are by default those of this process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -16,7 +16,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Accelerate, transformers, Lightning, torch.distributed.checkpoint, Megatron and fastseed. "
         "Pickles are read as data; no code in them is run."
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
     one = actions.add_parser(
         "inspect",
         help="list the states of a checkpoint, and what is wrong with them",
@@ -24,6 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "draw the same numbers, states that are missing and files that cannot be read. "
         "Ends with 0 without such findings and with 1 otherwise.",
     )
+    one.set_defaults(action=_inspect)
     one.add_argument("path", metavar="PATH", help="a file, or the folder of one checkpoint")
 
     two = actions.add_parser(
@@ -32,6 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         description="Compare the states of two checkpoints, of the same or of two frameworks, in "
         "words drawn. Ends with 0 if all states are equal and with 1 otherwise.",
     )
+    two.set_defaults(action=_compare)
     two.add_argument("a", metavar="A", help="a file, or the folder of one checkpoint")
     two.add_argument("b", metavar="B", help="the other one, such as the state after a resume")
     two.add_argument(
@@ -45,7 +47,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run one of the actions."""
-    return _inspect(args) if args.action == "inspect" else _compare(args)
+    code: int = args.action(args)
+    return code
 
 
 def _inspect(args: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ import os
 import runpy
 import sys
 import traceback
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from . import exit_codes, output
@@ -42,45 +41,43 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
 
 
-@dataclass
-class _Outcome:
-    """How a script ended, and what the audit found."""
-
-    failed: str | None = None
-    findings: list[Finding] = field(default_factory=list)
-    names: dict[str, object] = field(default_factory=dict)  # its globals, which hold generators
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the script, examine this process, and print."""
     from ..debug import checkup
 
-    outcome = _run_script(args.script, args.arguments, args.json) if args.script else _Outcome()
+    names: dict[str, object] = {}  # kept until the checkup, since they hold generators
+    findings: list[Finding] = []
+    failed = None
+    if args.script:
+        findings, failed = _run_script(args.script, args.arguments, args.json, names)
     rows = checkup.doctor(ranks=None if args.script else False)
     if not args.script:
         rows = [row for row in rows if row.topic in ("build", "process")]
     wrong = any(row.status == checkup.WRONG for row in rows)
     if args.json:
-        output.emit({"rows": rows, "findings": outcome.findings, "script": outcome.failed})
+        output.emit({"rows": rows, "findings": findings, "script": failed})
     else:
-        output.table(("topic", "item", "", "detail"), [tuple(row) for row in rows])
-        if outcome.findings:
-            found = [(_KINDS.get(f.kind, f.kind), f.what, f.where) for f in outcome.findings]
+        output.table(("topic", "item", "", "detail"), rows)
+        if findings:
+            found = [(_KINDS.get(f.kind, f.kind), f.what, f.where) for f in findings]
             output.table(("finding", "what", "where"), found)
-        if outcome.failed:
-            output.say(f"the script ended with {outcome.failed}", error=True)
-    return exit_codes.FOUND if wrong or outcome.findings or outcome.failed else exit_codes.OK
+        if failed:
+            output.say(f"the script ended with {failed}", error=True)
+    return exit_codes.FOUND if wrong or findings or failed else exit_codes.OK
 
 
-def _run_script(script: str, arguments: list[str], quiet: bool) -> _Outcome:
-    """Run a script as `python script` does, under an audit."""
+def _run_script(
+    script: str, arguments: list[str], quiet: bool, names: dict[str, object]
+) -> tuple[list[Finding], str | None]:
+    """Run a script as `python script` does; return the findings of an audit, and how it failed.
+
+    Its globals are put into ``names``.
+    """
     from ..debug import rng_audit
 
     if not os.path.isfile(script):
-        raise exit_codes.Exit(
-            exit_codes.USAGE, f"fastseed doctor: SCRIPT must be a file, got {script!r}"
-        )
-    outcome = _Outcome()
+        raise exit_codes.Exit(f"fastseed doctor: SCRIPT must be a file, got {script!r}")
+    failed = None
     before = sys.argv, sys.path[:]
     sys.argv = [script, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
@@ -88,14 +85,13 @@ def _run_script(script: str, arguments: list[str], quiet: bool) -> _Outcome:
     try:
         with rng_audit.audit() as report, elsewhere:
             try:
-                outcome.names = runpy.run_path(script, run_name="__main__")
+                names |= runpy.run_path(script, run_name="__main__")
             except SystemExit as end:
                 if end.code not in (None, 0):
-                    outcome.failed = f"exit code {end.code}"
+                    failed = f"exit code {end.code}"
             except Exception as error:
                 traceback.print_exception(error)
-                outcome.failed = f"{type(error).__name__}: {error}"
+                failed = f"{type(error).__name__}: {error}"
     finally:
         sys.argv, sys.path[:] = before
-    outcome.findings = report.findings
-    return outcome
+    return report.findings, failed

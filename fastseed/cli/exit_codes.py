@@ -19,7 +19,7 @@ MEANINGS = {
 class Exit(Exception):
     """End a subcommand with ``code``, and ``message`` on standard error."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, message: str, code: int = USAGE) -> None:
         super().__init__(message)
         self.code = code
 
@@ -31,20 +31,21 @@ def code_of(error: BaseException) -> int:
     RuntimeError and ImportError mean that it is not possible here, as does too little memory. Any
     other error is a bug.
     """
-    if isinstance(error, Exit):
-        return error.code
-    if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED
-    if isinstance(error, MemoryError):
-        return UNAVAILABLE
-    if isinstance(error, BrokenPipeError):
-        return PIPE
-    if isinstance(error, OSError) and error.filename is not None:
-        return USAGE
-    if str(error).startswith("fastseed"):
-        if isinstance(error, (TypeError, ValueError)):
+    own = str(error).startswith("fastseed")
+    match error:
+        case Exit():
+            return error.code
+        case KeyboardInterrupt():
+            return INTERRUPTED
+        case BrokenPipeError():
+            return PIPE
+        case OSError() if error.filename is not None:
             return USAGE
-        if isinstance(error, (RuntimeError, ImportError)):
+        case TypeError() | ValueError() if own:
+            return USAGE
+        case MemoryError():
+            return UNAVAILABLE
+        case RuntimeError() | ImportError() if own:
             return UNAVAILABLE
     return BUG
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._utils.types import JSON
+from . import exit_codes
 
 MOST_ROWS = 40  # of a table without --all
 
@@ -35,6 +36,20 @@ def add_all(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--json`` (``args.json``)."""
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+
+
+def add_program(parser: argparse.ArgumentParser) -> None:
+    """Add the program to start, after ``--`` (``args.program``, for ``program``)."""
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
+
+
+def program(args: argparse.Namespace) -> list[str]:
+    """Return the program and its arguments; ``Exit`` without one."""
+    command: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
+    if not command or not command[0]:
+        example = f"fastseed {args.command} ... -- python train.py ..."
+        raise exit_codes.Exit(f"fastseed {args.command}: a program is missing: {example}")
+    return command
 
 
 def clean(text: object) -> str:

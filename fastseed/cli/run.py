@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="do not print the variables")
     parser.add_argument("--dry-run", action="store_true", help="print the variables, start nothing")
     output.add_json(parser)
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM …")
+    output.add_program(parser)
 
 
 def _seed(text: str) -> int:
@@ -57,13 +57,14 @@ def run(args: argparse.Namespace) -> int:
     from .._utils import environ
     from ..determinism import launch
 
-    command = args.program[1:] if args.program[:1] == ["--"] else args.program
-    _check(args, command)
-    new = launch.variables(
-        os.environ,
-        seed=args.seed,
-        deterministic="warn" if args.warn_only else args.deterministic,
-    )
+    command = output.program(args)
+    if args.name is not None and args.capture is None:
+        raise exit_codes.Exit("fastseed run: --name needs --capture DIR")
+    if args.json and not args.dry_run:
+        problem = "--json needs --dry-run, since the output is the program's"
+        raise exit_codes.Exit(f"fastseed run: {problem}")
+    how = "warn" if args.warn_only else args.deterministic
+    new = launch.variables(os.environ, seed=args.seed, deterministic=how)
     if args.capture is not None:
         new[environ.RUN_DIR] = os.path.abspath(launch.run_folder(args.capture, args.name))
     if args.dry_run:
@@ -89,17 +90,4 @@ def run(args: argparse.Namespace) -> int:
         if command[0].endswith(".py") and os.path.isfile(command[0]):
             code = NOT_STARTED
             problem = f"{command[0]!r} is not executable; write -- python {shlex.join(command)}"
-        raise exit_codes.Exit(code, f"fastseed run: {problem}") from None
-
-
-def _check(args: argparse.Namespace, command: list[str]) -> None:
-    """End with wrong usage where arguments do not go together."""
-    problem = ""
-    if not command or not command[0]:
-        problem = "give a program: fastseed run -- python …"
-    elif args.name is not None and args.capture is None:
-        problem = "--name needs --capture DIR"
-    elif args.json and not args.dry_run:
-        problem = "--json needs --dry-run, since the output is the program's"
-    if problem:
-        raise exit_codes.Exit(exit_codes.USAGE, f"fastseed run: {problem}")
+        raise exit_codes.Exit(f"fastseed run: {problem}", code) from None

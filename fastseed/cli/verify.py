@@ -54,6 +54,7 @@ _ARGUMENTS: dict[str, StateDict] = {
     "--step": {"metavar": "KEY", "help": "name of the step, or several separated by commas"},
     "--timeout": {"type": float, "metavar": "SECONDS", "help": "time limit of each run"},
 }  # fmt: skip
+_PASSED = {True: "passed", False: "FAILED", None: "not checked"}
 _OF_REPEAT = ("seed", "deterministic", "timeout")  # the options that --repeat-only has, too
 
 
@@ -76,26 +77,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--repeat-only", action="store_true", help="run the program twice as it is, and compare"
     )
     output.add_json(parser)
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
+    output.add_program(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check what is given, and verify."""
-    command = args.program[1:] if args.program[:1] == ["--"] else args.program
-    if not command:
-        raise exit_codes.Exit(
-            exit_codes.USAGE, "fastseed verify: a program is missing: ... -- python train.py ..."
-        )
+    command = output.program(args)
     names = [how.get("dest", name[2:]) for name, how in _ARGUMENTS.items()]
     given = {name: getattr(args, name) for name in names if hasattr(args, name)}
     if args.repeat_only:
         return _repeat(command, given, args.json)
     if not {"epochs", "directory"} <= given.keys():
-        problem = (
-            "--epochs X and --dir DIR are needed; --repeat-only runs the program twice as it is"
-        )
-        raise exit_codes.Exit(exit_codes.USAGE, f"fastseed verify: {problem}")
-    return _verify(command, given, args)
+        problem = "--epochs X and --dir DIR are needed; --repeat-only runs the program as it is"
+        raise exit_codes.Exit(f"fastseed verify: {problem}")
+    return _verify(command, given, args.json)
 
 
 def _repeat(command: list[str], given: StateDict, as_json: bool) -> int:
@@ -106,7 +101,7 @@ def _repeat(command: list[str], given: StateDict, as_json: bool) -> int:
     if surplus:
         allowed = ", ".join(f"--{name}" for name in _OF_REPEAT)
         problem = f"--repeat-only takes {allowed} and --json only, got {', '.join(surplus)}"
-        raise exit_codes.Exit(exit_codes.USAGE, f"fastseed verify: {problem}")
+        raise exit_codes.Exit(f"fastseed verify: {problem}")
     with _interruptible():
         found = verify.repeat(command, **given)
     if as_json:
@@ -123,28 +118,30 @@ def _repeat(command: list[str], given: StateDict, as_json: bool) -> int:
     return exit_codes.OK if found else exit_codes.FOUND
 
 
-def _verify(command: list[str], given: StateDict, args: argparse.Namespace) -> int:
+def _verify(command: list[str], given: StateDict, as_json: bool) -> int:
     """Run the four experiments, write the reports, print."""
     from ..tools import verify
     from ..tools.verify import reports
 
     options = verify.Options(command=command, **given)
     with _interruptible():
-        report = verify.verify(options, None if args.json else _print_event)
+        report = verify.verify(options, None if as_json else _print_event)
     written = reports.write(report, os.path.join(options.directory, "report"))
-    if args.json:
+    if as_json:
         sys.stdout.write(reports.to_json(report))
         return exit_codes.OK if report else exit_codes.FOUND
-    for table in reports.tables(report):
-        output.table(table.columns, table.rows, title=table.title)
-        output.say()
+    checks = [(one.name, one.title, _PASSED[one.passed], one.message) for one in report.checks]
+    output.table(("check", "property", "result", "details"), checks, title="Checks")
+    columns = ("experiment", "runs", "last step", "loss", "time")
+    output.say()
+    output.table(columns, reports.experiments(report), title="Experiments")
+    output.say()
     for cause in report.causes:
         output.say(f"cause: {cause}")
-    notes = [*report.notes]
-    if len(written) == 1:
-        notes.append('no curves.png without matplotlib: pip install "fastseed[report]"')
-    for note in notes:
+    for note in report.notes:
         output.say(f"note: {note}")
+    if len(written) == 1:
+        output.say('note: no curves.png without matplotlib: pip install "fastseed[report]"')
     for path in written:
         output.say(f"wrote {os.path.relpath(path)}")
     word = "PASSED" if report else "FAILED"

@@ -88,7 +88,7 @@ def test_wrong_usage_ends_with_2_and_without_a_traceback(arguments, capsys):
         (FileNotFoundError(2, "No such file or directory", "gone.json"), exit_codes.USAGE),
         (RuntimeError("fastseed.f: call fastseed.init(...) first"), exit_codes.UNAVAILABLE),
         (ImportError("fastseed verify: needs matplotlib"), exit_codes.UNAVAILABLE),
-        (exit_codes.Exit(exit_codes.FOUND, "found"), exit_codes.FOUND),
+        (exit_codes.Exit("found", exit_codes.FOUND), exit_codes.FOUND),
         (KeyboardInterrupt(), exit_codes.INTERRUPTED),
     ],
 )

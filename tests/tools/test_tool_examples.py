@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["environment", "verify", "verify.logs", "verify.options"])
+@pytest.mark.parametrize("name", ["environment", "verify", "verify.options"])
 def test_examples(name):
     results = doctest.testmod(importlib.import_module(f"fastseed.tools.{name}"))
     assert results.attempted and not results.failed

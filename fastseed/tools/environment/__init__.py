@@ -61,7 +61,9 @@ def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = 
     """
     function = "tools.environment.capture"
     validation.check_bool(function, "patches", patches)
-    path = None if directory is None else _path(function, directory)
+    path = None
+    if directory is not None:
+        path = Path(validation.check_path(function, "directory", directory))
     if path is not None and path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise validation.value_error(function, "directory", "a new or empty folder", str(path))
     found = collect(patches=patches)
@@ -108,7 +110,7 @@ def load(directory: str | os.PathLike[str]) -> Capture:
         True
     """
     function = "tools.environment.load"
-    file = _path(function, directory) / _NAME
+    file = Path(validation.check_path(function, "directory", directory)) / _NAME
     if not file.is_file():
         rule = f"a folder with a capture ({_NAME})"
         raise validation.value_error(function, "directory", rule, os.fspath(directory))
@@ -152,8 +154,3 @@ def diff(
         [('critical', 'hardware/driver', '550.2')]
     """
     return compare(*(one if isinstance(one, Capture) else load(one) for one in (a, b)))
-
-
-def _path(function: str, path: object) -> Path:
-    found = validation.check_instance(function, "directory", path, (str, os.PathLike), "a path")
-    return Path(validation.check_text(function, "directory", str(found)))

@@ -6,7 +6,7 @@ import io
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from .archives import Tree, read_tree, tensor_bytes
 from .folders import Part
 from .inert_pickle import Thing, Unreadable
 
-P = ParamSpec("P")
+A = TypeVar("A")
 T = TypeVar("T")
 
 _MOST_VISITS = 500_000
@@ -104,16 +104,16 @@ def _walk(path: _Path, tree: Tree) -> Iterator[tuple[_Path, str, str, GeneratorS
 
 def _below(path: _Path, node: object) -> Iterator[tuple[_Path, object]]:
     """Yield what is in a node and may hold a state, with its path."""
-    items: Iterable[tuple[str, object]] = ()
+    items: Iterable[tuple[object, object]] = ()
     if isinstance(node, dict):
-        items = ((key[:100] if isinstance(key, str) else "…", h) for key, h in node.items())
+        items = node.items()
     elif isinstance(node, (list, tuple)):
         items = ((str(i), held) for i, held in enumerate(node))
     elif isinstance(node, Thing):
         items = (("", held) for held in (node.args, node.state, node.items))
     for key, held in items:
         if isinstance(held, Thing) or (isinstance(held, (dict, list, tuple)) and held):
-            yield (*path, key), held
+            yield (*path, key[:100] if isinstance(key, str) else "…"), held
 
 
 # ---------------------------------------------------------------- forms
@@ -122,11 +122,8 @@ def _below(path: _Path, node: object) -> Iterator[tuple[_Path, object]]:
 def _recognize(tree: Tree, path: _Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
     """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
     if isinstance(node, (dict, list, tuple)):
-        if (state := _try(_python, node)) is not None:
-            yield "", "python", state
-        elif (state := _try(_numpy, node)) is not None:
-            kind = "" if state.algorithm == "MT19937" else f".{state.algorithm}"
-            yield "", f"numpy{kind}", state
+        if (named := _try(_host_state, node)) is not None:
+            yield "", *named
         return
     data, name = tensor_bytes(tree, node), path[-1] if path else ""
     if data is None:
@@ -143,25 +140,21 @@ def _recognize(tree: Tree, path: _Path, node: object) -> Iterator[tuple[str, str
         yield "", _accelerator(path), make_cuda(*struct.unpack("<Qq", data))
 
 
-def _python(node: Any) -> GeneratorState:
-    """Return the state of ``random.getstate()``."""
+def _host_state(node: Any) -> tuple[str, GeneratorState]:
+    """Return the stream and the state that Python, a ``RandomState`` or a bit generator saved."""
     match node:
         case [2 | 3, (list() | tuple()) as words, gauss] if len(words) == _MT_WORDS + 1:
             cached = [gauss] if isinstance(gauss, float) else []
-            return make_mt19937(words[:-1], words[-1], cached)
-    raise ValueError("it is no state of Python")
-
-
-def _numpy(node: Any) -> GeneratorState:
-    """Return the state of a ``numpy.random.RandomState`` or of a bit generator."""
-    match node:
+            return "python", make_mt19937(words[:-1], words[-1], cached)
         case ["MT19937", words, int(position)]:
-            return make_mt19937(_words(words), position)
+            return "numpy", make_mt19937(_words(words), position)
         case ["MT19937", words, int(position), has_gauss, gauss]:
-            return make_mt19937(_words(words), position, [gauss] if has_gauss == 1 else [])
+            cached = [gauss] if has_gauss == 1 else []
+            return "numpy", make_mt19937(_words(words), position, cached)
         case {"bit_generator": str(kind), "state": {}} if kind in BIT_GENERATORS:
-            return read_numpy(_plain({**node, "seed_seq": None}))
-    raise ValueError("it is no state of NumPy")
+            stream = "numpy" if kind == "MT19937" else f"numpy.{kind}"
+            return stream, read_numpy(_plain({**node, "seed_seq": None}))
+    raise ValueError("it is no state")
 
 
 def _words(value: Any) -> list[int]:
@@ -230,9 +223,9 @@ def _accelerator(path: _Path) -> str:
     return name if _ACCELERATORS.search(last) or not before else f"{name}.{last}"
 
 
-def _try(make: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | None:
-    """Return what ``make`` returns; None if it, NumPy or fastseed refuses the values."""
+def _try(make: Callable[[A], T], value: A) -> T | None:
+    """Return what ``make`` returns; None if it, NumPy or fastseed refuses the value."""
     try:
-        return make(*arguments, **options)
+        return make(value)
     except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
         return None

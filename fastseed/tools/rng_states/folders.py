@@ -8,6 +8,7 @@ each model-parallel rank (Megatron's ``mp_rank_00``), and folders of torch.distr
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -74,9 +75,15 @@ def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
     found = _RANK_OF_FILE.search(os.path.basename(name))
     parallel = re.match(r"mp_rank_\d+(?:_\d+)*", os.path.basename(os.path.dirname(name)))
     owner = f"rank {int(found[1])}" if found else parallel[0] if parallel else ""
+    with noted(name, problems), open_regular(path) as file:
+        yield Part(read_tree(file), name, owner, None, "")
+
+
+@contextlib.contextmanager
+def noted(name: str, problems: list[str]) -> Iterator[None]:
+    """Add the reason to ``problems`` if what the block reads cannot be read."""
     try:
-        with open_regular(path) as file:
-            yield Part(read_tree(file), name, owner, None, "")
+        yield
     except (Unreadable, OSError) as error:
         problems.append(f"{name} is not read: {error}")
 
@@ -87,23 +94,16 @@ def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
 def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:
     """Yield the entries of a folder of torch.distributed.checkpoint that are small enough."""
     name = os.path.join(below, ".metadata")
-    try:
-        with open_regular(os.path.join(path, name)) as file:
-            root = read_tree(file).root
-        stored = _field(root, "storage_data")
-        sizes = _field(root, "state_dict_metadata")
+    with noted(name, problems), open_regular(os.path.join(path, name)) as file:
+        root = read_tree(file).root
+        stored, sizes = _field(root, "storage_data"), _field(root, "state_dict_metadata")
         if not (isinstance(stored, dict) and isinstance(sizes, dict)):
             raise Unreadable("it is not the metadata of torch.distributed.checkpoint")
-    except (Unreadable, OSError) as error:
-        problems.append(f"{name} is not read: {error}")
-        return
-    for index, info in stored.items():
-        key = _field(index, "fqn")
-        if isinstance(key, str) and _may_hold_a_state(sizes.get(key)):
-            try:
-                yield _entry(os.path.join(path, below), below, key, info)
-            except (Unreadable, OSError) as error:
-                problems.append(f"{name}: {key[:200]} is not read: {error}")
+        for index, info in stored.items():
+            key = _field(index, "fqn")
+            if isinstance(key, str) and _may_hold_a_state(sizes.get(key)):
+                with noted(f"{name}: {key[:200]}", problems):
+                    yield _entry(os.path.join(path, below), below, key, info)
 
 
 def _entry(folder: str, below: str, key: str, info: object) -> Part:

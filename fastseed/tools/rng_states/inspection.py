@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from ...generators.exact_state import GeneratorState, words_between
 from .finding import Found, states_in, world_size_in
-from .folders import parts_of
-from .inert_pickle import Unreadable
+from .folders import noted, parts_of
 
 _NAMES = 6  # in a list
 _MOST_STATES = 100_000  # of all files
@@ -44,10 +43,10 @@ class Inspection:
 
     def by_stream(self) -> dict[str, dict[str, Found]]:
         """Return the states of each stream by owner."""
-        table: dict[str, dict[str, Found]] = defaultdict(dict)
+        table: dict[str, dict[str, Found]] = {}
         for one in self.states:
-            table[one.stream][one.owner] = one
-        return dict(table)
+            table.setdefault(one.stream, {})[one.owner] = one
+        return table
 
 
 def read(function: str, argument: str, path: str) -> Inspection:
@@ -58,10 +57,10 @@ def read(function: str, argument: str, path: str) -> Inspection:
     size, count = 0, 0
     writers: set[int] = set()
     for part in parts_of(path, problems):
-        try:
+        found: list[Found] | None = None
+        with noted(part.source, problems):
             found = list(states_in(part))
-        except Unreadable as error:
-            problems.append(f"{part.source} is not read: {error}")
+        if found is None:
             continue
         if len(states) + len(found) > _MOST_STATES:
             problems.append(f"{part.source} and what follows are not read: too many states")
@@ -74,16 +73,12 @@ def read(function: str, argument: str, path: str) -> Inspection:
             refused[", ".join(part.tree.refused)].append(part.source)
     if not count:
         why = "; ".join(problems[:_NAMES]) or "it has no file of a checkpoint"
-        raise ValueError(
-            f"fastseed.{function}: {argument} must be a checkpoint that can be read, got {path!r} "
-            f"({why})"
-        )
+        rule = "a checkpoint that can be read"
+        raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {path!r} ({why})")
     whole = Inspection(path, tuple(sorted(_distinct(states), key=_order)), (), ())
     findings = [*_findings(whole, max(size, len(writers))), *problems]
-    notes = [
-        f"torch.load(weights_only=True) refuses {names} in {_listed(sources)}"
-        for names, sources in refused.items()
-    ]
+    loader = "torch.load(weights_only=True)"
+    notes = [f"{loader} refuses {names} in {_listed(held)}" for names, held in refused.items()]
     return Inspection(path, whole.states, tuple(findings), tuple(notes))
 
 

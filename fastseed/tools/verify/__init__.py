@@ -1,10 +1,7 @@
 """Verify that a training command repeats, resumes, and depends on its seed alone.
 
-``verify`` runs a command several times in four experiments and compares all losses, and all
-tensors that ``fastseed.debug.Watch`` recorded, to the last bit. The experiments, the
-placeholders of the command and the verdicts are described in ``docs/verify.md``. The classes of
-the report are in ``fastseed.tools.verify.result``. ``repeat`` runs a program twice and compares
-its output.
+``docs/verify.md`` describes the experiments, the placeholders of the command and the verdicts. The
+classes of the report are in ``fastseed.tools.verify.result``.
 """
 
 from __future__ import annotations

@@ -29,13 +29,21 @@ def check_all(runs: Sequence[Run], recorded: Sequence[Recorded]) -> tuple[Check,
     repeats = [compare(a, b) for a, b in _with_first(whole)]
     starts = [compare(a, b, prefix=True) for a, b in zip(truncated, whole, strict=True)]
     resumptions = [compare(a, b) for a, b in zip(joined, whole, strict=True)]
+    others = [*_with_first(unseeded), *zip(unseeded, whole, strict=False)]
+    unchanged = [None if compare(a, b) else f"{a.name} and {b.name}" for a, b in others]
     tensors = [None if one.found.equal else str(one) for one in recorded]
     unrecorded = "no run recorded with fastseed.debug.Watch"
     return (
         _check("repeat", "runs with the same seed are identical", repeats, "it needs two runs"),
         _check("truncate", "a truncated run matches the uninterrupted run", starts),
         _check("resume", "a resumed run matches the uninterrupted run", resumptions),
-        _check_baseline(unseeded, whole),
+        _check(
+            "baseline",
+            "runs of the unseeded baseline differ",
+            unchanged,
+            "it was left out",
+            ("differ", "identical"),
+        ),
         _check("tensors", "recorded tensors are identical", tensors, unrecorded),
     )
 
@@ -60,32 +68,28 @@ def conclude(checks: Sequence[Check]) -> tuple[str, str]:
 # ---------------------------------------------------------------- checks
 
 
-def _count(pairs: Sequence[object]) -> str:
-    return f"{len(pairs)} pair{'s' * (len(pairs) != 1)} of runs"
+def _check(
+    name: str,
+    title: str,
+    found: Sequence[str | None],
+    missing: str = "",
+    words: tuple[str, str] = ("bit-identical", "differ"),
+) -> Check:
+    """Check that no pair of runs is wrong, and say so in ``words``.
 
-
-def _check(name: str, title: str, found: Sequence[str | None], missing: str = "") -> Check:
-    """Check that no pair of runs has a difference; ``missing`` says why there may be no pairs."""
+    Args:
+        name, title: of the check.
+        found: for each pair of runs what is wrong, or None.
+        missing: why there may be no pairs.
+        words: for pairs that are right, and that are wrong.
+    """
     if not found:
         return Check(name, title, None, f"not checked: {missing}")
+    right, bad = words
     wrong = [one for one in found if one is not None]
-    message = f"{_count(found)} bit-identical"
-    if wrong:
-        message = f"{len(wrong)} of {_count(found)} differ: {wrong[0]}"
+    pairs = f"{len(found)} pair{'s' * (len(found) != 1)} of runs"
+    message = f"{len(wrong)} of {pairs} {bad}: {wrong[0]}" if wrong else f"{pairs} {right}"
     return Check(name, title, not wrong, message)
-
-
-def _check_baseline(unseeded: Sequence[Run], seeded: Sequence[Run]) -> Check:
-    """Check that unseeded runs differ, from one another and from seeded ones."""
-    name, title = "baseline", "runs of the unseeded baseline differ"
-    if not unseeded:
-        return Check(name, title, None, "not checked")
-    pairs = [*_with_first(unseeded), *zip(unseeded, seeded, strict=True)]
-    equal = [f"{a.name} and {b.name}" for a, b in pairs if compare(a, b) is None]
-    message = f"{_count(pairs)} differ"
-    if equal:
-        message = f"{len(equal)} of {_count(pairs)} identical: {equal[0]}"
-    return Check(name, title, not equal, message)
 
 
 def _with_first(runs: Sequence[Run]) -> list[tuple[Run, Run]]:

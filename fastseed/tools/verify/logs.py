@@ -20,7 +20,7 @@ STEP_KEYS = ("step", "global_step", "iteration", "iter")
 def read_curve(
     path: str | os.PathLike[str], *, value: str = "loss", step: str | None = None
 ) -> Curve:
-    r"""Return the values in a log by step; the arguments are those of ``Options``.
+    """Return the values in a log by step; the arguments are those of ``Options``.
 
     A file with ``tfevents`` in its name is one of TensorBoard; other files hold JSON objects, one a
     line, which may be among other output.
@@ -29,35 +29,23 @@ def read_curve(
         OSError: ``path`` cannot be read.
         ImportError: an event file is read without tensorboard.
         ValueError: the log has no such values, or one that is not a number.
-
-    Examples:
-        >>> import tempfile, os
-        >>> from fastseed.tools.verify.logs import read_curve
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = os.path.join(folder, "log.jsonl")
-        ...     with open(path, "w") as file:
-        ...         _ = file.write('{"step": 0, "loss": 0.5}\n{"step": 1, "loss": 0.25}\n')
-        ...     read_curve(path).values
-        {'0': 0.5, '1': 0.25}
     """
-    keys = None if step is None else [part.strip() for part in step.split(",")]
+    keys = [part.strip() for part in step.split(",")] if step else []
     notes: list[str] = []
     curve: dict[str, float] = {}
     names: dict[str, None] = {}
-    is_events = "tfevents" in os.path.basename(path)
-    rows = _events(path) if is_events else _json_rows(path, notes)
+    rows = _events(path) if "tfevents" in os.path.basename(path) else _json_rows(path, notes)
     unnamed = repeated = 0
     for row in rows:
         names |= dict.fromkeys(islice(row, 20))
         found = _get(row, value)
-        if found in (None, ""):
+        if found is None:
             continue
-        if keys is None:
-            keys = [key for key in STEP_KEYS if _get(row, key) not in (None, "")][:1]
-            keys = ["epoch"] * (_get(row, "epoch") not in (None, "")) + keys
-            keys = keys or [STEP_KEYS[0]]
+        if not keys:
+            steps = [key for key in STEP_KEYS if _get(row, key) is not None][:1]
+            keys = (["epoch"] if _get(row, "epoch") is not None else []) + steps or ["step"]
         parts = [_get(row, key) for key in keys]
-        if None in parts or "" in parts:
+        if None in parts:
             unnamed += 1
             continue
         name = "/".join(map(_text, parts))
@@ -66,11 +54,9 @@ def read_curve(
         curve[name] = _number(path, value, found)
     if not curve:
         has = f"; its rows have {', '.join(map(describe, islice(names, 20)))}" if names else ""
-        which = f" with a step ({', '.join(keys or ())}; name it by step)" if unnamed else ""
-        raise ValueError(
-            f"fastseed.tools.verify: {os.fspath(path)!r} must hold values of {value!r}{which}, got "
-            f"none{has}"
-        )
+        which = f" with a step ({', '.join(keys)}; name it by step)" if unnamed else ""
+        rule = f"{os.fspath(path)!r} must hold values of {value!r}{which}"
+        raise ValueError(f"fastseed.tools.verify: {rule}, got none{has}")
     notes += [f"{unnamed} values without a step were left out"] * bool(unnamed)
     notes += [f"{repeated} steps were repeated; the last value counts"] * bool(repeated)
     return Curve(curve, _digits(curve), tuple(notes))
@@ -111,12 +97,12 @@ def _events(path: str | os.PathLike[str]) -> Iterator[StateDict]:
 
 
 def _get(row: StateDict, key: str) -> object:
-    """Return one value, None if the row lacks it; dots in ``key`` lead into objects."""
-    if row.get(key) is not None or "." not in key:
-        return row.get(key)
-    first, _, rest = key.partition(".")
-    inner = row.get(first)
-    return _get(inner, rest) if isinstance(inner, dict) else None
+    """Return one value, None if it is missing or empty; dots in ``key`` lead into objects."""
+    found = row.get(key)
+    first, dot, rest = key.partition(".")
+    if found is None and dot and isinstance(row.get(first), dict):
+        return _get(row[first], rest)
+    return None if found == "" else found
 
 
 def _text(part: object) -> str:

@@ -1,11 +1,4 @@
-"""The options of a verification, and the command with its placeholders.
-
-    train.py --epochs {epochs} --checkpoint {checkpoint} [ --resume {resume} or --seed {seed} ]
-
-Words between ``[`` and ``]`` (separate words) are left out if a placeholder in them has no value;
-``or`` separates alternatives, of which the first with all its values is used. ``{{word}}`` is a
-literal ``{word}``.
-"""
+"""The options of a verification, and the command with its placeholders (``docs/verify.md``)."""
 
 from __future__ import annotations
 
@@ -93,11 +86,9 @@ class Options:
     timeout: float | None = None
 
     def __post_init__(self) -> None:
-        validation.check_instance(
-            _FUNCTION, "directory", self.directory, (str, os.PathLike), "a path"
-        )
+        directory = validation.check_path(_FUNCTION, "directory", self.directory)
         checked: StateDict = {
-            "directory": Path(self.directory).absolute(),
+            "directory": Path(directory).absolute(),
             "epochs": validation.check_int(_FUNCTION, "epochs", self.epochs, 2, 2**31 - 1),
             "runs": validation.check_int(_FUNCTION, "runs", self.runs, 1, 10_000),
             "jobs": validation.check_int(_FUNCTION, "jobs", self.jobs, 1, 4096),
@@ -112,9 +103,8 @@ class Options:
             rule = "a path below {run}, such as metrics/rank0.jsonl"
             raise validation.value_error(_FUNCTION, "log", rule, self.log)
         if self.timeout is not None:
-            checked["timeout"] = validation.check_float(
-                _FUNCTION, "timeout", self.timeout, 1e-3, MONTH
-            )
+            timeout = validation.check_float(_FUNCTION, "timeout", self.timeout, 1e-3, MONTH)
+            checked["timeout"] = timeout
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "command", _check_command(self.command, self.baseline))

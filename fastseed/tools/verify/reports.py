@@ -1,4 +1,4 @@
-"""Write a report as JSON and as a picture of the curves; its tables for a terminal."""
+"""Write a report as JSON and as a picture of the curves; its table of the experiments."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from ..._utils import atomic_file
 from .options import EXPERIMENTS
@@ -17,15 +15,6 @@ from .result import Report
 
 # Colours of Okabe and Ito, which colour-blind people can distinguish.
 _COLOURS = dict(zip(EXPERIMENTS, ("#0072B2", "#009E73", "#AA4499", "#D55E00"), strict=True))
-_PASSED = {True: "passed", False: "FAILED", None: "not checked"}
-
-
-class Table(NamedTuple):
-    """The arguments of ``fastseed.cli.output.table``."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
 
 
 def write(report: Report, folder: str | os.PathLike[str]) -> list[Path]:
@@ -90,18 +79,14 @@ def png(report: Report) -> bytes:
     return out.getvalue()
 
 
-def tables(report: Report) -> list[Table]:
-    """Return the tables for the terminal."""
-    checks = [(one.name, one.title, _PASSED[one.passed], one.message) for one in report.checks]
-    experiments = []
+def experiments(report: Report) -> list[tuple[str, int, str, str, str]]:
+    """Return name, number of runs, last step, losses there and time of each experiment."""
+    rows = []
     for name in dict.fromkeys(run.experiment for run in report.runs):
         runs = report.of(name)
         ends = [list(run.curve.values.items())[-1] for run in runs]
         losses = sorted({value for _, value in ends}, key=lambda one: (math.isnan(one), one))
         loss = " to ".join(f"{value:.6g}" for value in (*losses[:1], *losses[1:][-1:]))
         seconds = sum(run.seconds for run in runs)
-        experiments.append((name, str(len(runs)), ends[0][0], loss, f"{seconds:.2f} s"))
-    return [
-        Table("Checks", ("check", "property", "result", "details"), checks),
-        Table("Experiments", ("experiment", "runs", "last step", "loss", "time"), experiments),
-    ]
+        rows.append((name, len(runs), ends[0][0], loss, f"{seconds:.2f} s"))
+    return rows

@@ -1,9 +1,6 @@
 """The run directory: it keeps the runs, so that an interrupted verification can resume.
 
-options.json              the options
-runs/<experiment>-<k>/    one run: run.json if it succeeded, stdout.txt, stderr.txt, its files
-sessions/<n>/             the environment of the n-th session
-report/                   report.json, curves.png
+``docs/verify.md`` has its files. A run that succeeded has a ``run.json``.
 """
 
 from __future__ import annotations
@@ -76,11 +73,9 @@ class RunDirectory:
         folder.mkdir(parents=True)
         return folder
 
-    def finish(self, name: str, command: tuple[str, ...], seconds: float) -> StateDict:
-        """Keep a run that succeeded; return its record."""
-        record = {"command": list(command), "seconds": seconds}
+    def finish(self, name: str, record: StateDict) -> None:
+        """Keep a run that succeeded."""
         _write(self.folder(name) / "run.json", record)
-        return record
 
     def sessions(self) -> list[Path]:
         """Return the captured environments, the oldest first."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
+from ..._utils.types import StateDict
 from .logs import read_curve
 from .options import CHECKPOINT, Options, placeholders
 from .result import Curve, Run
@@ -58,7 +59,8 @@ def run_all(directory: RunDirectory, progress: Callable[[Event], object]) -> lis
                 process = any_ended(running)
                 end([process])
                 one, what = running.pop(process), "done"
-                record = directory.finish(process.name, process.command, process.seconds)
+                record: StateDict = {"command": list(process.command), "seconds": process.seconds}
+                directory.finish(process.name, record)
             elif (found := kept[ready]) is not None:
                 one, what, record = ready, "kept", found
                 todo.remove(one)

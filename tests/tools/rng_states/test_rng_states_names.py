@@ -54,6 +54,6 @@ def test_half_a_word_and_other_forms(tmp_path):
     for i, state in enumerate(states):
         (tmp_path / f"{i}.pkl").write_bytes(pickle.dumps(state))
     (half,) = rng_states.compare(tmp_path / "0.pkl", tmp_path / "1.pkl")
-    assert half.words == 0 and half.text.startswith("equal but for half a word: one number")
+    assert half.words == 0 and "half a word" in half.text
     (form,) = rng_states.compare(tmp_path / "1.pkl", tmp_path / "2.pkl")
-    assert form.words == 0 and form.text == "equal in what it draws, stored in another form"
+    assert form.words == 0 and "the form in which it is stored" in form.text
