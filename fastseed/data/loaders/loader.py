@@ -25,8 +25,8 @@ from .. import framework_checks
 from ..order.samplers import samplers_in, without_generator
 from ..order.shuffle import ShuffleSampler
 from ..worker.per_sample import PerSample
-from ..worker.scope import IterationScope, ScopedDataset, epoch_scope, keyed_seeder, thread_scope
-from ..worker.seeding import WorkerInit, WorkerSeeder
+from ..worker.scope import IterationScope, epoch_scope, keyed_seeder, thread_scope
+from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from .iteration import (
     Iteration,
     LoaderIterator,
