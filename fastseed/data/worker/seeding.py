@@ -67,28 +67,6 @@ class WorkerSeeder(NamedTuple):
         entries = [(e.name, e.generator, e.rank, getattr(e.adapter, "bits", 31)) for e in kept]
         return _rebuild_seeder, (self.master_seed, self.rank, entries, self.name)
 
-    def reseed_worker(
-        self, at: IterationScope, worker_id: int, found: Iterable[Registration] = ()
-    ) -> None:
-        """Give every generator its stream of a worker; ReseedError names those that failed."""
-        start = derive_ops.scope_key(self.master_seed, at.task, at.epoch, at.start)
-        scope = streams.named_scope(start, self.name)
-
-        def stream_of(name: str, shared: bool = False) -> streams.Stream:
-            rank = coordinates.SHARED if shared else self.rank
-            return streams.stream_in(scope, name, rank, worker_id + 1)
-
-        failures = GENERATORS.reseed(stream_of)
-        for entry in (*self.entries, *found):
-            if is_on_device(entry):
-                continue
-            try:
-                entry.adapter.reseed(stream_of(entry.name, entry.shared))
-            except Exception as error:
-                failures[entry.name] = error
-        if failures:
-            raise reseed_error(failures)
-
 
 def _rebuild_seeder(
     master_seed: int,
@@ -186,11 +164,27 @@ class WorkerInit:
             self.reseed()
 
     def reseed(self) -> None:
-        """Give everything in this worker its streams of the current iteration."""
+        """Give every generator its stream of this iteration; ReseedError names those that fail."""
         source, info = self._source, get_worker_info()
         at = source.read() if isinstance(source, SharedScope) else source
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
-        self.seeder.reseed_worker(at, self._worker_id, found)
+        start = derive_ops.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
+        scope = streams.named_scope(start, self.seeder.name)
+
+        def stream_of(name: str, shared: bool = False) -> streams.Stream:
+            rank = coordinates.SHARED if shared else self.seeder.rank
+            return streams.stream_in(scope, name, rank, self._worker_id + 1)
+
+        failures = GENERATORS.reseed(stream_of)
+        for entry in (*self.seeder.entries, *found):
+            if is_on_device(entry):
+                continue
+            try:
+                entry.adapter.reseed(stream_of(entry.name, entry.shared))
+            except Exception as error:
+                failures[entry.name] = error
+        if failures:
+            raise reseed_error(failures)
         self.scope = at if isinstance(source, SharedScope) else None
         if _worker is self:
             set_worker_scope(self.scope)
