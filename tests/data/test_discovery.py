@@ -18,7 +18,7 @@ from fastseed import GeneratorPool
 from fastseed.data import per_sample
 from fastseed.data.worker import discovery
 from fastseed.data.worker.discovery import discover, found_in
-from fastseed.data.worker.scope import ScopedDataset
+from fastseed.data.worker.seeding import ScopedDataset
 
 
 class Bare:

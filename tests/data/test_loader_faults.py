@@ -18,9 +18,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import fastseed
 from fastseed.data import Loader, ResumableLoader, loader, per_sample
-from fastseed.data.worker import scope
-from fastseed.data.worker.scope import IterationScope, ScopedDataset, SharedScope
-from fastseed.data.worker.seeding import WorkerInit
+from fastseed.data.worker import scope, seeding
+from fastseed.data.worker.scope import IterationScope, SharedScope, current_scope
+from fastseed.data.worker.seeding import ScopedDataset, WorkerInit
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,8 @@ class Endless(IterableDataset):
 def test_a_worker_that_comes_late_draws_the_same(monkeypatch):
     """It begins an iteration that was abandoned meanwhile, in the scope of the next one."""
     start()
-    monkeypatch.setattr(scope, "_worker", None)
+    monkeypatch.setattr(seeding, "_worker", None)
+    monkeypatch.setattr(scope, "_worker_scope", None)
     info = SimpleNamespace(id=0, num_workers=1, seed=0, dataset=None)
     monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", info)
     cell = SharedScope()
@@ -147,18 +148,18 @@ def test_a_worker_that_comes_late_draws_the_same(monkeypatch):
 
 def test_a_worker_that_cannot_be_seeded_has_no_scope(monkeypatch):
     start()
-    monkeypatch.setattr(scope, "_worker", None)
+    monkeypatch.setattr(seeding, "_worker", None)
     fastseed.register_generator(lambda seed: 1 / 0, name="broken")
     setup = WorkerInit(SharedScope())
     with pytest.raises(fastseed.ReseedError, match="broken"):
         setup(0)
-    assert setup.scope is None and scope.current_worker() is None
+    assert current_scope() is None and seeding.current_worker() is None
 
 
 def test_worker_init_fn_by_hand_does_not_make_this_process_a_worker():
     start()
     fastseed.data.worker_init_fn(0)
-    assert scope.current_worker() is None
+    assert seeding.current_worker() is None
 
 
 class Threaded(Indexed):

@@ -31,7 +31,8 @@ import fastseed
 from fastseed import GeneratorPool
 from fastseed.data import worker_init_fn
 from fastseed.data.worker import seeding
-from fastseed.data.worker.scope import IterationScope, ScopedDataset, SharedScope
+from fastseed.data.worker.scope import IterationScope, SharedScope
+from fastseed.data.worker.seeding import ScopedDataset
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data.loaders.iteration import Iteration, index_sampler_of
+from fastseed.data.loaders.iteration import Iteration
 from fastseed.data.worker.scope import IterationScope
 
 N, WORKERS, EPOCHS = 32, 2, 3
@@ -153,7 +153,7 @@ class Epochs:
         """The samples of an epoch."""
         scope = IterationScope(task, epoch, start, self.loader._iterations + 1)
         seeder = fastseed.derivation.context.current("test")
-        iteration = Iteration(index_sampler_of(self.loader), seeder, scope)
+        iteration = Iteration(self.loader, seeder, scope)
         return flat(self.loader._start(iteration, seeder))
 
 

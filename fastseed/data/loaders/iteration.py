@@ -5,13 +5,14 @@ Samplers follow the scope of the iteration and leave the generators of the main 
 
 from __future__ import annotations
 
-import contextlib
-import weakref
+import functools
+import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader
 
 from ..._backend import derive_ops
 from ..._backend.compile import eager
@@ -22,40 +23,48 @@ from ..order.samplers import samplers_in, without_generator
 from ..order.shuffle import ShuffleSampler
 from ..worker.scope import IterationScope, SharedScope, call_and_leave, thread_scope
 from ..worker.seeding import GENERATORS
-
-T = TypeVar("T")
+from .division import Division
+from .epochs import set_epochs
+from .shared_order import SharedOrder, index_sampler_of, is_iterable, samples_of
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.data.")
 _END = object()
 
 
-def is_iterable(loader: DataLoader[Any]) -> bool:
-    """Return True if the dataset of a loader is iterable-style."""
-    return isinstance(loader.dataset, IterableDataset)
-
-
-def index_sampler_of(loader: DataLoader[Any]) -> Iterable[object]:
-    """Return what yields the requests to the dataset: batches of indices, or indices."""
-    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-
-
 class Iteration:
-    """One iteration of a loader: its scope, its indices, and how much of it was returned."""
+    """One iteration of a loader: its scope, its indices, and how much of it was returned.
+
+    Args:
+        loader: the loader that is iterated.
+        seeder: the seeder of the job.
+        scope: where it starts.
+        order: in which positions count samples; None: all of the sampler, without positions.
+        is_over: the epoch had come to its end.
+    """
 
     def __init__(
         self,
-        index_sampler: Iterable[object],
+        loader: DataLoader[Any],
         seeder: Seeder,
         scope: IterationScope,
-        name: str | None = None,
+        order: SharedOrder | None = None,
+        is_over: bool = False,
     ) -> None:
-        self.index_sampler, self.scope, self.name = index_sampler, scope, name
+        self.index_sampler: Any = index_sampler_of(loader)
+        self.scope, self.name = scope, getattr(loader, "name", None)
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
         self._resume: Callable[[], None] | None = None  # the streams of another library's sampler
         self.requested = 0  # batches whose indices were handed out
         self.returned = 0  # batches, and errors in their place
-        self.is_over = False
+        self.is_over = is_over
+        self._order = order
+        self._is_iterable, self._is_batched = is_iterable(loader), loader.batch_sampler is not None
+        self._batch_size = loader.batch_size or 1
+        self.position = scope.start  # after the batches that the loop was given
+        self._end = scope.start  # the position after all batches that were handed out
+        self._ends: deque[int] = deque()  # of those that were not yet received
+        self._received = 0
 
     def _stream(self, name: str, step: int, rank: int) -> streams.Stream:
         scope = derive_ops.scope_key(self._master_seed, self.scope.task, self.scope.epoch, step)
@@ -70,13 +79,62 @@ class Iteration:
         TorchGenerator(generator).seed(self._stream(_NAME, step, rank).key(index))
         return generator
 
-    def indices(self) -> Iterable[object]:
-        """Return what yields the indices of this iteration."""
-        return self.index_sampler
+    def is_empty(self) -> bool:
+        """Return True if nothing of the epoch is left."""
+        start = self.scope.start
+        return self.is_over or bool(start and self._order and self._order.ends_at(start))
+
+    def _indices(self) -> Iterable[object]:
+        """Return what yields the indices from the start position on."""
+        sampler, start = self.index_sampler, self.scope.start
+        if self.is_empty():
+            return ()
+        samples = samples_of(sampler)
+        if self._order and isinstance(samples, ShuffleSampler):
+            samples.seek(start)
+        elif self._order and start:
+            passed = -(-start // self._order.ranks)  # samples of this rank
+            if samples is sampler:
+                return self._batches_after(passed)
+            rest: Any = itertools.islice(iter(samples), passed, None)
+            return BatchSampler(rest, sampler.batch_size, sampler.drop_last)
+        return sampler  # type: ignore[no-any-return]
+
+    def _batches_after(self, passed: int) -> Iterator[object]:
+        """Yield the batches of a user's sampler after so many samples; the first may be cut."""
+        for batch in self.index_sampler:
+            size = self._size(batch)
+            if passed == 0:
+                yield batch
+            elif passed < size:
+                yield batch[passed:]
+            passed = max(passed - size, 0)
+
+    def _size(self, batch: Any) -> int:
+        if isinstance(self.index_sampler, Division):
+            return 1
+        return len(batch) if self._is_batched or isinstance(batch, list) else 1
+
+    def _note(self, order: SharedOrder, size: int) -> None:
+        """Remember the position after another batch."""
+        end = self._end + size * order.ranks
+        self._end = order.n if order.ends_at(end) else end
+        self._ends.append(self._end)
 
     def deliver(self, batches: object, has_arrived: bool) -> None:
         """Count a batch that torch's iterator returned, or for which it raised an error."""
         self.returned += 1
+        if self._order is None:
+            return
+        # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
+        received = getattr(batches, "_rcvd_idx", self.returned)
+        while self._received < received and (self._is_iterable or self._ends):
+            if self._is_iterable:
+                self._note(self._order, self._batch_size)
+            self._received += 1
+            end = self._ends.popleft()
+            if has_arrived:
+                self.position = end
 
     def requests(self) -> Iterator[object]:
         """Yield the indices, batch by batch; nothing happens before the first is asked for."""
@@ -86,30 +144,30 @@ class Iteration:
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
         rank = coordinates.SHARED if is_shared else self._rank
         is_known = all(type(s).__module__.startswith(_KNOWN_MODULES) for s in samplers)
-        iterator: Iterator[object] = iter(())
+        iterator: Iterator[object] | None = None
 
-        def begin() -> object:
+        def take() -> object:
             nonlocal iterator
-            iterator = iter(self.indices())
+            iterator = iter(self._indices()) if iterator is None else iterator
             return next(iterator, _END)
 
-        def take(call: Callable[[], T]) -> T:
-            return call() if is_known else self._with_own_globals(rank, call)
-
+        draw = take if is_known else functools.partial(self._with_own_globals, rank, take)
         lent = without_generator(samplers)
         try:
             for sampler in lent:  # torch's own samplers use their generator once
                 sampler.generator = self._generator(0, rank, 0)
-            batch = take(begin)
+            batch = draw()
         finally:
             for sampler in lent:
                 sampler.generator = None
         while batch is not _END:
             self.requested += 1
+            if self._order is not None:
+                self._note(self._order, self._size(batch))
             yield batch
-            batch = take(lambda: next(iterator, _END))
+            batch = draw()
 
-    def _with_own_globals(self, rank: int, call: Callable[[], T]) -> T:
+    def _with_own_globals(self, rank: int, call: Callable[[], object]) -> object:
         """Let a sampler of another library draw from the global generators, in its own streams.
 
         Otherwise its order would depend on what the loop draws between two batches, so on the
@@ -118,7 +176,7 @@ class Iteration:
         """
         restore: Callable[[], None] | None = None
 
-        def draw() -> T:
+        def draw() -> object:
             nonlocal restore
             restore = GENERATORS.hold()
             if self._resume is None:
@@ -139,7 +197,7 @@ class Requests:
     """The index sampler of torch's DataLoader: yields the indices of the current iteration."""
 
     def __init__(self, iteration: Iteration, loader: DataLoader[Any]) -> None:
-        self.iteration, self.is_iterable = iteration, is_iterable(loader)
+        self.iteration = iteration
         self.scope = SharedScope() if loader.num_workers else None
         self.has_failed = False  # a worker may have died, for which torch would wait
 
@@ -155,7 +213,7 @@ class Requests:
         yield from self.iteration.requests()
 
     def __len__(self) -> int:
-        return len(self.iteration.index_sampler)  # type: ignore[arg-type]
+        return len(self.iteration.index_sampler)
 
 
 class LoaderIterator:
@@ -186,7 +244,7 @@ class LoaderIterator:
                 raise_if_killed(self._batches)
             batch = next(self._batches)
         except StopIteration as end:
-            if iteration.returned < iteration.requested and not requests.is_iterable:
+            if iteration.returned < iteration.requested:
                 raise RuntimeError(
                     "fastseed.data.loader: collate_fn must not raise StopIteration, which torch "
                     "takes for the end of the epoch"
@@ -223,61 +281,4 @@ def killed_workers(batches: object) -> list[str]:
         if code := process.exitcode:  # None while it runs, 0 if it ended by itself
             how = f"was killed by signal: {-code}" if code < 0 else f"exited unexpectedly: {code}"
             found.append(f"worker {number} (pid {process.pid}) {how}")
-    return found
-
-
-# ------------------------------------------------------------------ epochs of samplers
-
-# The epoch that a loader set last, by sampler; None: the script sets it from then on.
-_epochs: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
-
-
-def users_epoch(samplers: list[object]) -> int | None:
-    """Return the epoch that the script set on one of ``samplers``; None if it set none.
-
-    So scripts that count epochs with ``set_epoch`` alone keep working. A ShuffleSampler has one
-    only if the script set it. That of another sampler is the script's if no loader set it, from
-    then on; a sampler without weak references follows ``reseed``.
-    """
-    chosen = map(_users_epoch, _epoch_setters(samplers))
-    return next((epoch for epoch in chosen if epoch is not None), None)
-
-
-def set_epochs(samplers: list[object], task: int, epoch: int) -> None:
-    """Set task and epoch of ``samplers``, but not the epoch where the script sets it."""
-    setters = [s for s in _epoch_setters(samplers) if not isinstance(s, ShuffleSampler)]
-    chosen = [_users_epoch(sampler) for sampler in setters]
-    for sampler, own in zip(setters, chosen, strict=True):
-        if hasattr(sampler, "set_scope"):
-            sampler.set_scope(task, epoch if own is None else own)
-        elif own is None:
-            sampler.set_epoch(epoch)
-    for sampler, own in zip(setters, chosen, strict=True):  # afterwards: one may set another
-        with contextlib.suppress(TypeError):
-            _epochs[sampler] = _epoch_of(sampler) if own is None else None
-
-
-def _users_epoch(sampler: Any) -> int | None:
-    if isinstance(sampler, ShuffleSampler):
-        return sampler.epoch
-    epoch = _epoch_of(sampler)
-    try:
-        return None if epoch == _epochs.get(sampler, 0) else epoch
-    except TypeError:  # no weak references
-        return None
-
-
-def _epoch_of(sampler: object) -> int:
-    epoch = getattr(sampler, "epoch", None)
-    return epoch if type(epoch) is int else 0
-
-
-def _epoch_setters(samplers: list[object]) -> list[Any]:
-    """Return the samplers that implement ``set_scope`` or ``set_epoch``."""
-    found: list[object] = []
-    for sampler in samplers:
-        method = getattr(sampler, "set_scope", None) or getattr(sampler, "set_epoch", None)
-        owner = getattr(method, "__self__", sampler)
-        if method is not None and not any(owner is other for other in found):
-            found.append(owner)
     return found

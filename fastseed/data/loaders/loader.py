@@ -25,18 +25,12 @@ from .. import framework_checks
 from ..order.samplers import samplers_in, without_generator
 from ..order.shuffle import ShuffleSampler
 from ..worker.per_sample import PerSample
-from ..worker.scope import IterationScope, ScopedDataset, epoch_scope, keyed_seeder, thread_scope
-from ..worker.seeding import WorkerInit, WorkerSeeder
-from .iteration import (
-    Iteration,
-    LoaderIterator,
-    Requests,
-    index_sampler_of,
-    is_iterable,
-    killed_workers,
-    users_epoch,
-)
+from ..worker.scope import IterationScope, epoch_scope, keyed_seeder, thread_scope
+from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
+from .epochs import users_epoch
+from .iteration import Iteration, LoaderIterator, Requests, killed_workers
 from .seekable import Seekable, Share
+from .shared_order import index_sampler_of, is_iterable
 
 logger = logging.getLogger("fastseed")
 
@@ -149,7 +143,7 @@ class Loader(DataLoader[Any]):
     def __iter__(self) -> Any:
         seeder = keyed_seeder("data.loader")
         scope = self._next_scope(seeder)
-        return self._start(Iteration(index_sampler_of(self), seeder, scope, self.name), seeder)
+        return self._start(Iteration(self, seeder, scope), seeder)
 
     def _next_scope(self, seeder: Seeder) -> IterationScope:
         """Return that of the seeder, unless the user set an epoch on the sampler."""
@@ -199,12 +193,13 @@ class TorchLoader:
         self._requests = Requests(iteration, loader)
         self._requests.announce()
         self._generator, dataset = loader.generator, loader.dataset
+        self._is_iterable = is_iterable(loader)
         share = None
         if isinstance(dataset, Seekable):
             ranks = seeder.data_rank, seeder.data_world_size
             share = Share(loader.batch_size or 1, *ranks, loader.drop_last)
         settings = settings_of(loader)
-        if not self._requests.is_iterable:
+        if not self._is_iterable:
             settings = {k: v for k, v in settings.items() if k not in _OF_SAMPLERS}
             if loader.batch_sampler is None:
                 settings |= {"sampler": self._requests, "batch_size": None}
@@ -228,7 +223,7 @@ class TorchLoader:
     def start(self, iteration: Iteration) -> LoaderIterator:
         """Return an iterator over the batches of ``iteration``."""
         self._requests.iteration = iteration
-        if self._requests.is_iterable:
+        if self._is_iterable:
             self._requests.announce()
         own = self._generator
         self._torch.generator = iteration.generator() if own is None else own

@@ -20,11 +20,12 @@ from ...derivation import context, coordinates
 from ...seeder.seeder import Seeder
 from ..order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..worker.scope import IterationScope, keyed_seeder
-from .iteration import index_sampler_of, is_iterable, users_epoch
+from .epochs import users_epoch
+from .iteration import Iteration
 from .loader import Loader
-from .resumable_iteration import ResumableIteration, order_of
 from .saved_state import check_state
 from .seekable import MAX_POSITION, Seekable, can_seek
+from .shared_order import index_sampler_of, is_iterable, order_of
 
 logger = logging.getLogger("fastseed")
 
@@ -120,7 +121,7 @@ class ResumableLoader(Loader):
             if self.num_workers:
                 rule = "0 for an iterable dataset without seek(position)"
                 raise validation.value_error(_CLASS, "num_workers", rule, self.num_workers)
-        self._latest: ResumableIteration | None = None
+        self._latest: Iteration | None = None
         self._loaded: StateDict | None = None
 
     def state_dict(self) -> StateDict:
@@ -189,14 +190,18 @@ class ResumableLoader(Loader):
     @eager
     def __iter__(self) -> Any:
         seeder = keyed_seeder(_CLASS)
-        iteration = self._resumed(seeder, self._next_scope(seeder))
-        if iteration.order.ranks == 1 and seeder.data_world_size > 1:
+        scope, order = self._next_scope(seeder), order_of(self, seeder)
+        state, is_over = self._loaded, False
+        if state is not None and self._is_resumed_in(seeder, scope):
+            scope, is_over = scope._replace(start=state["position"]), bool(state["over"])
+            if "dataset" in state and not is_over:
+                self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
+        iteration = Iteration(self, seeder, scope, order, is_over)
+        if order.ranks == 1 and seeder.data_world_size > 1:
             _warn_if_repeated(seeder.data_world_size, samplers_in(index_sampler_of(self)))
         iterator = self._start(iteration, seeder)
         self._latest, self._loaded = iteration, None
-        if is_iterable(self) and iteration.is_empty():
-            return iter(())
-        return iterator
+        return iter(()) if is_iterable(self) and iteration.is_empty() else iterator
 
     def check_scope(self, task: int, epoch: int) -> None:
         """Raise the RuntimeError that an iteration in this scope would raise for a loaded state.
@@ -244,16 +249,6 @@ class ResumableLoader(Loader):
                 "before, or use a ShuffleSampler"
             )
         return True
-
-    def _resumed(self, seeder: Seeder, scope: IterationScope) -> ResumableIteration:
-        """Return the iteration that begins now: from the start, or as the loaded state says."""
-        state = self._loaded
-        if state is None or not self._is_resumed_in(seeder, scope):
-            return ResumableIteration(self, seeder, scope)
-        is_over = bool(state["over"])
-        if "dataset" in state and not is_over:
-            self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
-        return ResumableIteration(self, seeder, scope._replace(start=state["position"]), is_over)
 
 
 @functools.cache

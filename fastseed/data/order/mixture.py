@@ -143,10 +143,9 @@ class MixtureSampler(ShuffleSampler):
 
 
 def _skipped(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> tuple[int, ...]:
-    if skip is None:
-        return (0,) * len(names)
+    skip = {} if skip is None else skip
     validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
-    skip = {name: 0 for name in names} | dict(skip)
+    skip = dict.fromkeys(names, 0) | dict(skip)
     _check_names("skip", skip, names)
     return tuple(
         validation.check_int(_CLASS, f"skip[{name!r}]", skip[name], 0, MAX_N) for name in names
@@ -156,18 +155,15 @@ def _skipped(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> tuple[in
 def _checked_shares(weights: Mapping[str, float], names: tuple[str, ...]) -> tuple[int, ...]:
     validation.check_instance(_CLASS, "weights", weights, Mapping, "a dict of numbers")
     _check_names("weights", weights, names)
-    arguments = {name: f"weights[{name!r}]" for name in names}
     numbers = [
-        validation.check_float(_CLASS, arguments[n], weights[n], 0.0, math.inf) for n in names
+        validation.check_float(_CLASS, f"weights[{name!r}]", weights[name], 0.0, math.inf)
+        for name in names
     ]
-    for name, weight in zip(names, numbers, strict=True):
-        if not weight:
-            raise validation.value_error(_CLASS, arguments[name], "positive", weight)
-    shares = tuple(shares_of(numbers))
+    shares = tuple(shares_of(numbers)) if any(numbers) else (0,) * len(names)
     for name, weight, share in zip(names, numbers, shares, strict=True):
         if not share:
-            rule = "large enough to be sampled: at least about 2**-32 of the sum of all weights"
-            raise validation.value_error(_CLASS, arguments[name], rule, weight)
+            rule = "positive, and at least about 2**-32 of the sum of all weights"
+            raise validation.value_error(_CLASS, f"weights[{name!r}]", rule, weight)
     return shares
 
 

@@ -26,12 +26,11 @@ from .scope import (
     IterationScope,
     SharedScope,
     current_scope,
-    current_worker,
     epoch_scope,
     keyed_seeder,
     read_samples,
 )
-from .seeding import WorkerSeeder, is_spawning
+from .seeding import WorkerSeeder, current_worker, is_spawning
 
 Indices = Sequence[SupportsIndex]
 Transform = Callable[..., object]

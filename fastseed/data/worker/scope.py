@@ -1,4 +1,4 @@
-"""The scope in which a loader is iterated, and the datasets that are read in it.
+"""The scope in which a loader is iterated, and what reads a dataset in it.
 
 Who fetches a sample asks ``current_scope``. In the main process each thread has the scope of the
 iteration that it advances; a thread that a dataset starts has none. A worker serves one loader, and
@@ -7,17 +7,14 @@ all its threads have the scope that the main process wrote last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from ...derivation.coordinates import Coordinates, require_keys
 from ...seeder.seeder import Seeder, current_seeder
-
-if TYPE_CHECKING:
-    from .seeding import WorkerInit
 
 T = TypeVar("T")
 
@@ -75,23 +72,18 @@ class SharedScope:
 # ------------------------------------------------------------------ who asks for it
 
 thread_scope: ContextVar[IterationScope | None] = ContextVar("thread_scope", default=None)
-_worker: WorkerInit | None = None  # set once, by the first thread of a worker, before it reads
+_worker_scope: IterationScope | None = None  # in a worker of a fastseed loader
 
 
 def current_scope() -> IterationScope | None:
     """Return the scope in which a sample is being fetched; None outside of fastseed's loaders."""
-    return thread_scope.get() if _worker is None else _worker.scope
+    return _worker_scope or thread_scope.get()
 
 
-def current_worker() -> WorkerInit | None:
-    """Return what seeds this process if it is a worker; None in the main process."""
-    return _worker
-
-
-def enter_worker(worker: WorkerInit) -> None:
-    """Make this process a worker, unless it is one; its children of ``os.fork`` are as well."""
-    global _worker
-    _worker = _worker or worker
+def set_worker_scope(scope: IterationScope | None) -> None:
+    """Set the scope of all threads of this worker."""
+    global _worker_scope
+    _worker_scope = scope
 
 
 def epoch_scope(seeder: Seeder) -> Coordinates | None:
@@ -143,56 +135,6 @@ class DatasetWrapper:
 
 def _blank(kind: type[DatasetWrapper]) -> DatasetWrapper:
     return kind.__new__(kind)
-
-
-class ScopedDataset(DatasetWrapper):
-    """The dataset, of any style, that torch reads for a loader of fastseed.
-
-    In a worker a new iteration first reseeds all generators.
-
-    Args:
-        dataset: the dataset of the loader.
-        share: the samples of a ``Seekable`` that belong to this rank.
-    """
-
-    share: object
-    _was_iterated: bool
-
-    def __init__(self, dataset: object, share: object = None) -> None:
-        super().__init__(dataset, share=share, _was_iterated=False)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type[Any]:  # torch and a user's worker_init_fn ask isinstance
-        return type(self.dataset)
-
-    def __getitem__(self, index: object) -> object:
-        _reseed_if_new()
-        return read_samples(self.dataset.__getitem__, (index,))[0]
-
-    def __getitems__(self, indices: Iterable[object]) -> object:
-        _reseed_if_new()
-        fetch = getattr(self.dataset, "__getitems__", None)
-        if fetch is not None:
-            return read_samples(fetch, (indices,))[0]
-        return read_samples(self.dataset.__getitem__, indices)
-
-    def __iter__(self) -> Iterator[object]:
-        worker = current_worker()
-        # A worker that started late may have begun an abandoned iteration in the scope of the
-        # next one, so from the second iteration on it is reseeded in any case.
-        if worker is not None and self._was_iterated:
-            worker.reseed()
-        else:
-            _reseed_if_new()
-        self._was_iterated = True
-        if self.share is not None:
-            return iter(self.dataset.read_share(self.share))
-        return iter(self.dataset)
-
-
-def _reseed_if_new() -> None:
-    if _worker is not None:
-        _worker.reseed_if_new()
 
 
 def read_samples(read: Callable[[Any], T], indices: Iterable[object]) -> list[T]:

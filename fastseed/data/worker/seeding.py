@@ -11,7 +11,7 @@ import logging
 import multiprocessing.context
 import multiprocessing.reduction
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +27,15 @@ from ...random.bank import StreamBank
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from .discovery import found_in
-from .scope import IterationScope, SharedScope, enter_worker, keyed_seeder
+from .scope import (
+    DatasetWrapper,
+    IterationScope,
+    SharedScope,
+    keyed_seeder,
+    read_samples,
+    set_worker_scope,
+    thread_scope,
+)
 
 logger = logging.getLogger("fastseed")
 
@@ -58,28 +66,6 @@ class WorkerSeeder(NamedTuple):
         _warn_left_out(tuple(entry.name for entry in self.entries if entry not in kept))
         entries = [(e.name, e.generator, e.rank, getattr(e.adapter, "bits", 31)) for e in kept]
         return _rebuild_seeder, (self.master_seed, self.rank, entries, self.name)
-
-    def reseed_worker(
-        self, at: IterationScope, worker_id: int, found: Iterable[Registration] = ()
-    ) -> None:
-        """Give every generator its stream of a worker; ReseedError names those that failed."""
-        start = derive_ops.scope_key(self.master_seed, at.task, at.epoch, at.start)
-        scope = streams.named_scope(start, self.name)
-
-        def stream_of(name: str, shared: bool = False) -> streams.Stream:
-            rank = coordinates.SHARED if shared else self.rank
-            return streams.stream_in(scope, name, rank, worker_id + 1)
-
-        failures = GENERATORS.reseed(stream_of)
-        for entry in (*self.entries, *found):
-            if is_on_device(entry):
-                continue
-            try:
-                entry.adapter.reseed(stream_of(entry.name, entry.shared))
-            except Exception as error:
-                failures[entry.name] = error
-        if failures:
-            raise reseed_error(failures)
 
 
 def _rebuild_seeder(
@@ -134,7 +120,7 @@ def _rebuild_generator(device: str, state: bytes) -> torch.Generator:
 multiprocessing.reduction.ForkingPickler.register(torch.Generator, _reduce_generator)
 
 
-# ------------------------------------------------------------------ worker_init_fn
+# ------------------------------------------------------------------ in a worker
 
 
 class WorkerInit:
@@ -162,10 +148,13 @@ class WorkerInit:
 
     def __call__(self, worker_id: int) -> None:
         """Seed this worker; DataLoader calls it once in each."""
+        global _worker
         self._worker_id = worker_id
         self.reseed()
-        if get_worker_info() is not None:
-            enter_worker(self)
+        if get_worker_info() is not None and _worker is None:
+            _worker = self
+            thread_scope.set(None)  # of an iteration in which this process was forked
+            set_worker_scope(self.scope)
         if self._user_init is not None:
             self._user_init(worker_id)
 
@@ -175,12 +164,90 @@ class WorkerInit:
             self.reseed()
 
     def reseed(self) -> None:
-        """Give everything in this worker its streams of the current iteration."""
+        """Give every generator its stream of this iteration; ReseedError names those that fail."""
         source, info = self._source, get_worker_info()
         at = source.read() if isinstance(source, SharedScope) else source
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
-        self.seeder.reseed_worker(at, self._worker_id, found)
+        start = derive_ops.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
+        scope = streams.named_scope(start, self.seeder.name)
+
+        def stream_of(name: str, shared: bool = False) -> streams.Stream:
+            rank = coordinates.SHARED if shared else self.seeder.rank
+            return streams.stream_in(scope, name, rank, self._worker_id + 1)
+
+        failures = GENERATORS.reseed(stream_of)
+        for entry in (*self.seeder.entries, *found):
+            if is_on_device(entry):
+                continue
+            try:
+                entry.adapter.reseed(stream_of(entry.name, entry.shared))
+            except Exception as error:
+                failures[entry.name] = error
+        if failures:
+            raise reseed_error(failures)
         self.scope = at if isinstance(source, SharedScope) else None
+        if _worker is self:
+            set_worker_scope(self.scope)
+
+
+_worker: WorkerInit | None = None  # set once, by the first thread of a worker, before it reads
+
+
+def current_worker() -> WorkerInit | None:
+    """Return what seeds this process if it is a worker; None in the main process."""
+    return _worker
+
+
+class ScopedDataset(DatasetWrapper):
+    """The dataset, of any style, that torch reads for a loader of fastseed.
+
+    In a worker a new iteration first reseeds all generators.
+
+    Args:
+        dataset: the dataset of the loader.
+        share: the samples of a ``Seekable`` that belong to this rank.
+    """
+
+    share: object
+    _was_iterated: bool
+
+    def __init__(self, dataset: object, share: object = None) -> None:
+        super().__init__(dataset, share=share, _was_iterated=False)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Any]:  # torch and a user's worker_init_fn ask isinstance
+        return type(self.dataset)
+
+    def __getitem__(self, index: object) -> object:
+        _reseed_if_new()
+        return read_samples(self.dataset.__getitem__, (index,))[0]
+
+    def __getitems__(self, indices: Iterable[object]) -> object:
+        _reseed_if_new()
+        fetch = getattr(self.dataset, "__getitems__", None)
+        if fetch is not None:
+            return read_samples(fetch, (indices,))[0]
+        return read_samples(self.dataset.__getitem__, indices)
+
+    def __iter__(self) -> Iterator[object]:
+        # A worker that started late may have begun an abandoned iteration in the scope of the
+        # next one, so from the second iteration on it is reseeded in any case.
+        if _worker is not None and self._was_iterated:
+            _worker.reseed()
+        else:
+            _reseed_if_new()
+        self._was_iterated = True
+        if self.share is not None:
+            return iter(self.dataset.read_share(self.share))
+        return iter(self.dataset)
+
+
+def _reseed_if_new() -> None:
+    if _worker is not None:
+        _worker.reseed_if_new()
+
+
+# ------------------------------------------------------------------ worker_init_fn
 
 
 class _WorkerInitFunction:
