@@ -309,7 +309,7 @@ def has_cuda_kernel() -> bool:
 
 
 def _call(
-    memory: list[torch.Tensor], plan: list[tuple[int, ...]], device: torch.device
+    memory: list[torch.Tensor], plan: Sequence[tuple[int, ...]], device: torch.device
 ) -> list[int]:
     """Return the sum of each row of a plan for the operator."""
     rows = torch.from_numpy(np.array(plan, np.uint64).view(np.int64))
