@@ -32,7 +32,7 @@ MODULUS = reference.MODULUS
 
 _FUNCTION = "debug.digest"
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-_WHOLE = -1  # bytes of a row in a plan: all of the tensor
+_WHOLE = 2**64 - 1  # -1, the bytes of a row in a plan: all of a tensor, which the operator reads
 _META = torch.device("meta")
 
 
@@ -101,8 +101,11 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
     whole = {name: tensor for name, tensor in tensors.items() if _is_whole(tensor)}
     parts = {name: Part(header_of(t.dtype, t.shape)) for name, t in whole.items()}
+    plan = [(part.header.key, 0, _WHOLE, 0, 0, 0, 0) for part in parts.values()]
     try:
-        _sum_whole(list(parts.values()), list(whole.values()))
+        totals = _call(list(whole.values()), plan, torch.device("cpu")) if whole else []
+        for part, total in zip(parts.values(), totals, strict=True):
+            part.total = total
     except RuntimeError:  # one is quantized or freed: _rows names it
         parts = {}
     owners: list[Part] = []
@@ -290,11 +293,10 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
     sums = [0] * len(rows)
     for device, chosen in by_device.items():
         matrices = [r.matrix for r in chosen.values()]
-        fields = [
+        plan = [
             (keys[i], m.data_ptr(), m.shape[1], m.shape[0], m.stride(0), r.first, r.step)
             for (i, r), m in zip(chosen.items(), matrices, strict=True)
         ]
-        plan = np.array(fields, np.uint64).view(np.int64)
         for i, total in zip(chosen, _call(matrices, plan, device), strict=True):
             sums[i] = total
     return sums
@@ -306,22 +308,11 @@ def has_cuda_kernel() -> bool:
     return native.kernels is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op, "CUDA")
 
 
-def _sum_whole(parts: list[Part], tensors: list[torch.Tensor]) -> None:
-    """Set the sums of contiguous tensors on the CPU, whose layout the operator reads itself."""
-    if not parts:
-        return
-    plan = np.zeros((len(parts), 7), np.uint64)
-    plan[:, 0] = [part.header.key for part in parts]
-    signed = plan.view(np.int64)
-    signed[:, 2] = _WHOLE
-    for part, total in zip(parts, _call(tensors, signed, torch.device("cpu")), strict=True):
-        part.total = total
-
-
 def _call(
-    memory: list[torch.Tensor], plan: npt.NDArray[np.int64], device: torch.device
+    memory: list[torch.Tensor], plan: Sequence[tuple[int, ...]], device: torch.device
 ) -> list[int]:
     """Return the sum of each row of a plan for the operator."""
+    rows = torch.from_numpy(np.array(plan, np.uint64).view(np.int64))
     sums = torch.zeros((len(memory), 2), dtype=torch.uint64, device=device)
-    native.kernels.digest(sums, memory, torch.from_numpy(plan))
+    native.kernels.digest(sums, memory, rows)
     return [low | high << 64 for low, high in sums.cpu().tolist()]
