@@ -85,7 +85,12 @@ def test_a_verification_that_passes(tmp_path, capsys, monkeypatch):
 def test_a_verification_that_fails(tmp_path, capsys):
     begin = UNSEEDED + "print(json.dumps({'step': -1, 'loss': float('nan')}), '\\x1b[31m')\n"
     assert main(arguments(tmp_path, begin=begin)) == exit_codes.FOUND
-    assert capsys.readouterr().out.splitlines()[-1].startswith("FAILED: not reproducible: ")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("FAILED: not reproducible: ")
+    (repeat,) = (line for line in lines if line.startswith("repeat "))
+    assert "  FAILED  " in repeat
+    (tensors,) = (line for line in lines if line.startswith("tensors "))
+    assert "  not checked  " in tensors
     assert main(arguments(tmp_path, "--json", begin=begin)) == exit_codes.FOUND
     shown = capsys.readouterr()
     assert not strict(shown.out)["passed"] and "\x1b" not in shown.out
