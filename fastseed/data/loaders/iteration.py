@@ -58,7 +58,7 @@ class Iteration:
         self.requested = 0  # batches whose indices were handed out
         self.returned = 0  # batches, and errors in their place
         self.is_over = is_over
-        self._order = order
+        self.order = order
         self._is_iterable, self._is_batched = is_iterable(loader), loader.batch_sampler is not None
         self._batch_size = loader.batch_size or 1
         self.position = scope.start  # after the batches that the loop was given
@@ -82,7 +82,7 @@ class Iteration:
     def is_empty(self) -> bool:
         """Return True if nothing of the epoch is left."""
         start = self.scope.start
-        return self.is_over or bool(start and self._order and self._order.ends_at(start))
+        return self.is_over or bool(start and self.order and self.order.ends_at(start))
 
     def _indices(self) -> Iterable[object]:
         """Return what yields the indices from the start position on."""
@@ -90,10 +90,10 @@ class Iteration:
         if self.is_empty():
             return ()
         samples = samples_of(sampler)
-        if self._order and isinstance(samples, ShuffleSampler):
+        if self.order and isinstance(samples, ShuffleSampler):
             samples.seek(start)
-        elif self._order and start:
-            passed = -(-start // self._order.ranks)  # samples of this rank
+        elif self.order and start:
+            passed = -(-start // self.order.ranks)  # samples of this rank
             if samples is sampler:
                 return self._batches_after(passed)
             rest: Any = itertools.islice(iter(samples), passed, None)
@@ -124,13 +124,13 @@ class Iteration:
     def deliver(self, batches: object, has_arrived: bool) -> None:
         """Count a batch that torch's iterator returned, or for which it raised an error."""
         self.returned += 1
-        if self._order is None:
+        if self.order is None:
             return
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
         received = getattr(batches, "_rcvd_idx", self.returned)
         while self._received < received and (self._is_iterable or self._ends):
             if self._is_iterable:
-                self._note(self._order, self._batch_size)
+                self._note(self.order, self._batch_size)
             self._received += 1
             end = self._ends.popleft()
             if has_arrived:
@@ -162,8 +162,8 @@ class Iteration:
                 sampler.generator = None
         while batch is not _END:
             self.requested += 1
-            if self._order is not None:
-                self._note(self._order, self._size(batch))
+            if self.order is not None:
+                self._note(self.order, self._size(batch))
             yield batch
             batch = draw()
 
