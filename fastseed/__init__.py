@@ -2,7 +2,7 @@
 
     import fastseed
 
-    fastseed.init(master_seed=42)               # seeds everything, at task 0: initialisation
+    fastseed.init(master_seed=42)               # seeds everything, at task 0: initialization
     for epoch in range(epochs):
         fastseed.reseed(task=1, epoch=epoch)    # task 1: training
 

@@ -8,7 +8,7 @@ from . import (
     digest,
     draws,
     dropout,
-    initialisation,
+    initialization,
     loaders,
     pool,
     reseed,
@@ -26,5 +26,5 @@ def all_cases() -> list[Case]:
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
         *(*rollouts.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
-        *initialisation.cases(),
+        *initialization.cases(),
     ]

@@ -23,7 +23,7 @@ MASTER = 42
 LOW64 = 2**64 - 1
 
 # torch.manual_seed, which fwr13y calls, formats the stack it is called from while an
-# accelerator is not initialised, so its cost grows with each frame. A plain script that the timer
+# accelerator is not initialized, so its cost grows with each frame. A plain script that the timer
 # runs is 8 deep; one inside a training framework is some 30.
 SHALLOW, DEEP = 8, 30
 

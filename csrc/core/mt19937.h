@@ -1,5 +1,5 @@
 // States of the Mersenne Twister MT19937 (Matsumoto, Nishimura, ACM TOMACS 1998): the expansion of
-// a 128-bit key into all 624 words, and the classic initialisation from 32 bits. Pure.
+// a 128-bit key into all 624 words, and the classic initialization from 32 bits. Pure.
 #pragma once
 #include <cstdint>
 

@@ -224,7 +224,7 @@ FS_LANES void lanes_of_grid(const SeedGrid& grid, int64_t first, int64_t n, uint
   }
 }
 
-// Initialises W::kLanes states side by side, one a 32-bit lane, kLanes words at a time, and turns
+// Initializes W::kLanes states side by side, one a 32-bit lane, kLanes words at a time, and turns
 // each square of words so that a state's words lie one after another. Each step also asks for one
 // cache line of each of the `next` states, so that they have arrived when their turn comes.
 template <class W>

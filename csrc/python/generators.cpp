@@ -136,7 +136,7 @@ const at::AcceleratorHooksInterface& hooks_of(const std::string& type) {
   return at::globalContext().getAcceleratorHooksInterface(device);
 }
 
-// Every default generator of this device type, in the order of ordinals. Initialises nothing.
+// Every default generator of this device type, in the order of ordinals. Initializes nothing.
 std::vector<at::Generator> default_generators(const std::string& type) {
   const at::AcceleratorHooksInterface& hooks = hooks_of(type);
   std::vector<at::Generator> generators;

@@ -153,7 +153,7 @@ def _devices(
 ) -> Iterator[Row]:
     generators = accelerator.generators()
     if not generators:
-        yield Row("streams", accelerator.name, FINE, "not yet initialised by torch")
+        yield Row("streams", accelerator.name, FINE, "not yet initialized by torch")
         return
     first, count = accelerator._current_device(), len(generators)
     for ordinal, generator in enumerate(generators):

@@ -26,7 +26,7 @@ def state_of(generator: object) -> torch.Tensor | None:
 def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the name and the state of each default generator.
 
-    An accelerator is read after torch has initialised it.
+    An accelerator is read after torch has initialized it.
     """
     for name, adapter in DefaultGenerators().adapters.items():
         state = adapter.state()

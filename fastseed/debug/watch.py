@@ -59,7 +59,7 @@ class Watch:
         append: whether to continue an existing file. A step that is recorded again replaces the
             earlier record.
         groups: what is recorded after each step. ``generator``: the default generators of Python,
-            NumPy and torch, on the CPU and on every accelerator that torch has initialised.
+            NumPy and torch, on the CPU and on every accelerator that torch has initialized.
             ``buffer``, ``gradient``, ``optimizer``, ``parameter``.
         modules: whether the calls of all modules are recorded; or the names of the modules whose
             calls are, ``"layers.0"`` for example. Calls between two records belong to the second.

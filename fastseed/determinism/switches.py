@@ -78,7 +78,7 @@ def deterministic(
     Returns:
         The report: a row for each setting with its wanted value, its values before and now, and a
         status. A variable that the library has read already is not set; its row is ``"too late"``
-        and a warning is logged. If CUDA is initialised, a small product tests cuBLAS.
+        and a warning is logged. If CUDA is initialized, a small product tests cuBLAS.
 
     Raises:
         TypeError, ValueError: an argument is invalid.

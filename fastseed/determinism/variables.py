@@ -73,7 +73,7 @@ def cublas_refusal() -> str | None:
     """Return why cuBLAS is not deterministic in this process; None if torch accepts it.
 
     torch reads the variable at its first cuBLAS call, and refuses later calls in deterministic mode
-    if it was not set then. So multiply two small matrices in that mode. CUDA has to be initialised.
+    if it was not set then. So multiply two small matrices in that mode. CUDA has to be initialized.
     """
     import torch
 
@@ -89,7 +89,7 @@ def cublas_refusal() -> str | None:
     except RuntimeError as error:
         if "CUBLAS_WORKSPACE_CONFIG" in str(error):
             return "torch has called cuBLAS before, and reads it once"
-        return f"CUDA is initialised, and a test product failed: {str(error).splitlines()[0]}"
+        return f"CUDA is initialized, and a test product failed: {str(error).splitlines()[0]}"
     finally:
         torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
     return None
@@ -107,7 +107,7 @@ def _nccl_late() -> str | None:
 
 def _horovod_late() -> str | None:
     started = getattr(sys.modules.get("horovod.torch"), "is_initialized", None)
-    return "Horovod read it when it was initialised" if started and started() else None
+    return "Horovod read it when it was initialized" if started and started() else None
 
 
 VARIABLES: tuple[Variable, ...] = (

@@ -59,8 +59,8 @@ def discover_rank() -> ProcessRank:
 
     Returns:
         ``ProcessRank(rank, world_size, source, local_rank)``: from torch.distributed where it is
-        initialised, Ray Train in one of its workers, the variables of a launcher (torchrun, SLURM,
-        Open MPI, PMI), or Horovod where it is initialised; else rank 0 of 1, source ``"default"``.
+        initialized, Ray Train in one of its workers, the variables of a launcher (torchrun, SLURM,
+        Open MPI, PMI), or Horovod where it is initialized; else rank 0 of 1, source ``"default"``.
 
     Raises:
         ValueError: a launcher's variable is not an integer, or the rank is not below the size.

@@ -41,7 +41,7 @@ def pipeline_parallel(dimension: str = "pp") -> Preset:
     """Return the preset for pipeline parallelism.
 
     Every stage has its own streams. Inside ``fork_rng("pipeline")`` all stages draw the same, for
-    example to initialise embeddings that the first and the last stage tie.
+    example to initialize embeddings that the first and the last stage tie.
 
     ``dimension`` and the result are as in ``fastseed.distributed.tensor_parallel``.
 

@@ -3,8 +3,8 @@
 A device's member index is its ordinal relative to the rank's current device, modulo the number of
 devices, so that a rank's own device has the same stream whether it sees one device or eight.
 
-Nothing here initialises an accelerator. If torch has not initialised it yet, the seeding is queued:
-torch runs queued calls when it initialises the accelerator.
+Nothing here initializes an accelerator. If torch has not initialized it yet, the seeding is queued:
+torch runs queued calls when it initializes the accelerator.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AcceleratorGenerators:
         return getattr(torch, self.kind, None)
 
     def ready(self) -> bool:
-        """Return whether torch has initialised the accelerator in this process."""
+        """Return whether torch has initialized the accelerator in this process."""
         is_initialized = getattr(self._module, "is_initialized", None)
         return is_initialized is None or bool(is_initialized())
 
@@ -70,11 +70,11 @@ class AcceleratorGenerators:
             draw_ops.refuse_capture(function, torch.device("cuda"), draw_ops.BETWEEN_REPLAYS)
 
     def generators(self) -> list[torch.Generator]:
-        """Return the default generators by ordinal; an empty list before initialisation."""
+        """Return the default generators by ordinal; an empty list before initialization."""
         return self._default_generators() if self.ready() else []
 
     def reseed(self, stream: Stream) -> None:
-        """Give each device the key of its relative ordinal, now or when torch initialises."""
+        """Give each device the key of its relative ordinal, now or when torch initializes."""
         if self.ready():
             self._apply(stream)
         else:
@@ -82,14 +82,14 @@ class AcceleratorGenerators:
             self._queue()
 
     def state(self) -> torch.Tensor | None:
-        """Return the states of all devices; None before the accelerator is initialised."""
+        """Return the states of all devices; None before the accelerator is initialized."""
         generators = self.generators()
         return pack_states(generators) if generators else None
 
     def parse_state(self, state: torch.Tensor) -> list[torch.Tensor]:
         """Return the state of each device; ValueError if they are not those of these devices."""
         if not self.ready():
-            raise ValueError("its accelerator must be initialised first")
+            raise ValueError("its accelerator must be initialized first")
         return parse_states(self.generators(), state)
 
     def load_state(self, parsed: list[torch.Tensor]) -> None:
@@ -97,13 +97,13 @@ class AcceleratorGenerators:
         self.restore(parsed)
 
     def snapshot(self) -> list[torch.Tensor] | Stream | None:
-        """Return the states by ordinal; before initialisation the stream that it starts with."""
+        """Return the states by ordinal; before initialization the stream that it starts with."""
         if self.ready():
             return [generator.get_state() for generator in self.generators()]
         return self._waiting
 
     def restore(self, held: list[torch.Tensor] | Stream | None) -> None:
-        """Put a snapshot back, also where torch has initialised the accelerator since."""
+        """Put a snapshot back, also where torch has initialized the accelerator since."""
         if isinstance(held, list):
             for generator, state in zip(self.generators(), held, strict=True):
                 generator.set_state(state)

@@ -93,7 +93,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     # ------------------------------------------------------------------ phases
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Call ``init`` if needed, reseed for the initialisation, and wrap the loops."""
+        """Call ``init`` if needed, reseed for the initialization, and wrap the loops."""
         _common.ensure_seeder(_NAME, self._master_seed, trainer.global_rank, trainer.world_size)
         move_to(self._tasks.init, 0)
         # Lightning makes the DataLoader's iterator before it calls a hook of the phase.

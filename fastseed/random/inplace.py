@@ -1,7 +1,7 @@
 """In-place fills from a key: of a tensor, of a part of a larger one, of a ``DTensor``.
 
 A value is a function of (key, position, index in the *logical* tensor): parts that are put together
-equal the whole, so a model that is initialised on a mesh has the values that one device gives it.
+equal the whole, so a model that is initialized on a mesh has the values that one device gives it.
 No generator is used or changed, and ranks do not communicate.
 
 A tensor has any strides, and its elements overlap neither each other nor the key; a ``DTensor`` has

@@ -197,7 +197,7 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     the process: of several threads that call it, one waits for the other, and the last one decides.
 
     Args:
-        task: [0, 2**24): what the job is doing (say 0 initialisation, 1 training).
+        task: [0, 2**24): what the job is doing (say 0 initialization, 1 training).
         epoch: [0, 2**32).
         step: [0, 2**64).
 

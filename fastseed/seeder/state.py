@@ -247,7 +247,7 @@ def _absent(name: str) -> str:
         return "belongs to a generator that must be registered first"
     module = getattr(torch, name.removeprefix("torch."), None)
     if getattr(module, "is_available", lambda: False)():
-        return "needs its accelerator to be initialised first"
+        return "needs its accelerator to be initialized first"
     return (
         "belongs to an accelerator that this process does not have; load the state with that one, "
         "or save one of coordinates alone"

@@ -1,4 +1,4 @@
-"""torch's own CUDA generators: before and after initialisation, many of them, and in graphs."""
+"""torch's own CUDA generators: before and after initialization, many of them, and in graphs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ steps = {
     "all": lambda: torch.cuda.manual_seed_all(7),
     "one": lambda: torch.cuda.manual_seed(8),
     "torch": lambda: torch.manual_seed(9),
-    "initialise": torch.cuda.init,
+    "initialize": torch.cuda.init,
 }
 ready = False
 for step in sys.argv[1].split():
     steps[step]()
-    ready |= step == "initialise"
+    ready |= step == "initialize"
     assert torch.cuda.is_initialized() == ready, step
     assert ready or not torch._C._cuda_hasPrimaryContext(0), step
 drawn = torch.rand(5, device="cuda").tolist()
@@ -41,7 +41,7 @@ print(json.dumps([seeds, drawn]))
 ORDERS = {
     "all ours": (None, None),
     "ours torch one ours ours": (None, None),
-    "torch initialise ours": (None, None),
+    "torch initialize ours": (None, None),
     "ours one": (8, None),
     "ours all": (7, 7),
 }
@@ -54,8 +54,8 @@ def own_seeds(**at: int) -> list[int]:
     return [s.derive_seed("torch.cuda", **at, index=(i - current) % count) for i in range(count)]
 
 
-def test_lazy_initialisation_ends_with_the_last_seeds():
-    """In processes that have not initialised CUDA, all at a time: starting them takes seconds."""
+def test_lazy_initialization_ends_with_the_last_seeds():
+    """In processes that have not initialized CUDA, all at a time: starting them takes seconds."""
     running = {
         order: subprocess.Popen(
             [sys.executable, "-c", LAZY, order],

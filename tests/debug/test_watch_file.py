@@ -275,7 +275,7 @@ def test_a_full_disk_leaves_whole_records(tmp_path, how):
 
 ENDLESS = """
 import sys, torch, fastseed
-def no(*_): raise SystemExit("an accelerator was initialised")
+def no(*_): raise SystemExit("an accelerator was initialized")
 torch.cuda._lazy_init = torch.xpu._lazy_init = no
 watch = fastseed.debug.Watch(torch.nn.Linear(50, 50), path=sys.argv[1])
 while True:

@@ -130,7 +130,7 @@ def test_generators_are_optional(tmp_path):
 
 
 class Device:
-    """An accelerator of two devices, which torch initialises later."""
+    """An accelerator of two devices, which torch initializes later."""
 
     def __init__(self):
         self.kind, self.there = "cuda", []

@@ -53,10 +53,10 @@ def unchanged_afterwards(monkeypatch):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """Make torch look as if it had CUDA, not initialised."""
-    state = types.SimpleNamespace(initialised=False, refusal=None)
+    """Make torch look as if it had CUDA, not initialized."""
+    state = types.SimpleNamespace(initialized=False, refusal=None)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: state.initialised)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: state.initialized)
     monkeypatch.setattr(variables, "cublas_refusal", lambda: state.refusal)
     return state
 
@@ -228,7 +228,7 @@ def test_unavailable_libraries_are_reported_and_their_variables_not_set(monkeypa
 
 @pytest.mark.parametrize("value", [None, "", ":4096:2"])
 def test_cublas_that_has_read_its_variable_is_too_late(cuda, monkeypatch, caplog, value):
-    cuda.initialised, cuda.refusal = True, "torch has called cuBLAS before"
+    cuda.initialized, cuda.refusal = True, "torch has called cuBLAS before"
     if value is not None:
         monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value)
     with deterministic() as report:
@@ -250,7 +250,7 @@ def test_cublas_that_has_read_its_variable_is_too_late(cuda, monkeypatch, caplog
 def test_a_good_value_is_in_time_before_the_first_call_of_cublas(
     cuda, monkeypatch, value, refusal, status
 ):
-    cuda.initialised, cuda.refusal = True, refusal
+    cuda.initialized, cuda.refusal = True, refusal
     if value is not None:
         monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value)
     with deterministic() as report:
@@ -315,10 +315,10 @@ def test_nccl_with_a_process_group_is_too_late(nccl, monkeypatch, backends, stat
         assert ("NCCL_ALGO" in os.environ) is (status == SET)
 
 
-@pytest.mark.parametrize("initialised, status", [(True, TOO_LATE), (False, SET)])
-def test_initialised_horovod_is_too_late(monkeypatch, initialised, status):
+@pytest.mark.parametrize("initialized, status", [(True, TOO_LATE), (False, SET)])
+def test_initialized_horovod_is_too_late(monkeypatch, initialized, status):
     planted(monkeypatch, "horovod")
-    planted(monkeypatch, "horovod.torch", is_initialized=lambda: initialised)
+    planted(monkeypatch, "horovod.torch", is_initialized=lambda: initialized)
     with deterministic() as report:
         assert report["HOROVOD_FUSION_THRESHOLD"].status == status
         assert ("HOROVOD_FUSION_THRESHOLD" in os.environ) is (status == SET)

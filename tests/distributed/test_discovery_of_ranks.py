@@ -120,7 +120,7 @@ LAUNCHERS = [
 
 @pytest.fixture
 def group(monkeypatch):
-    """Pretends that torch.distributed was initialised: ``group(rank, size, gathered)``."""
+    """Pretends that torch.distributed was initialized: ``group(rank, size, gathered)``."""
 
     def pretend(rank, size, gathered=None):
         monkeypatch.setattr(dist, "is_initialized", lambda: True)
@@ -171,7 +171,7 @@ def test_torch_distributed_comes_before_the_environment(monkeypatch, group):
     assert found() == (2, 4)
 
 
-def test_horovod_when_it_is_initialised(monkeypatch):
+def test_horovod_when_it_is_initialized(monkeypatch):
     horovod = types.SimpleNamespace(is_initialized=bool, rank=lambda: 5, size=lambda: 6)
     monkeypatch.setitem(sys.modules, "horovod.torch", horovod)
     assert found() == (0, 1)

@@ -273,7 +273,7 @@ def test_gathered_sums_are_refused_and_stay(ranks):
         )
 
 
-def test_initialisation_by_torch_itself_depends_on_the_mesh(ranks):
+def test_initialization_by_torch_itself_depends_on_the_mesh(ranks):
     """The reason for these fills: on the CPU, torch repeats the numbers of one shard on each."""
     mesh, alone = (torch.tensor(ranks[0]["torch"][which]) for which in ("mesh", "alone"))
     assert not mesh.equal(alone)

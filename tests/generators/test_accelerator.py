@@ -20,11 +20,11 @@ from fastseed.seeder import seeder as seeder_module
 
 
 def lazy_calls() -> list:
-    """Return the calls that torch would run now, if it initialised CUDA."""
+    """Return the calls that torch would run now, if it initialized CUDA."""
     return [call for call in torch.cuda._lazy_seed_tracker.get_calls() if call is not None]
 
 
-def initialise() -> None:
+def initialize() -> None:
     """Run the queued calls as torch.cuda._lazy_init does."""
     for callback, _traceback in lazy_calls():
         callback()
@@ -32,7 +32,7 @@ def initialise() -> None:
 
 @pytest.fixture
 def fake_cuda(monkeypatch):
-    """A torch built for CUDA, not initialised yet, that will find three devices, 1 the current."""
+    """A torch built for CUDA, not initialized yet, that will find three devices, 1 the current."""
     tracker = type(torch.cuda._lazy_seed_tracker)()
     monkeypatch.setattr(torch.cuda, "_lazy_seed_tracker", tracker)
     devices = [torch.Generator().manual_seed(900 + i) for i in range(3)]
@@ -85,32 +85,32 @@ def test_own_device_has_one_stream_whether_it_sees_one_device_or_eight(monkeypat
     assert found == [0x272F96A925B03F44] * 2
 
 
-# ---------------------------------------------------------------- before initialisation
+# ---------------------------------------------------------------- before initialization
 
 
-def test_reseed_queues_and_does_not_initialise(fake_cuda):
+def test_reseed_queues_and_does_not_initialize(fake_cuda):
     s = seeder()
     s.reseed(1, 2)
     assert seeds(fake_cuda) == [900, 901, 902]
     assert len(lazy_calls()) == 1
-    initialise()
+    initialize()
     assert seeds(fake_cuda) == expected(s, 1, 2)
 
 
 def test_the_queue_is_replaced_not_grown(fake_cuda):
-    """A CPU job on a CUDA build reseeds for ever and never initialises."""
+    """A CPU job on a CUDA build reseeds for ever and never initializes."""
     s = seeder()
     for epoch in range(1000):
         s.reseed(1, epoch)
     assert len(lazy_calls()) == 1
     assert len(torch.cuda._queued_calls) < 100
-    initialise()
+    initialize()
     assert seeds(fake_cuda) == expected(s, 1, 999)
 
 
-# What a job may do around torch's initialisation of CUDA, and who seeded devices 0, 1, 2 last. The
+# What a job may do around torch's initialization of CUDA, and who seeded devices 0, 1, 2 last. The
 # current device is 1.
-OURS, ALL, ONE, TORCH, INIT = "ours", "seed all", "seed one", "torch.manual_seed", "initialise"
+OURS, ALL, ONE, TORCH, INIT = "ours", "seed all", "seed one", "torch.manual_seed", "initialize"
 ORDERS = [
     ((ALL, OURS), (OURS, OURS, OURS)),
     ((OURS, ALL), (ALL, ALL, ALL)),
@@ -138,8 +138,8 @@ def test_whatever_the_order_the_last_seeding_holds(fake_cuda, monkeypatch, order
     monkeypatch.setattr(torch.cuda, "default_generators", tuple(fake_cuda))
     s, epochs, theirs = seeder(), 0, {ALL: 7, ONE: 8, TORCH: 9}
 
-    def initialised():
-        initialise()
+    def initialized():
+        initialize()
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
 
     for what in (*order, *(() if INIT in order else (INIT,))):
@@ -147,7 +147,7 @@ def test_whatever_the_order_the_last_seeding_holds(fake_cuda, monkeypatch, order
             epochs += 1
             s.reseed(1, epochs)
         elif what == INIT:
-            initialised()
+            initialized()
         else:
             seed = {ALL: torch.cuda.manual_seed_all, ONE: torch.cuda.manual_seed}
             seed.get(what, torch.manual_seed)(theirs[what])
@@ -160,7 +160,7 @@ def test_the_last_seeder_of_two_wins(fake_cuda):
     a.reseed(1)
     b.reseed(1)
     a.reseed(2)
-    initialise()
+    initialize()
     assert seeds(fake_cuda) == expected(a, 2)
 
 
@@ -178,7 +178,7 @@ def test_queueing_needs_no_tracker(fake_cuda, monkeypatch):
     assert seeds(fake_cuda) == expected(s, 1, 3)
 
 
-# ---------------------------------------------------------------- once it is initialised
+# ---------------------------------------------------------------- once it is initialized
 
 
 def test_reseed_seeds_every_visible_device(fake_cuda, monkeypatch):
@@ -285,7 +285,7 @@ def test_compiled_types_are_those_of_this_torch():
     assert kinds == accelerators.compiled_types()
 
 
-def test_reseed_does_not_initialise_cuda():
+def test_reseed_does_not_initialize_cuda():
     already = torch.cuda.is_initialized()
     seeder().reseed(1)
     assert torch.cuda.is_initialized() == already

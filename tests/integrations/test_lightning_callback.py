@@ -233,7 +233,7 @@ def test_after_a_phase_the_generators_are_where_they_were():
     assert not any("run" in vars(loop) for loop in (made.fit_loop, made.test_loop))
 
 
-def test_the_callback_initialises_where_the_script_has_not():
+def test_the_callback_initializes_where_the_script_has_not():
     made, model = trainer(ours=FastseedCallback(7)), Model()
     made.fit(model, *loaders(True))
     assert fastseed.get_master_seed() == 7

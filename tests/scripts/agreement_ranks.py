@@ -64,7 +64,7 @@ def report(**changes):
     agreement.describe = lambda seeder: record
 
 
-def initialise(master):
+def initialize(master):
     """Return [the result of init, the seconds it took]."""
     since = time.monotonic()
     try:
@@ -166,7 +166,7 @@ found["subgroup"] = verify(group=groups[RANK // 2])[0]
 found["not in it"] = verify(group=groups[1 - RANK // 2])[0]
 
 # The master seed: agreed on, different, invalid on one rank.
-found["init"] = [initialise(m)[0] for m in (None, 42 + (RANK == ODD), -1 if RANK == ODD else 42)]
+found["init"] = [initialize(m)[0] for m in (None, 42 + (RANK == ODD), -1 if RANK == ODD else 42)]
 
 # Rank 1 ends; the others name it, also in init.
 start()
@@ -174,7 +174,7 @@ dist.barrier()
 if RANK == 1:
     finish()
 found["one ended"] = verify(timeout=1.0)
-found["init without rank 1"] = initialise(42)
+found["init without rank 1"] = initialize(42)
 if "FASTSEED_INIT" in os.environ:
     finish()
 
@@ -189,5 +189,5 @@ if RANK == 2:
     os.kill(rank_0, signal.SIGCONT)
     time.sleep(1.0)
     found["rank 0 ended"] = verify(timeout=1.0)
-    found["init without rank 0"] = initialise(42)
+    found["init without rank 0"] = initialize(42)
 finish()

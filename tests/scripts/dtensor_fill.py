@@ -117,7 +117,7 @@ def hybrid(model):
 
 
 def of_torch(mesh):
-    """Torch's own initialisation, under one seed on all ranks, gathered."""
+    """Torch's own initialization, under one seed on all ranks, gathered."""
     torch.manual_seed(1)
     tensor = distribute_tensor(torch.zeros(16, 4), mesh, [Shard(0)])
     return nn.init.normal_(tensor).full_tensor()

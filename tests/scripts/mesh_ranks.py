@@ -98,7 +98,7 @@ def state():
 
 
 def wrapped():
-    """Seeds, draws and initialisation before and after a model is wrapped."""
+    """Seeds, draws and initialization before and after a model is wrapped."""
     where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
     fastseed.init(42, mesh=where, distinct_over=fastseed.distributed.tensor_parallel())
 

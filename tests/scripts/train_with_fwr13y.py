@@ -29,7 +29,7 @@ except ValueError:
 else:
     sys.exit("unregistering what was never registered has to be a ValueError")
 
-seeder.reseed(0)  # task 0: initialisation
+seeder.reseed(0)  # task 0: initialization
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 

@@ -1,4 +1,4 @@
-"""``fork_rng(name)`` and accelerators: their generators switch too; nothing initialises them."""
+"""``fork_rng(name)`` and accelerators: their generators switch too; nothing initializes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Device:
 
 
 class Accelerator(AcceleratorGenerators):
-    """Two devices that exist only once they are initialised."""
+    """Two devices that exist only once they are initialized."""
 
     in_one_call = False
 
@@ -51,7 +51,7 @@ class Accelerator(AcceleratorGenerators):
     def _queue(self):
         self.queued = self._apply_waiting
 
-    def initialise(self):
+    def initialize(self):
         self.on = True
         self.queued()
 
@@ -82,7 +82,7 @@ def seeds(job, name, index=None):
 
 @pytest.mark.parametrize("index", [None, 4])
 def test_devices_switch_to_the_stream(job, accelerator, index):
-    accelerator.initialise()
+    accelerator.initialize()
     accelerator.devices[1].offset = 8
     before = accelerator.state()
     with fastseed.fork_rng("a", index=index):
@@ -95,16 +95,16 @@ def test_devices_switch_to_the_stream(job, accelerator, index):
 
 
 @pytest.mark.parametrize("index", [None, 4])
-def test_a_block_does_not_initialise_devices(job, accelerator, index):
+def test_a_block_does_not_initialize_devices(job, accelerator, index):
     with fastseed.fork_rng("a", index=index):
         assert not accelerator.on
-    accelerator.initialise()
+    accelerator.initialize()
     assert accelerator.state() == seeds(job, "torch.xpu")
 
 
-def test_devices_initialised_inside_are_on_the_stream_and_are_restored(job, accelerator):
+def test_devices_initialized_inside_are_on_the_stream_and_are_restored(job, accelerator):
     with fastseed.fork_rng("a"):
-        accelerator.initialise()
+        accelerator.initialize()
         assert accelerator.state() == seeds(job, "a/torch.xpu")
         accelerator.devices[0].offset = 12
     assert accelerator.state() == seeds(job, "torch.xpu")
@@ -118,7 +118,7 @@ def test_devices_missing_from_a_state_start_at_the_beginning(job, accelerator):
     held = fastseed.state_dict(rng=True)
     fastseed.load_state_dict(held)
     with fastseed.fork_rng("a"):
-        accelerator.initialise()
+        accelerator.initialize()
         assert accelerator.state() == seeds(job, "a/torch.xpu")
 
 
@@ -134,7 +134,7 @@ def test_a_capture_is_refused(job, accelerator, monkeypatch):
 
 
 def test_devices_that_fail_leave_every_generator_as_it_was(job, accelerator, monkeypatch):
-    accelerator.initialise()
+    accelerator.initialize()
     before, states = snapshot(), accelerator.state()
 
     def fail(stream):

@@ -89,8 +89,8 @@ def test_a_state_is_loaded_into_a_process_after_init():
     fastseed.reseed(1, 4)
 
 
-@pytest.mark.skipif(torch.cuda.is_initialized(), reason="CUDA is initialised")
-def test_an_accelerator_that_is_not_initialised_gets_its_seed_later(monkeypatch):
+@pytest.mark.skipif(torch.cuda.is_initialized(), reason="CUDA is initialized")
+def test_an_accelerator_that_is_not_initialized_gets_its_seed_later(monkeypatch):
     waiting = AcceleratorGenerators("cuda")
     monkeypatch.setattr(waiting, "ready", lambda: False)
     monkeypatch.setattr(waiting, "_queue", lambda: None)

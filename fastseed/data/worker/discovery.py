@@ -130,7 +130,7 @@ def identity(generator: Any) -> int:
 
 
 def global_generators() -> tuple[object, ...]:
-    """Return the process's global generators; those of CUDA once it is initialised."""
+    """Return the process's global generators; those of CUDA once it is initialized."""
     cuda = torch.cuda.default_generators
     return (np.random.mtrand._rand, random._inst, torch.default_generator, *cuda)
 

@@ -33,7 +33,7 @@ logger = logging.getLogger("fastseed")
 def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = False) -> Capture:
     """Capture the environment of this process, and write it to ``directory``.
 
-    Generates no random numbers, changes no switch and initialises no GPU. Environment variables are
+    Generates no random numbers, changes no switch and initializes no GPU. Environment variables are
     stored by name, with the values of settings that libraries read; all other values are redacted.
     Of uncommitted changes the names of files and a digest are stored.
 

@@ -49,7 +49,7 @@ def python() -> StateDict:
 
 
 def torch_state() -> StateDict:
-    """Return versions, builds, thread counts and switches; initialises and changes nothing."""
+    """Return versions, builds, thread counts and switches; initializes and changes nothing."""
     build, parallel = (
         str(_get(torch, f"__config__.{name}") or "").splitlines()
         for name in ("show", "parallel_info")
@@ -92,7 +92,7 @@ def _existing(holder: object, paths: str) -> StateDict:
 def hardware(runner: Runner) -> StateDict:
     """Return CPU, GPUs, driver, system and compilers, as ``torch.utils.collect_env`` reads them.
 
-    Its ``get_env_info`` is not called as a whole: it initialises the GPU and runs pip.
+    Its ``get_env_info`` is not called as a whole: it initializes the GPU and runs pip.
     """
     from torch.utils import collect_env
 
@@ -118,7 +118,7 @@ def hardware(runner: Runner) -> StateDict:
         "affinity": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "driver": ask("nvidia_driver_version"),
-        "gpus": None if torch.version.hip else ask("gpu_info"),  # on ROCm it initialises the GPU
+        "gpus": None if torch.version.hip else ask("gpu_info"),  # on ROCm it initializes the GPU
         "compilers": {
             name: ask(name) for name in ("gcc_version", "clang_version", "running_cuda_version")
         },

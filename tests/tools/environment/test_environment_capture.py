@@ -48,10 +48,10 @@ def test_a_capture_has_every_section_and_reads_back(captured):
 def test_capturing_uses_no_random_numbers_and_changes_nothing(tmp_path):
     torch.manual_seed(1)
     before, variables = snapshot(), dict(os.environ)
-    threads, initialised = torch.get_num_threads(), torch.cuda.is_initialized()
+    threads, initialized = torch.get_num_threads(), torch.cuda.is_initialized()
     environment.capture(tmp_path / "c")
     assert snapshot() == before and dict(os.environ) == variables
-    assert (torch.get_num_threads(), torch.cuda.is_initialized()) == (threads, initialised)
+    assert (torch.get_num_threads(), torch.cuda.is_initialized()) == (threads, initialized)
 
 
 def test_switches_are_captured(monkeypatch):

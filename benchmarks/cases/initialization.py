@@ -1,4 +1,4 @@
-"""The weights of a model by name, beside the model's own initialisation."""
+"""The weights of a model by name, beside the model's own initialization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..case import Case, Contest, Side, expect
 
 
 class Gpt2(nn.Module):
-    """Parameters of the shapes of GPT-2 (124M), initialised as it initialises them."""
+    """Parameters of the shapes of GPT-2 (124M), initialized as it initializes them."""
 
     def __init__(self, layers: int = 12, width: int = 768, words: int = 50257) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Gpt2(nn.Module):
 
 
 def keyed(model: Gpt2) -> None:
-    """Initialise by name."""
+    """Initialize by name."""
     with fastseed.nn.initialize(model):
         model.init_weights()
 

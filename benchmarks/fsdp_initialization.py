@@ -1,6 +1,6 @@
-"""Initialise GPT-2 (124M) under FSDP2 on 4 ranks: in place by name, or whole and scattered.
+"""Initialize GPT-2 (124M) under FSDP2 on 4 ranks: in place by name, or whole and scattered.
 
-``python -m benchmarks.fsdp_initialisation`` starts the ranks on this machine, on gloo with one
+``python -m benchmarks.fsdp_initialization`` starts the ranks on this machine, on gloo with one
 thread each, and prints the median seconds until all are done, and by how much a rank's memory grew.
 """
 
@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 
 import fastseed
 
-from .cases.initialisation import Gpt2
+from .cases.initialization import Gpt2
 
 
 def sharded(world_size: int) -> Gpt2:
@@ -65,7 +65,7 @@ def whole_and_scattered(world_size: int) -> Gpt2:
 
 
 def first_model() -> Gpt2:
-    """The whole model, initialised."""
+    """The whole model, initialized."""
     with torch.device("meta"):
         model = Gpt2()
     model.to_empty(device="cpu")
