@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from helpers.isolation import unchanged_process
 from helpers.support import LAUNCHER_VARIABLES
 from helpers.watchdog import pytest_collection_modifyitems as set_limits
 from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
 
-from fastseed._backend import derive_ops
 from fastseed.derivation import context
 
 __all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_unconfigure"]  # hooks
@@ -61,21 +59,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def isolated(monkeypatch):
-    """Global generators, the process-wide seeder and the SIMD path are as before the test.
+    """Generators, seeder, SIMD path, environment and torch's switches are as before the test.
 
     The environment says nothing of a launcher, so that ranks are what the test says.
     """
     for variable in LAUNCHER_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(context, "seeder", None)
-    bit_generator = np.random.get_bit_generator()
-    held = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
-    simd, threads = derive_ops.simd(), torch.get_num_threads()
-    yield
-    np.random.set_bit_generator(bit_generator)
-    random.setstate(held[0])
-    np.random.set_state(held[1])
-    torch.set_rng_state(held[2])
-    torch.set_num_threads(threads)
-    if simd is not None:
-        derive_ops.set_simd(simd)
+    with unchanged_process():
+        yield

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
+import torch
 from helpers import matrix
+from helpers.isolation import unchanged_process
 from helpers.paths import ROOT
 from helpers.processes import Script, clean_environment
+
+import fastseed
 
 HANGS = """
 import signal, threading, time, pytest
@@ -46,6 +51,20 @@ def test_a_script_that_hangs_is_reported_with_its_stack(tmp_path, fresh):
     process = Script(script, fresh=fresh)
     with pytest.raises(TimeoutError, match=r"(?s)ran for 2 s\nhere.*in waits_for_ever"):
         process.wait(2)
+
+
+def test_a_test_leaves_no_switch_variable_or_number_behind(monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    with unchanged_process():
+        following = torch.rand(3)
+    with unchanged_process():
+        fastseed.enforce_reproducibility(7)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.equal(torch.rand(3), following)
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+    assert torch.equal(torch.rand(3), following)
 
 
 def test_matrix_has_a_lowest_version_of_every_requirement():

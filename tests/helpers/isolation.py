@@ -1,0 +1,40 @@
+"""What a test must not leave behind in its process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from fastseed._backend import derive_ops
+from fastseed.determinism import settings
+
+
+@contextlib.contextmanager
+def unchanged_process() -> Iterator[None]:
+    """Restore global generators, environment, threads, the SIMD path and torch's switches."""
+    bit_generator = np.random.get_bit_generator()
+    drawn = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
+    simd, threads = derive_ops.simd(), torch.get_num_threads()
+    environment, switches = dict(os.environ), settings.switches(True, True, settings.REPEATABLE)
+    values = [switch.read() for switch in switches]
+    try:
+        yield
+    finally:
+        np.random.set_bit_generator(bit_generator)
+        random.setstate(drawn[0])
+        np.random.set_state(drawn[1])
+        torch.set_rng_state(drawn[2])
+        torch.set_num_threads(threads)
+        if simd is not None:
+            derive_ops.set_simd(simd)
+        for name in set(os.environ) | set(environment):
+            if not name.startswith("PYTEST_"):
+                settings.write_variable(name, environment.get(name))
+        for switch, value in zip(switches, values, strict=True):
+            if switch.read() != value:
+                switch.write(value)
