@@ -1,0 +1,1 @@
+"""The same weights on any number of ranks, to the bit."""
