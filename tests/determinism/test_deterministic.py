@@ -66,15 +66,6 @@ def nccl(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
 
 
-@pytest.fixture
-def mkl(monkeypatch):
-    """Make torch look as if it had MKL, which has read its variable if ``has_read`` is true."""
-    state = types.SimpleNamespace(has_read=False)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    monkeypatch.setattr(variables, "mkl_depends_on_alignment", lambda: state.has_read)
-    return state
-
-
 def planted(monkeypatch, name, **attributes):
     """Put a module of this name into sys.modules."""
     module = types.ModuleType(name)
@@ -209,7 +200,9 @@ def test_wrong_arguments_change_nothing(arguments, error, message):
 # ---------------------------------------------------------------- variables
 
 
-def test_variables_are_set_and_removed_again(cuda, nccl, mkl, monkeypatch):
+def test_variables_are_set_and_removed_again(cuda, nccl, monkeypatch):
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(variables, "mkl_depends_on_alignment", lambda: False)
     for module in ("horovod", "transformer_engine", "flash_attn"):
         planted(monkeypatch, module)
     with deterministic() as report:
@@ -333,38 +326,6 @@ def test_initialized_horovod_is_too_late(monkeypatch, initialized, status):
     with deterministic() as report:
         assert report["HOROVOD_FUSION_THRESHOLD"].status == status
         assert ("HOROVOD_FUSION_THRESHOLD" in os.environ) is (status == SET)
-
-
-@pytest.mark.parametrize(
-    ("value", "has_read", "status"),
-    [
-        (None, False, SET),
-        (None, True, TOO_LATE),
-        ("OFF", False, SET),
-        ("COMPATIBLE", False, UNCHANGED),
-        ("avx2,strict", False, UNCHANGED),
-        ("BRANCH=AVX512", False, UNCHANGED),
-        ("AUTO", True, TOO_LATE),  # set after MKL had read it
-    ],
-)
-def test_mkl_does_not_depend_on_addresses(mkl, monkeypatch, value, has_read, status):
-    mkl.has_read = has_read
-    if value is not None:
-        monkeypatch.setenv("MKL_CBWR", value)
-    with deterministic() as report:
-        assert report["MKL_CBWR"].status == status
-        assert os.environ.get("MKL_CBWR") == ("AUTO" if status == SET else value)
-    assert os.environ.get("MKL_CBWR") == value
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this torch has no MKL")
-def test_a_product_does_not_depend_on_addresses():
-    early, late = (run_script("determinism_mkl.py", order) for order in ("early", "late"))
-    assert (early["status"], early["depends"], early["products"]) == (SET, False, 1)
-    # Some processors and versions of MKL do without; where products differ the report says so.
-    assert late["status"] == (TOO_LATE if late["depends"] else SET)
-    assert (late["products"] > 1) <= late["depends"]
 
 
 # ---------------------------------------------------------------- the report

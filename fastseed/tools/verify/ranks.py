@@ -38,7 +38,7 @@ class RankRun(NamedTuple):
         digest: the digest of parameters and buffers after the last step, 32 hexadecimal digits;
             that of ``fastseed.debug.digest(model)`` for a model without tied weights.
         difference: the first difference from the first run, or between ranks of this run, in a
-            sentence; None if there is none.
+            sentence; None if they are equal.
     """
 
     ranks: int
