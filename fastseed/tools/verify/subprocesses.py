@@ -108,11 +108,8 @@ def _last_lines(folder: Path) -> str:
     """Return the end of a run's output, for an error: of each rank that has any, under torchrun."""
     ranks = sorted(folder.glob("ranks/**/stderr.log"), key=lambda path: path.stat().st_mtime)
     found = [text for path in ranks if (text := _tail(path))][:_RANKS]  # first who failed first
-    if not found:
-        found = [text for name in ("stderr.txt", "stdout.txt") if (text := _tail(folder / name))][
-            :1
-        ]
-    return "".join(found) or f"; it printed nothing (in {folder})"
+    text = "".join(found) or _tail(folder / "stderr.txt") or _tail(folder / "stdout.txt")
+    return text or f"; it printed nothing (in {folder})"
 
 
 def _tail(path: Path) -> str:
