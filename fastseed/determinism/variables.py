@@ -100,7 +100,8 @@ def cublas_refusal() -> str | None:
 def _no_mkl() -> str | None:
     import torch
 
-    return None if torch.backends.mkl.is_available() else "this torch has no MKL"
+    there: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return None if there else "this torch has no MKL"
 
 
 def _mkl_late() -> str | None:
