@@ -67,14 +67,14 @@ def check_model(model: object) -> nn.Module:
         TypeError: it is not a module, or wrapped by DistributedDataParallel or FSDP1.
         ValueError: a module of it communicates in the forward pass.
     """
-    module = validation.check_instance(
-        FUNCTION, "model", model, nn.Module, "a torch.nn.Module"
-    )
+    module = validation.check_instance(FUNCTION, "model", model, nn.Module, "a torch.nn.Module")
     for name, part in module.named_modules():
         where = f" (here: {name!r})" if name else ""
         kind = type(part).__name__
         if kind in ("DistributedDataParallel", "FullyShardedDataParallel"):
-            rule = f"the module itself, without {kind}, which adds gradients in its own order{where}"
+            rule = (
+                f"the module itself, without {kind}, which adds gradients in its own order{where}"
+            )
             raise validation.type_error(FUNCTION, "model", rule, part)
         if isinstance(part, nn.SyncBatchNorm):
             rule = (

@@ -10,6 +10,9 @@ import torch.distributed as dist
 from .collector import SlotPlan
 from .tree import TreeSum
 
+# torch 2.13 warns of the name that 2.10 has
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+
 
 def leaf_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which values of ``dtype`` are added: float64, else float32."""
@@ -61,6 +64,7 @@ class Bucket:
             self._sum.push(self._flat)
             self._flat = self._sum.buffer(self._flat)
             return
+        self.receive()  # where this rank has no slot, and wrote nothing
         self._senders = plan.senders(micro_step)
         piece, has_slot = self._piece, plan.slot(micro_step) is not None
         counts = [piece if rank < self._senders else 0 for rank in range(plan.ranks)]
@@ -92,9 +96,7 @@ class Bucket:
         if self._plan.ranks == 1:
             self._flat = mean
             return
-        self._work = dist.all_gather_into_tensor(
-            self._flat, mean, group=self._plan.group, async_op=True
-        )
+        self._work = _all_gather(self._flat, mean, group=self._plan.group, async_op=True)
         self._sum.recycle(mean)
 
     def wait(self) -> None:

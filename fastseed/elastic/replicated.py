@@ -153,10 +153,10 @@ class ReplicatedCollector:
         """See ``Collector``."""
         assert self._micro_step is not None
         slot = self._plan.slot(self._micro_step)
-        if slot is not None and all(len(m) == len(b) for m, b in zip(self._missing, self._buckets, strict=True)):
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: slot {slot} has no backward pass"
-            )
+        if slot is not None and all(
+            len(m) == len(b) for m, b in zip(self._missing, self._buckets, strict=True)
+        ):
+            raise RuntimeError(f"fastseed.{FUNCTION}.step: slot {slot} has no backward pass")
         while self._sent < len(self._buckets):
             for place in self._missing[self._sent] if slot is not None else ():
                 self._buckets[self._sent].write(place, None)

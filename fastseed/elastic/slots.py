@@ -65,8 +65,7 @@ class Slot:
 
 
 class SlotGradients:
-    """The mean of the gradients of V slots, with the same bits on any number of ranks.
-    """
+    """The mean of the gradients of V slots, with the same bits on any number of ranks."""
 
     def __init__(
         self, model: nn.Module, slots: int, *, group: object = None, bucket_mb: float = 25.0
@@ -92,8 +91,7 @@ class SlotGradients:
         return self._plan.slots
 
     def step(self, batches: Iterable[Batch]) -> Iterator[tuple[Slot, Batch]]:
-        """Yield each slot of this rank with its micro-batch.
-        """
+        """Yield each slot of this rank with its micro-batch."""
         if self._left is not None:
             raise RuntimeError(
                 f"fastseed.{FUNCTION}.step: the last step was left {self._left}, and its gradients "
@@ -163,7 +161,9 @@ class SlotGradients:
             dist.all_reduce(added, group=self._plan.group)
             known = added.tolist()
         bits = known[: self._plan.slots]
-        divisor = _divisor(list(struct.unpack(f"{len(bits)}d", struct.pack(f"{len(bits)}q", *bits))))
+        divisor = _divisor(
+            list(struct.unpack(f"{len(bits)}d", struct.pack(f"{len(bits)}q", *bits)))
+        )
         self._collector.finish(divisor, [count > 0 for count in known[self._plan.slots :]])
 
 
