@@ -79,7 +79,7 @@ def test_wrapped_models_are_refused_by_name(monkeypatch):
 def test_several_ranks_need_a_process_group(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RuntimeError, match="call torch.distributed.init_process_group first"):
+    with pytest.raises(RuntimeError, match=r"call torch\.distributed\.init_process_group first"):
         SlotGradients(nn.Linear(1, 1), 1)
 
 
@@ -120,7 +120,8 @@ def test_a_slot_without_a_backward_pass_is_an_error():
 @pytest.mark.parametrize(("count", "found"), [(2, "none for slot 2"), (4, "more"), (0, "slot 0")])
 def test_the_number_of_batches_is_that_of_the_slots(count, found):
     model, gradients, _ = make()
-    with refused(model, rf"batches must be 3 micro-batches, .* rank 0 of 1, got .*{found}", ValueError):
+    rule = rf"batches must be 3 micro-batches, .* rank 0 of 1, got .*{found}"
+    with refused(model, rule, ValueError):
         step(model, gradients, list(torch.randn(count, 4, 2)))
 
 

@@ -21,23 +21,21 @@ def agreed(ranks, *cases):
 
 
 def test_two_ranks_have_the_weights_of_one():
-    cases = (*SAME, "base/all_reduce", "base/arrival")
-    one, two = agreed(1, *cases, "buckets"), agreed(2, *cases)
-    assert one["buckets"] == one["base"]
-    assert {case: two[case] for case in SAME} == {case: one[case] for case in SAME}
-    assert all(two[case] != one[case] for case in cases if case not in SAME)
+    cases = ("base", "norm", "base/all_reduce", "base/arrival")
+    one, two = agreed(1, *cases), agreed(2, *cases)
+    assert {case for case in cases if two[case] == one[case]} == {"base", "norm"}
 
 
 @pytest.mark.slow
 def test_any_number_of_ranks_has_the_weights_of_one():
     one = agreed(1, *SAME, *CONTROLS)
-    for ranks in (3, 4):
-        found = agreed(ranks, *SAME, "buckets", "base/all_reduce", "base/arrival")
-        assert {case: found[case] for case in SAME} == {case: one[case] for case in SAME}
-        assert found["buckets"] == one["base"]
-        assert all(found[case] != one[case] for case in found if "/" in case)
-    assert len({rank["norm/own"] for rank in run(3, "norm/own")} | {one["norm/own"]}) == 4
-    assert agreed(5, "base", "few", "norm") == {case: one[case] for case in ("base", "few", "norm")}
+    ranks = run(3, *SAME, "buckets", *CONTROLS)
+    for rank in ranks:
+        assert {case: rank[case] for case in SAME} == {case: one[case] for case in SAME}
+        assert rank["buckets"] == one["base"]
+        assert not any(rank[case] == one[case] for case in CONTROLS)
+    assert len({rank["norm/own"] for rank in ranks}) == 3
+    assert agreed(4, "base", "norm") == {case: one[case] for case in ("base", "norm")}
 
 
 @pytest.mark.slow
@@ -56,7 +54,7 @@ def test_ranks_that_differ_are_named_before_the_first_step():
         assert seen == 0 and all(without_gradient)
         assert found["subgroups"] == ranks[0]["subgroups"]
         before_the_last, sent = found["overlap"]
-        assert before_the_last == sent - 1 > 3
+        assert before_the_last == sent - 2 > 3  # the rest wait for the first layer
     # 8 leaves of 1,020 elements, of which each goes to three owners; then three pieces of the mean
     elements, parameters = zip(*(found["traffic"] for found in ranks), strict=True)
     assert parameters == (1020,) * 3 and sum(elements) == 8 * 680 + 3 * 2 * 340

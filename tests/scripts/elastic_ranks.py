@@ -172,8 +172,8 @@ def subgroups():
 def overlap():
     """Return how many of the buckets were sent before the backward pass had its last gradient."""
     model, events = make(), []
-    gradients = SlotGradients(model, WORLD, bucket_mb=1e-6)
     model.embed.weight.register_post_accumulate_grad_hook(lambda p: events.append("last"))
+    gradients = SlotGradients(model, WORLD, bucket_mb=1e-6)
     real = dist.all_to_all_single
 
     def send(*args, **more):
@@ -182,8 +182,7 @@ def overlap():
 
     with mock.patch.object(dist, "all_to_all_single", send):
         for _, batch in gradients.step(slots_of(0, WORLD, torch.float32)):
-            batch[0, 0] = -1.0  # the first expert, whose parameters come last
-            model.unused.requires_grad_(True)
+            batch[0, 0] = -1.0  # the first expert; what it leaves out would delay other buckets
             (model(batch).sum() + model.unused.sum() + model.experts[1](batch).sum()).backward()
     return events.index("last"), events.count("sent")
 
