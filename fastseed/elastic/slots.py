@@ -1,10 +1,9 @@
-"""Collect the gradients of a step slot by slot, and add them in one order on any number of ranks."""
+"""Collect the gradients of a step slot by slot, and add them in one order on any layout."""
 
 from __future__ import annotations
 
 import logging
 import math
-import struct
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -17,6 +16,7 @@ from .._utils import validation
 from ..nn.dropout.rows import rows
 from . import arguments
 from .arguments import FUNCTION
+from .buffers import SlotBuffers
 from .collector import Collector, SlotPlan
 from .replicated import ReplicatedCollector
 
@@ -32,6 +32,16 @@ class Slot:
 
     Attributes:
         number: the slot, [0, V); None where the passes only keep collectives in step.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> gradients = fastseed.elastic.SlotGradients(model, slots=2)
+        >>> for slot, batch in gradients.step([torch.ones(1, 1), torch.ones(3, 1)]):
+        ...     model(batch).sum().backward()
+        ...     slot.weight = len(batch)
+        >>> model.weight.grad
+        tensor([[1.]])
     """
 
     __slots__ = ("_weight", "number")
@@ -50,10 +60,14 @@ class Slot:
 
     @property
     def weight(self) -> float | None:
-        """The weight of the slot in the mean, such as its number of tokens; None if not set.
+        """The weight of the slot, such as its number of tokens, [0, 2**53]; None if not set.
 
         Either all slots of a step have one, or none. The loss of a slot is then a sum, over tokens
-        for example: gradients are added as they are, and divided by the sum of the weights.
+        for example: gradients are added as they are, and divided once by the sum of the weights,
+        which is exact and rounded to the dtype of the leaves.
+
+        Raises:
+            TypeError, ValueError: the weight is not a number, or is out of range.
         """
         return self._weight
 
@@ -65,25 +79,78 @@ class Slot:
 
 
 class SlotGradients:
-    """The mean of the gradients of V slots, with the same bits on any number of ranks."""
+    """The mean of the gradients of V slots, with the same bits on any number of ranks.
+
+    A step has V slots: micro-batches, each with a forward and a backward pass of its own on
+    whichever rank has it. In micro-step j, rank r of w has slot j w + r. The V gradients are added
+    pairwise, by a fixed tree over the numbers of the slots, so that the sum does not depend on the
+    number of ranks, on who adds, or on when gradients arrive. Gradients are sent in buckets while
+    the backward pass runs.
+
+    Every rank makes the object, at the same point of the script: the arguments and the parameters
+    of the ranks are compared. The model is the module itself, with equal parameters on all ranks.
+    A slot without a gradient for a parameter counts as a gradient of +0. A parameter without a
+    gradient in all slots keeps ``grad`` None. Gradients of 16-bit parameters are added in float32,
+    and rounded once to the dtype of the parameter.
+
+    A buffer of floating point numbers that a forward pass changes, as those of BatchNorm, has the
+    same values at the start of each slot, and ends the step with the mean over the slots. Any other
+    buffer must have one value after every slot: ``num_batches_tracked`` counts steps.
+
+    Between the slots of a step, ``p.grad`` is None. After a step it lies in memory that the next
+    step writes: clone what is to be kept. A backward pass through the model outside of a slot is
+    an error as long as the object exists.
+
+    Args:
+        model: a module with parameters that require a gradient, on one or several devices.
+        slots: V, the number of slots of a step, [1, 2**24]: fixed for the job, also where the
+            number of ranks changes. It need not be a multiple of that number.
+        group: the ranks that divide the data: a process group or a mesh of one dimension. None: all
+            ranks, or this process alone where there is no process group.
+        bucket_mb: MiB of gradients that are sent at a time, [1e-6, 2**20]; it changes no bit.
+
+    Raises:
+        TypeError: an argument is of the wrong type; the model is wrapped by
+            DistributedDataParallel or FullyShardedDataParallel.
+        ValueError: an argument has a wrong value; the model has a SyncBatchNorm, no parameter that
+            requires a gradient, or one of another kind of number; ``group`` is None and not all
+            ranks divide the data.
+        RuntimeError: ranks differ in ``slots``, ``bucket_mb``, parameters or buffers, or one of
+            them has an error of its own: on every rank, with the names of the ranks.
+        TimeoutError: some ranks did not make the object in time.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> gradients = fastseed.elastic.SlotGradients(model, slots=4)
+        >>> for slot, batch in gradients.step(torch.arange(4.0).view(4, 1, 1)):
+        ...     model(batch).sum().backward()
+        >>> model.weight.grad
+        tensor([[1.5000]])
+        >>> optimizer.step()
+        >>> optimizer.zero_grad()
+    """
 
     def __init__(
         self, model: nn.Module, slots: int, *, group: object = None, bucket_mb: float = 25.0
     ) -> None:
-        plan = arguments.make_plan(slots, group)
+        ranks = arguments.find_group(group)
         problem: Exception | None = None
         record = {}
         try:
+            self._plan = plan = arguments.make_plan(slots, ranks)
             module = arguments.check_model(model)
             size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
             self._collector = _make_collector(module, plan, round(size * 2**20))
-            self._device = arguments.device_of(module)
-            record = {"slots": plan.slots, "parameters": self._collector.describe()}
+            self._buffers = SlotBuffers(module, plan, round(size * 2**20))
+            tensors = self._collector.describe() | self._buffers.describe()
+            record = {"slots": plan.slots, "bucket_mb": size, "tensors": tensors}
         except (TypeError, ValueError, RuntimeError) as error:
             problem = error
-        arguments.agree(plan, record, problem)
-        self._plan = plan
-        self._left: str | None = None  # why the step that was begun last has no end
+        arguments.agree(ranks, record, problem)
+        self._steps = 0
+        self._left: str | None = None  # where the last step is, until its end
 
     @property
     def slots(self) -> int:
@@ -91,17 +158,41 @@ class SlotGradients:
         return self._plan.slots
 
     def step(self, batches: Iterable[Batch]) -> Iterator[tuple[Slot, Batch]]:
-        """Yield each slot of this rank with its micro-batch."""
+        """Yield each slot of this rank with its micro-batch; afterwards ``p.grad`` is the mean.
+
+        The body of the loop runs one forward and one backward pass. It runs within
+        ``fastseed.nn.rows(slot, slots, count=1)``, so that dropout of ``fastseed.nn`` and the rest
+        that depends on rows is that of the slot.
+
+        A step that is left early, by ``break`` or an exception, has no gradients: see ``discard``.
+
+        Args:
+            batches: the micro-batches of this rank, in the order of its slots, and no others.
+
+        Yields:
+            (slot, batch). A slot that does not count (``Slot.counts``) comes last, with the last
+            batch again, on a rank without a slot in the last micro-step of a sharded model.
+
+        Raises:
+            RuntimeError: the last step was left early; a parameter has a gradient at the start;
+                parameters or buffers of the model were added, removed, replaced, frozen or moved; a
+                slot has no backward pass; slots leave different values in a buffer that has no
+                mean. In backward(): a parameter gets a second gradient in one slot.
+            ValueError: there are fewer or more batches than slots of this rank; some slots have a
+                weight and others have none; all weights are 0.
+        """
         if self._left is not None:
             raise RuntimeError(
                 f"fastseed.{FUNCTION}.step: the last step was left {self._left}, and its gradients "
                 "are not complete: end the job, or call discard() on every rank to drop them"
             )
         self._collector.begin()
-        self._left = "before its first slot"
-        remaining, weights = iter(batches), {}
+        self._buffers.begin()
+        self._steps += 1
+        number, self._left = self._steps, "before its first slot"
+        weights: dict[int, float | None] = {}
         try:
-            for slot, batch in self._slots(remaining):
+            for slot, batch in self._slots(iter(batches)):
                 self._left = f"in slot {slot.number}"
                 yield slot, batch
                 if slot.number is not None:
@@ -109,16 +200,25 @@ class SlotGradients:
             self._finish(weights)
             self._left = None
         finally:
-            if self._left is not None:
+            if self._left is not None and self._steps == number:  # else discard() was called
                 logger.warning(
                     "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
                 )
-                self._collector.discard()
+                self._drop()
 
     def discard(self) -> None:
-        """Drop the gradients of a step that was left, so that the next step can begin."""
-        self._collector.discard()
+        """Drop the gradients of a step that was left, so that the next step can begin.
+
+        With several ranks, all of them have to have left the step in the same slot.
+        """
+        if self._left is not None:
+            self._drop()
         self._left = None
+
+    def _drop(self) -> None:
+        self._collector.discard()
+        self._buffers.restore()
+        self._buffers.discard()
 
     def _slots(self, batches: Iterator[Batch]) -> Iterator[tuple[Slot, Batch]]:
         """Yield the slots of this rank, and exchange the leaves of each micro-step."""
@@ -134,50 +234,50 @@ class SlotGradients:
                 with rows(row, plan.slots, count=1):
                     yield slot, held[0]
             self._collector.collect()
+            self._buffers.collect(micro_step)
         for _ in batches:
-            have = len(range(plan.rank, plan.slots, plan.ranks))
-            rule = f"{have} micro-batches, one for each slot of this rank"
-            raise validation.value_error(f"{FUNCTION}.step", "batches", rule, "more")
+            raise self._wrong_batches("more")
 
     def _next(self, batches: Iterator[Batch], slot: Slot) -> Batch:
         for batch in batches:
             return batch
+        raise self._wrong_batches(f"none for slot {slot.number}")
+
+    def _wrong_batches(self, found: str) -> ValueError:
         plan = self._plan
         have = len(range(plan.rank, plan.slots, plan.ranks))
-        rule = f"{have} micro-batches, one for each slot of this rank"
-        raise validation.value_error(
-            f"{FUNCTION}.step", "batches", rule, f"none for slot {slot.number}"
-        )
+        rule = f"{have} micro-batches, one for each slot of rank {plan.rank} of {plan.ranks}"
+        return ValueError(f"fastseed.{FUNCTION}.step: batches must be {rule}, got {found}")
 
     def _finish(self, weights: dict[int, float | None]) -> None:
-        """Add up what ranks know of the step, and leave the mean."""
-        used = self._collector.used()
-        known = [0] * self._plan.slots + [int(was) for was in used]
+        """Add up what each rank knows of the step, and leave the mean."""
+        slots, used, changed = self._plan.slots, self._collector.used(), self._buffers.changed()
+        known = torch.zeros(slots, dtype=torch.float64)
         for slot, weight in weights.items():
-            given = _NO_WEIGHT if weight is None else weight
-            (known[slot],) = struct.unpack("q", struct.pack("d", given))
+            known[slot] = _NO_WEIGHT if weight is None else weight
+        # One rank has each slot, so that bits of its weight can be added as an integer.
+        known = torch.cat([known.view(torch.int64), torch.tensor([*used, *changed]).long()])
         if self._plan.ranks > 1:
-            added = torch.tensor(known, dtype=torch.int64, device=self._device)
-            dist.all_reduce(added, group=self._plan.group)
-            known = added.tolist()
-        bits = known[: self._plan.slots]
-        divisor = _divisor(
-            list(struct.unpack(f"{len(bits)}d", struct.pack(f"{len(bits)}q", *bits)))
-        )
-        self._collector.finish(divisor, [count > 0 for count in known[self._plan.slots :]])
+            on_device = known.to(self._buffers.device)
+            dist.all_reduce(on_device, group=self._plan.group)
+            known = on_device.cpu()
+        divisor = _divisor(known[:slots].view(torch.float64).tolist())
+        some = (known[slots:] > 0).tolist()
+        self._buffers.finish(some[len(used) :])
+        self._collector.finish(divisor, some[: len(used)])
 
 
 def _divisor(weights: list[float]) -> float:
     """Return the number of slots, or the sum of their weights if they have some."""
-    without = [slot for slot, weight in enumerate(weights) if weight == _NO_WEIGHT]
-    if len(without) == len(weights):
+    given = [None if weight == _NO_WEIGHT else weight for weight in weights]
+    if not any(weight is not None for weight in given):
         return float(len(weights))
-    if without:
+    if None in given:
         rule = "set for all slots of a step or for none"
-        raise validation.value_error("elastic.Slot", "weight", rule, f"none for slot {without[0]}")
+        raise validation.value_error("elastic.Slot", "weight", rule, given)
     total = math.fsum(weights)
     if total == 0:
-        raise validation.value_error("elastic.Slot", "weight", "above 0 for some slot", weights)
+        raise validation.value_error("elastic.Slot", "weight", "above 0 for some slot", given)
     return total
 
 
