@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -63,7 +64,8 @@ def clip_grad_norm_(
         max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
     given = _listed(name, "parameters", parameters)
     gradients = [p.grad for p in given if p.grad is not None]
-    norm, dtype = _norm(name, "gradients", gradients, shard_group)
+    parts = _local_parts(name, "gradients", gradients)
+    norm, dtype = _norm(parts, shard_group)
     if error_if_nonfinite and not math.isfinite(norm):
         raise RuntimeError(
             f"fastseed.{name}: the norm must be finite, got {norm}; call it with "
@@ -72,8 +74,7 @@ def clip_grad_norm_(
     scale = max_norm / (norm + _EPSILON)
     if not scale >= 1.0:  # also NaN
         by_kind: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
-        for gradient in gradients:
-            local = _local(gradient)
+        for local in itertools.chain.from_iterable(parts.values()):
             by_kind.setdefault((local.device, local.dtype), []).append(local)
         for alike in by_kind.values():
             torch._foreach_mul_(alike, scale)
@@ -114,7 +115,7 @@ def get_total_norm(
     """
     name = "elastic.get_total_norm"
     listed = _listed(name, "tensors", tensors)
-    return _as_tensor(*_norm(name, "tensors", listed, shard_group), listed)
+    return _as_tensor(*_norm(_local_parts(name, "tensors", listed), shard_group), listed)
 
 
 def _listed(
@@ -129,21 +130,28 @@ def _listed(
     return found
 
 
-# (the mesh of a tensor, the mesh dimensions that shard it)
-_Cut = tuple["DeviceMesh", tuple[int, ...]] | None
+# (the mesh of a tensor, the mesh dimensions that shard it); None without a mesh
+_Cut: TypeAlias = "tuple[DeviceMesh, tuple[int, ...]] | None"
+_Parts: TypeAlias = dict[_Cut, list[torch.Tensor]]
 
 
-def _norm(
-    name: str, argument: str, given: list[torch.Tensor], shard_group: dist.ProcessGroup | None
-) -> tuple[float, torch.dtype]:
-    parts: dict[_Cut, list[torch.Tensor]] = {} if shard_group is None else {None: []}
+@torch.no_grad()
+def _local_parts(name: str, argument: str, given: list[torch.Tensor]) -> _Parts:
+    """Return this rank's parts of tensors, those together that the same ranks share."""
+    parts: _Parts = {}
     for i, tensor in enumerate(given):
-        label = f"{argument}[{i}]"
-        tensors.check_dtype_of(name, label, tensor, op_checks.REALS)
-        cut = _cut_of(name, label, tensor) if layout.is_dtensor(tensor) else None
-        local = _local(tensor)
+        cut, local, label = None, tensor, f"{argument}[{i}]"
+        if layout.is_dtensor(tensor):
+            cut, local = _cut_of(name, label, tensor), tensor.to_local()
+        tensors.check_dtype_of(name, label, local, op_checks.REALS)
         tensors.check_dense(name, label, local)
-        parts.setdefault(cut, []).append(local)
+        parts.setdefault(cut, []).append(local.detach() if local.requires_grad else local)
+    return parts
+
+
+def _norm(parts: _Parts, shard_group: dist.ProcessGroup | None) -> tuple[float, torch.dtype]:
+    if shard_group is not None:  # also a rank without tensors adds its 0
+        parts = {None: [], **parts}
     found = []
     for cut, local in parts.items():
         total = sums.accumulate(local, local)
@@ -168,11 +176,6 @@ def _cut_of(name: str, argument: str, tensor: DTensor) -> _Cut:
         raise validation.value_error(name, argument, rule, tensor.placements)
     sharded = (d for d, placement in enumerate(tensor.placements) if not placement.is_replicate())
     return tensor.device_mesh, tuple(sharded)
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return cast("DTensor", tensor).to_local() if layout.is_dtensor(tensor) else tensor.detach()
 
 
 def _as_tensor(norm: float, dtype: torch.dtype, given: list[torch.Tensor]) -> torch.Tensor:

@@ -40,7 +40,8 @@ def accumulate(
 ) -> torch.Tensor:
     """Return an accumulator of all elements, or of their products with ``factors``.
 
-    It lies where the first tensor does. A tensor that is not contiguous is copied.
+    Tensors do not require grad. The accumulator lies where the first one does. A tensor that is
+    not contiguous is copied, and one of a device without the operator is copied to the CPU.
     """
     devices = list(dict.fromkeys(t.device for t in tensors)) or [torch.device("cpu")]
     parts = []
@@ -48,14 +49,15 @@ def accumulate(
         readable = device.type == "cpu" or (device.type == "cuda" and draw_ops.has_cuda)
         work = device if readable else torch.device("cpu")
         here = [i for i, t in enumerate(tensors) if t.device == device]
-        values, others = (
-            [given[i].detach().to(work).contiguous() for i in here if given]
-            for given in (tensors, factors)
-        )
+        values = [tensors[i].to(work).contiguous() for i in here]
+        others = values
+        if factors is not tensors:
+            others = [factors[i].to(work).contiguous() for i in here if factors]
         total = torch.zeros(_WIDTH, dtype=torch.int64, device=work)
-        total[-1] = sum(t.dtype == torch.float64 for t in values)
+        if wide := sum(t.dtype == torch.float64 for t in values):
+            total[-1] = wide
         torch.ops.fastseed.exact_sum(total[:-1], values, others)
-        parts.append(total.to(devices[0]))
+        parts.append(total if work == devices[0] else total.to(devices[0]))
     # limbs are below 2**32: those of 2**30 devices and ranks can be added
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
