@@ -85,9 +85,7 @@ def _quotient(total: sums.Total, divisor: int, exponent: int, dtype: torch.dtype
     return rounding.nearest(total.finite, divisor, exponent, dtype) if divisor else math.nan
 
 
-def _numbers(
-    name: str, given: torch.Tensor | Iterable[torch.Tensor | float]
-) -> torch.Tensor:
+def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) -> torch.Tensor:
     """Return all numbers in one dimension, in a floating-point type that holds each of them."""
     if isinstance(given, torch.Tensor):
         return _checked(name, given).reshape(-1)

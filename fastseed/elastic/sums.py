@@ -21,7 +21,7 @@ EXPONENT = -reference.FRACTION_BITS
 
 
 class Total(NamedTuple):
-    """What an accumulator holds."""
+    """The contents of an accumulator."""
 
     finite: int
     """The sum of the finite values, times 2**2176."""

@@ -27,7 +27,7 @@ VECTORS = HERE / "exact_sum.txt"
 ROOT_PLACES = 1200
 
 HEADER = """\
-# Known answers of fastseed's exact sums, version 1. Made by make_exact_sum_vectors.py; never edited.
+# Known answers of fastseed's exact sums, version 1. Made by make_exact_sum_vectors.py.
 # Numbers are written as hex digits of an odd integer and the exponent of two that it is times.
 # sum  dtype values factors  number nans infinities -infinities
 #   values: bits of the dtype as hex digits of its width, joined by commas, or - for none;
@@ -49,7 +49,7 @@ def written(x: Fraction) -> str:
 
 
 def kind_of(bits: int, form: Format) -> str:
-    """Of what is not finite."""
+    """Return which infinity or NaN a pattern is."""
     infinity = (1 << (form.width - 1)) - (1 << (form.precision - 1))
     magnitude = bits & (1 << (form.width - 1)) - 1
     return "nan" if magnitude > infinity else "-inf" if bits != magnitude else "inf"
