@@ -26,8 +26,11 @@ def _check(contest: Contest) -> None:
         (Fraction(found) - half) ** 2 <= square <= (Fraction(found) + half) ** 2,
         "the norm of a part",
     )
-    ours, theirs = contest.fastseed.run(), contest.baselines[0].run()
-    expect(torch.allclose(ours, theirs, rtol=1e-4), "the norm of the whole")
+    exact = torch.linalg.vector_norm(contest.fastseed.names["x"].double())
+    ours, theirs = contest.fastseed.run().double(), contest.baselines[0].run().double()
+    expect(torch.allclose(ours, exact, rtol=1e-7), "the exact norm of the whole")
+    # that of torch is added up in float32: three digits are left of 10^7 values
+    expect(torch.allclose(theirs, exact, rtol=1e-2), "torch's norm of the whole")
 
 
 def norm(size: int, threads: int) -> Contest:

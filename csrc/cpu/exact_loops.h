@@ -26,7 +26,10 @@ constexpr int kExactSide = kExactBytes == 64 ? 8 : 4;  // vectors side by side, 
 
 #if !defined(FS_MULTIPLY_ADD)
 #define FS_MULTIPLY_ADD(x, y, z) ((x) * (y) + (z))  // products are exact here
-#define FS_LOAD_FLOATS(at) Doubles{(at)[0], (at)[1]}
+#define FS_LOAD_FLOATS(at) \
+  Doubles {                \
+    (at)[0], (at)[1]       \
+  }
 #endif
 
 FS_DRAW_TARGET inline Doubles load_doubles(const float* at) {
@@ -129,13 +132,12 @@ constexpr int exact_depth() {
   return depth;
 }
 
-constexpr ExactLoops kExactLoops{exact_depth(),
-                                 {&magnitudes<float>, &add_in_two<float, false>,
-                                  &add_in_two<float, true>, &part_small<float>},
-                                 {&magnitudes<double>, &add_in_two<double, false>, nullptr,
-                                  &part_small<double>},
-                                 &widen<Half>,
-                                 &widen<BFloat16>};
+constexpr ExactLoops kExactLoops{
+    exact_depth(),
+    {&magnitudes<float>, &add_in_two<float, false>, &add_in_two<float, true>, &part_small<float>},
+    {&magnitudes<double>, &add_in_two<double, false>, nullptr, &part_small<double>},
+    &widen<Half>,
+    &widen<BFloat16>};
 
 }  // namespace
 }  // namespace fastseed

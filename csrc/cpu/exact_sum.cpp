@@ -202,8 +202,7 @@ void launch_exact_sum(const T* values, const T* factors, int64_t n, int64_t* tot
   }
 }
 
-#define FS_INSTANTIATE(T) \
-  template void launch_exact_sum<T>(const T*, const T*, int64_t, int64_t*);
+#define FS_INSTANTIATE(T) template void launch_exact_sum<T>(const T*, const T*, int64_t, int64_t*);
 FS_EACH_EXACT(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 

@@ -21,8 +21,8 @@ void exact_sum(const Tensor& total, std::vector<Tensor> values, std::vector<Tens
       std::mutex mutex;
       parallel(values[i].numel(), kGrain, [&](int64_t begin, int64_t end) {
         int64_t part[kExactSize] = {};
-        launch_exact_sum(numbers + begin, others == nullptr ? nullptr : others + begin,
-                         end - begin, part);
+        launch_exact_sum(numbers + begin, others == nullptr ? nullptr : others + begin, end - begin,
+                         part);
         std::lock_guard<std::mutex> lock(mutex);
         for (int k = 0; k < kExactSize; ++k) {
           out[k] += part[k];

@@ -28,9 +28,9 @@ inline void check_exact_sum(const Tensor& total, const std::vector<Tensor>& valu
       STD_TORCH_CHECK(same_device(tensor, total), "fastseed.exact_sum: ", name,
                       " must be on the device of the total");
       check_memory(tensor, op, name);
-      STD_TORCH_CHECK(tensor.scalar_type() == values[i].scalar_type() &&
-                          tensor.numel() == values[i].numel(),
-                      "fastseed.exact_sum: factors must be of the dtypes and sizes of the values");
+      STD_TORCH_CHECK(
+          tensor.scalar_type() == values[i].scalar_type() && tensor.numel() == values[i].numel(),
+          "fastseed.exact_sum: factors must be of the dtypes and sizes of the values");
       check_disjoint(total, tensor, op, name);
     }
   }

@@ -16,7 +16,7 @@ from ..distributed import layout
 from . import rounding, sums
 
 if TYPE_CHECKING:
-    from torch.distributed import DeviceMesh
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
 _EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_

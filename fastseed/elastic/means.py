@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import SupportsFloat
 
 import torch
 import torch.distributed as dist
@@ -68,11 +69,11 @@ def mean(
         totals = sums.all_reduce(totals, group)
     plain, *weighted = (sums.read(row) for row in totals.cpu())
     if not weighted:
-        found = _quotient(plain, plain.count, sums.EXPONENT, plain.dtype)
+        found = _quotient(plain, plain.values, sums.EXPONENT, plain.dtype)
     elif weighted[1].special is not None:
         rule = "finite and at least 0 on all ranks"
         raise validation.value_error(_NAME, "weights", rule, weights)
-    elif weighted[1].finite == 0 and plain.count > 0:
+    elif weighted[1].finite == 0 and plain.values > 0:
         raise validation.value_error(_NAME, "weights", "of a sum above 0", weights)
     else:
         found = _quotient(weighted[0], weighted[1].finite, 0, plain.dtype)
@@ -108,8 +109,7 @@ def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) ->
 def _as_tensor(name: str, value: object) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value
-    number = isinstance(value, (int, float)) or hasattr(type(value), "__float__")
-    if isinstance(value, bool) or not number or hasattr(type(value), "__len__"):
+    if isinstance(value, (bool, str)) or not isinstance(value, SupportsFloat):
         raise validation.type_error(_NAME, name, "a number or a tensor", value)
     if isinstance(value, int) and abs(value) > _EXACT_INTEGER:
         raise validation.value_error(_NAME, name, "at most 2**53", value)

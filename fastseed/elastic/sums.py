@@ -27,7 +27,8 @@ class Total(NamedTuple):
     """The sum of the finite values, times 2**2176."""
     special: float | None
     """The sum of the others, NaN or an infinity; None if all values are finite."""
-    count: int
+    values: int
+    """The number of values of any kind."""
     dtype: torch.dtype
     """float64 if some rank added tensors of it, else float32."""
 
@@ -64,11 +65,11 @@ def accumulate(
 
 def all_reduce(totals: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
     """Return the accumulators of all ranks of a group, added."""
-    group = dist.group.WORLD if group is None else group
-    types = [device.type for device in group._device_types]
+    ranks = dist.distributed_c10d._get_default_group() if group is None else group
+    types = [device.type for device in ranks._device_types]
     if totals.device.type not in types:
         totals = totals.to(types[0])
-    dist.all_reduce(totals, group=group)
+    dist.all_reduce(totals, group=ranks)
     return totals
 
 
