@@ -19,6 +19,7 @@ from . import arguments
 from .arguments import FUNCTION
 from .collector import Collector, SlotPlan
 from .replicated import ReplicatedCollector
+from .sharded import ShardedCollector
 
 logger = logging.getLogger("fastseed")
 
@@ -184,5 +185,5 @@ def _divisor(weights: list[float]) -> float:
 def _make_collector(model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> Collector:
     """Return what collects the gradients of the model: replicated, or sharded by fully_shard."""
     if any(isinstance(part, FSDPModule) for part in model.modules()):
-        raise validation.value_error(FUNCTION, "model", "replicated, not sharded", model)
+        return ShardedCollector(model, plan)
     return ReplicatedCollector(model, plan, bucket_bytes)
