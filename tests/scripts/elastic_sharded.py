@@ -1,9 +1,14 @@
-"""Digests of models that are trained with slots under ``fully_shard``, or replicated."""
+"""One rank of a job that trains models with slots under ``fully_shard``, and prints digests.
+
+``elastic_sharded.py MESH CASE ...``, with a mesh as 3 or 2x2 (replicas and shards). ``alone`` is a
+whole model, which every rank trains for itself.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -11,94 +16,137 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.utils.checkpoint import checkpoint
 
 from fastseed.debug import digest
 from fastseed.elastic import SlotGradients
 
-SLOTS = 7  # no multiple of any number of ranks but 1
+SLOTS, WIDTH, TOKENS = 7, 10, 13  # no mesh but that of one rank divides them
+HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
 
 
 class Block(nn.Module):
-    """A layer of a transformer; sizes that no number of ranks divides."""
+    """A layer of a transformer, with a parameter that one slot uses."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.attend = nn.MultiheadAttention(width, 2, batch_first=True)
-        self.norm = nn.LayerNorm(width)
-        self.wide, self.narrow = nn.Linear(width, 33), nn.Linear(33, width)
-        self.rare = nn.Parameter(torch.zeros(width))
+        self.attend = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.wide, self.narrow = nn.Linear(WIDTH, 33), nn.Linear(33, WIDTH)
+        self.rare = nn.Parameter(torch.zeros(WIDTH))
 
-    def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, slot: int | None) -> torch.Tensor:
         x = x + self.attend(x, x, x, need_weights=False)[0]
-        if number == 2:  # in one slot only
+        if slot == 2:
             x = x + self.rare
         return x + self.narrow(torch.relu(self.wide(self.norm(x))))
 
 
 class Model(nn.Module):
-    """Two layers between tied embeddings, one frozen parameter, one that is never used."""
+    """Two layers between tied embeddings; a frozen parameter, and one that no slot uses."""
 
-    def __init__(self, width: int = 10) -> None:
+    def __init__(self, recompute: bool = False) -> None:
         super().__init__()
-        self.embed = nn.Embedding(13, width)
-        self.blocks = nn.ModuleList(Block(width) for _ in range(2))
-        self.head = nn.Linear(width, 13)
+        self.embed = nn.Embedding(TOKENS, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(WIDTH, TOKENS)
         self.head.weight = self.embed.weight
-        self.frozen = nn.Parameter(torch.full((width,), 0.5), requires_grad=False)
+        self.frozen = nn.Parameter(torch.full((WIDTH,), 0.5), requires_grad=False)
         self.unused = nn.Parameter(torch.ones(3))
+        self.recompute = recompute
 
-    def forward(self, tokens: torch.Tensor, number: int) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, slot: int | None) -> torch.Tensor:
         x = self.embed(tokens) + self.frozen
         for block in self.blocks:
-            x = block(x, number)
+            if self.recompute:
+                x = checkpoint(block, x, slot, use_reentrant=False)
+            else:
+                x = block(x, slot)
         return self.head(x)
 
 
-def build(kind: str, layout: str) -> nn.Module:
+def build(case: str, sizes: list[int]) -> tuple[nn.Module, object]:
+    """Return the model of a case, and the group that its slots are dealt over."""
     torch.manual_seed(1)
-    model = Model()
-    if kind == "plain":
-        return model
-    shape = tuple(map(int, layout.split("x")))
-    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
-    policy = MixedPrecisionPolicy()
-    if kind == "bf16":
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+    model = Model(recompute=case == "recomputed")
+    if case == "alone":
+        groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+        return model, groups[dist.get_rank()]
+    if case == "tensor parallel":
+        shape = (dist.get_world_size() // 2, 2)
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
+        for block in model.blocks:
+            plan = {"wide": ColwiseParallel(), "narrow": RowwiseParallel()}
+            block.wide, block.narrow = nn.Linear(WIDTH, 32), nn.Linear(32, WIDTH)
+            parallelize_module(block, mesh["tensor"], plan)
+            fully_shard(block, mesh=mesh["data"])
+        return fully_shard(model, mesh=mesh["data"]), mesh["data"]
+    names = ("replicate", "shard")[-len(sizes) :]
+    mesh = init_device_mesh("cpu", tuple(sizes), mesh_dim_names=names)
+    policy = HALF if case == "half" else MixedPrecisionPolicy()
+    again = case != "kept"
     for block in model.blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    return fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=again)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=again)
+    if case == "torch":
+        model.set_reduce_scatter_unused_params(True)
+    return model, None
 
 
-def train(model: nn.Module, slots: int = SLOTS, steps: int = 3) -> str:
-    ranks, rank = dist.get_world_size(), dist.get_rank()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    gradients = SlotGradients(model, slots)
-    losses = nn.CrossEntropyLoss()
-    for step in range(steps):
+def loss(model: nn.Module, tokens: torch.Tensor, slot: int | None) -> torch.Tensor:
+    out = model(tokens, slot)
+    return nn.functional.cross_entropy(out[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
+def train(case: str, sizes: list[int]) -> tuple[str, float]:
+    """Train three steps; return a digest of parameters and optimizer, and the sum of squares."""
+    model, group = build(case, sizes)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    ranks = getattr(group, "get_group", lambda: group)()
+    rank, world = dist.get_rank(ranks), dist.get_world_size(ranks)
+    gradients = SlotGradients(model, SLOTS, group=group) if case != "torch" else None
+    for step in range(3):
         optimizer.zero_grad()
         generator = torch.Generator().manual_seed(step)
-        tokens = torch.randint(13, (slots, 2, 6), generator=generator)
-        for slot, batch in gradients.step(tokens[s] for s in range(rank, slots, ranks)):
-            number = slot.number if slot.number is not None else 2
-            out = model(batch, number)
-            losses(out[:, :-1].flatten(0, 1).float(), batch[:, 1:].flatten()).backward()
+        batch = torch.randint(TOKENS, (SLOTS, 2, 6), generator=generator)
+        if gradients is not None:
+            for slot, tokens in gradients.step(batch[slot] for slot in range(rank, SLOTS, world)):
+                loss(model, tokens, slot.number).backward()
+        else:  # torch adds: every rank has as many slots as another one, of weight 0 at the end
+            for slot in range(rank, SLOTS + -SLOTS % world, world):
+                weight = float(slot < SLOTS) * world / SLOTS
+                (loss(model, batch[slot % SLOTS], slot) * weight).backward()
         optimizer.step()
-    state = {n: p.full_tensor() if isinstance(p, DTensor) else p for n, p in model.named_parameters()}
-    moments = {
-        n: {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in optimizer.state[p].items()}
-        for n, p in model.named_parameters()
-        if p in optimizer.state
+    return result(model, optimizer)
+
+
+def result(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, float]:
+    found = {
+        name: {"value": whole(p), **{k: whole(v) for k, v in optimizer.state.get(p, {}).items()}}
+        for name, p in model.named_parameters()
     }
-    if "-v" in sys.argv:
-        for n,v in state.items(): print(rank, n, digest(v.detach()), n in moments and {k: digest(v) for k,v in moments[n].items()})
-    return str(digest([{n: v.detach() for n, v in state.items()}, moments]))
+    squares = sum(float(entry["value"].square().sum()) for entry in found.values())
+    return str(digest(found)), squares
 
 
-if __name__ == "__main__":
-    kind, layout = sys.argv[1:3]
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    result = train(build(kind, layout))
+    sizes = [int(size) for size in sys.argv[1].split("x")]
+    found = {case: train(case, sizes) for case in sys.argv[2:]}
     dist.barrier()
     dist.destroy_process_group()
-    print(json.dumps(result))
+    print(json.dumps(found))
+
+
+main()
