@@ -7,6 +7,7 @@ from torch import nn
 from .._utils import validation
 from .._utils.types import StateDict
 from .arguments import FUNCTION
+from .exchange import describe
 
 
 class TrainableParameters:
@@ -37,7 +38,7 @@ class TrainableParameters:
     def describe(self) -> StateDict:
         """Return what all ranks must have in common, in JSON's types."""
         return {
-            f"parameter {name!r}": f"{p.dtype} of shape {tuple(p.shape)}"
+            f"parameter {name!r}": describe(p)
             for name, p in zip(self.names, self.tensors, strict=True)
         }
 
@@ -48,17 +49,21 @@ class TrainableParameters:
             RuntimeError: parameters were added, removed, replaced, frozen or moved, or one has a
                 gradient already.
         """
-        found = self._fingerprint()
-        if found != self._known:
-            changed = dict.fromkeys(str(row[0]) for row in {*found} ^ {*self._known})
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: the parameters with gradients must be those of the "
-                f"model that was given, but {sorted(changed)[:3]} were added, removed, replaced, "
-                "frozen or moved since: make a new SlotGradients, on every rank"
-            )
+        self.check_unchanged()
         for name, parameter in zip(self.names, self.tensors, strict=True):
             if parameter.grad is not None:
                 raise RuntimeError(
                     f"fastseed.{FUNCTION}.step: {name!r} has a gradient at the start of the step, "
                     "which would be lost: call optimizer.zero_grad() first"
                 )
+
+    def check_unchanged(self) -> None:
+        """RuntimeError if parameters were added, removed, replaced, frozen or moved."""
+        found = self._fingerprint()
+        if found != self._known:
+            changed = sorted({str(row[0]) for row in {*found} ^ {*self._known}})
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.step: the parameters with gradients must be those of the "
+                f"model that was given, but {changed[:3]} were added, removed, replaced, "
+                "frozen or moved since: make a new SlotGradients, on every rank"
+            )

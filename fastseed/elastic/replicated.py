@@ -15,7 +15,8 @@ from .._utils.types import StateDict
 from ..distributed.layout import is_dtensor
 from .arguments import FUNCTION
 from .collector import SlotPlan
-from .exchange import describe, gather_means, make_buckets
+from .exchange import gather_means, make_buckets
+from .parameters import TrainableParameters
 
 
 class ReplicatedCollector:
@@ -24,20 +25,22 @@ class ReplicatedCollector:
     needs_every_rank = False
 
     def __init__(self, model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> None:
-        self._model, self._plan = model, plan
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self._names, self._parameters = list(named), list(named.values())
-        _check_parameters(model, named)
-        self._known = self._fingerprint()
+        self._plan = plan
+        self._trainable = TrainableParameters(model)
+        self._names, self._parameters = self._trainable.names, self._trainable.tensors
+        for name, parameter in zip(self._names, self._parameters, strict=True):
+            if is_dtensor(parameter) or not parameter.is_floating_point():
+                rule = f"of real numbers that every rank has whole (here: {name!r})"
+                raise validation.value_error(FUNCTION, "model", rule, parameter)
         leaves = [parameter.detach() for parameter in self._parameters]
         self._buckets, self._where = make_buckets(leaves, plan, bucket_bytes)
         self._lock = threading.Lock()  # hooks run in a thread for each device
         self._micro_step: int | None = None
-        self._used = [False] * len(named)
+        self._used = [False] * len(self._parameters)
         self._missing: list[set[int]] = []  # the parameters of each bucket without a leaf so far
         self._sent = 0  # buckets of this micro-step
         self._nodes = [get_gradient_edge(p).node for p in self._parameters]
-        handles = [handle for i in range(len(named)) for handle in self._hook(i)]
+        handles = [handle for i in range(len(self._nodes)) for handle in self._hook(i)]
         weakref.finalize(self, _remove, handles)
 
     def _hook(self, index: int) -> list[Any]:
@@ -58,41 +61,14 @@ class ReplicatedCollector:
             parameter.register_post_accumulate_grad_hook(take),  # type: ignore[no-untyped-call]
         ]
 
-    def _fingerprint(self) -> list[tuple[object, ...]]:
-        """Return what may not change between steps, of each parameter with a gradient."""
-        return [
-            (name, id(p), p.shape, p.dtype, p.device)
-            for name, p in self._model.named_parameters()
-            if p.requires_grad
-        ]
-
     def describe(self) -> StateDict:
         """See ``Collector``."""
-        return {
-            f"parameter {name!r}": describe(p)
-            for name, p in zip(self._names, self._parameters, strict=True)
-        }
+        return self._trainable.describe()
 
     def begin(self) -> None:
         """See ``Collector``."""
-        self._check_unchanged()
-        for name, parameter in zip(self._names, self._parameters, strict=True):
-            if parameter.grad is not None:
-                raise RuntimeError(
-                    f"fastseed.{FUNCTION}.step: {name!r} has a gradient at the start of the step, "
-                    "which would be lost: call optimizer.zero_grad() first"
-                )
+        self._trainable.check()
         self._used = [False] * len(self._parameters)
-
-    def _check_unchanged(self) -> None:
-        found = self._fingerprint()
-        if found != self._known:
-            changed = sorted({str(row[0]) for row in {*found} ^ {*self._known}})
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: the parameters with gradients must be those of the "
-                f"model that was given, but {changed[:3]} were added, removed, replaced, "
-                "frozen or moved since: make a new SlotGradients, on every rank"
-            )
 
     def start(self, micro_step: int) -> None:
         """See ``Collector``."""
@@ -158,7 +134,7 @@ class ReplicatedCollector:
 
     def finish(self, divisor: float, used: list[bool]) -> None:
         """See ``Collector``."""
-        self._check_unchanged()
+        self._trainable.check_unchanged()
         gather_means(self._buckets, divisor)
         for index, parameter in enumerate(self._parameters):
             if used[index]:
@@ -172,17 +148,6 @@ class ReplicatedCollector:
             bucket.discard()
         for parameter in self._parameters:
             parameter.grad = None
-
-
-def _check_parameters(model: nn.Module, named: dict[str, nn.Parameter]) -> None:
-    """ValueError for parameters whose gradients cannot be collected, or where there are none."""
-    if not named:
-        rule = "a module with parameters that require a gradient"
-        raise validation.value_error(FUNCTION, "model", rule, type(model).__name__)
-    for name, parameter in named.items():
-        if is_dtensor(parameter) or not parameter.is_floating_point():
-            rule = f"of real, floating point parameters that this rank has whole (here: {name!r})"
-            raise validation.value_error(FUNCTION, "model", rule, parameter)
 
 
 def _remove(handles: list[Any]) -> None:

@@ -19,6 +19,7 @@ SUBPACKAGES = (
     "sampling",
     "data",
     "distributed",
+    "elastic",
     "checkpoint",
     "debug",
     "integrations",
