@@ -69,17 +69,19 @@ class LeafScatter:
 
     torch allocates an input of S shards and an output of one, copies the gradients of a backward
     pass into the input, calls this object (not where S is 1), and views the output as gradients.
-    Here the input has the dtype of leaves, which holds every 16-bit gradient exactly, and the
-    output is not written: gradients are those of ``finish``.
+    Here the input has the dtype of the gradients, or one that holds them exactly, whatever torch
+    was to reduce them in, and the output is not written: gradients are those of ``finish``.
 
     Attributes:
         pieces: the place of each parameter in the shard, by its index; known after a backward pass.
         taken: whether the group had a gradient in this step.
+        dtype: that of the gradients, in which leaves are sent; None if it is not known yet.
     """
 
     def __init__(self, name: str, plan: SlotPlan, mesh: ShardMesh, step: MicroStep) -> None:
         self.pieces: dict[int, Piece] = {}
         self.taken = False
+        self.dtype: torch.dtype | None = None
         self._name, self._plan, self._mesh, self._step = name, plan, mesh, step
         self._input: torch.Tensor | None = None
         self._micro_step: int | None = None  # of the last backward pass
@@ -92,15 +94,15 @@ class LeafScatter:
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
         """Return memory for an input or, when that was copied to, for an output."""
-        buffer = torch.empty(tuple(size), dtype=leaf_dtype(dtype), device=device)
         if self._input is None:
             self._check()
-            self._input = buffer
-            return buffer
+            sent = leaf_dtype(dtype) if self.dtype is None else self.dtype
+            self._input = torch.empty(tuple(size), dtype=sent, device=device)
+            return self._input
         leaf, self._input = self._input, None
         if self._mesh.shards == 1:
             self._add(leaf.view(1, -1))
-        return buffer.zero_()
+        return torch.zeros(tuple(size), dtype=leaf_dtype(dtype), device=device)
 
     def _check(self) -> None:
         """RuntimeError where no backward pass of this group is expected."""
@@ -143,6 +145,7 @@ class LeafScatter:
     def _add(self, leaves: torch.Tensor) -> None:
         """Add the leaves of this shard from the ranks of this replica, one a row."""
         assert self._step.number is not None
+        leaves = leaves.to(leaf_dtype(leaves.dtype))
         self._elements = leaves.shape[1]
         first = self._step.number * self._plan.ranks
         end = min(first + self._plan.ranks, self._plan.slots)

@@ -48,7 +48,7 @@ class ShardedCollector:
         }
         self._step = MicroStep()
         self._used = [False] * len(self._parameters)
-        self._watched: set[int] = set()  # parameters whose unsharded form is hooked
+        self._watched: dict[int, torch.dtype] = {}  # of parameters whose unsharded form is hooked
         self._seen: set[str] = set()  # modules that have unsharded their parameters
         self._scatters = {
             name: LeafScatter(name, plan, self._mesh, self._step) for name in self._modules
@@ -147,7 +147,7 @@ def _watch(collector: ShardedCollector, name: str) -> None:
         if index is None or index in collector._watched:
             continue
         if parameter is not collector._trainable.tensors[index]:
-            collector._watched.add(index)
+            collector._watched[index] = parameter.dtype
             _after_gradient(parameter, _weak(collector, _use, index))
 
 
@@ -165,6 +165,7 @@ def _place(collector: ShardedCollector, index: int) -> None:
         assert isinstance(parameter.grad, DTensor)
         local = parameter.grad.to_local()
         scatter.pieces[index] = Piece(local.size(), local.stride(), int(local.storage_offset()))
+        scatter.dtype = collector._watched.get(index)
         parameter.grad = None
 
 

@@ -94,6 +94,11 @@ class SlotGradients:
     gradient in all slots keeps ``grad`` None. Gradients of 16-bit parameters are added in float32,
     and rounded once to the dtype of the parameter.
 
+    A model under ``fully_shard`` may be sharded over one dimension of a mesh (FSDP2) or replicated
+    over one and sharded over the next (HSDP). All of its trainable parameters are under it, slots
+    are at least as many as ranks, and a rank without a slot in the last micro-step repeats its
+    passes with ``slot.number`` None, because they communicate; their gradient is dropped.
+
     A buffer of floating point numbers that a forward pass changes, as those of BatchNorm, has the
     same values at the start of each slot, and ends the step with the mean over the slots. Any other
     buffer must have one value after every slot: ``num_batches_tracked`` counts steps.
@@ -115,7 +120,8 @@ class SlotGradients:
             DistributedDataParallel or FullyShardedDataParallel.
         ValueError: an argument has a wrong value; the model has a SyncBatchNorm, no parameter that
             requires a gradient, or one of another kind of number; ``group`` is None and not all
-            ranks divide the data.
+            ranks divide the data; a model under ``fully_shard`` has parameters with a gradient
+            outside of it, on another mesh or offloaded, or more ranks than slots.
         RuntimeError: ranks differ in ``slots``, ``bucket_mb``, parameters or buffers, or one of
             them has an error of its own: on every rank, with the names of the ranks.
         TimeoutError: some ranks did not make the object in time.

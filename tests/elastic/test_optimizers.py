@@ -36,9 +36,9 @@ def test_elementwise_optimizers_do_not_depend_on_shards(kind, options, foreach):
 @pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="no vector loops"
 )
-def test_fused_sgd_on_the_cpu_depends_on_shards():
+def test_fused_adamw_on_the_cpu_depends_on_shards():
     """The limit that the guide states: the last elements of a shard are rounded differently."""
-    whole, *cut = (
-        train("SGD", sizes, torch.float32, fused=True, **WITH_MOMENTUM) for sizes in CUTS
+    whole, cut = (
+        train("AdamW", sizes, torch.float32, fused=True) for sizes in ([7 * 300], [7] * 300)
     )
-    assert not all(torch.equal(whole, value) for value in cut)
+    assert 0 < (whole != cut).sum() < 200

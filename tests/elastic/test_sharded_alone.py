@@ -103,6 +103,20 @@ def test_evaluation_between_steps(mesh):
     assert all(map(torch.equal, gradients_of(model), expected))
 
 
+def test_gathered_parameters_are_aligned_as_ordinary_ones(mesh):
+    """MKL's products depend on the addresses of operands."""
+    model = fully_shard(Twice(), mesh=mesh)
+    addresses = []
+
+    def note(module: nn.Module, _: object) -> None:
+        addresses.extend(p.data_ptr() for p in module.parameters())
+
+    model.register_forward_pre_hook(note)
+    model(torch.ones(2, 3))
+    assert len(addresses) == 2
+    assert all(address % 64 == 0 for address in addresses)
+
+
 def test_every_trainable_parameter_is_sharded(mesh):
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     fully_shard(model[1], mesh=mesh)

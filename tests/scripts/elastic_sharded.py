@@ -48,9 +48,9 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Two layers between tied embeddings; a frozen parameter, and one that no slot uses."""
+    """Two layers between tied embeddings; a frozen parameter, an unused one, and buffers."""
 
-    def __init__(self, recompute: bool = False) -> None:
+    def __init__(self, case: str) -> None:
         super().__init__()
         self.embed = nn.Embedding(TOKENS, WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
@@ -58,10 +58,13 @@ class Model(nn.Module):
         self.head.weight = self.embed.weight
         self.frozen = nn.Parameter(torch.full((WIDTH,), 0.5), requires_grad=False)
         self.unused = nn.Parameter(torch.ones(3))
-        self.recompute = recompute
+        # torch has no BatchNorm on the CPU for half inputs and float32 statistics
+        self.scale = nn.Identity() if case == "half" else nn.BatchNorm1d(WIDTH)
+        self.recompute = case == "recomputed"
 
     def forward(self, tokens: torch.Tensor, slot: int | None) -> torch.Tensor:
         x = self.embed(tokens) + self.frozen
+        x = self.scale(x.transpose(1, 2)).transpose(1, 2)
         for block in self.blocks:
             if self.recompute:
                 x = checkpoint(block, x, slot, use_reentrant=False)
@@ -73,7 +76,7 @@ class Model(nn.Module):
 def build(case: str, sizes: list[int]) -> tuple[nn.Module, object]:
     """Return the model of a case, and the group that its slots are dealt over."""
     torch.manual_seed(1)
-    model = Model(recompute=case == "recomputed")
+    model = Model(case)
     if case == "alone":
         groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
         return model, groups[dist.get_rank()]
@@ -122,16 +125,19 @@ def train(case: str, sizes: list[int]) -> tuple[str, float]:
                 weight = float(slot < SLOTS) * world / SLOTS
                 (loss(model, batch[slot % SLOTS], slot) * weight).backward()
         optimizer.step()
-    return result(model, optimizer)
+    # torch alone has other buffers on each rank
+    return result(model, optimizer, {} if case == "torch" else dict(model.named_buffers()))
 
 
-def result(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, float]:
+def result(
+    model: nn.Module, optimizer: torch.optim.Optimizer, buffers: dict[str, torch.Tensor]
+) -> tuple[str, float]:
     found = {
         name: {"value": whole(p), **{k: whole(v) for k, v in optimizer.state.get(p, {}).items()}}
         for name, p in model.named_parameters()
     }
-    squares = sum(float(entry["value"].square().sum()) for entry in found.values())
-    return str(digest(found)), squares
+    squares = sum(float(whole(p).square().sum()) for p in model.parameters())
+    return str(digest([found, buffers])), squares
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
