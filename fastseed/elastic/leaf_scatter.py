@@ -1,4 +1,4 @@
-"""What takes the place of the reduce-scatter of ``fully_shard``: the leaves of shards, exchanged.
+"""The exchange of leaves that replaces the reduce-scatter of ``fully_shard``.
 
 torch's reduce-scatter adds in an order that depends on the number of ranks. ``LeafScatter`` sends
 each leaf of a shard to the rank that owns the shard, which adds them in the order of the slots.
@@ -34,7 +34,7 @@ class ShardMesh(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Where the gradient of a parameter lies in the flat shard of its group."""
+    """The place of a parameter's gradient in the flat shard of its group."""
 
     size: torch.Size
     stride: tuple[int, ...]
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 class MicroStep:
-    """What the scatters of one model share: the micro-step, and the exchange that is under way."""
+    """The micro-step of all scatters of one model, and the exchange that is under way."""
 
     def __init__(self) -> None:
         self.number: int | None = None

@@ -1,4 +1,4 @@
-"""What ``SlotGradients`` checks of a model under ``fully_shard``, in a job of one rank."""
+"""Models under ``fully_shard`` in a job of one rank: steps, errors, dtypes."""
 
 from __future__ import annotations
 
