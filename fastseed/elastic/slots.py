@@ -19,6 +19,7 @@ from .arguments import FUNCTION
 from .buffers import SlotBuffers
 from .collector import Collector, SlotPlan
 from .replicated import ReplicatedCollector
+from .sharded import ShardedCollector
 
 logger = logging.getLogger("fastseed")
 
@@ -93,6 +94,11 @@ class SlotGradients:
     gradient in all slots keeps ``grad`` None. Gradients of 16-bit parameters are added in float32,
     and rounded once to the dtype of the parameter.
 
+    A model under ``fully_shard`` may be sharded over one dimension of a mesh (FSDP2) or replicated
+    over one and sharded over the next (HSDP). All of its trainable parameters are under it, slots
+    are at least as many as ranks, and a rank without a slot in the last micro-step repeats its
+    passes with ``slot.number`` None, because they communicate; their gradient is dropped.
+
     A buffer of floating point numbers that a forward pass changes, as those of BatchNorm, has the
     same values at the start of each slot, and ends the step with the mean over the slots. Any other
     buffer must have one value after every slot: ``num_batches_tracked`` counts steps.
@@ -116,7 +122,8 @@ class SlotGradients:
             DistributedDataParallel or FullyShardedDataParallel.
         ValueError: an argument has a wrong value; the model has a SyncBatchNorm, no parameter that
             requires a gradient, or one of another kind of number; ``group`` is None and not all
-            ranks divide the data.
+            ranks divide the data; a model under ``fully_shard`` has parameters with a gradient
+            outside of it, on another mesh or offloaded, or more ranks than slots.
         RuntimeError: ranks differ in ``slots``, ``bucket_mb``, parameters or buffers, or one of
             them has an error of its own: on every rank, with the names of the ranks.
         TimeoutError: some ranks did not make the object in time.
@@ -286,5 +293,5 @@ def _divisor(weights: list[float]) -> float:
 def _make_collector(model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> Collector:
     """Return what collects the gradients of the model: replicated, or sharded by fully_shard."""
     if any(isinstance(part, FSDPModule) for part in model.modules()):
-        raise validation.value_error(FUNCTION, "model", "replicated, not sharded", model)
+        return ShardedCollector(model, plan)
     return ReplicatedCollector(model, plan, bucket_bytes)

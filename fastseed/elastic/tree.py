@@ -26,12 +26,13 @@ class TreeSum:
         self._parts: list[_Part] = []
         self._free: list[torch.Tensor] = []
 
-    def push(self, leaf: torch.Tensor, *, borrowed: bool = False) -> None:
+    def push(self, leaf: torch.Tensor, leaves: int = 1, *, borrowed: bool = False) -> None:
         """Add the next leaf, which belongs to the sum from now on: it may be written.
 
-        A ``borrowed`` leaf is only read, until the next call of ``keep``.
+        A ``borrowed`` leaf is only read, until the next call of ``keep``. The sum of ``leaves``
+        leaves, a power of two of them from a multiple of it on, is pushed as one tensor.
         """
-        part = _Part(leaf, 1, borrowed)
+        part = _Part(leaf, leaves, borrowed)
         while self._parts and self._parts[-1].leaves == part.leaves:
             part = self._add(self._parts.pop(), part)
         self._parts.append(part)
@@ -39,8 +40,8 @@ class TreeSum:
     def keep(self) -> None:
         """Copy the leaf that is still borrowed, if there is one."""
         if self._parts and self._parts[-1].borrowed:
-            leaf = self._parts.pop().total
-            self._parts.append(_Part(self.buffer(leaf).copy_(leaf), 1, False))
+            leaf, leaves, _ = self._parts.pop()
+            self._parts.append(_Part(self.buffer(leaf).copy_(leaf), leaves, False))
 
     def result(self) -> torch.Tensor:
         """Return the sum of all leaves; the next leaf begins another one.
