@@ -1,0 +1,193 @@
+"""Gradients of a model of which every rank has all of the parameters."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import get_gradient_edge
+
+from .._utils import validation
+from .._utils.types import StateDict
+from .arguments import FUNCTION
+from .collector import SlotPlan
+from .exchange import Bucket, leaf_dtype
+
+
+class ReplicatedCollector:
+    """Collects gradients in buckets, which are sent while the backward pass still runs."""
+
+    needs_every_rank = False
+
+    def __init__(self, model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> None:
+        self._model, self._plan = model, plan
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._names, self._parameters = list(named), list(named.values())
+        if not named:
+            rule = "a module with parameters that require a gradient"
+            raise validation.value_error(FUNCTION, "model", rule, type(model).__name__)
+        self._known = self._fingerprint()
+        self._buckets: list[Bucket] = []
+        self._where: dict[int, tuple[int, int]] = {}  # parameter: (bucket, index in it)
+        for indices in self._groups(bucket_bytes):
+            for index, parameter in enumerate(indices):
+                self._where[parameter] = (len(self._buckets), index)
+            self._buckets.append(Bucket([self._parameters[i].detach() for i in indices], plan))
+        self._lock = threading.Lock()  # hooks run in a thread for each device
+        self._micro_step: int | None = None
+        self._used = [False] * len(named)
+        self._missing: list[set[int]] = []  # the parameters of each bucket without a leaf so far
+        self._sent = 0  # buckets of this micro-step
+        self._nodes = [get_gradient_edge(p).node for p in self._parameters]
+        handles = [handle for i in range(len(named)) for handle in self._hook(i)]
+        weakref.finalize(self, _remove, handles)
+
+    def _groups(self, bucket_bytes: int) -> Iterator[list[int]]:
+        """Yield the parameters of each bucket, in about the order of the backward pass."""
+        open_groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+        for i in reversed(range(len(self._parameters))):
+            parameter = self._parameters[i]
+            dtype = leaf_dtype(parameter.dtype)
+            group = open_groups.setdefault((parameter.device, dtype), [])
+            group.append(i)
+            elements = sum(self._parameters[j].numel() for j in group)
+            if elements * dtype.itemsize >= bucket_bytes:
+                yield open_groups.pop((parameter.device, dtype))
+        yield from open_groups.values()
+
+    def _hook(self, index: int) -> list[Any]:
+        """Call this object before and after a gradient is added to a parameter."""
+        this = weakref.ref(self)
+
+        def check(_: object) -> None:
+            if (collector := this()) is not None:
+                collector._check(index)
+
+        def take(_: object) -> None:
+            if (collector := this()) is not None:
+                collector._take(index)
+
+        parameter = self._parameters[index]
+        return [
+            self._nodes[index].register_prehook(check),
+            parameter.register_post_accumulate_grad_hook(take),
+        ]
+
+    def _fingerprint(self) -> list[tuple[object, ...]]:
+        """Return what may not change between steps, of each parameter with a gradient."""
+        return [
+            (name, id(p), p.shape, p.dtype, p.device)
+            for name, p in self._model.named_parameters()
+            if p.requires_grad
+        ]
+
+    def describe(self) -> StateDict:
+        """See ``Collector``."""
+        return {
+            f"parameter {name!r}": f"{p.dtype} of shape {tuple(p.shape)}"
+            for name, p in zip(self._names, self._parameters, strict=True)
+        }
+
+    def begin(self) -> None:
+        """See ``Collector``."""
+        found = self._fingerprint()
+        if found != self._known:
+            changed = dict.fromkeys(str(row[0]) for row in {*found} ^ {*self._known})
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.step: the parameters with gradients must be those of the "
+                f"model that was given, but {sorted(changed)[:3]} were added, removed, replaced, "
+                "frozen or moved since: make a new SlotGradients, on every rank"
+            )
+        for name, parameter in zip(self._names, self._parameters, strict=True):
+            if parameter.grad is not None:
+                raise RuntimeError(
+                    f"fastseed.{FUNCTION}.step: {name!r} has a gradient at the start of the step, "
+                    "which would be lost: call optimizer.zero_grad() first"
+                )
+        self._used = [False] * len(self._parameters)
+
+    def start(self, micro_step: int) -> None:
+        """See ``Collector``."""
+        self._micro_step, self._sent = micro_step, 0
+        self._missing = [set(range(len(bucket))) for bucket in self._buckets]
+
+    def _check(self, index: int) -> None:
+        """RuntimeError before a gradient is added where none is expected."""
+        name = self._names[index]
+        if self._micro_step is None or self._plan.slot(self._micro_step) is None:
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}: a backward pass reaches {name!r} outside of a slot: "
+                "backward() belongs into the loop over gradients.step(batches)"
+            )
+        bucket, place = self._where[index]
+        if place not in self._missing[bucket]:
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}: {name!r} gets a second gradient in slot "
+                f"{self._plan.slot(self._micro_step)}, which has one backward pass: add the losses "
+                "first, and checkpoint a module that is used several times with use_reentrant=False"
+            )
+
+    def _take(self, index: int) -> None:
+        """Write a gradient to its bucket, and send the buckets that are complete, in order."""
+        parameter = self._parameters[index]
+        gradient, parameter.grad = parameter.grad, None
+        assert gradient is not None
+        bucket, place = self._where[index]
+        with self._lock:
+            self._buckets[bucket].write(place, gradient)
+            self._missing[bucket].discard(place)
+            self._used[index] = True
+            while self._sent < len(self._buckets) and not self._missing[self._sent]:
+                self._send()
+
+    def _send(self) -> None:
+        assert self._micro_step is not None
+        self._buckets[self._sent].send(self._micro_step)
+        self._sent += 1
+
+    def collect(self) -> None:
+        """See ``Collector``."""
+        assert self._micro_step is not None
+        slot = self._plan.slot(self._micro_step)
+        if slot is not None and all(
+            len(m) == len(b) for m, b in zip(self._missing, self._buckets, strict=True)
+        ):
+            raise RuntimeError(f"fastseed.{FUNCTION}.step: slot {slot} has no backward pass")
+        while self._sent < len(self._buckets):
+            for place in self._missing[self._sent] if slot is not None else ():
+                self._buckets[self._sent].write(place, None)
+            self._send()
+        self._micro_step = None
+
+    def used(self) -> list[bool]:
+        """See ``Collector``."""
+        return self._used
+
+    def finish(self, divisor: float, used: list[bool]) -> None:
+        """See ``Collector``."""
+        for bucket in self._buckets:
+            bucket.gather(divisor)
+        for bucket in self._buckets:
+            bucket.wait()
+        for index, parameter in enumerate(self._parameters):
+            if used[index]:
+                bucket_index, place = self._where[index]
+                mean = self._buckets[bucket_index].view(place)
+                parameter.grad = mean.to(parameter.dtype)
+
+    def discard(self) -> None:
+        """See ``Collector``."""
+        self._micro_step = None
+        for bucket in self._buckets:
+            bucket.discard()
+        for parameter in self._parameters:
+            parameter.grad = None
+
+
+def _remove(handles: list[Any]) -> None:
+    for handle in handles:
+        handle.remove()
