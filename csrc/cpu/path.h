@@ -5,6 +5,7 @@
 #include "dispatch.h"
 #include "draw_loops.h"
 #include "dropout_loops.h"
+#include "exact_loops.h"
 #include "sampling_loops.h"
 #include "shuffle_lanes.h"
 
@@ -47,6 +48,6 @@ static_assert(Lanes32::kLanes <= kMaxInitWidth, "callers have arrays of that siz
 
 const CpuPath FS_PATH = {
     kName, supported, Lanes32::kLanes, low_halves, blocks,         keys_of_seeds, seed_grid,
-    init,  shuffle,   digest,          kDrawLoops, kSamplingLoops, kDropoutLoops};
+    init,  shuffle,   digest,          kDrawLoops, kSamplingLoops, kDropoutLoops, kExactLoops};
 
 }  // namespace fastseed

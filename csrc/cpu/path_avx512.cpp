@@ -19,6 +19,7 @@
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 #define FS_VECTOR __m512i
+#define FS_MULTIPLY_ADD(x, y, z) _mm512_fmadd_pd(x, y, z)
 #include "lanes.h"
 
 namespace fastseed {

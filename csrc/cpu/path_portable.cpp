@@ -9,6 +9,7 @@
 #define FS_DRAW_TARGET
 #include "draw_loops.h"
 #include "dropout_loops.h"
+#include "exact_loops.h"
 #include "sampling_loops.h"
 
 namespace fastseed {
@@ -113,6 +114,6 @@ void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups, 
 
 const CpuPath kPortablePath = {
     "portable", supported, 1,      low_halves, blocks,         keys_of_seeds, seed_grid,
-    init,       shuffle,   digest, kDrawLoops, kSamplingLoops, kDropoutLoops};
+    init,       shuffle,   digest, kDrawLoops, kSamplingLoops, kDropoutLoops, kExactLoops};
 
 }  // namespace fastseed

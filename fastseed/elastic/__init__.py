@@ -7,11 +7,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .clipping import clip_grad_norm_, get_total_norm
+    from .means import mean
     from .slots import Slot, SlotGradients
 
-__all__ = ["Slot", "SlotGradients"]
+__all__ = ["Slot", "SlotGradients", "clip_grad_norm_", "get_total_norm", "mean"]
 
-_HOME = {"Slot": "slots", "SlotGradients": "slots"}  # name: the module that defines it
+_HOME = {  # name: the module that defines it
+    **dict.fromkeys(("Slot", "SlotGradients"), "slots"),
+    **dict.fromkeys(("clip_grad_norm_", "get_total_norm"), "clipping"),
+    "mean": "means",
+}
 
 
 def __getattr__(name: str) -> Any:

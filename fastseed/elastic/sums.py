@@ -1,0 +1,76 @@
+"""Sums over elements that are exact until they are rounded, on any number of ranks.
+
+An accumulator is a row of int64 (``docs/spec/exact-sums.md``). Rows of ranks are added as integers,
+so neither the order of the elements nor how they are cut over ranks changes a bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from .._backend import draw_ops, exact_ops
+from .._backend.reference import exact_sum as reference
+
+EXPONENT = -reference.FRACTION_BITS
+"""An accumulator's integer is worth two to this power."""
+
+
+class Total(NamedTuple):
+    """What an accumulator holds."""
+
+    finite: int
+    """The sum of the finite values, times 2**2176."""
+    special: float | None
+    """The sum of the others, NaN or an infinity; None if all values are finite."""
+    count: int
+
+
+def accumulate(
+    tensors: Sequence[torch.Tensor], factors: Sequence[torch.Tensor] = ()
+) -> torch.Tensor:
+    """Return an accumulator of all elements, or of their products with ``factors``.
+
+    It lies where the first tensor does. A tensor that is not contiguous is copied.
+    """
+    home = tensors[0].device if tensors else torch.device("cpu")
+    parts = []
+    for device in dict.fromkeys(t.device for t in tensors):
+        readable = device.type == "cpu" or (device.type == "cuda" and draw_ops.has_cuda)
+        work = device if readable else torch.device("cpu")
+        here = [i for i, t in enumerate(tensors) if t.device == device]
+        values, others = (
+            [given[i].detach().to(work).contiguous() for i in here if given]
+            for given in (tensors, factors)
+        )
+        total = torch.zeros(exact_ops.SIZE, dtype=torch.int64, device=work)
+        torch.ops.fastseed.exact_sum(total, values, others)
+        parts.append(total.to(home))
+    # limbs below 2**32, so that those of 2**30 devices and ranks fit
+    return torch.stack(parts).sum(0) if parts else torch.zeros(exact_ops.SIZE, dtype=torch.int64)
+
+
+def all_reduce(totals: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
+    """Return the accumulators of all ranks of a group, added."""
+    group = dist.group.WORLD if group is None else group
+    types = [device.type for device in group._device_types]
+    if totals.device.type not in types:
+        totals = totals.to(types[0])
+    dist.all_reduce(totals, group=group)
+    return totals
+
+
+def read(total: torch.Tensor) -> Total:
+    """Return what an accumulator holds; waits for its device."""
+    row = total.cpu().numpy()
+    nan, positive, negative, count = row[reference.LIMBS :].tolist()
+    special = None
+    if nan or (positive and negative):
+        special = math.nan
+    elif positive or negative:
+        special = math.inf if positive else -math.inf
+    return Total(reference.to_integer(row), special, count)
