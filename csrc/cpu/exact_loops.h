@@ -1,5 +1,6 @@
 // The loops of ExactLoops. The including file defines FS_DRAW_TARGET, the attribute of its
-// instruction set, and FS_MULTIPLY_ADD if vectors of FS_VECTOR have such an instruction.
+// instruction set, and with FS_VECTOR also FS_MULTIPLY_ADD and FS_LOAD_FLOATS, the instructions of
+// its vectors of float64.
 //
 // Each lane adds to two numbers of float64 whose last digits are worth fixed powers of two. The
 // first one takes what an addition to it does not round away, the second one the rest: both
@@ -25,7 +26,17 @@ constexpr int kExactSide = kExactBytes == 64 ? 8 : 4;  // vectors side by side, 
 
 #if !defined(FS_MULTIPLY_ADD)
 #define FS_MULTIPLY_ADD(x, y, z) ((x) * (y) + (z))  // products are exact here
+#define FS_LOAD_FLOATS(at) Doubles{(at)[0], (at)[1]}
 #endif
+
+FS_DRAW_TARGET inline Doubles load_doubles(const float* at) {
+  return FS_LOAD_FLOATS(at);
+}
+FS_DRAW_TARGET inline Doubles load_doubles(const double* at) {
+  Doubles found;
+  std::memcpy(&found, at, sizeof(found));
+  return found;
+}
 
 template <class T>
 struct BitsOf {
@@ -58,7 +69,7 @@ FS_DRAW_TARGET MagnitudeRange magnitudes(const T* __restrict x, int64_t n) {
 template <class T, bool kSquares>
 FS_DRAW_TARGET void add_in_two(const T* __restrict x, int64_t n, double high, double low,
                                uint64_t* __restrict sums) {
-  typedef T Values __attribute__((vector_size(sizeof(T) * kExactWidth)));
+  const Doubles one = Doubles{} + 1.0;  // CPUs multiply and add beside what they only add
   Doubles highs[kExactSide], lows[kExactSide];
   for (int k = 0; k < kExactSide; ++k) {
     highs[k] = Doubles{} + high;
@@ -67,14 +78,12 @@ FS_DRAW_TARGET void add_in_two(const T* __restrict x, int64_t n, double high, do
   for (int64_t i = 0; i < n; i += kExactSide * kExactWidth) {
 #pragma GCC unroll 8
     for (int k = 0; k < kExactSide; ++k) {
-      Values values;
       const T* at = x + i + k * kExactWidth;
-      __builtin_prefetch(at + kExactBlock);  // the next block, which is read from memory otherwise
-      std::memcpy(&values, at, sizeof(values));
-      const Doubles v = __builtin_convertvector(values, Doubles), before = highs[k];
-      highs[k] = kSquares ? FS_MULTIPLY_ADD(v, v, before) : v + before;
+      __builtin_prefetch(at + kExactBlock);  // of the next block, whose first reader would wait
+      const Doubles v = load_doubles(at), factor = kSquares ? v : one, before = highs[k];
+      highs[k] = FS_MULTIPLY_ADD(v, factor, before);
       const Doubles taken = before - highs[k];
-      lows[k] += kSquares ? FS_MULTIPLY_ADD(v, v, taken) : v + taken;
+      lows[k] += FS_MULTIPLY_ADD(v, factor, taken);
     }
   }
   DoubleBits high_bits = {}, low_bits = {};

@@ -7,6 +7,7 @@
 #define FS_DRAW_TARGET __attribute__((target("avx2,fma")))
 #define FS_VECTOR __m256i
 #define FS_MULTIPLY_ADD(x, y, z) _mm256_fmadd_pd(x, y, z)
+#define FS_LOAD_FLOATS(at) _mm256_cvtps_pd(_mm_loadu_ps(at))
 #include "lanes.h"
 
 namespace fastseed {

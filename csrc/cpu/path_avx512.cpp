@@ -20,6 +20,7 @@
 #endif
 #define FS_VECTOR __m512i
 #define FS_MULTIPLY_ADD(x, y, z) _mm512_fmadd_pd(x, y, z)
+#define FS_LOAD_FLOATS(at) _mm512_cvtps_pd(_mm256_loadu_ps(at))
 #include "lanes.h"
 
 namespace fastseed {

@@ -17,7 +17,7 @@ void launch_exact_sum(const T* values, const T* factors, int64_t n, int64_t* tot
 // Parts of a sum on a CUDA device, of one dtype and with factors for all of them or none.
 constexpr int kMostExactParts = 32;
 template <class T>
-struct ExactParts32 {
+struct ExactTable {
   int count;
   const T* values[kMostExactParts];
   const T* factors[kMostExactParts];
@@ -26,6 +26,6 @@ struct ExactParts32 {
 
 // The same of at most kMostUncarried values in all, on a CUDA device.
 template <class T>
-void launch_exact_sum_cuda(const ExactParts32<T>& parts, int64_t* total, void* cuda_stream);
+void launch_exact_sum_cuda(const ExactTable<T>& parts, int64_t* total, void* cuda_stream);
 
 }  // namespace fastseed

@@ -63,7 +63,7 @@ def clip_grad_norm_(
         max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
     given = _listed(name, "parameters", parameters)
     gradients = [p.grad for p in given if p.grad is not None]
-    norm = _norm(name, gradients, shard_group)
+    norm = _norm(name, "gradients", gradients, shard_group)
     if error_if_nonfinite and not math.isfinite(norm):
         raise RuntimeError(
             f"fastseed.{name}: the norm must be finite, got {norm}; call it with "
@@ -114,7 +114,7 @@ def get_total_norm(
     """
     name = "elastic.get_total_norm"
     listed = _listed(name, "tensors", tensors)
-    return _as_tensor(_norm(name, listed, shard_group), listed)
+    return _as_tensor(_norm(name, "tensors", listed, shard_group), listed)
 
 
 def _listed(
@@ -131,14 +131,16 @@ _Cut = tuple["DeviceMesh", tuple[int, ...]] | None
 
 
 def _norm(
-    name: str, given: list[torch.Tensor], shard_group: dist.ProcessGroup | None
+    name: str, argument: str, given: list[torch.Tensor], shard_group: dist.ProcessGroup | None
 ) -> float:
     parts: dict[_Cut, list[torch.Tensor]] = {} if shard_group is None else {None: []}
     for i, tensor in enumerate(given):
-        tensors.check_dtype_of(name, f"gradient {i}", tensor, op_checks.REALS)
-        cut = _cut_of(name, tensor) if layout.is_dtensor(tensor) else None
-        tensors.check_dense(name, f"gradient {i}", _local(tensor))
-        parts.setdefault(cut, []).append(_local(tensor))
+        label = f"{argument}[{i}]"
+        tensors.check_dtype_of(name, label, tensor, op_checks.REALS)
+        cut = _cut_of(name, label, tensor) if layout.is_dtensor(tensor) else None
+        local = _local(tensor)
+        tensors.check_dense(name, label, local)
+        parts.setdefault(cut, []).append(local)
     found = []
     for cut, local in parts.items():
         total = sums.accumulate(local, local)
@@ -155,14 +157,13 @@ def _norm(
     return rounding.square_root(square, sums.EXPONENT, _dtype(given))
 
 
-def _cut_of(name: str, tensor: DTensor) -> _Cut:
+def _cut_of(name: str, argument: str, tensor: DTensor) -> _Cut:
     """Return which ranks have the other parts of a tensor."""
-    sharded = tuple(
-        dim
-        for dim, placement in enumerate(tensor.placements)
-        if layout.sharded_dim(name, placement, tensor.placements) is not None
-    )
-    return tensor.device_mesh, sharded
+    if any(placement.is_partial() for placement in tensor.placements):
+        rule = "without partial sums (see DTensor.redistribute)"
+        raise validation.value_error(name, argument, rule, tensor.placements)
+    sharded = (d for d, placement in enumerate(tensor.placements) if not placement.is_replicate())
+    return tensor.device_mesh, tuple(sharded)
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

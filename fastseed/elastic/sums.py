@@ -37,9 +37,9 @@ def accumulate(
 
     It lies where the first tensor does. A tensor that is not contiguous is copied.
     """
-    home = tensors[0].device if tensors else torch.device("cpu")
+    devices = list(dict.fromkeys(t.device for t in tensors)) or [torch.device("cpu")]
     parts = []
-    for device in dict.fromkeys(t.device for t in tensors):
+    for device in devices:
         readable = device.type == "cpu" or (device.type == "cuda" and draw_ops.has_cuda)
         work = device if readable else torch.device("cpu")
         here = [i for i, t in enumerate(tensors) if t.device == device]
@@ -49,9 +49,9 @@ def accumulate(
         )
         total = torch.zeros(exact_ops.SIZE, dtype=torch.int64, device=work)
         torch.ops.fastseed.exact_sum(total, values, others)
-        parts.append(total.to(home))
-    # limbs below 2**32, so that those of 2**30 devices and ranks fit
-    return torch.stack(parts).sum(0) if parts else torch.zeros(exact_ops.SIZE, dtype=torch.int64)
+        parts.append(total.to(devices[0]))
+    # limbs are below 2**32: those of 2**30 devices and ranks can be added
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
 
 def all_reduce(totals: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
