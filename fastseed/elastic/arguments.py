@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -21,8 +20,8 @@ FUNCTION = "elastic.SlotGradients"
 _MOST_SLOTS = 2**24
 
 
-def make_plan(slots: object, group: object) -> SlotPlan:
-    """Return which rank has which slots.
+def find_group(group: object) -> dist.ProcessGroup | None:
+    """Return the ranks that divide the data; None in a job of one process.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -35,17 +34,8 @@ def make_plan(slots: object, group: object) -> SlotPlan:
         if group.ndim != 1:
             raise validation.value_error(FUNCTION, "group", rule, group)
         group = group.get_group()
-    assert group is None or isinstance(group, dist.ProcessGroup)
-    count = validation.check_int(FUNCTION, "slots", slots, 1, _MOST_SLOTS)
-    if group is None:
-        group = _data_ranks()
-    if group is None:
-        return SlotPlan(count)
-    return SlotPlan(count, dist.get_rank(group), dist.get_world_size(group), group)
-
-
-def _data_ranks() -> dist.ProcessGroup | None:
-    """Return the group of all ranks, if they all divide the data; None in a job of one process."""
+    if isinstance(group, dist.ProcessGroup):
+        return group
     if not (dist.is_available() and dist.is_initialized()):
         if discover_rank().world_size > 1:
             raise RuntimeError(
@@ -58,6 +48,14 @@ def _data_ranks() -> dist.ProcessGroup | None:
         rule = f"the process group of the {seeder.data_world_size} ranks that divide the data"
         raise validation.value_error(FUNCTION, "group", rule, None)
     return dist.group.WORLD
+
+
+def make_plan(slots: object, group: dist.ProcessGroup | None) -> SlotPlan:
+    """Return which rank has which slots; TypeError or ValueError for an invalid number of them."""
+    count = validation.check_int(FUNCTION, "slots", slots, 1, _MOST_SLOTS)
+    if group is None:
+        return SlotPlan(count)
+    return SlotPlan(count, dist.get_rank(group), dist.get_world_size(group), group)
 
 
 def check_model(model: object) -> nn.Module:
@@ -85,20 +83,21 @@ def check_model(model: object) -> nn.Module:
     return module
 
 
-def agree(plan: SlotPlan, record: StateDict, problem: Exception | None) -> None:
+def agree(group: dist.ProcessGroup | None, record: StateDict, problem: Exception | None) -> None:
     """Raise on every rank, naming the ranks, where records differ or a rank has a problem.
 
     Args:
-        record: what all ranks must have in common; the value under "parameters" is a dict.
+        record: what all ranks must have in common; the long dict under "tensors" is compared by a
+            digest first.
         problem: the error of this rank, which is raised here and reported to the others.
     """
-    if plan.ranks > 1:
-        text = json.dumps(record)
-        own = {**record, "parameters": hashlib.sha256(text.encode()).hexdigest()}
+    if group is not None and dist.get_world_size(group) > 1:
+        tensors = record.get("tensors")
+        own = {**record, "tensors": hashlib.sha256(json.dumps(tensors).encode()).hexdigest()}
         try:
-            verdict = _meet(plan, own if problem is None else {"problem": str(problem)})
-            if verdict.get("parameters"):  # long lists, which only an error needs
-                verdict = _meet(plan, record.pop("parameters"))
+            verdict = _meet(group, own if problem is None else {"problem": str(problem)})
+            if "tensors" in verdict:
+                verdict = _meet(group, tensors or {})
         except (TimeoutError, RuntimeError):
             if problem is not None:
                 raise problem from None
@@ -109,8 +108,8 @@ def agree(plan: SlotPlan, record: StateDict, problem: Exception | None) -> None:
         raise problem
 
 
-def _meet(plan: SlotPlan, record: StateDict) -> StateDict:
-    return rendezvous.meet(FUNCTION, record, _judge, group=plan.group)
+def _meet(group: dist.ProcessGroup, record: StateDict) -> StateDict:
+    return rendezvous.meet(FUNCTION, record, _judge, group=group)
 
 
 def _judge(ranks: list[int], records: list[StateDict]) -> StateDict:
@@ -123,12 +122,7 @@ def _judge(ranks: list[int], records: list[StateDict]) -> StateDict:
     ] or agreement.compare(ranks, records)
     if not found:
         return {}
-    if all(sentence.startswith("parameters is") for sentence in found):
-        return {"parameters": True}
+    if all(sentence.startswith("tensors is") for sentence in found):
+        return {"tensors": "differ"}
     more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
     return {"error": f"fastseed.{FUNCTION}: all ranks must agree, but {'; '.join(found[:3])}{more}"}
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Return the device on which small tensors are added over ranks."""
-    return next(model.parameters()).device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,11 @@ _all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 def leaf_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which values of ``dtype`` are added: float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def describe(tensor: torch.Tensor) -> str:
+    """Return what all ranks must have in common of a tensor."""
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
 
 
 class Bucket:
@@ -50,7 +56,7 @@ class Bucket:
         if value is None:
             self.view(index).zero_()
         else:
-            self.view(index).copy_(value)
+            self.view(index).copy_(value.detach())
 
     def view(self, index: int) -> torch.Tensor:
         """Return where the leaf, or after ``wait`` the mean, of a tensor lies in the buffer."""
@@ -94,6 +100,7 @@ class Bucket:
         # by a tensor: kernels multiply by the reciprocal of a number
         mean.div_(torch.tensor(divisor, dtype=mean.dtype, device=mean.device))
         if self._plan.ranks == 1:
+            self._sum.recycle(self._flat)
             self._flat = mean
             return
         self._work = _all_gather(self._flat, mean, group=self._plan.group, async_op=True)
@@ -109,6 +116,46 @@ class Bucket:
         """Forget the leaves."""
         self.wait()
         self._sum.discard()
+
+
+class Place(NamedTuple):
+    """Where the leaf of a tensor lies: in which bucket, and as which of its tensors."""
+
+    bucket: int
+    member: int
+
+
+def make_buckets(
+    tensors: Sequence[torch.Tensor], plan: SlotPlan, size: int
+) -> tuple[list[Bucket], list[Place]]:
+    """Return buckets of at least ``size`` bytes, from the last tensor on, and where each tensor is.
+
+    Gradients come in about this order.
+    """
+    groups: list[list[int]] = []
+    open_groups: dict[tuple[torch.device, torch.dtype], tuple[list[int], int]] = {}
+    for i in reversed(range(len(tensors))):
+        dtype = leaf_dtype(tensors[i].dtype)
+        key = (tensors[i].device, dtype)
+        if key not in open_groups:
+            groups.append([])
+            open_groups[key] = groups[-1], 0
+        group, used = open_groups[key]
+        group.append(i)
+        open_groups[key] = group, used + tensors[i].numel() * dtype.itemsize
+        if open_groups[key][1] >= size:
+            del open_groups[key]
+    places = {i: Place(b, at) for b, group in enumerate(groups) for at, i in enumerate(group)}
+    buckets = [Bucket([tensors[i] for i in group], plan) for group in groups]
+    return buckets, [places[i] for i in range(len(tensors))]
+
+
+def gather_means(buckets: Sequence[Bucket], divisor: float) -> None:
+    """Give every rank the mean of all buckets: the sum of the leaves, divided by ``divisor``."""
+    for bucket in buckets:
+        bucket.gather(divisor)
+    for bucket in buckets:
+        bucket.wait()
 
 
 def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,9 +12,10 @@ from torch.autograd.graph import get_gradient_edge
 
 from .._utils import validation
 from .._utils.types import StateDict
+from ..distributed.layout import is_dtensor
 from .arguments import FUNCTION
 from .collector import SlotPlan
-from .exchange import Bucket, leaf_dtype
+from .exchange import describe, gather_means, make_buckets
 
 
 class ReplicatedCollector:
@@ -27,16 +27,10 @@ class ReplicatedCollector:
         self._model, self._plan = model, plan
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._names, self._parameters = list(named), list(named.values())
-        if not named:
-            rule = "a module with parameters that require a gradient"
-            raise validation.value_error(FUNCTION, "model", rule, type(model).__name__)
+        _check_parameters(model, named)
         self._known = self._fingerprint()
-        self._buckets: list[Bucket] = []
-        self._where: dict[int, tuple[int, int]] = {}  # parameter: (bucket, index in it)
-        for indices in self._groups(bucket_bytes):
-            for index, parameter in enumerate(indices):
-                self._where[parameter] = (len(self._buckets), index)
-            self._buckets.append(Bucket([self._parameters[i].detach() for i in indices], plan))
+        leaves = [parameter.detach() for parameter in self._parameters]
+        self._buckets, self._where = make_buckets(leaves, plan, bucket_bytes)
         self._lock = threading.Lock()  # hooks run in a thread for each device
         self._micro_step: int | None = None
         self._used = [False] * len(named)
@@ -45,19 +39,6 @@ class ReplicatedCollector:
         self._nodes = [get_gradient_edge(p).node for p in self._parameters]
         handles = [handle for i in range(len(named)) for handle in self._hook(i)]
         weakref.finalize(self, _remove, handles)
-
-    def _groups(self, bucket_bytes: int) -> Iterator[list[int]]:
-        """Yield the parameters of each bucket, in about the order of the backward pass."""
-        open_groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-        for i in reversed(range(len(self._parameters))):
-            parameter = self._parameters[i]
-            dtype = leaf_dtype(parameter.dtype)
-            group = open_groups.setdefault((parameter.device, dtype), [])
-            group.append(i)
-            elements = sum(self._parameters[j].numel() for j in group)
-            if elements * dtype.itemsize >= bucket_bytes:
-                yield open_groups.pop((parameter.device, dtype))
-        yield from open_groups.values()
 
     def _hook(self, index: int) -> list[Any]:
         """Call this object before and after a gradient is added to a parameter."""
@@ -74,7 +55,7 @@ class ReplicatedCollector:
         parameter = self._parameters[index]
         return [
             self._nodes[index].register_prehook(check),
-            parameter.register_post_accumulate_grad_hook(take),
+            parameter.register_post_accumulate_grad_hook(take),  # type: ignore[no-untyped-call]
         ]
 
     def _fingerprint(self) -> list[tuple[object, ...]]:
@@ -88,20 +69,13 @@ class ReplicatedCollector:
     def describe(self) -> StateDict:
         """See ``Collector``."""
         return {
-            f"parameter {name!r}": f"{p.dtype} of shape {tuple(p.shape)}"
+            f"parameter {name!r}": describe(p)
             for name, p in zip(self._names, self._parameters, strict=True)
         }
 
     def begin(self) -> None:
         """See ``Collector``."""
-        found = self._fingerprint()
-        if found != self._known:
-            changed = dict.fromkeys(str(row[0]) for row in {*found} ^ {*self._known})
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: the parameters with gradients must be those of the "
-                f"model that was given, but {sorted(changed)[:3]} were added, removed, replaced, "
-                "frozen or moved since: make a new SlotGradients, on every rank"
-            )
+        self._check_unchanged()
         for name, parameter in zip(self._names, self._parameters, strict=True):
             if parameter.grad is not None:
                 raise RuntimeError(
@@ -109,6 +83,16 @@ class ReplicatedCollector:
                     "which would be lost: call optimizer.zero_grad() first"
                 )
         self._used = [False] * len(self._parameters)
+
+    def _check_unchanged(self) -> None:
+        found = self._fingerprint()
+        if found != self._known:
+            changed = sorted({str(row[0]) for row in {*found} ^ {*self._known}})
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.step: the parameters with gradients must be those of the "
+                f"model that was given, but {changed[:3]} were added, removed, replaced, "
+                "frozen or moved since: make a new SlotGradients, on every rank"
+            )
 
     def start(self, micro_step: int) -> None:
         """See ``Collector``."""
@@ -136,6 +120,11 @@ class ReplicatedCollector:
         parameter = self._parameters[index]
         gradient, parameter.grad = parameter.grad, None
         assert gradient is not None
+        if gradient.layout != torch.strided:
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}: the gradient of {self._names[index]!r} must be dense, got "
+                f"{gradient.layout}: make the module with sparse=False"
+            )
         bucket, place = self._where[index]
         with self._lock:
             self._buckets[bucket].write(place, gradient)
@@ -169,15 +158,12 @@ class ReplicatedCollector:
 
     def finish(self, divisor: float, used: list[bool]) -> None:
         """See ``Collector``."""
-        for bucket in self._buckets:
-            bucket.gather(divisor)
-        for bucket in self._buckets:
-            bucket.wait()
+        self._check_unchanged()
+        gather_means(self._buckets, divisor)
         for index, parameter in enumerate(self._parameters):
             if used[index]:
-                bucket_index, place = self._where[index]
-                mean = self._buckets[bucket_index].view(place)
-                parameter.grad = mean.to(parameter.dtype)
+                bucket, place = self._where[index]
+                parameter.grad = self._buckets[bucket].view(place).to(parameter.dtype)
 
     def discard(self) -> None:
         """See ``Collector``."""
@@ -186,6 +172,17 @@ class ReplicatedCollector:
             bucket.discard()
         for parameter in self._parameters:
             parameter.grad = None
+
+
+def _check_parameters(model: nn.Module, named: dict[str, nn.Parameter]) -> None:
+    """ValueError for parameters whose gradients cannot be collected, or where there are none."""
+    if not named:
+        rule = "a module with parameters that require a gradient"
+        raise validation.value_error(FUNCTION, "model", rule, type(model).__name__)
+    for name, parameter in named.items():
+        if is_dtensor(parameter) or not parameter.is_floating_point():
+            rule = f"of real, floating point parameters that this rank has whole (here: {name!r})"
+            raise validation.value_error(FUNCTION, "model", rule, parameter)
 
 
 def _remove(handles: list[Any]) -> None:

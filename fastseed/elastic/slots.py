@@ -1,10 +1,9 @@
-"""Collect the gradients of a step slot by slot, and add them in one order on any number of ranks."""
+"""Collect the gradients of a step slot by slot, and add them in one order on any layout."""
 
 from __future__ import annotations
 
 import logging
 import math
-import struct
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -17,6 +16,7 @@ from .._utils import validation
 from ..nn.dropout.rows import rows
 from . import arguments
 from .arguments import FUNCTION
+from .buffers import SlotBuffers
 from .collector import Collector, SlotPlan
 from .replicated import ReplicatedCollector
 from .sharded import ShardedCollector
@@ -71,20 +71,22 @@ class SlotGradients:
     def __init__(
         self, model: nn.Module, slots: int, *, group: object = None, bucket_mb: float = 25.0
     ) -> None:
-        plan = arguments.make_plan(slots, group)
+        ranks = arguments.find_group(group)
         problem: Exception | None = None
         record = {}
         try:
+            self._plan = plan = arguments.make_plan(slots, ranks)
             module = arguments.check_model(model)
             size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
             self._collector = _make_collector(module, plan, round(size * 2**20))
-            self._device = arguments.device_of(module)
-            record = {"slots": plan.slots, "parameters": self._collector.describe()}
+            self._buffers = SlotBuffers(module, plan, round(size * 2**20))
+            tensors = self._collector.describe() | self._buffers.describe()
+            record = {"slots": plan.slots, "bucket_mb": size, "tensors": tensors}
         except (TypeError, ValueError, RuntimeError) as error:
             problem = error
-        arguments.agree(plan, record, problem)
-        self._plan = plan
-        self._left: str | None = None  # why the step that was begun last has no end
+        arguments.agree(ranks, record, problem)
+        self._steps = 0
+        self._left: str | None = None  # where the last step is, until its end
 
     @property
     def slots(self) -> int:
@@ -99,10 +101,12 @@ class SlotGradients:
                 "are not complete: end the job, or call discard() on every rank to drop them"
             )
         self._collector.begin()
-        self._left = "before its first slot"
-        remaining, weights = iter(batches), {}
+        self._buffers.begin()
+        self._steps += 1
+        number, self._left = self._steps, "before its first slot"
+        weights: dict[int, float | None] = {}
         try:
-            for slot, batch in self._slots(remaining):
+            for slot, batch in self._slots(iter(batches)):
                 self._left = f"in slot {slot.number}"
                 yield slot, batch
                 if slot.number is not None:
@@ -110,16 +114,22 @@ class SlotGradients:
             self._finish(weights)
             self._left = None
         finally:
-            if self._left is not None:
+            if self._left is not None and self._steps == number:  # else discard() was called
                 logger.warning(
                     "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
                 )
-                self._collector.discard()
+                self._drop()
 
     def discard(self) -> None:
         """Drop the gradients of a step that was left, so that the next step can begin."""
-        self._collector.discard()
+        if self._left is not None:
+            self._drop()
         self._left = None
+
+    def _drop(self) -> None:
+        self._collector.discard()
+        self._buffers.restore()
+        self._buffers.discard()
 
     def _slots(self, batches: Iterator[Batch]) -> Iterator[tuple[Slot, Batch]]:
         """Yield the slots of this rank, and exchange the leaves of each micro-step."""
@@ -135,37 +145,37 @@ class SlotGradients:
                 with rows(row, plan.slots, count=1):
                     yield slot, held[0]
             self._collector.collect()
+            self._buffers.collect(micro_step)
         for _ in batches:
-            have = len(range(plan.rank, plan.slots, plan.ranks))
-            rule = f"{have} micro-batches, one for each slot of this rank"
-            raise validation.value_error(f"{FUNCTION}.step", "batches", rule, "more")
+            raise self._wrong_batches("more")
 
     def _next(self, batches: Iterator[Batch], slot: Slot) -> Batch:
         for batch in batches:
             return batch
+        raise self._wrong_batches(f"none for slot {slot.number}")
+
+    def _wrong_batches(self, found: str) -> ValueError:
         plan = self._plan
         have = len(range(plan.rank, plan.slots, plan.ranks))
-        rule = f"{have} micro-batches, one for each slot of this rank"
-        raise validation.value_error(
-            f"{FUNCTION}.step", "batches", rule, f"none for slot {slot.number}"
-        )
+        rule = f"{have} micro-batches, one for each slot of rank {plan.rank} of {plan.ranks}"
+        return ValueError(f"fastseed.{FUNCTION}.step: batches must be {rule}, got {found}")
 
     def _finish(self, weights: dict[int, float | None]) -> None:
-        """Add up what ranks know of the step, and leave the mean."""
-        used = self._collector.used()
-        known = [0] * self._plan.slots + [int(was) for was in used]
+        """Add up what each rank knows of the step, and leave the mean."""
+        slots, used, changed = self._plan.slots, self._collector.used(), self._buffers.changed()
+        known = torch.zeros(slots, dtype=torch.float64)
         for slot, weight in weights.items():
-            given = _NO_WEIGHT if weight is None else weight
-            (known[slot],) = struct.unpack("q", struct.pack("d", given))
+            known[slot] = _NO_WEIGHT if weight is None else weight
+        # One rank has each slot, so that bits of its weight can be added as an integer.
+        known = torch.cat([known.view(torch.int64), torch.tensor([*used, *changed]).long()])
         if self._plan.ranks > 1:
-            added = torch.tensor(known, dtype=torch.int64, device=self._device)
-            dist.all_reduce(added, group=self._plan.group)
-            known = added.tolist()
-        bits = known[: self._plan.slots]
-        divisor = _divisor(
-            list(struct.unpack(f"{len(bits)}d", struct.pack(f"{len(bits)}q", *bits)))
-        )
-        self._collector.finish(divisor, [count > 0 for count in known[self._plan.slots :]])
+            on_device = known.to(self._buffers.device)
+            dist.all_reduce(on_device, group=self._plan.group)
+            known = on_device.cpu()
+        divisor = _divisor(known[:slots].view(torch.float64).tolist())
+        some = (known[slots:] > 0).tolist()
+        self._buffers.finish(some[len(used) :])
+        self._collector.finish(divisor, some[: len(used)])
 
 
 def _divisor(weights: list[float]) -> float:
