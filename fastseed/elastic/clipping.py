@@ -63,7 +63,7 @@ def clip_grad_norm_(
         max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
     given = _listed(name, "parameters", parameters)
     gradients = [p.grad for p in given if p.grad is not None]
-    norm = _norm(name, "gradients", gradients, shard_group)
+    norm, dtype = _norm(name, "gradients", gradients, shard_group)
     if error_if_nonfinite and not math.isfinite(norm):
         raise RuntimeError(
             f"fastseed.{name}: the norm must be finite, got {norm}; call it with "
@@ -77,7 +77,7 @@ def clip_grad_norm_(
             by_kind.setdefault((local.device, local.dtype), []).append(local)
         for alike in by_kind.values():
             torch._foreach_mul_(alike, scale)
-    return _as_tensor(norm, gradients)
+    return _as_tensor(norm, dtype, gradients)
 
 
 def get_total_norm(
@@ -114,13 +114,16 @@ def get_total_norm(
     """
     name = "elastic.get_total_norm"
     listed = _listed(name, "tensors", tensors)
-    return _as_tensor(_norm(name, "tensors", listed, shard_group), listed)
+    return _as_tensor(*_norm(name, "tensors", listed, shard_group), listed)
 
 
 def _listed(
     name: str, argument: str, given: torch.Tensor | Iterable[torch.Tensor]
 ) -> list[torch.Tensor]:
-    found = [given] if isinstance(given, torch.Tensor) else list(given)
+    try:
+        found = [given] if isinstance(given, torch.Tensor) else list(given)
+    except TypeError:
+        raise validation.type_error(name, argument, "tensors or a tensor", given) from None
     for i, value in enumerate(found):
         validation.check_instance(name, f"{argument}[{i}]", value, torch.Tensor, "a tensor")
     return found
@@ -132,7 +135,7 @@ _Cut = tuple["DeviceMesh", tuple[int, ...]] | None
 
 def _norm(
     name: str, argument: str, given: list[torch.Tensor], shard_group: dist.ProcessGroup | None
-) -> float:
+) -> tuple[float, torch.dtype]:
     parts: dict[_Cut, list[torch.Tensor]] = {} if shard_group is None else {None: []}
     for i, tensor in enumerate(given):
         label = f"{argument}[{i}]"
@@ -150,11 +153,12 @@ def _norm(
             for dim in cut[1]:
                 total = sums.all_reduce(total, cut[0].get_group(dim))
         found.append(sums.read(total))
+    wide = any(total.dtype == torch.float64 for total in found)
+    dtype = torch.float64 if wide else torch.float32
     special = [total.special for total in found if total.special is not None]
     if special:
-        return sum(special)
-    square = sum(total.finite for total in found)
-    return rounding.square_root(square, sums.EXPONENT, _dtype(given))
+        return sum(special), dtype
+    return rounding.square_root(sum(t.finite for t in found), sums.EXPONENT, dtype), dtype
 
 
 def _cut_of(name: str, argument: str, tensor: DTensor) -> _Cut:
@@ -171,10 +175,6 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
         return cast("DTensor", tensor).to_local() if layout.is_dtensor(tensor) else tensor.detach()
 
 
-def _dtype(given: list[torch.Tensor]) -> torch.dtype:
-    return torch.float64 if any(t.dtype == torch.float64 for t in given) else torch.float32
-
-
-def _as_tensor(norm: float, given: list[torch.Tensor]) -> torch.Tensor:
+def _as_tensor(norm: float, dtype: torch.dtype, given: list[torch.Tensor]) -> torch.Tensor:
     device = given[0].device if given else torch.device("cpu")
-    return torch.tensor(norm, dtype=_dtype(given), device=device)
+    return torch.tensor(norm, dtype=dtype, device=device)

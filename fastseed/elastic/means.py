@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -37,9 +38,9 @@ def mean(
             ``torch.distributed`` is not initialized.
 
     Returns:
-        A tensor without dimensions on the device of the values: float32 for values of float32,
-        float16 and bfloat16, else float64. A sum of 0 gives +0. It is NaN without values, or where
-        a value is NaN or there are infinities of both signs; with one kind of infinity, that one.
+        A tensor without dimensions on the device of the values: float32 if those of all ranks are
+        of float32, float16 and bfloat16, else float64. A sum of 0 gives +0. It is NaN without
+        values, where one is NaN, and with infinities of both signs; with one kind, that infinity.
 
     Raises:
         TypeError: values or weights are neither numbers nor tensors of them.
@@ -56,30 +57,32 @@ def mean(
     if factors is not None and factors.numel() != numbers.numel():
         rule = f"as many as values, {numbers.numel()}"
         raise validation.value_error(_NAME, "weights", rule, factors.numel())
-    # a problem of one rank's weights is an infinity of their sum, on all ranks
     rows = [sums.accumulate([numbers])]
     if factors is not None:
+        # what is wrong on one rank is an infinity of the sum on all of them
         wide = factors.to(torch.float64)
         wide = torch.where(wide.isfinite() & (wide >= 0), wide, torch.inf)
-        rows = [sums.accumulate([numbers.to(torch.float64)], [wide]), sums.accumulate([wide])]
+        rows += [sums.accumulate([numbers.to(torch.float64)], [wide]), sums.accumulate([wide])]
     totals = torch.stack(rows)
     if dist.is_available() and dist.is_initialized():
         totals = sums.all_reduce(totals, group)
-    total, *weight = (sums.read(row) for row in totals.cpu())
-    dtype = torch.float64 if numbers.dtype == torch.float64 else torch.float32
-    if weight and weight[0].special is not None:
-        raise validation.value_error(_NAME, "weights", "finite and at least 0 on all ranks", weights)
-    if weight and weight[0].finite == 0 and total.count:
+    plain, *weighted = (sums.read(row) for row in totals.cpu())
+    if not weighted:
+        found = _quotient(plain, plain.count, sums.EXPONENT, plain.dtype)
+    elif weighted[1].special is not None:
+        rule = "finite and at least 0 on all ranks"
+        raise validation.value_error(_NAME, "weights", rule, weights)
+    elif weighted[1].finite == 0 and plain.count > 0:
         raise validation.value_error(_NAME, "weights", "of a sum above 0", weights)
-    return torch.tensor(_quotient(total, weight, dtype), dtype=dtype, device=numbers.device)
+    else:
+        found = _quotient(weighted[0], weighted[1].finite, 0, plain.dtype)
+    return torch.tensor(found, dtype=plain.dtype, device=numbers.device)
 
 
-def _quotient(total: sums.Total, weight: list[sums.Total], dtype: torch.dtype) -> float:
-    if total.special is not None or total.count == 0:
-        return float("nan") if total.special is None else total.special
-    if weight:
-        return rounding.nearest(total.finite, weight[0].finite, 0, dtype)
-    return rounding.nearest(total.finite, total.count, sums.EXPONENT, dtype)
+def _quotient(total: sums.Total, divisor: int, exponent: int, dtype: torch.dtype) -> float:
+    if total.special is not None:
+        return total.special
+    return rounding.nearest(total.finite, divisor, exponent, dtype) if divisor else math.nan
 
 
 def _numbers(

@@ -28,6 +28,11 @@ class Total(NamedTuple):
     special: float | None
     """The sum of the others, NaN or an infinity; None if all values are finite."""
     count: int
+    dtype: torch.dtype
+    """float64 if some rank added tensors of it, else float32."""
+
+
+_WIDTH = exact_ops.SIZE + 1  # how many tensors are of float64 stands behind an accumulator
 
 
 def accumulate(
@@ -47,8 +52,9 @@ def accumulate(
             [given[i].detach().to(work).contiguous() for i in here if given]
             for given in (tensors, factors)
         )
-        total = torch.zeros(exact_ops.SIZE, dtype=torch.int64, device=work)
-        torch.ops.fastseed.exact_sum(total, values, others)
+        total = torch.zeros(_WIDTH, dtype=torch.int64, device=work)
+        total[-1] = sum(t.dtype == torch.float64 for t in values)
+        torch.ops.fastseed.exact_sum(total[:-1], values, others)
         parts.append(total.to(devices[0]))
     # limbs are below 2**32: those of 2**30 devices and ranks can be added
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
@@ -67,10 +73,11 @@ def all_reduce(totals: torch.Tensor, group: dist.ProcessGroup | None) -> torch.T
 def read(total: torch.Tensor) -> Total:
     """Return what an accumulator holds; waits for its device."""
     row = total.cpu().numpy()
-    nan, positive, negative, count = row[reference.LIMBS :].tolist()
+    nan, positive, negative, count, wide = row[reference.LIMBS :].tolist()
     special = None
     if nan or (positive and negative):
         special = math.nan
     elif positive or negative:
         special = math.inf if positive else -math.inf
-    return Total(reference.to_integer(row), special, count)
+    dtype = torch.float64 if wide else torch.float32
+    return Total(reference.to_integer(row), special, count, dtype)
