@@ -33,6 +33,16 @@ class Slot:
 
     Attributes:
         number: the slot, [0, V); None where the passes only keep collectives in step.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> gradients = fastseed.elastic.SlotGradients(model, slots=2)
+        >>> for slot, batch in gradients.step([torch.ones(1, 1), torch.ones(3, 1)]):
+        ...     model(batch).sum().backward()
+        ...     slot.weight = len(batch)
+        >>> model.weight.grad
+        tensor([[1.]])
     """
 
     __slots__ = ("_weight", "number")
@@ -51,10 +61,14 @@ class Slot:
 
     @property
     def weight(self) -> float | None:
-        """The weight of the slot in the mean, such as its number of tokens; None if not set.
+        """The weight of the slot, such as its number of tokens, [0, 2**53]; None if not set.
 
         Either all slots of a step have one, or none. The loss of a slot is then a sum, over tokens
-        for example: gradients are added as they are, and divided by the sum of the weights.
+        for example: gradients are added as they are, and divided once by the sum of the weights,
+        which is exact and rounded to the dtype of the leaves.
+
+        Raises:
+            TypeError, ValueError: the weight is not a number, or is out of range.
         """
         return self._weight
 
@@ -66,7 +80,58 @@ class Slot:
 
 
 class SlotGradients:
-    """The mean of the gradients of V slots, with the same bits on any number of ranks."""
+    """The mean of the gradients of V slots, with the same bits on any number of ranks.
+
+    A step has V slots: micro-batches, each with a forward and a backward pass of its own on
+    whichever rank has it. In micro-step j, rank r of w has slot j w + r. The V gradients are added
+    pairwise, by a fixed tree over the numbers of the slots, so that the sum does not depend on the
+    number of ranks, on who adds, or on when gradients arrive. Gradients are sent in buckets while
+    the backward pass runs.
+
+    Every rank makes the object, at the same point of the script: the arguments and the parameters
+    of the ranks are compared. The model is the module itself, with equal parameters on all ranks.
+    A slot without a gradient for a parameter counts as a gradient of +0. A parameter without a
+    gradient in all slots keeps ``grad`` None. Gradients of 16-bit parameters are added in float32,
+    and rounded once to the dtype of the parameter.
+
+    A buffer of floating point numbers that a forward pass changes, as those of BatchNorm, has the
+    same values at the start of each slot, and ends the step with the mean over the slots. Any other
+    buffer must have one value after every slot: ``num_batches_tracked`` counts steps.
+
+    Between the slots of a step, ``p.grad`` is None. After a step it lies in memory that the next
+    step writes: clone what is to be kept. A backward pass through the model outside of a slot is
+    an error as long as the object exists.
+
+    Args:
+        model: a module with parameters that require a gradient, on one or several devices.
+        slots: V, the number of slots of a step, [1, 2**24]: fixed for the job, also where the
+            number of ranks changes. It need not be a multiple of that number.
+        group: the ranks that divide the data: a process group or a mesh of one dimension. None: all
+            ranks, or this process alone where there is no process group.
+        bucket_mb: MiB of gradients that are sent at a time, [1e-6, 2**20]; it changes no bit.
+
+    Raises:
+        TypeError: an argument is of the wrong type; the model is wrapped by
+            DistributedDataParallel or FullyShardedDataParallel.
+        ValueError: an argument has a wrong value; the model has a SyncBatchNorm, no parameter that
+            requires a gradient, or one of another kind of number; ``group`` is None and not all
+            ranks divide the data.
+        RuntimeError: ranks differ in ``slots``, ``bucket_mb``, parameters or buffers, or one of
+            them has an error of its own: on every rank, with the names of the ranks.
+        TimeoutError: some ranks did not make the object in time.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> gradients = fastseed.elastic.SlotGradients(model, slots=4)
+        >>> for slot, batch in gradients.step(torch.arange(4.0).view(4, 1, 1)):
+        ...     model(batch).sum().backward()
+        >>> model.weight.grad
+        tensor([[1.5000]])
+        >>> optimizer.step()
+        >>> optimizer.zero_grad()
+    """
 
     def __init__(
         self, model: nn.Module, slots: int, *, group: object = None, bucket_mb: float = 25.0
@@ -94,7 +159,29 @@ class SlotGradients:
         return self._plan.slots
 
     def step(self, batches: Iterable[Batch]) -> Iterator[tuple[Slot, Batch]]:
-        """Yield each slot of this rank with its micro-batch."""
+        """Yield each slot of this rank with its micro-batch; afterwards ``p.grad`` is the mean.
+
+        The body of the loop runs one forward and one backward pass. It runs within
+        ``fastseed.nn.rows(slot, slots, count=1)``, so that dropout of ``fastseed.nn`` and the rest
+        that depends on rows is that of the slot.
+
+        A step that is left early, by ``break`` or an exception, has no gradients: see ``discard``.
+
+        Args:
+            batches: the micro-batches of this rank, in the order of its slots, and no others.
+
+        Yields:
+            (slot, batch). A slot that does not count (``Slot.counts``) comes last, with the last
+            batch again, on a rank without a slot in the last micro-step of a sharded model.
+
+        Raises:
+            RuntimeError: the last step was left early; a parameter has a gradient at the start;
+                parameters or buffers of the model were added, removed, replaced, frozen or moved; a
+                slot has no backward pass; slots leave different values in a buffer that has no
+                mean. In backward(): a parameter gets a second gradient in one slot.
+            ValueError: there are fewer or more batches than slots of this rank; some slots have a
+                weight and others have none; all weights are 0.
+        """
         if self._left is not None:
             raise RuntimeError(
                 f"fastseed.{FUNCTION}.step: the last step was left {self._left}, and its gradients "
@@ -121,7 +208,10 @@ class SlotGradients:
                 self._drop()
 
     def discard(self) -> None:
-        """Drop the gradients of a step that was left, so that the next step can begin."""
+        """Drop the gradients of a step that was left, so that the next step can begin.
+
+        With several ranks, all of them have to have left the step in the same slot.
+        """
         if self._left is not None:
             self._drop()
         self._left = None
@@ -180,15 +270,15 @@ class SlotGradients:
 
 def _divisor(weights: list[float]) -> float:
     """Return the number of slots, or the sum of their weights if they have some."""
-    without = [slot for slot, weight in enumerate(weights) if weight == _NO_WEIGHT]
-    if len(without) == len(weights):
+    given = [None if weight == _NO_WEIGHT else weight for weight in weights]
+    if not any(weight is not None for weight in given):
         return float(len(weights))
-    if without:
+    if None in given:
         rule = "set for all slots of a step or for none"
-        raise validation.value_error("elastic.Slot", "weight", rule, f"none for slot {without[0]}")
+        raise validation.value_error("elastic.Slot", "weight", rule, given)
     total = math.fsum(weights)
     if total == 0:
-        raise validation.value_error("elastic.Slot", "weight", "above 0 for some slot", weights)
+        raise validation.value_error("elastic.Slot", "weight", "above 0 for some slot", given)
     return total
 
 

@@ -1,0 +1,62 @@
+"""SlotGradients on several ranks: one digest of weights and optimizer state for any number."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.processes import run_ranks
+
+SAME = ("base", "few", "odd", "weighted", "bfloat16", "float64", "scaled", "norm")
+CONTROLS = ("base/all_reduce", "base/arrival", "norm/own")
+
+
+def run(ranks, *cases):
+    return run_ranks("elastic_ranks.py", ranks, *cases, timeout=100)
+
+
+def agreed(ranks, *cases):
+    """Return what each case says, equal on all ranks."""
+    first, *others = run(ranks, *cases)
+    assert all(other == first for other in others)
+    return first
+
+
+def test_two_ranks_have_the_weights_of_one():
+    cases = (*SAME, "base/all_reduce", "base/arrival")
+    one, two = agreed(1, *cases, "buckets"), agreed(2, *cases)
+    assert one["buckets"] == one["base"]
+    assert {case: two[case] for case in SAME} == {case: one[case] for case in SAME}
+    assert all(two[case] != one[case] for case in cases if case not in SAME)
+
+
+@pytest.mark.slow
+def test_any_number_of_ranks_has_the_weights_of_one():
+    one = agreed(1, *SAME, *CONTROLS)
+    for ranks in (3, 4):
+        found = agreed(ranks, *SAME, "buckets", "base/all_reduce", "base/arrival")
+        assert {case: found[case] for case in SAME} == {case: one[case] for case in SAME}
+        assert found["buckets"] == one["base"]
+        assert all(found[case] != one[case] for case in found if "/" in case)
+    assert len({rank["norm/own"] for rank in run(3, "norm/own")} | {one["norm/own"]}) == 4
+    assert agreed(5, "base", "few", "norm") == {case: one[case] for case in ("base", "few", "norm")}
+
+
+@pytest.mark.slow
+def test_ranks_that_differ_are_named_before_the_first_step():
+    cases = ("slots_differ", "parameters_differ", "one_refuses", "counters_differ")
+    ranks = run(3, *cases, "overlap", "traffic", "subgroups")
+    for rank, found in enumerate(ranks):
+        assert "slots is 8 on ranks 0, 2 but 9 on rank 1" in found["slots_differ"]
+        assert "parameter 'experts.2.weight' is None on ranks 0, 2 but 'torch.float32 of shape " \
+            "(2, 2)' on rank 1" in found["parameters_differ"]  # fmt: skip
+        own = "ValueError: fastseed.elastic.SlotGradients: slots must be in"
+        others = "RuntimeError: fastseed.elastic.SlotGradients: all ranks must agree, but rank 1"
+        assert found["one_refuses"].startswith(own if rank == 1 else others)
+        error, seen, without_gradient = found["counters_differ"]
+        assert "different values in the buffers ['seen']" in error
+        assert seen == 0 and all(without_gradient)
+        assert found["subgroups"] == ranks[0]["subgroups"]
+        before_the_last, sent = found["overlap"]
+        assert before_the_last == sent - 1 > 3
+    # 8 leaves of 1,020 elements, of which each goes to three owners; then three pieces of the mean
+    elements, parameters = zip(*(found["traffic"] for found in ranks), strict=True)
+    assert parameters == (1020,) * 3 and sum(elements) == 8 * 680 + 3 * 2 * 340
