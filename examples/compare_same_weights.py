@@ -106,7 +106,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--autocast", action="store_true", help="compute in bfloat16")
-    parser.add_argument("--layout", nargs="+", default=list(LAYOUTS), help="such as hsdp or fsdp2:3")
+    parser.add_argument(
+        "--layout", nargs="+", default=list(LAYOUTS), help="such as hsdp or fsdp2:3"
+    )
     parser.add_argument("--kills", type=int, default=0, help="of ranks, by SIGKILL")
     parser.add_argument("--chaos-seed", type=int, default=1, help="decides the kills")
     parser.add_argument("--out", type=Path, default=Path("same-weights-output"))

@@ -152,7 +152,9 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
         if len(losses) == args.steps:
             break
         if args.out is not None:
-            (args.out / f"rank{os.environ.get('RANK', 0)}").write_text(f"{os.getpid()} {len(losses)}")
+            (args.out / f"rank{os.environ.get('RANK', 0)}").write_text(
+                f"{os.getpid()} {len(losses)}"
+            )
         parts = []
         for slot, (text, following) in gradients.step(batches):
             with torch.autocast("cpu", torch.bfloat16, enabled=args.autocast):

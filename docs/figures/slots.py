@@ -29,7 +29,9 @@ def draw() -> str:
         above = []
         for (x1, y1), (x2, y2) in zip(places[::2], places[1::2], strict=True):
             x, y = (x1 + x2) / 2, y1 - ROW
-            lines += [f'<path d="M{a:g} {b - 14:g} L{x:g} {y + 12:g}"/>' for a, b in ((x1, y1), (x2, y2))]
+            lines += [
+                f'<path d="M{a:g} {b - 14:g} L{x:g} {y + 12:g}"/>' for a, b in ((x1, y1), (x2, y2))
+            ]
             marks += [f'<circle cx="{x:g}" cy="{y:g}" r="12"/>', text(x, y + 5, "+")]
             above.append((x, y))
         places = above
@@ -45,7 +47,9 @@ def draw() -> str:
             )
             marks.append(f'<g style="fill:#fff">{text(x, y + 5, f"j = {slot // RANKS}")}</g>')
     width, height = LEFT + SLOTS * COLUMN, bottom + 40 + 26 * RANKS
-    style = "text{font:13px sans-serif}rect,circle{fill:#e8eef7;stroke:#445}path{stroke:#889;fill:none}"
+    style = (
+        "text{font:13px sans-serif}rect,circle{fill:#e8eef7;stroke:#445}path{stroke:#889;fill:none}"
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}">'
         f'<style>{style}</style><rect width="{width}" height="{height}" style="fill:#fff;stroke:none"/>'

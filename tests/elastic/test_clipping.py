@@ -22,8 +22,10 @@ def with_gradients(*gradients):
 
 def is_nearest_root(found: float, square: Fraction, eps: float) -> bool:
     """Whether no number of the dtype is nearer to the root than ``found``."""
-    half = Fraction(math.ulp(1.0) if eps < 1e-10 else eps) / 2 * Fraction(2) ** (
-        math.frexp(found)[1] - 1
+    half = (
+        Fraction(math.ulp(1.0) if eps < 1e-10 else eps)
+        / 2
+        * Fraction(2) ** (math.frexp(found)[1] - 1)
     )
     return (Fraction(found) - half) ** 2 <= square <= (Fraction(found) + half) ** 2
 
@@ -37,8 +39,11 @@ def test_the_norm_is_the_nearest_number(dtype):
         assert norm.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
         square = sum(Fraction(x) ** 2 for t in tensors for x in t.double().tolist())
         assert is_nearest_root(norm.item(), square, torch.finfo(norm.dtype).eps)
-        assert torch.allclose(norm, torch.linalg.vector_norm(torch.cat(tensors).double()).float()
-                              .to(norm.dtype), rtol=1e-6)
+        assert torch.allclose(
+            norm,
+            torch.linalg.vector_norm(torch.cat(tensors).double()).float().to(norm.dtype),
+            rtol=1e-6,
+        )
 
 
 def test_gradients_are_scaled_as_by_torch():
@@ -58,7 +63,10 @@ def test_gradients_are_scaled_as_by_torch():
 def test_gradients_of_all_kinds():
     strided = torch.arange(12.0).reshape(3, 4).T
     parameters = with_gradients(strided, torch.ones(3, dtype=torch.float64))
-    parameters += [nn.Parameter(torch.zeros(3)), *with_gradients(torch.ones(2, dtype=torch.bfloat16))]
+    parameters += [
+        nn.Parameter(torch.zeros(3)),
+        *with_gradients(torch.ones(2, dtype=torch.bfloat16)),
+    ]
     norm = elastic.clip_grad_norm_(iter(parameters), 1.0)
     assert norm.dtype == torch.float64 and norm.item() == math.sqrt(506 + 3 + 2)
     assert torch.allclose(parameters[0].grad, strided / norm.float())
@@ -67,7 +75,9 @@ def test_gradients_of_all_kinds():
     assert elastic.clip_grad_norm_(parameters[2], 1.0).item() == 0  # one without a gradient
 
 
-@pytest.mark.parametrize(("value", "norm"), [(math.inf, math.inf), (-math.inf, math.inf), (math.nan, math.nan)])
+@pytest.mark.parametrize(
+    ("value", "norm"), [(math.inf, math.inf), (-math.inf, math.inf), (math.nan, math.nan)]
+)
 def test_norms_that_are_not_finite(value, norm):
     gradient = torch.tensor([1.0, value])
     (parameter,) = with_gradients(gradient)
@@ -97,8 +107,16 @@ def test_norms_beyond_the_largest_number_are_infinite():
         (lambda: elastic.clip_grad_norm_([], -1.0), ValueError, "max_norm must be"),
         (lambda: elastic.clip_grad_norm_([], math.nan), ValueError, "max_norm must be"),
         (lambda: elastic.clip_grad_norm_([], "1"), TypeError, "max_norm must be"),
-        (lambda: elastic.get_total_norm([torch.ones(2).to_sparse()]), ValueError, "tensors[0] must"),
-        (lambda: elastic.get_total_norm([torch.ones(2).long()]), TypeError, "tensors[0] must be of"),
+        (
+            lambda: elastic.get_total_norm([torch.ones(2).to_sparse()]),
+            ValueError,
+            "tensors[0] must",
+        ),
+        (
+            lambda: elastic.get_total_norm([torch.ones(2).long()]),
+            TypeError,
+            "tensors[0] must be of",
+        ),
     ],
 )
 def test_wrong_arguments(call, error, text):
@@ -133,7 +151,9 @@ def test_fsdp_gives_the_norm_of_one_process(ranks):
     norms = {rank["FSDP2"][0] for rank in ranks}
     assert len(norms) == 1 == len({rank["FSDP2"][1] for rank in ranks})
     norm = float.fromhex(norms.pop())
-    assert norm == pytest.approx(elastic.get_total_norm([p.grad for p in model.parameters()]).item())
+    assert norm == pytest.approx(
+        elastic.get_total_norm([p.grad for p in model.parameters()]).item()
+    )
 
 
 def test_means_over_ranks(ranks):
@@ -151,5 +171,9 @@ def test_means_over_ranks(ranks):
 def test_all_ranks_refuse_what_one_rank_has(ranks):
     for rank in ranks:
         partial, weights = rank["refusals"]
-        assert partial.startswith("fastseed.elastic.get_total_norm: tensors[0] must be without partial")
-        assert weights.startswith("fastseed.elastic.mean: weights must be finite and at least 0 on all")
+        assert partial.startswith(
+            "fastseed.elastic.get_total_norm: tensors[0] must be without partial"
+        )
+        assert weights.startswith(
+            "fastseed.elastic.mean: weights must be finite and at least 0 on all"
+        )

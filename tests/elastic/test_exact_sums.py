@@ -43,7 +43,13 @@ def sums_of_all_kinds(dtype, count=9001):
     far[::1000] = torch.finfo(dtype).smallest_normal / 8
     far[7::1000] = torch.finfo(dtype).max
     steps = torch.ldexp(normal.double(), torch.arange(count) % 61 - 30).to(dtype)
-    return {"normal": normal, "all patterns": patterns, "finite": finite, "far": far, "by steps": steps}
+    return {
+        "normal": normal,
+        "all patterns": patterns,
+        "finite": finite,
+        "far": far,
+        "by steps": steps,
+    }
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -8,7 +8,6 @@ import gc
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import fastseed

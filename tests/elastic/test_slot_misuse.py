@@ -120,7 +120,9 @@ def test_a_slot_without_a_backward_pass_is_an_error():
 @pytest.mark.parametrize(("count", "found"), [(2, "none for slot 2"), (4, "more"), (0, "slot 0")])
 def test_the_number_of_batches_is_that_of_the_slots(count, found):
     model, gradients, _ = make()
-    with refused(model, rf"batches must be 3 micro-batches, .* rank 0 of 1, got .*{found}", ValueError):
+    with refused(
+        model, rf"batches must be 3 micro-batches, .* rank 0 of 1, got .*{found}", ValueError
+    ):
         step(model, gradients, list(torch.randn(count, 4, 2)))
 
 

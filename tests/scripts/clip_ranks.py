@@ -28,8 +28,7 @@ warnings.simplefilter("ignore")
 def gradients(seed: int = 3) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return [
-        torch.randn(shape, generator=generator) * 2.0 ** (i % 3)
-        for i, shape in enumerate(SHAPES)
+        torch.randn(shape, generator=generator) * 2.0 ** (i % 3) for i, shape in enumerate(SHAPES)
     ]
 
 
@@ -75,7 +74,9 @@ def placements() -> dict:
         plane = init_device_mesh("cpu", (2, 2))
 
         def strided(t):
-            cut = [_StridedShard(0, split_factor=2), Shard(0)] if len(t) % 4 == 0 else [Shard(0)] * 2
+            cut = (
+                [_StridedShard(0, split_factor=2), Shard(0)] if len(t) % 4 == 0 else [Shard(0)] * 2
+            )
             return distribute_tensor(t, plane, cut)
 
         found["HSDP"] = lambda t: distribute_tensor(t, plane, [Replicate(), Shard(0)])

@@ -83,14 +83,25 @@ def train(model: nn.Module, slots: int = SLOTS, steps: int = 3) -> str:
             out = model(batch, number)
             losses(out[:, :-1].flatten(0, 1).float(), batch[:, 1:].flatten()).backward()
         optimizer.step()
-    state = {n: p.full_tensor() if isinstance(p, DTensor) else p for n, p in model.named_parameters()}
+    state = {
+        n: p.full_tensor() if isinstance(p, DTensor) else p for n, p in model.named_parameters()
+    }
     moments = {
-        n: {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in optimizer.state[p].items()}
+        n: {
+            k: v.full_tensor() if isinstance(v, DTensor) else v
+            for k, v in optimizer.state[p].items()
+        }
         for n, p in model.named_parameters()
         if p in optimizer.state
     }
     if "-v" in sys.argv:
-        for n,v in state.items(): print(rank, n, digest(v.detach()), n in moments and {k: digest(v) for k,v in moments[n].items()})
+        for n, v in state.items():
+            print(
+                rank,
+                n,
+                digest(v.detach()),
+                n in moments and {k: digest(v) for k, v in moments[n].items()},
+            )
     return str(digest([{n: v.detach() for n, v in state.items()}, moments]))
 
 
