@@ -73,9 +73,9 @@ class PlainGradients:
         for j, batch in enumerate(own):
             slot = fastseed.elastic.Slot(j * ranks + dist.get_rank())
             last = j + 1 == len(own)
-            with contextlib.nullcontext() if last else self.model.no_sync():
-                with fastseed.nn.rows(slot.number, SLOTS, count=1):
-                    yield slot, batch
+            reduce = contextlib.nullcontext() if last else self.model.no_sync()
+            with reduce, fastseed.nn.rows(slot.number, SLOTS, count=1):
+                yield slot, batch
         for parameter in self.model.parameters():
             parameter.grad.mul_(ranks / SLOTS)  # DDP divides by the number of ranks
 

@@ -50,11 +50,10 @@ def draw() -> str:
     style = (
         "text{font:13px sans-serif}rect,circle{fill:#e8eef7;stroke:#445}path{stroke:#889;fill:none}"
     )
+    paper = f'<rect width="{width}" height="{height}" style="fill:#fff;stroke:none"/>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}">'
-        f'<style>{style}</style><rect width="{width}" height="{height}" style="fill:#fff;stroke:none"/>'
-        + "".join(lines + marks)
-        + "</svg>\n"
+        f"<style>{style}</style>{paper}" + "".join(lines + marks) + "</svg>\n"
     )
 
 
