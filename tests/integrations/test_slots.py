@@ -1,4 +1,4 @@
-"""SlotGradients under Accelerate and the Trainer: the same weights on any number of ranks."""
+"""SlotGradients under Accelerate, the Trainer and Lightning: one result on any number of ranks."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ def test_one_and_two_ranks_have_the_same_weights(tmp_path):
     two = on_ranks(2, tmp_path / "two", tmp_path / "one" / "checkpoint-2")  # mid-epoch
     assert one.pop("control") != two.pop("control"), "torch's gradients: the negative control"
     assert one == two and len(set(one.values())) == len(one)
+
+
+@pytest.mark.slow
+def test_a_lightning_strategy_without_its_wrapper():
+    ranks = [run_ranks("slots_under_lightning.py", world_size) for world_size in (1, 2)]
+    assert ranks[1] == ranks[0] * 2 and ranks[0][0][0] == 6
 
 
 @pytest.fixture
