@@ -6,8 +6,8 @@
 
 A step is eight slots, whatever the number of ranks. ``data.steps(slots=8)`` gives each slot its
 samples, and ``elastic.SlotGradients`` adds the gradients of the slots in one order. All runs print
-the same SHA-256, and so does a run that was killed and went on with another number of ranks from
-its last checkpoint. ``--layout ddp`` is the control: DistributedDataParallel, torch's clipping.
+the same SHA-256, and so does a run that was killed and resumed on another number of ranks from its
+last checkpoint. ``--layout ddp`` is the control: DistributedDataParallel, torch's clipping.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class PlainGradients:
 
 
 class Checkpoint:
-    """Everything that a run goes on with, in a folder for each checkpoint."""
+    """Everything that a run resumes with, in a folder for each checkpoint."""
 
     def __init__(self, folder: Path | None, model: nn.Module, optimizer: Any, parts: Any) -> None:
         self.folder, self.model, self.optimizer, self.parts = folder, model, optimizer, parts
