@@ -39,7 +39,7 @@ class SlotBuffers:
     def __init__(self, model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> None:
         self._model, self._plan = model, plan
         self.device = next(model.parameters()).device
-        """Where flags are added over ranks."""
+        """The device on which flags are added over ranks."""
         found = _find(model)
         self._floats = [buffer for buffer in found if buffer.tensor.dtype in _FLOATS]
         self._others = [buffer for buffer in found if buffer.tensor.dtype not in _FLOATS]

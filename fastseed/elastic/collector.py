@@ -49,7 +49,7 @@ class Collector(Protocol):
     """
 
     needs_every_rank: bool
-    """Whether a rank without a slot in the last micro-step has to run a forward and a backward pass
+    """True if a rank without a slot in the last micro-step has to run a forward and a backward pass
     there all the same, because they hold collectives. Its gradient must not be taken as a leaf."""
 
     def describe(self) -> StateDict:

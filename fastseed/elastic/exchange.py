@@ -11,7 +11,7 @@ import torch.distributed as dist
 from .collector import SlotPlan
 from .tree import TreeSum
 
-# torch 2.13 warns of the name that 2.10 has
+# torch 2.13 warns about the name that 2.10 has
 _all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
@@ -97,7 +97,7 @@ class Bucket:
         """Divide the sum once, and begin to give every rank the mean."""
         self.receive()
         mean = self._sum.result()
-        # by a tensor: kernels multiply by the reciprocal of a number
+        # by a tensor: CUDA kernels multiply by the reciprocal of a number
         mean.div_(torch.tensor(divisor, dtype=mean.dtype, device=mean.device))
         if self._plan.ranks == 1:
             self._sum.recycle(self._flat)
@@ -119,7 +119,7 @@ class Bucket:
 
 
 class Place(NamedTuple):
-    """Where the leaf of a tensor lies: in which bucket, and as which of its tensors."""
+    """The position of a tensor in the buckets."""
 
     bucket: int
     member: int

@@ -56,16 +56,16 @@ class Slot:
 
     @property
     def counts(self) -> bool:
-        """Whether the gradient of the slot is a part of the step; its loss is to be logged then."""
+        """Return whether gradient and loss of the slot are a part of the step."""
         return self.number is not None
 
     @property
     def weight(self) -> float | None:
-        """The weight of the slot, such as its number of tokens, [0, 2**53]; None if not set.
+        """Return the weight of the slot, such as its number of tokens; None if not set.
 
         Either all slots of a step have one, or none. The loss of a slot is then a sum, over tokens
         for example: gradients are added as they are, and divided once by the sum of the weights,
-        which is exact and rounded to the dtype of the leaves.
+        which is exact and rounded to the dtype of the leaves. A weight is in [0, 2**53].
 
         Raises:
             TypeError, ValueError: the weight is not a number, or is out of range.
@@ -104,7 +104,9 @@ class SlotGradients:
     buffer must have one value after every slot: ``num_batches_tracked`` counts steps.
 
     Between the slots of a step, ``p.grad`` is None. After a step it lies in memory that the next
-    step writes: clone what is to be kept. A backward pass through the model outside of a slot is
+    step writes: clone what is to be kept. For P bytes of gradients, in the dtype in which they are
+    added, the object keeps at most (floor(log2 V) + 2) P in one process, and on w ranks
+    2 P + (floor(log2 V) + 2) P / w. A backward pass through the model outside of a slot is
     an error as long as the object exists.
 
     Args:

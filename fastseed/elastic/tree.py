@@ -1,4 +1,4 @@
-"""The sum of the leaves of a step, defined once, whoever adds (docs: the normative rule)."""
+"""The sum of the leaves of a step, which is the same on any layout."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TreeSum:
             self._parts.append(_Part(self.buffer(leaf).copy_(leaf), leaves, False))
 
     def result(self) -> torch.Tensor:
-        """Return the sum of all leaves, and start anew.
+        """Return the sum of all leaves; the next leaf begins another one.
 
         Raises:
             IndexError: no leaf was pushed.

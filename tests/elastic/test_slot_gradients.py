@@ -92,6 +92,16 @@ def test_weights_divide_the_sum_once_by_their_sum():
     assert_means(model, expected)
 
 
+@pytest.mark.parametrize(("slots", "leaves"), [(1, 2), (2, 3), (7, 4), (8, 5)])
+def test_memory_grows_with_the_logarithm_of_the_slots(slots, leaves):
+    model, most = nn.Linear(1009, 1, bias=False), 0
+    for _, batch in SlotGradients(model, slots).step(torch.ones(slots, 1, 1009)):
+        model(batch).sum().backward()
+        flat = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.shape == (1009,)]
+        most = max(most, len({t.data_ptr() for t in flat}))
+    assert 1 <= most <= leaves
+
+
 def test_strides_of_gradients_are_those_of_parameters():
     model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     data = list(torch.randn(V, 2, 3, 5, 5))

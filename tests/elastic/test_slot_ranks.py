@@ -40,9 +40,8 @@ def test_any_number_of_ranks_has_the_weights_of_one():
 
 @pytest.mark.slow
 def test_ranks_that_differ_are_named_before_the_first_step():
-    cases = ("slots_differ", "parameters_differ", "one_refuses", "counters_differ")
-    ranks = run(3, *cases, "overlap", "traffic", "subgroups")
-    for rank, found in enumerate(ranks):
+    cases = ("slots_differ", "parameters_differ", "one_refuses", "data_ranks_unknown")
+    for rank, found in enumerate(run(3, *cases, "counters_differ")):
         assert "slots is 8 on ranks 0, 2 but 9 on rank 1" in found["slots_differ"]
         assert "parameter 'experts.2.weight' is None on ranks 0, 2 but 'torch.float32 of shape " \
             "(2, 2)' on rank 1" in found["parameters_differ"]  # fmt: skip
@@ -52,9 +51,21 @@ def test_ranks_that_differ_are_named_before_the_first_step():
         error, seen, without_gradient = found["counters_differ"]
         assert "different values in the buffers ['seen']" in error
         assert seen == 0 and all(without_gradient)
+        without_group, mesh_of_two = found["data_ranks_unknown"]
+        assert (
+            "group must be the process group of the 1 ranks that divide the data" in without_group
+        )
+        assert "group must be a process group, a mesh of one dimension" in mesh_of_two
+
+
+@pytest.mark.slow
+def test_buckets_are_sent_early_and_cost_what_is_documented():
+    ranks = run(3, "overlap", "memory", "traffic", "subgroups")
+    for found in ranks:
         assert found["subgroups"] == ranks[0]["subgroups"]
         before_the_last, sent = found["overlap"]
         assert before_the_last == sent - 2 > 3  # the rest wait for the first layer
+        assert 2 < found["memory"] <= 2 + 5 / 3
     # 8 leaves of 1,020 elements, of which each goes to three owners; then three pieces of the mean
     elements, parameters = zip(*(found["traffic"] for found in ranks), strict=True)
     assert parameters == (1020,) * 3 and sum(elements) == 8 * 680 + 3 * 2 * 340

@@ -6,6 +6,7 @@ Prints one line of JSON: for each case a digest of weights, optimizer state, buf
 what the case says. A case that ends with "/all_reduce", "/arrival" or "/own" is a negative control.
 """
 
+import gc
 import hashlib
 import json
 import logging
@@ -17,6 +18,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import fastseed
 from fastseed.elastic import SlotGradients, exchange
@@ -157,9 +159,10 @@ def subgroups():
     """The first rank alone, and the others together."""
     groups = [dist.new_group([0]), dist.new_group(list(range(1, WORLD)))]
     group = groups[RANK > 0]
-    model = make()
-    model.dropout.p = 0.0
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    if RANK > 0:
+        group = DeviceMesh.from_group(group, "cpu")
+    model = make()
     data = torch.randn(5, ROWS, WIDTH, generator=torch.Generator().manual_seed(0))
     for _, batch in SlotGradients(model, 5, group=group).step([*data[rank::ranks]]):
         model(batch).square().mean().backward()
@@ -185,6 +188,18 @@ def overlap():
             batch[0, 0] = -1.0  # the first expert; what it leaves out would delay other buckets
             (model(batch).sum() + model.unused.sum() + model.experts[1](batch).sum()).backward()
     return events.index("last"), events.count("sent")
+
+
+def memory():
+    """Return by how much the object needs more memory than gradients, at its most in a step."""
+    model = nn.Linear(1019, 1)
+    gradients, most = SlotGradients(model, 8), 0
+    for _, batch in gradients.step([torch.ones(1, 1019)] * len(range(RANK, 8, WORLD))):
+        model(batch).sum().backward()
+        flat = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.dim() == 1]
+        storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in flat}
+        most = max(most, sum(size for size in storages.values() if size > 1000))
+    return most / (4 * 1020)
 
 
 def traffic():
@@ -232,6 +247,14 @@ def parameters_differ():
     return refusal(lambda: SlotGradients(model, 8))
 
 
+def data_ranks_unknown():
+    fastseed.init(42, mesh={"dp": (0, 1), "tp": (RANK, WORLD)})
+    mesh = init_device_mesh("cpu", (WORLD, 1))
+    return refusal(lambda: SlotGradients(make(), 8)), refusal(
+        lambda: SlotGradients(make(), 8, group=mesh)
+    )
+
+
 def one_refuses():
     return refusal(lambda: SlotGradients(make(), 8 * (RANK != 1)))
 
@@ -254,7 +277,7 @@ def counters_differ():
 CASES = {
     "base": train,
     "buckets": lambda: train(bucket_mb=25),
-    "few": lambda: train(slots=2),
+    "few": lambda: train(slots=2, norm=True),
     "odd": lambda: train(slots=5),
     "weighted": lambda: train(weighted=True),
     "bfloat16": lambda: train(dtype=torch.bfloat16),
@@ -267,8 +290,8 @@ CASES = {
     **{
         case.__name__: case
         for case in (
-            subgroups, overlap, traffic, slots_differ, parameters_differ, one_refuses,
-            counters_differ,
+            subgroups, overlap, memory, traffic, slots_differ, parameters_differ, one_refuses,
+            data_ranks_unknown, counters_differ,
         )
     },
 }  # fmt: skip
