@@ -129,7 +129,7 @@ def test_every_trainable_parameter_is_sharded(mesh):
 def test_an_older_torch_is_named(mesh, monkeypatch):
     model = fully_shard(Twice(), mesh=mesh)
     monkeypatch.delattr(FSDPModule, "set_reduce_scatter_unused_params")
-    with pytest.raises(RuntimeError, match="need torch 2.13 or newer"):
+    with pytest.raises(RuntimeError, match=r"need torch 2\.13 or newer"):
         SlotGradients(model, 2)
 
 
