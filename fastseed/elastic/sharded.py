@@ -28,6 +28,11 @@ class ShardedCollector:
     needs_every_rank = True
 
     def __init__(self, model: nn.Module, plan: SlotPlan) -> None:
+        if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}: models under fully_shard need torch 2.13 or newer, whose "
+                f"FSDPModule has set_reduce_scatter_unused_params; this is {torch.__version__}"
+            )
         self._model, self._plan = model, plan
         self._modules = {n: m for n, m in model.named_modules() if isinstance(m, FSDPModule)}
         self._reshard()

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from fastseed.elastic import SlotGradients
 from fastseed.elastic.tree import TreeSum
@@ -124,6 +124,13 @@ def test_every_trainable_parameter_is_sharded(mesh):
         SlotGradients(model, 2)
     model[0].requires_grad_(False)
     step(model, SlotGradients(model, 2))
+
+
+def test_an_older_torch_is_named(mesh, monkeypatch):
+    model = fully_shard(Twice(), mesh=mesh)
+    monkeypatch.delattr(FSDPModule, "set_reduce_scatter_unused_params")
+    with pytest.raises(RuntimeError, match=r"need torch 2\.13 or newer"):
+        SlotGradients(model, 2)
 
 
 def test_a_refused_model_keeps_the_reduce_scatter_of_torch(mesh):
