@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from . import integrations as integrations
     from . import nn as nn
     from . import random as random
+    from . import rollouts as rollouts
     from . import sampling as sampling
     from ._backend.build import build_info
     from ._utils.errors import ReseedError
@@ -76,7 +77,8 @@ __all__ = [
 ]
 
 _SUBPACKAGES = (
-    "checkpoint", "data", "debug", "distributed", "integrations", "nn", "random", "sampling",
+    "checkpoint", "data", "debug", "distributed", "integrations", "nn", "random",
+    "rollouts", "sampling",
 )  # fmt: skip
 _HOME = {
     "SHARED": "derivation.coordinates",

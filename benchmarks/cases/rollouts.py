@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 import fastseed
-from fastseed.sampling import rollout_seeds
+from fastseed.rollouts import table
 
 from ..case import Case, Contest, Side, expect
 
@@ -17,9 +17,9 @@ MASTER, STEP, SAMPLES = 42, 59, 16
 def by_prompts(prompts: int) -> Contest:
     """Prompts with identities of 64 bits, 16 samples of each."""
     identities = np.random.default_rng(0).integers(0, 2**63, prompts, np.uint64)
-    names = {"rollout_seeds": rollout_seeds, "prompts": identities, "samples": SAMPLES}
-    call = f"rollout_seeds({STEP}, prompts, samples, master_seed={MASTER}).array"
-    side = Side("rollout_seeds", call, names)
+    names = {"table": table, "prompts": identities, "samples": SAMPLES}
+    call = f"table({STEP}, prompts, samples, master_seed={MASTER}).array"
+    side = Side("rollouts.table", call, names)
     loop = f"[hash(({MASTER}, {STEP}, p, k)) for p in prompts for k in range(samples)]"
     baseline = Side("hash of tuples, loop", loop, {**names, "prompts": identities.tolist()})
 
@@ -40,6 +40,6 @@ def cases() -> list[Case]:
     """The rows of this module."""
     label = "hash of tuples, loop"
     return [
-        Case("rollout_seeds/cpu/1e6", label, 100, functools.partial(by_prompts, 62_500)),
-        Case("rollout_seeds/cpu/1024", label, None, functools.partial(by_prompts, 64)),
+        Case("rollouts.table/cpu/1e6", label, 100, functools.partial(by_prompts, 62_500)),
+        Case("rollouts.table/cpu/1024", label, None, functools.partial(by_prompts, 64)),
     ]

@@ -21,7 +21,7 @@ LAYERS = (
     {"distributed"},
     {"random", "generators", "determinism"},
     {"seeder"},
-    {"nn", "sampling", "data", "checkpoint"},
+    {"nn", "sampling", "rollouts", "elastic", "data", "checkpoint"},
     {"debug"},
     {"tools", "integrations"},
     {"cli"},

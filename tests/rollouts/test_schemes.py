@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from helpers.paths import ROOT
 
-from fastseed.sampling import rollout_seeds
+from fastseed.rollouts import table
 
 CHUNKS, PROMPTS, SAMPLES, STEPS = 4, 12, 16, 100
 
@@ -54,10 +54,10 @@ def seeds(way: str, seed: int, step: int) -> Iterable[int]:
     if way in BY_POSITION:
         return (BY_POSITION[way](seed, step, at) for at in POSITIONS)
     prompts = range(CHUNKS * PROMPTS)
-    return itertools.chain(*rollout_seeds(step, prompts, SAMPLES, master_seed=seed))
+    return itertools.chain(*table(step, prompts, SAMPLES, master_seed=seed))
 
 
-@pytest.mark.parametrize("way", [*BY_POSITION, "`rollout_seeds`"])
+@pytest.mark.parametrize("way", [*BY_POSITION, "`rollouts.table`"])
 def test_row(way):
     found = (
         len({*seeds(way, 42, 59)}),

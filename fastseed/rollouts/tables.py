@@ -21,7 +21,7 @@ from ..derivation import context, coordinates, reserved
 
 N = TypeVar("N", np.int64, np.uint64)
 
-_NAME = "sampling.rollout_seeds"
+_NAME = "rollouts.table"
 _PROMPTS = "a sequence of strings and integers"
 _PROMPT = (
     "a string or an integer (for chat messages: the text of apply_chat_template; for token ids: "
@@ -32,10 +32,10 @@ _PROMPT = (
 class Rollout(NamedTuple):
     """The coordinates of one rollout, for a log: its seed follows from them alone.
 
-    The fields are the arguments of ``rollout_seeds``, with one ``prompt`` and one ``sample``.
+    The fields are the arguments of ``table``, with one ``prompt`` and one ``sample``.
 
     Examples:
-        >>> seeds = fastseed.sampling.rollout_seeds(7, ["Name a prime."], 3, master_seed=42)
+        >>> seeds = fastseed.rollouts.table(7, ["Name a prime."], 3, master_seed=42)
         >>> seeds.replay(seeds[0][2])._asdict()["sample"]
         2
     """
@@ -55,7 +55,7 @@ class RolloutSeeds:
     """The seeds of the rollouts of one step: one row for each prompt, one column for each sample.
 
     A sequence of rows, each a list of ints: ``for prompt, row in zip(prompts, seeds)``.
-    ``rollout_seeds`` makes it.
+    ``table`` makes it.
 
     Args:
         array: the seeds, shape (prompts, samples), numpy.int64.
@@ -65,7 +65,7 @@ class RolloutSeeds:
 
     Examples:
         >>> prompts = ["2 + 2 =", "Name a prime."]
-        >>> seeds = fastseed.sampling.rollout_seeds(7, prompts, 3, master_seed=42)
+        >>> seeds = fastseed.rollouts.table(7, prompts, 3, master_seed=42)
         >>> seeds.array.shape
         (2, 3)
         >>> rollout = seeds.replay(seeds[1][2])
@@ -88,7 +88,7 @@ class RolloutSeeds:
 
     def __getitem__(self, position: int) -> list[int]:
         if not isinstance(position, slice):
-            function = "sampling.RolloutSeeds.__getitem__"
+            function = "rollouts.RolloutSeeds.__getitem__"
             position = validation.check_int(function, "position", position, -(2**63), 2**63 - 1)
         row: list[int] = self.array[position].tolist()
         return row
@@ -107,13 +107,13 @@ class RolloutSeeds:
             seed: one of these seeds.
 
         Returns:
-            Its coordinates. ``rollout_seeds(r.step, [r.prompt], [r.sample], turn=r.turn, ...)``
+            Its coordinates. ``table(r.step, [r.prompt], [r.sample], turn=r.turn, ...)``
             gives the seed again.
 
         Raises:
             TypeError, ValueError: ``seed`` is not the seed of exactly one rollout.
         """
-        function = "sampling.RolloutSeeds.replay"
+        function = "rollouts.RolloutSeeds.replay"
         seed = validation.check_int(function, "seed", seed, 0, 2**63 - 1)
         found = self._with_seed(seed)
         if len(found) != 1:
@@ -143,7 +143,7 @@ class RolloutSeeds:
             )
 
 
-def rollout_seeds(
+def table(
     step: int,
     prompts: Sequence[int | str],
     samples: int | Sequence[int],
@@ -191,8 +191,8 @@ def rollout_seeds(
 
     Examples:
         >>> prompts = ["2 + 2 =", "Name a prime."]
-        >>> seeds = fastseed.sampling.rollout_seeds(7, prompts, 4, master_seed=42)
-        >>> alone = fastseed.sampling.rollout_seeds(7, prompts[1:], 4, master_seed=42)
+        >>> seeds = fastseed.rollouts.table(7, prompts, 4, master_seed=42)
+        >>> alone = fastseed.rollouts.table(7, prompts[1:], 4, master_seed=42)
         >>> alone[0] == seeds[1]
         True
     """

@@ -1,0 +1,28 @@
+"""Rollouts: a seed for each one, by its global identity.
+
+Importing it loads neither torch nor NumPy: each name is loaded when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .tables import Rollout, RolloutSeeds, table
+
+__all__ = ["Rollout", "RolloutSeeds", "table"]
+
+_HOME = {  # name: the module that defines it
+    **dict.fromkeys(("Rollout", "RolloutSeeds", "table"), "tables"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
