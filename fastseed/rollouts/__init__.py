@@ -7,11 +7,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .ledger import Ledger
     from .tables import Rollout, RolloutSeeds, table
+    from .units import Batch, LeaseError, Unit
 
-__all__ = ["Rollout", "RolloutSeeds", "table"]
+__all__ = ["Batch", "LeaseError", "Ledger", "Rollout", "RolloutSeeds", "Unit", "table"]
 
 _HOME = {  # name: the module that defines it
+    "Ledger": "ledger",
+    **dict.fromkeys(("Batch", "LeaseError", "Unit"), "units"),
     **dict.fromkeys(("Rollout", "RolloutSeeds", "table"), "tables"),
 }
 
