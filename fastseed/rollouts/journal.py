@@ -76,7 +76,7 @@ class Journal:
                 if not line.endswith(b"\n"):  # torn: a process or the machine stopped there
                     return
                 digits, text = line[:_DIGITS].decode("latin-1"), line[_DIGITS + 1 : -1]
-                if _digest(last, text) != digits:
+                if not line.startswith(f"{_digest(last, text)} ".encode()):
                     raise ValueError(
                         f"fastseed.{self._function}: journal {self._path} must be undamaged, got "
                         f"another SHA-256 in line {number}; restore the file, or give a new name "

@@ -109,7 +109,7 @@ class OpenUnits:
         if number in self.generated:
             return "is generated already"
         if number in self.leases:
-            return "was leased again, as the time of this lease was over"
+            return "is held by another lease, as the time of this one was over"
         if number in self.open:
             return "is open: this lease was released, or is that of an earlier ledger"
         if 0 <= number < self.groups * self.plan.samples:

@@ -78,13 +78,13 @@ def test_a_journal_gives_the_same_batches_and_keeps_results(window, tmp_path, mo
 BINS = [1, 2, 3, 5, 9, 17, 65, 401]
 
 
-def by_cursor(kind: str, *, kills: int = 60) -> Job:
+def by_cursor(kind: str, *, kills: int = 60, rate: float = 0.01) -> Job:
     cursor = getattr(rollout_cursors, kind)
 
     def start(now: list[float], state: str | None) -> rollout_cursors.Cursor:
         return cursor(UNITS, 8, state)
 
-    return Job(start, kills=kills, seed=1, rate=0.01, producers_die=False).run()
+    return Job(start, kills=kills, seed=1, rate=rate, producers_die=False).run()
 
 
 def lost_and_repeated(job: Job) -> tuple[int, int]:
@@ -116,7 +116,7 @@ def test_a_cursor_of_the_first_untrained_prompt_repeats_and_loses():
 def test_a_live_cursor_loses_what_is_under_way():
     """NeMo-RL before its frontier: the long ones again, at each restart."""
     assert lost_and_repeated(by_cursor("NemoLiveCursor", kills=0)) == (0, 0)
-    killed = by_cursor("NemoLiveCursor")
+    killed = by_cursor("NemoLiveCursor", kills=200, rate=0.04)
     lost, repeated = lost_and_repeated(killed)
     assert lost > UNITS / 20 and repeated == 0
     assert p_value_of_lengths(killed.trained()) < 1e-3
