@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,42 +87,44 @@ def by_cursor(kind: str, *, kills: int = 60, rate: float = 0.01) -> Job:
     return Job(start, kills=kills, seed=1, rate=rate, producers_die=False).run()
 
 
-def lost_and_repeated(job: Job) -> tuple[int, int]:
-    trained = job.trained()
-    return UNITS - len(trained), sum(trained.values()) - len(trained)
+def repeated(job: Job) -> int:
+    """Return how often a rollout was trained again."""
+    return sum(count - 1 for count in job.trained().values())
 
 
-def p_value_of_lengths(trained: Counter[int]) -> float:
-    """Return the chi-square probability that these have the lengths of all rollouts."""
-    lengths = [[length_of(n) for n in trained.elements()], [length_of(n) for n in range(UNITS)]]
-    table = [np.histogram(values, BINS)[0] for values in lengths]
+def p_value_of_lengths(one: Iterable[int], other: Iterable[int]) -> float:
+    """Return the chi-square probability that the lengths of these rollouts are alike."""
+    table = [np.histogram([length_of(n) for n in numbers], BINS)[0] for numbers in (one, other)]
     return float(chi2_contingency(table).pvalue)
 
 
+def lost(job: Job) -> list[int]:
+    trained = job.trained()
+    return [number for number in range(UNITS) if number not in trained]
+
+
 def test_lengths_of_what_is_trained_are_those_of_all_rollouts():
-    assert p_value_of_lengths(by_ledger(window=3, lag=2).trained()) == 1.0
+    trained = by_ledger(window=3, lag=2).trained().elements()
+    assert p_value_of_lengths(trained, range(UNITS)) == 1.0
 
 
 def test_a_cursor_of_the_first_untrained_prompt_repeats_and_loses():
     """TRL 1.16: what is too old is lost, and holds the saved position back."""
     whole, killed = by_cursor("TrlCursor", kills=0), by_cursor("TrlCursor")
-    lost, repeated = lost_and_repeated(whole)
-    assert lost > 20 and repeated == 0
-    assert p_value_of_lengths(whole.trained()) < 1e-3  # the long ones
-    lost, repeated = lost_and_repeated(killed)
-    assert repeated > UNITS / 10 and killed.changed > 0
+    assert len(lost(whole)) > 50 and repeated(whole) == 0
+    assert p_value_of_lengths(whole.trained(), lost(whole)) < 1e-6  # the long ones
+    assert repeated(killed) > UNITS / 10 and killed.changed > 0
 
 
 def test_a_live_cursor_loses_what_is_under_way():
     """NeMo-RL before its frontier: the long ones again, at each restart."""
-    assert lost_and_repeated(by_cursor("NemoLiveCursor", kills=0)) == (0, 0)
+    assert not lost(by_cursor("NemoLiveCursor", kills=0))
     killed = by_cursor("NemoLiveCursor", kills=200, rate=0.04)
-    lost, repeated = lost_and_repeated(killed)
-    assert lost > UNITS / 20 and repeated == 0
-    assert p_value_of_lengths(killed.trained()) < 1e-3
+    assert len(lost(killed)) > UNITS / 20 and repeated(killed) == 0
+    assert p_value_of_lengths(killed.trained(), lost(killed)) < 1e-6
 
 
 def test_a_frontier_with_what_is_covered_loses_nothing_and_replays_nothing():
     """NeMo-RL after it: each prompt once, but a restart makes other batches."""
     killed = by_cursor("NemoFrontier")
-    assert lost_and_repeated(killed) == (0, 0) and killed.changed > 0
+    assert not lost(killed) and repeated(killed) == 0 and killed.changed > 0
