@@ -7,11 +7,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .arrays import seeds
+    from .single import seed
     from .tables import Rollout, RolloutSeeds, table
 
-__all__ = ["Rollout", "RolloutSeeds", "table"]
+__all__ = ["Rollout", "RolloutSeeds", "seed", "seeds", "table"]
 
 _HOME = {  # name: the module that defines it
+    "seed": "single",
+    "seeds": "arrays",
     **dict.fromkeys(("Rollout", "RolloutSeeds", "table"), "tables"),
 }
 
