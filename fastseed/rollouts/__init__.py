@@ -1,4 +1,4 @@
-"""Rollouts: a seed for each one, by its global identity.
+"""Rollouts: a seed for each one, by its global identity, and the ledger that trains each once.
 
 Importing it loads neither torch nor NumPy: each name is loaded when it is first used.
 """
@@ -7,14 +7,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .arrays import seeds
     from .ledger import Ledger
+    from .single import seed
     from .tables import Rollout, RolloutSeeds, table
     from .units import Batch, LeaseError, Unit
 
-__all__ = ["Batch", "LeaseError", "Ledger", "Rollout", "RolloutSeeds", "Unit", "table"]
+__all__ = [
+    "Batch",
+    "LeaseError",
+    "Ledger",
+    "Rollout",
+    "RolloutSeeds",
+    "Unit",
+    "seed",
+    "seeds",
+    "table",
+]
 
 _HOME = {  # name: the module that defines it
     "Ledger": "ledger",
+    "seed": "single",
+    "seeds": "arrays",
     **dict.fromkeys(("Batch", "LeaseError", "Unit"), "units"),
     **dict.fromkeys(("Rollout", "RolloutSeeds", "table"), "tables"),
 }

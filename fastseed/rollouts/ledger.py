@@ -14,7 +14,7 @@ from .._utils.types import StateDict
 from . import ledger_state
 from .journal import Journal
 from .open_units import Generated, OpenUnits
-from .tables import _master_seed
+from .identity import check_master_seed
 from .units import MOST, Batch, Unit, check_plan, write_ranges
 
 _CLASS = "rollouts.Ledger"
@@ -96,7 +96,14 @@ class Ledger:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = check_plan(
-            _CLASS, prompts, batch_size, samples, epochs, window, lag, _master_seed(master_seed)
+            _CLASS,
+            prompts,
+            batch_size,
+            samples,
+            epochs,
+            window,
+            lag,
+            check_master_seed(_CLASS, master_seed),
         )
         oldest = self._plan.lag + self._plan.window - 1
         self._max_staleness = validation.check_int(

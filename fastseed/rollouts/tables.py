@@ -1,38 +1,33 @@
-"""Seeds of rollouts by the global identity of prompt and sample. Imports NumPy alone."""
+"""Seeds of every sample of every prompt of a step. Imports NumPy alone."""
 
 from __future__ import annotations
 
-import hashlib
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .._backend.reference import philox
 from .._backend.reference.philox import U64
-from .._utils import environ, validation
-from .._utils.types import StateDict
-from .._utils.validation import type_error, value_error
-from ..derivation import context, coordinates, reserved
+from .._utils import validation
+from .._utils.validation import value_error
+from ..derivation import coordinates
+from . import arrays, identity
+from .identity import PlainPrompt
+
+if TYPE_CHECKING:
+    from .arrays import Numbers, Prompts
 
 N = TypeVar("N", np.int64, np.uint64)
 
 _NAME = "rollouts.table"
-_PROMPTS = "a sequence of strings and integers"
-_PROMPT = (
-    "a string or an integer (for chat messages: the text of apply_chat_template; for token ids: "
-    "their text, or the number of the prompt in the dataset)"
-)
 
 
 class Rollout(NamedTuple):
     """The coordinates of one rollout, for a log: its seed follows from them alone.
 
-    The fields are the arguments of ``table``, with one ``prompt`` and one ``sample``.
+    The fields are the arguments of ``seed``; token ids are a tuple.
 
     Examples:
         >>> seeds = fastseed.rollouts.table(7, ["Name a prime."], 3, master_seed=42)
@@ -40,7 +35,7 @@ class Rollout(NamedTuple):
         2
     """
 
-    prompt: int | str
+    prompt: PlainPrompt
     sample: int
     step: int
     turn: int
@@ -59,7 +54,7 @@ class RolloutSeeds:
 
     Args:
         array: the seeds, shape (prompts, samples), numpy.int64.
-        prompts: the prompts, as they were given.
+        prompts: the prompts; token ids as tuples.
         samples: the number of each column's sample, numpy.uint64.
         common: what all rollouts have in common.
 
@@ -76,9 +71,9 @@ class RolloutSeeds:
     def __init__(
         self,
         array: npt.NDArray[np.int64],
-        prompts: Sequence[int | str],
+        prompts: Sequence[PlainPrompt] | U64,
         samples: U64,
-        common: StateDict,
+        common: dict[str, Any],
     ) -> None:
         self.array, self.prompts, self.samples = array, prompts, samples
         self._common = common
@@ -124,7 +119,7 @@ class RolloutSeeds:
         found = []
         for row, column in np.argwhere(self.array == seed).tolist():
             prompt, sample = self.prompts[row], int(self.samples[column])
-            prompt = prompt if isinstance(prompt, str) else int(prompt)
+            prompt = prompt if isinstance(prompt, (str, tuple)) else int(prompt)
             found.append(Rollout(prompt, sample, **self._common))
         return found
 
@@ -145,29 +140,27 @@ class RolloutSeeds:
 
 def table(
     step: int,
-    prompts: Sequence[int | str],
-    samples: int | Sequence[int],
+    prompts: Prompts,
+    samples: int | Numbers,
     *,
     turn: int = 0,
     task: int = 0,
     epoch: int = 0,
-    name: str = "rollout",
+    name: str = identity.NAME,
     bits: int = 63,
     master_seed: int | None = None,
 ) -> RolloutSeeds:
     """Return a seed for each sample of each prompt, whatever chunk or worker it is generated on.
 
-    A seed is a function of the master seed, the scope (task, epoch, step), the name, the prompt,
-    the number of the sample and the turn. At one point of the job different rollouts have different
-    128-bit keys, of which a seed is the lowest bits.
+    The seed of sample k of a prompt p is ``seed(step, p, k, turn=turn, ...)``. At one point of the
+    job different rollouts have different 128-bit keys, of which a seed is the lowest bits.
 
     Needs NumPy only, and does not load torch. Where torch is loaded, native code is used.
 
     Args:
         step: the training step, in [0, 2**64).
-        prompts: a sequence of different prompts: each an integer in [0, 2**64) that identifies the
-            prompt in the whole job, or its text, of which the low 64 bits of SHA-256 are the
-            identity. Never a position in a chunk.
+        prompts: a sequence of different prompts: integers, texts and token ids as ``seed`` takes
+            them, or an array of integers.
         samples: the number of rollouts of each prompt, or the numbers of the rollouts, all
             different and in [0, 2**32).
         turn: the turn of a conversation, in [0, 2**24 - 1).
@@ -196,93 +189,19 @@ def table(
         >>> alone[0] == seeds[1]
         True
     """
-    at = coordinates.check_coordinates(_NAME, task, epoch, step)
-    turn = validation.check_int(_NAME, "turn", turn, 0, coordinates.MAX_RANK)
-    name = coordinates.check_name(_NAME, name)
-    if name != "rollout":
-        reserved.check_free(_NAME, name)
-    bits = validation.check_choice(_NAME, "bits", bits, (63, 31))
-    prompts, words = _identities(prompts)
-    workers = _sample_numbers(samples)
-    master = _master_seed(master_seed)
-    backend = _backend()
-    key = backend.name_key(backend.scope_key(master, *at), philox.name_words(name))
-    array = backend.derive_seed_grid(key, turn, workers, words)
-    array &= np.uint64(2**bits - 1)
-    common = {**at._asdict(), "turn": turn, "name": name, "bits": bits, "master_seed": master}
-    found = RolloutSeeds(array.view(np.int64), prompts, workers, common)
+    address = identity.check_address(_NAME, task, epoch, step, name, bits, master_seed)
+    turn = identity.check_turn(_NAME, turn)
+    plain, words = arrays.read_prompts(_NAME, prompts)
+    _check_different(plain, words)
+    numbers = _sample_numbers(samples)
+    array = arrays.derive(address, np.array([turn], np.uint64), numbers[None], words)
+    found = RolloutSeeds(array, plain.copy(), numbers.copy(), {**address._asdict(), "turn": turn})
     if bits == 31:
         found._warn_of_equal_seeds()
     return found
 
 
-def _backend() -> ModuleType:
-    """Return the native code's module where torch is loaded anyway, else the reference."""
-    if sys.modules.get("torch") is None:
-        return philox
-    from .._backend import derive_ops
-
-    return derive_ops
-
-
-def _master_seed(given: int | None) -> int:
-    if given is not None:
-        return validation.check_int(_NAME, "master_seed", given, 0, coordinates.MAX_MASTER)
-    if context.seeder is not None:
-        coordinates.require_keys(_NAME, context.seeder.scheme, "or give master_seed")
-        return context.seeder.master_seed
-    text = environ.get(environ.MASTER_SEED)
-    if text is None:
-        raise RuntimeError(
-            f"fastseed.{_NAME}: give master_seed, or call fastseed.init(...), or set the "
-            f"environment variable {environ.MASTER_SEED} first"
-        )
-    seed = coordinates.parse_master_seed(text)
-    if seed is None:
-        rule = f"an integer in [0, {coordinates.MAX_MASTER}]"
-        raise value_error(_NAME, environ.MASTER_SEED, rule, text)
-    return seed
-
-
-def _identities(prompts: Any) -> tuple[Sequence[int | str], U64]:
-    """Return the prompts as a sequence, and their 64-bit words; they are all different."""
-    if isinstance(prompts, (str, bytes)) or not hasattr(type(prompts), "__iter__"):
-        raise type_error(_NAME, "prompts", _PROMPTS, prompts)
-    if hasattr(prompts, "__array__"):
-        try:
-            prompts = np.asarray(prompts).copy()  # the caller may write into his
-        except (RuntimeError, TypeError) as error:  # a sparse or a meta tensor, for example
-            raise type_error(_NAME, "prompts", _PROMPTS, prompts) from error
-        if prompts.ndim != 1:
-            raise value_error(_NAME, "prompts", f"{_PROMPTS}, of shape (n,)", prompts.shape)
-        if prompts.dtype.kind in "iu" and not (prompts.size and prompts.min() < 0):
-            words = prompts.astype(np.uint64)
-            _check_different(prompts, words)
-            return prompts, words
-        prompts = prompts.tolist()
-    prompts = list(prompts)
-    if set(map(type, prompts)) == {int} and min(prompts) >= 0 and max(prompts) < 2**64:
-        words = np.array(prompts, np.uint64)  # the same as below, faster
-    else:
-        words = np.array([_word(i, prompt) for i, prompt in enumerate(prompts)], np.uint64)
-    _check_different(prompts, words)
-    return prompts, words
-
-
-def _word(position: int, prompt: object) -> int:
-    argument = f"prompts[{position}]"
-    if not isinstance(prompt, str):
-        if isinstance(prompt, (list, tuple, dict)):
-            raise type_error(_NAME, argument, _PROMPT, prompt)
-        return validation.check_int(_NAME, argument, prompt, 0, coordinates.MAX_INDEX)
-    try:
-        text = prompt.encode()
-    except UnicodeEncodeError as error:
-        raise value_error(_NAME, argument, "a string with a UTF-8 encoding", prompt) from error
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
-
-
-def _check_different(prompts: Sequence[int | str], words: U64) -> None:
+def _check_different(prompts: Sequence[PlainPrompt] | U64, words: U64) -> None:
     if bool((words[1:] > words[:-1]).all()):  # in order, as identities often are
         return
     equal = _repeated(words)
@@ -308,14 +227,7 @@ def _sample_numbers(samples: Any) -> U64:
     if not hasattr(type(samples), "__iter__") or getattr(samples, "ndim", 1) == 0:
         count = validation.check_int(_NAME, "samples", samples, 0, coordinates.MAX_WORKER + 1)
         return np.arange(count, dtype=np.uint64)
-    try:
-        given = list(samples)
-    except RuntimeError as error:  # of a tensor whose memory was freed
-        raise type_error(_NAME, "samples", "a number or a sequence of them", samples) from error
-    numbers = [
-        validation.check_int(_NAME, f"samples[{i}]", number, 0, coordinates.MAX_WORKER)
-        for i, number in enumerate(given)
-    ]
-    if len(set(numbers)) < len(numbers):
+    numbers = arrays.read_numbers(_NAME, "samples", samples, coordinates.MAX_WORKER)
+    if _repeated(numbers).size:
         raise value_error(_NAME, "samples", "different numbers", samples)
-    return np.array(numbers, np.uint64)
+    return numbers

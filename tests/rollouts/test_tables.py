@@ -14,7 +14,7 @@ from helpers.processes import Script
 from helpers.support import SCRIPTS, reference_key, run_python
 
 import fastseed
-from fastseed.rollouts import table, tables
+from fastseed.rollouts import identity, table
 
 LOW63 = 2**63 - 1
 TEXT = "What is 7 * 8?"
@@ -161,27 +161,31 @@ def test_the_scheme_of_fwr13y_has_no_keys():
 FREED = torch.zeros(2, dtype=torch.int64)
 FREED.untyped_storage().resize_(0)
 BAD = [
-    ({"prompts": "text"}, TypeError, "prompts must be a sequence of strings and integers"),
-    ({"prompts": 5}, TypeError, "prompts must be a sequence of strings and integers"),
-    ({"prompts": [1, 2.5]}, TypeError, r"prompts\[1\] must be an integer"),
+    ({"prompts": "text"}, TypeError, "prompts must be a sequence of prompts"),
+    ({"prompts": 5}, TypeError, "prompts must be a sequence of prompts"),
+    ({"prompts": [1, 2.5]}, TypeError, r"prompts\[1\] must be a string, an integer or"),
+    ({"prompts": {"input_ids": [[1, 2]]}}, TypeError, "prompts must be a sequence of prompts"),
     *(
         (
             {"prompts": [tokens]},
             TypeError,
-            r"prompts\[0\] must be a string or an integer \(for chat",
+            r"prompts\[0\] must be a string, an integer or a sequence of token ids .*\(for chat",
         )
-        for tokens in ([1, 2], [{"role": "user", "content": "a"}], {"text": "a"})
+        for tokens in ([1, "2"], [{"role": "user", "content": "a"}], {"text": "a"})
     ),
-    ({"prompts": [1, None]}, TypeError, r"prompts\[1\] must be an integer"),
+    ({"prompts": [1, None]}, TypeError, r"prompts\[1\] must be a string, an integer"),
     ({"prompts": [True]}, TypeError, r"prompts\[0\] must be an integer"),
     ({"prompts": [1, -1]}, ValueError, r"prompts\[1\] must be in \[0, "),
     ({"prompts": [2**64]}, ValueError, r"prompts\[0\] must be in \[0, "),
     ({"prompts": ["\ud800"]}, ValueError, r"prompts\[0\] must be a string with a UTF-8"),
     ({"prompts": np.array([3, -1])}, ValueError, r"prompts\[1\] must be in \[0, "),
     ({"prompts": np.zeros((1, 1), int)}, ValueError, r"prompts must be .* of shape \(n,\)"),
-    ({"prompts": np.zeros(2)}, TypeError, r"prompts\[0\] must be an integer"),
+    ({"prompts": np.zeros(2)}, TypeError, r"prompts\[0\] must be a string, an integer"),
     ({"samples": -1}, ValueError, r"samples must be in \[0, "),
-    ({"samples": FREED}, TypeError, "samples must be a number or a sequence"),
+    ({"samples": FREED}, ValueError, "samples must have memory"),
+    ({"prompts": FREED}, ValueError, "prompts must have memory"),
+    ({"prompts": [FREED]}, ValueError, r"prompts\[0\] must have memory"),
+    ({"prompts": torch.zeros(2, device="meta")}, ValueError, "prompts must have data"),
     ({"samples": 1.0}, TypeError, "samples must be an integer"),
     ({"samples": [0, 2**32]}, ValueError, r"samples\[1\] must be in \[0, "),
     ({"samples": [0, 1, 0]}, ValueError, "samples must be different numbers"),
@@ -218,7 +222,7 @@ def test_different_prompts_of_one_identity_are_refused(monkeypatch):
     class Digest:  # no two texts with one hash are known
         digest = staticmethod(lambda: bytes(32))
 
-    monkeypatch.setattr(tables.hashlib, "sha256", lambda text: Digest)
+    monkeypatch.setattr(identity.hashlib, "sha256", lambda text: Digest)
     with pytest.raises(ValueError, match=r"different identities .*, got \('a', 'b'\)"):
         seeds_of(["a", "b"], 2)
 

@@ -104,17 +104,23 @@ def derive_seeds(
     return np.ascontiguousarray(derive_keys(name, rank, worker, start, n, domain)[:, 0])
 
 
-def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
-    """Seeds of each index (rows) with each worker (columns): ``(len(indices), len(workers))``."""
-    out = np.empty((len(indices), len(workers)), np.uint64)
+def derive_seed_grid(name: NameKey, ranks: U64, workers: U64, indices: U64) -> U64:
+    """Seeds of each index (rows) with workers (columns) and a rank, of its own or of all rows.
+
+    ``workers`` are (1 or n, columns) and ``ranks`` (1 or n,) for n indices; the seeds (n, columns).
+    """
+    n, columns = len(indices), workers.shape[1]
+    out = np.empty((n, columns), np.uint64)
     shift, low = np.uint64(32), np.uint64(LOW32)
-    w2, words = np.uint64(rank | DOMAIN_STREAM << 24), indices ^ np.uint64(name[1])
-    rows = max(1, _CHUNK // max(1, len(workers)))
-    for at in range(0, len(indices), rows):
-        x = words[at : at + rows, None]
-        for first in range(0, len(workers), _CHUNK):
-            w3 = workers[first : first + _CHUNK]
-            r = _blocks(name[0], x & low, x >> shift, w2, w3)
+    words = (indices ^ np.uint64(name[1]))[:, None]
+    w2 = np.broadcast_to((ranks | np.uint64(DOMAIN_STREAM << 24))[:, None], (n, 1))
+    workers = np.broadcast_to(workers, (n, columns))
+    rows = max(1, _CHUNK // max(1, columns))
+    for at in range(0, n, rows):
+        part = slice(at, at + rows)
+        for first in range(0, columns, _CHUNK):
+            w3 = workers[part, first : first + _CHUNK]
+            r = _blocks(name[0], words[part] & low, words[part] >> shift, w2[part], w3)
             out[at : at + rows, first : first + _CHUNK] = r[0] | r[1] << shift
     return out
 
