@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 from .._utils import validation
 from .._utils.types import StateDict
 from . import ledger_state
+from .identity import check_master_seed
 from .journal import Journal
 from .open_units import Generated, OpenUnits
-from .identity import check_master_seed
 from .units import MOST, Batch, Unit, check_plan, write_ranges
 
 _CLASS = "rollouts.Ledger"
