@@ -161,6 +161,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE.parent / "chaos-output")
     args = parser.parse_args()
     starting.set_forkserver_preload(["train_rollouts"])
+    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # where the fork server finds it
     epochs = args.epochs or 1 + args.kills // 60
     folders = args.out.resolve() / "whole", args.out.resolve() / "broken"
     for folder, kills in zip(folders, (0, args.kills), strict=True):

@@ -9,6 +9,7 @@ from . import (
     draws,
     dropout,
     initialization,
+    ledger,
     loaders,
     pool,
     reseed,
@@ -25,6 +26,6 @@ def all_cases() -> list[Case]:
     return [
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
-        *(*rollouts.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
+        *(*rollouts.cases(), *ledger.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
         *initialization.cases(),
     ]
