@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .arrays import seeds
+    from .contract import SeedReport, SeedRule, check_seed_contract
     from .single import seed
     from .tables import Rollout, RolloutSeeds, table
 
-__all__ = ["Rollout", "RolloutSeeds", "seed", "seeds", "table"]
+__all__ = [
+    "Rollout",
+    "RolloutSeeds",
+    "SeedReport",
+    "SeedRule",
+    "check_seed_contract",
+    "seed",
+    "seeds",
+    "table",
+]
 
 _HOME = {  # name: the module that defines it
     "seed": "single",
     "seeds": "arrays",
+    **dict.fromkeys(("SeedReport", "SeedRule", "check_seed_contract"), "contract"),
     **dict.fromkeys(("Rollout", "RolloutSeeds", "table"), "tables"),
 }
 
