@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .arrays import seeds
+    from .contract import SeedReport, SeedRule, check_seed_contract
     from .ledger import Ledger
     from .single import seed
     from .tables import Rollout, RolloutSeeds, table
@@ -19,7 +20,10 @@ __all__ = [
     "Ledger",
     "Rollout",
     "RolloutSeeds",
+    "SeedReport",
+    "SeedRule",
     "Unit",
+    "check_seed_contract",
     "seed",
     "seeds",
     "table",
@@ -30,6 +34,7 @@ _HOME = {  # name: the module that defines it
     "seed": "single",
     "seeds": "arrays",
     **dict.fromkeys(("Batch", "LeaseError", "Unit"), "units"),
+    **dict.fromkeys(("SeedReport", "SeedRule", "check_seed_contract"), "contract"),
     **dict.fromkeys(("Rollout", "RolloutSeeds", "table"), "tables"),
 }
 

@@ -58,12 +58,7 @@ def seeds(
             an array of n integers.
         samples: the numbers of the n rollouts among those of their prompts, in [0, 2**32).
         turns: their n turns, in [0, 2**24 - 1), or the turn of all.
-        task: in [0, 2**24).
-        epoch: in [0, 2**32).
-        name: the name of the stream.
-        bits: 63, or 31 for an engine that takes no more.
-        master_seed: in [0, 2**64). None: that of ``fastseed.init``, else the environment variable
-            FASTSEED_MASTER_SEED.
+        task, epoch, name, bits, master_seed: as for ``seed``.
 
     Returns:
         The seeds, of shape (n,) and dtype numpy.int64, each in [0, 2**bits).

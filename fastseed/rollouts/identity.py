@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Address(NamedTuple):
-    """What rollouts of one call have in common: scope, name, size of a seed, master seed."""
+    """The coordinates that all rollouts of one call share, the size of a seed, the master seed."""
 
     task: int
     epoch: int

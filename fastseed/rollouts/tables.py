@@ -164,12 +164,7 @@ def table(
         samples: the number of rollouts of each prompt, or the numbers of the rollouts, all
             different and in [0, 2**32).
         turn: the turn of a conversation, in [0, 2**24 - 1).
-        task: in [0, 2**24).
-        epoch: in [0, 2**32).
-        name: the name of the stream.
-        bits: 63, or 31 for an engine that takes no more.
-        master_seed: in [0, 2**64). None: that of ``fastseed.init``, else the environment variable
-            FASTSEED_MASTER_SEED.
+        task, epoch, name, bits, master_seed: as for ``seed``.
 
     Returns:
         The seeds, of shape (prompts, samples), each in [0, 2**bits).

@@ -181,6 +181,8 @@ GOOD = {
     "path": one_of("a", "b"), "a": one_of("a"), "b": one_of("b"), "every": one_of(1),
     "sources": one_of({"a": 5, "b": 6}), "weights": one_of({"a": 1.0, "b": 2.0}),
     "prompts": one_of([1, 2], ["a"]), "samples": one_of(2), "length": one_of(4),
+    "prompt": one_of(1, "a", [1, 2]), "sample": one_of(0, 3),
+    "fn": made("fn", lambda: lambda **at: 1),
     "epochs": one_of(2), "batch_size": one_of(2), "timeout": one_of(1.0), "sparsity": one_of(0.1),
     "master_seed": one_of(42), "states": like((73,), torch.uint8), "group": one_of(None),
     "ranks": one_of(None), "factory": made("Linear", lambda: lambda: torch.nn.Linear(2, 2)),
