@@ -52,7 +52,7 @@ class Chaos:
         self.out, self.seed, self.epochs, self.kills = out, seed, epochs, kills
         self.random = random.Random(chaos_seed)
         self.killed: Counter[str] = Counter()
-        self.pause = 1000  # bytes of the journal: some rollouts
+        self.pause = 500  # bytes of the journal: some rollouts
         self.producers = [self.start_producer() for _ in range(3)]
         self.trainer = self.start_trainer()
 
@@ -89,7 +89,7 @@ class Chaos:
                 raise RuntimeError(f"no rollout for {SECONDS} s; see {self.out}")
             if self.left() and grown >= size + self.pause:
                 self.disturb()
-                self.pause = self.random.randrange(1000)
+                self.pause = self.random.randrange(300)
                 size = grown
         for process in (self.trainer, *self.producers):
             process.join()
@@ -163,7 +163,7 @@ def main() -> int:
     starting.set_forkserver_preload(["train_rollouts"])
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # where the fork server finds it
-    epochs = args.epochs or 1 + args.kills // 60
+    epochs = args.epochs or 1 + args.kills // 50
     folders = args.out.resolve() / "whole", args.out.resolve() / "broken"
     for folder, kills in zip(folders, (0, args.kills), strict=True):
         shutil.rmtree(folder, ignore_errors=True)

@@ -18,7 +18,6 @@ from .open_units import Generated, OpenUnits
 from .units import MOST, Batch, Unit, check_plan, write_ranges
 
 _CLASS = "rollouts.Ledger"
-_LONGEST_LEASE = 1e9  # seconds
 
 
 class Ledger:
@@ -95,16 +94,8 @@ class Ledger:
         journal: str | os.PathLike[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._plan = check_plan(
-            _CLASS,
-            prompts,
-            batch_size,
-            samples,
-            epochs,
-            window,
-            lag,
-            check_master_seed(_CLASS, master_seed),
-        )
+        master = check_master_seed(_CLASS, master_seed)
+        self._plan = check_plan(_CLASS, prompts, batch_size, samples, epochs, window, lag, master)
         oldest = self._plan.lag + self._plan.window - 1
         self._max_staleness = validation.check_int(
             _CLASS, "max_staleness", oldest if max_staleness is None else max_staleness,
@@ -113,7 +104,7 @@ class Ledger:
         choices = ("regenerate", "drop")
         self._on_stale = validation.check_choice(_CLASS, "on_stale", on_stale, choices)
         self._lease_seconds = validation.check_float(
-            _CLASS, "lease_seconds", lease_seconds, 2**-20, _LONGEST_LEASE
+            _CLASS, "lease_seconds", lease_seconds, 2**-20, 1e9
         )
         self._clock = clock
         self._lock = threading.RLock()
@@ -346,15 +337,10 @@ class Ledger:
             "regenerated", how often a lease ended by time and a unit was too old.
         """
         with self._entered("counts"):
-            units, state = self._units, self._state()
-            return {
-                "leased": len(units.leases),
-                "generated": len(units.generated),
-                "trained": state.trained(self._plan),
-                "dropped": sum(state.dropped.values()),
-                "expired": state.expired,
-                "regenerated": state.regenerated,
-            }
+            found = {"leased": len(self._units.leases), "generated": len(self._units.generated)}
+            found["trained"] = self._state().trained(self._plan)
+            found["dropped"] = sum(self._units.dropped.values())
+            return {**found, "expired": self._expired, "regenerated": self._regenerated}
 
     def _state(self) -> ledger_state.State:
         groups, holes = self._units.holes()
