@@ -172,7 +172,7 @@ def main() -> int:
         chaos = Chaos(folder, args.seed, epochs, kills, args.chaos_seed)
         chaos.run()
         seconds = time.monotonic() - begin
-        print(f"{kills} kills: {seconds:.0f} s, {dict(chaos.killed)}", flush=True)
+        print(f"{seconds:.0f} s, killed: {dict(chaos.killed)}", flush=True)
     found = {"kills": sum(chaos.killed.values()), **judge(*folders, epochs)}
     (args.out / "results.json").write_text(json.dumps(found))
     print(json.dumps(found))

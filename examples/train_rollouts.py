@@ -1,4 +1,4 @@
-"""Train on rollouts that other processes generate, and count each once, whoever is killed.
+"""Train on rollouts that other processes generate, and count each once, whatever is killed.
 
     python examples/train_rollouts.py --out FOLDER             # a trainer and three producers
     python examples/train_rollouts.py --out FOLDER --producer  # one more, while it runs

@@ -27,7 +27,7 @@ class Journal:
 
     Args:
         function: the public name for messages.
-        path: the file, made if there is none.
+        path: the file; it is made if it does not exist.
         header: the document of the first line, which an existing journal must have.
     """
 

@@ -133,7 +133,7 @@ class Ledger:
     # ------------------------------------------------------------------ producers
 
     def lease(self, count: int = 1) -> list[Unit]:
-        """Return units to generate, the first in order that nobody holds.
+        """Return units to generate: the first in order that are not leased or generated.
 
         Args:
             count: at most so many, [1, 2**31].
@@ -199,7 +199,7 @@ class Ledger:
                 planned one.
 
         Returns:
-            Whether it was taken; False if it is too old (``on_stale`` says what becomes of it).
+            True if it was taken; False if it is too old (``on_stale`` says what becomes of it).
 
         Raises:
             TypeError, ValueError: an argument is invalid.
@@ -321,7 +321,7 @@ class Ledger:
 
     @property
     def done(self) -> bool:
-        """Whether all batches were trained."""
+        """True once all batches were trained."""
         return self._version == self._plan.batches
 
     @property

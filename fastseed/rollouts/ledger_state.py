@@ -18,7 +18,7 @@ _PAIRS = re.compile(r"(\d{1,20}:\d{1,20}( (?!$)|$))*")
 
 @dataclass
 class State:
-    """What a checkpoint has of a ledger."""
+    """The part of a ledger that a checkpoint has."""
 
     batches: int = 0  # that were trained: the policy version
     groups: int = 0  # all units from here on are open
@@ -35,7 +35,7 @@ class State:
 
 @dataclass
 class Kept:
-    """What a journal has besides a state."""
+    """The records of a journal that a state does not include."""
 
     results: dict[int, tuple[int, JSON]] = field(default_factory=dict)  # version and result
     drops: dict[int, str] = field(default_factory=dict)

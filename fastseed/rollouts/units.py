@@ -86,7 +86,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What decides the number, batch and policy version of every unit; a group is one prompt."""
+    """The rule of the number, batch and policy version of every unit; a group is one prompt."""
 
     prompts: int
     samples: int

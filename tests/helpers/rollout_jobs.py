@@ -29,7 +29,7 @@ def sha(*parts: object) -> str:
 
 
 class Accounting(Protocol):
-    """What decides which rollout is generated next, and which are trained on."""
+    """A rule of which rollout is generated next, and which are trained on."""
 
     version: int
     done: bool
@@ -134,7 +134,9 @@ class Job:
         while not self.accounting.done:
             self.come_and_go()
             self.give_work()
-            if not self.events:  # all have gone, or hold what nobody waits for: leases end by time
+            if (
+                not self.events
+            ):  # all have gone, or work for a trainer that is gone: leases end by time
                 self.now[0] += 1000.0
                 self.train()
                 continue

@@ -1,4 +1,4 @@
-"""What the ledger leases, which batches it makes, and what it refuses."""
+"""Leases, batches, and refusals of the ledger."""
 
 from __future__ import annotations
 

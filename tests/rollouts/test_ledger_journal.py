@@ -123,7 +123,7 @@ def ledger_generated(path: Path) -> int:
 
 
 def test_a_tail_of_zeros_is_dropped(path):
-    """What some file systems leave when the machine goes down."""
+    """Some file systems leave one when the machine goes down."""
     whole = some_journal(path)
     path.write_bytes(whole + bytes(100))
     assert ledger_generated(path) == 4 and path.read_bytes() == whole
@@ -235,7 +235,7 @@ def test_two_ledgers_on_one_journal_are_an_error(path):
 
 
 def test_a_killed_trainer_leaves_the_journal_free_though_its_producers_live(path):
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     trainer = os.fork()
     if trainer == 0:
         book = ledger(path)
@@ -244,10 +244,10 @@ def test_a_killed_trainer_leaves_the_journal_free_though_its_producers_live(path
         if producer == 0:
             time.sleep(60)
             os._exit(0)
-        os.write(tell, str(producer).encode())
+        os.write(writer, str(producer).encode())
         time.sleep(60)
         os._exit(1)
-    producer = int(os.read(told, 20))
+    producer = int(os.read(reader, 20))
     try:
         with pytest.raises(RuntimeError, match="in use by another ledger"):
             ledger(path)
@@ -256,4 +256,4 @@ def test_a_killed_trainer_leaves_the_journal_free_though_its_producers_live(path
         assert ledger_generated(path) == 1
     finally:
         os.kill(producer, signal.SIGKILL)
-        os.close(told), os.close(tell)
+        os.close(reader), os.close(writer)

@@ -1,4 +1,4 @@
-"""The state of a ledger: what goes on from it, what is refused, and its size."""
+"""The state of a ledger: what it resumes, what is refused, and its size."""
 
 from __future__ import annotations
 
