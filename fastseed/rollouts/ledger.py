@@ -214,7 +214,9 @@ class Ledger:
             else:
                 name = f"{_CLASS}.complete"
                 version = validation.check_int(name, "version", version, 0, self._version)
-            if self._is_stale(number, version):
+            if self._is_stale(number, version, self._version):
+                if self._journal is not None and self._on_stale == "drop":
+                    self._journal.append({"unit": number, "reason": "stale"})
                 self._refuse_stale(number)
                 return False
             if self._journal is not None and result is not None:
@@ -239,13 +241,10 @@ class Ledger:
         reason = validation.check_text(f"{_CLASS}.drop", "reason", reason)
         with self._entered("drop"):
             self._units.check_held(f"{_CLASS}.drop", unit, or_generated=True)
-            self._drop(unit.number, reason)
-
-    def _drop(self, number: int, reason: str) -> None:
-        if self._journal is not None:
-            self._journal.append({"unit": number, "reason": reason})
-        self._units.drop(number, reason)
-        self._batch = None
+            if self._journal is not None:
+                self._journal.append({"unit": unit.number, "reason": reason})
+            self._units.drop(unit.number, reason)
+            self._batch = None
 
     # ------------------------------------------------------------------ the trainer
 
@@ -291,23 +290,34 @@ class Ledger:
                 rule = "what next_batch returned last"
                 raise validation.value_error(name, "batch", rule, f"batch {batch.number}")
             numbers = [unit.number for unit in batch.units]
-            if self._journal is not None and self._recorded.get(batch.number) != numbers:
-                self._journal.append({"batch": batch.number, "units": write_ranges(numbers)})
-            self._recorded.pop(batch.number, None)
+            stale = self._stale_after(numbers)
+            dropped = write_ranges(stale if self._on_stale == "drop" else [])
+            if self._journal is not None and (dropped or self._is_new(numbers)):
+                record = {"batch": self._version, "units": write_ranges(numbers), "stale": dropped}
+                self._journal.append(record)
+            self._recorded.pop(self._version, None)
             for number in numbers:
                 self._units.finish(number)
             self._version, self._batch = self._version + 1, None
-            generated = self._units.generated.items()
-            for number in [n for n, g in generated if self._is_stale(n, g.version)]:
+            for number in stale:
                 self._refuse_stale(number)
 
-    def _is_stale(self, number: int, version: int) -> bool:
-        """Return whether a unit is too old for any batch that may still have it."""
-        return self._plan.earliest(number, self._version) - version > self._max_staleness
+    def _is_new(self, numbers: list[int]) -> bool:
+        return self._recorded.get(self._version) != numbers
+
+    def _stale_after(self, numbers: list[int]) -> list[int]:
+        """Return what is too old once these units were trained."""
+        after, generated = self._version + 1, self._units.generated
+        stale = [n for n, g in generated.items() if self._is_stale(n, g.version, after)]
+        return sorted(set(stale).difference(numbers))
+
+    def _is_stale(self, number: int, version: int, now: int) -> bool:
+        """Return whether a unit is too old for any batch that may have it after ``now`` batches."""
+        return self._plan.earliest(number, now) - version > self._max_staleness
 
     def _refuse_stale(self, number: int) -> None:
         if self._on_stale == "drop":
-            self._drop(number, "stale")
+            self._units.drop(number, "stale")
         else:
             self._regenerated += 1
             self._units.reopen(number, self._version)

@@ -47,8 +47,8 @@ class Kept:
         for record in records:
             if "batch" in record:
                 if record["batch"] >= state.batches:
-                    numbers = read_ranges(_FUNCTION, "journal", record["units"], plan.units)
-                    self.batches[record["batch"]] = numbers
+                    self.batches[record["batch"]] = _numbers(plan, record["units"])
+                    self.drops.update(dict.fromkeys(_numbers(plan, record["stale"]), "stale"))
                 continue
             number = record["unit"]
             if number < frontier and number not in holes:
@@ -113,6 +113,10 @@ def read(plan: Plan, state: object) -> State:
         found.dropped[reason] = validation.check_int(_FUNCTION, what, count, 1, frontier)
     _check_whole(plan, found, given)
     return found
+
+
+def _numbers(plan: Plan, text: str) -> list[int]:
+    return read_ranges(_FUNCTION, "journal", text, plan.units)
 
 
 def _int(given: Mapping[str, Any], name: str, most: int) -> int:

@@ -87,6 +87,31 @@ def test_a_replay_has_the_same_batches(path):
     assert train(ledger(path, **options), 1) != first
 
 
+def test_stale_drops_are_the_same_after_a_restart(path):
+    options = {"batch_size": 1, "window": 2, "max_staleness": 1, "on_stale": "drop"}
+    book = ledger(path, **options)
+    state = book.state_dict()
+    for _ in range(2):
+        book.complete(book.lease()[0], "text")
+        book.mark_trained(book.next_batch())
+    for unit in book.lease(2)[::-1]:  # 3 before 2, which is too old after it
+        book.complete(unit, "text")
+    book.mark_trained(book.next_batch())
+    assert book.dropped == {"stale": 1} and book.state_dict()["holes"] == ""
+    book.close()
+    again = ledger(path, **options)
+    again.load_state_dict(state)
+    batches = []
+    while again.version < 3:
+        for unit in again.lease(9):
+            again.complete(unit, "text")
+        batch = again.next_batch()
+        batches.append([unit.number for unit in batch.units])
+        again.mark_trained(batch)
+    assert batches == [[0], [1], [3]] and again.dropped == {"stale": 1}
+    again.close()
+
+
 # ---------------------------------------------------------------- damage
 
 
@@ -209,6 +234,7 @@ def test_a_full_disk_changes_nothing(path, monkeypatch):
     for unit in units:
         book.complete(unit, "text")
     batch = book.next_batch()
+    assert batch is not None
     with monkeypatch.context() as patched:
         patched.setattr("os.fsync", fail)
         with pytest.raises(OSError, match="No space left"):
