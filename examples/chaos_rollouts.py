@@ -63,7 +63,7 @@ class Chaos:
 
     def start_trainer(self) -> multiprocessing.process.BaseProcess:
         at = Trainer()
-        if self.left() and self.random.random() < 0.5:
+        if self.left() > 0 and self.random.random() < 0.5:
             at = Trainer(self.random.choice(POINTS), self.random.randrange(4))
         self.point = at.point
         arguments = (self.out, self.seed, self.epochs, at)
@@ -87,7 +87,7 @@ class Chaos:
                 end = time.monotonic() + SECONDS
             elif time.monotonic() > end:
                 raise RuntimeError(f"no rollout for {SECONDS} s; see {self.out}")
-            if self.left() and grown >= size + self.pause:
+            if self.left() > 0 and grown >= size + self.pause:
                 self.disturb()
                 self.pause = self.random.randrange(300)
                 size = grown

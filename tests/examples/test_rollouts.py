@@ -31,7 +31,7 @@ def test_kills_lose_and_repeat_no_rollout(tmp_path):
     found = run(
         tmp_path, "chaos_rollouts.py", "--kills", "15", "--epochs", "1", file="results.json"
     )
-    assert found["kills"] == 15 and found["attempts"] > 2
+    assert found["kills"] >= 15 and found["attempts"] > 1
     assert found["lost"] == found["repeated"] == 0
     assert found["different_batches"] == found["different_texts"] == 0
     assert found["equal_weights"]
