@@ -10,6 +10,7 @@ from . import (
     dropout,
     exact_sums,
     initialization,
+    ledger,
     loaders,
     pool,
     reseed,
@@ -26,6 +27,6 @@ def all_cases() -> list[Case]:
     return [
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
-        *(*rollouts.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
+        *(*rollouts.cases(), *ledger.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
         *(*initialization.cases(), *exact_sums.cases()),
     ]
