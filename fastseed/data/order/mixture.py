@@ -20,15 +20,13 @@ from ..._backend import derive_ops
 from ..._utils import validation
 from ...derivation import coordinates, streams
 from ..worker.scope import keyed_seeder
+from .golden_ratio import BLOCK, STEP, UNIT, ShareOfPoints
 from .occurrences import Repeat
 from .permutation import Order
 from .shuffle import MAX_N, ShuffleSampler, check_size
 
 _CLASS = "data.MixtureSampler"
 _MOST_SOURCES = 2**16
-BLOCK = 1024  # positions that are shuffled together
-_UNIT = 2**32  # the sum of all shares
-_STEP = 2654435769  # the fractional part of the golden ratio, times 2**32
 
 
 class MixtureSampler(ShuffleSampler):
@@ -179,10 +177,10 @@ def _check_names(argument: str, given: Mapping[str, float], names: tuple[str, ..
 def shares_of(weights: list[float]) -> list[int]:
     """Return integers in proportion to ``weights`` whose sum is 2**32, by largest remainders."""
     total = sum(map(Fraction, weights))
-    exact = [Fraction(weight) / total * _UNIT for weight in weights]
+    exact = [Fraction(weight) / total * UNIT for weight in weights]
     shares = [int(share) for share in exact]
     by_remainder = sorted(range(len(shares)), key=lambda s: shares[s] - exact[s])
-    for s in by_remainder[: _UNIT - sum(shares)]:
+    for s in by_remainder[: UNIT - sum(shares)]:
         shares[s] += 1
     return shares
 
@@ -238,6 +236,26 @@ class Mixture(Order):
             offset += size
         return samples.tolist(), after
 
+    def positions(self, source: int, turns: np.ndarray) -> np.ndarray:
+        """Return where a source is chosen for the ``turns``-th time, from 0, without those skipped.
+
+        Args:
+            source: its number, [0, number of sources).
+            turns: (count,), int64, at least 0.
+
+        Returns:
+            The positions, (count,), int64; -1 where that is not below 2**48.
+        """
+        low = sum(self.shares[:source])
+        of_source = ShareOfPoints(self._start(), low, low + self.shares[source])
+        blocks, rest = of_source.blocks_of(turns)
+        out = np.full(len(turns), -1, np.int64)
+        for block in np.unique(blocks[blocks >= 0]).tolist():
+            here = blocks == block
+            own = np.flatnonzero(self._sources(block) == source)
+            out[here] = block * BLOCK + own[rest[here]]
+        return out
+
     def _sources(self, block: int) -> np.ndarray:
         """Return the source of each position of a block."""
         key = derive_ops.stream_key(
@@ -245,19 +263,18 @@ class Mixture(Order):
         )
         order = derive_ops.empty_like_keys(BLOCK, dtype=torch.int64)
         derive_ops.fill_shuffle(order, key, BLOCK, 0, 1)
-        points = (self._start() + (block * BLOCK + order.numpy()) * _STEP) % _UNIT
+        points = (self._start() + (block * BLOCK + order.numpy()) * STEP) % UNIT
         return np.searchsorted(np.cumsum(self.shares), points, side="right")
 
     def _before(self, block: int) -> list[int]:
         """Return how often each source is chosen before a block."""
-        n, start = block * BLOCK, self._start()
-        bounds = itertools.accumulate(self.shares, initial=0)
-        below = [_count_below(n, start, bound) for bound in bounds]
-        return [high - low for low, high in itertools.pairwise(below)]
+        start = self._start()
+        ends = itertools.pairwise(itertools.accumulate(self.shares, initial=0))
+        return [ShareOfPoints(start, *bounds).before(block) for bounds in ends]
 
     def _start(self) -> int:
         """Return the first point of the sequence."""
-        return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % _UNIT
+        return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % UNIT
 
     def _samples(self, s: int, first: int, count: int) -> Iterator[tuple[int, int]]:
         """Yield ``count`` samples of a source in its own order, and how often they came before."""
@@ -278,22 +295,3 @@ class Mixture(Order):
 
     def _name_key(self, name: str) -> derive_ops.NameKey:
         return derive_ops.name_key(self.scope, streams.name_words(name))
-
-
-def _count_below(n: int, start: int, bound: int) -> int:
-    """Return for how many i of [0, n) (start + i * _STEP) mod 2**32 is below ``bound``."""
-    # floor(x / m) - floor((x - bound) / m) is 1 where x mod m < bound, else 0 (0 <= bound <= m).
-    shifted = start - bound + _UNIT
-    return _floor_sum(n, _UNIT, _STEP, start) - _floor_sum(n, _UNIT, _STEP, shifted) + n
-
-
-def _floor_sum(n: int, m: int, a: int, b: int) -> int:
-    """Return the sum of floor((a * i + b) / m) over i of [0, n), in as many steps as gcd(a, m)."""
-    total = 0
-    while n:
-        total += (n - 1) * n // 2 * (a // m) + n * (b // m)
-        a, b = a % m, b % m
-        highest = a * n + b
-        n, b = divmod(highest, m)
-        m, a = a, m
-    return total

@@ -56,6 +56,12 @@ class Permutation(Order):
     n: int
     key: int | None  # None: the order of the dataset
 
+    def positions(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return the position of each of the int64 ``samples``; -1 for one outside of [0, n)."""
+        if self.key is None:
+            return torch.where((samples >= 0) & (samples < self.n), samples, -1)
+        return derive_ops.shuffle_positions(self.key, self.n, samples)
+
     def index(self, i: int) -> int:
         return i if self.key is None else derive_ops.shuffle_index(self.key, self.n, i)
 
