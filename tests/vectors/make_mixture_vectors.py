@@ -4,7 +4,7 @@
     python make_mixture_vectors.py --check   exit 1 if the file on disk is not what this makes
 
 Written from ``docs/spec/derivation.md`` ("Mixtures") alone, in plain Python integers, position by
-position from the first on: it counts, and has no closed form. It takes the shuffle and the keys from
+position from the first on: it counts, and has no closed form. It takes shuffle and keys from
 ``make_vectors.py`` beside it and imports nothing of fastseed.
 """
 
