@@ -21,6 +21,7 @@ from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import Seeder
 from ..order.samplers import samplers_in, without_generator
 from ..order.shuffle import ShuffleSampler
+from ..order.slots import SlotSampler
 from ..worker.scope import IterationScope, SharedScope, call_and_leave, thread_scope
 from ..worker.seeding import GENERATORS
 from .division import Division
@@ -117,6 +118,8 @@ class Iteration:
 
     def _note(self, order: SharedOrder, size: int) -> None:
         """Remember the position after another batch."""
+        if isinstance(self.index_sampler, SlotSampler):
+            return  # a rank may have no slot of a step: the loop over steps counts them
         end = self._end + size * order.ranks
         self._end = order.n if order.ends_at(end) else end
         self._ends.append(self._end)

@@ -14,6 +14,7 @@ from torch.utils.data import (
     IterDataPipe,
     MapDataPipe,
     RandomSampler,
+    SequentialSampler,
 )
 
 from ..._backend.compile import eager
@@ -24,13 +25,14 @@ from ...seeder.seeder import Seeder
 from .. import framework_checks
 from ..order.samplers import samplers_in, without_generator
 from ..order.shuffle import ShuffleSampler
+from ..order.slots import SlotSampler
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, keyed_seeder, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from .epochs import users_epoch
 from .iteration import Iteration, LoaderIterator, Requests, killed_workers
 from .seekable import Seekable, Share
-from .shared_order import index_sampler_of, is_iterable
+from .shared_order import index_sampler_of, is_iterable, samples_of
 
 logger = logging.getLogger("fastseed")
 
@@ -171,7 +173,7 @@ class Loader(DataLoader[Any]):
 
     def _note_streams(self, at: IterationScope, seeder: Seeder) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""
-        sampler = self.sampler
+        sampler = samples_of(index_sampler_of(self))
         samplers = samplers_in(index_sampler_of(self))
         is_random = any(isinstance(s, ShuffleSampler) and s.shuffle for s in samplers)
         is_random = is_random or bool(without_generator(samplers))
@@ -303,6 +305,26 @@ def prepared_settings(function: str, loader: Any) -> Settings:
         raise validation.type_error(function, "loader", rule, loader)
     named = {"name": loader.name} if isinstance(loader, Loader) else {}
     return settings_of(loader) | named
+
+
+def slot_settings(function: str, loader: Any, slots: int) -> Settings:
+    """Return the arguments that make a ``Loader`` of the slots of this rank."""
+    settings = prepared_settings(function, loader)
+    plain = Loader(**settings)  # with the order of shuffle=True
+    if is_iterable(plain) or plain.batch_size is None:
+        rule = "of a map-style dataset, with batch_size and no batch_sampler, for slots"
+        raise validation.value_error(function, "loader", rule, loader)
+    order: Any = plain.sampler
+    dataset: Any = plain.dataset
+    if type(order) is SequentialSampler:
+        order = ShuffleSampler(dataset, shuffle=False)
+    if type(order).__iter__ is not ShuffleSampler.__iter__:
+        rule = "a ShuffleSampler or MixtureSampler for slots, or none, or shuffle=True"
+        raise validation.value_error(function, "loader.sampler", rule, order)
+    drop_last = plain.drop_last or order.drop_last
+    batches = SlotSampler(order, plain.batch_size, slots, drop_last)
+    kept = {name: value for name, value in settings.items() if name not in _OF_SAMPLERS}
+    return {**kept, "batch_sampler": batches}
 
 
 def settings_of(loader: DataLoader[Any]) -> Settings:

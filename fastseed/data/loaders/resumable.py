@@ -146,7 +146,7 @@ class ResumableLoader(Loader):
         return state
 
     @property
-    def latest_iteration(self) -> object:
+    def latest_iteration(self) -> Iteration | None:
         """The iteration whose position ``state_dict`` returns; None before and after loading."""
         return self._latest
 
@@ -216,9 +216,7 @@ class ResumableLoader(Loader):
         state = self._loaded
         if state is None or state["over"]:
             return False
-        least = (self.batch_size or 1) if self.drop_last else 1  # samples that make a batch
-        order = order_of(self, keyed_seeder(_CLASS))
-        return order.has_batch_after(state["position"], least)
+        return order_of(self, keyed_seeder(_CLASS)).has_batch_after(state["position"])
 
     def _is_resumed_in(self, seeder: Seeder, scope: IterationScope) -> bool:
         """Return True if a loaded state applies; RuntimeError if it is of another scope."""

@@ -10,6 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from ...seeder.seeder import Seeder
 from ..order.samplers import samplers_in
 from ..order.shuffle import ShuffleSampler
+from ..order.slots import SlotSampler
 from .seekable import Seekable
 
 UNKNOWN = -1  # the length of an iterable dataset that has none
@@ -35,31 +36,38 @@ class SharedOrder(NamedTuple):
     ranks_drop: bool = False  # ranks leave out what does not suffice for all of them
     starts_anywhere: bool = False  # not only where all ranks have taken as many samples
     ends_at_n: bool = True  # not so with a user's own sampler of batches
+    least: int = 1  # samples that make a last batch
 
     def ends_at(self, position: int) -> bool:
         """Return True if no sample comes after this position, as far as is known."""
         return self.ends_at_n and self.n != UNKNOWN and position >= self.n
 
-    def has_batch_after(self, position: int, least: int) -> bool:
-        """Return True if this rank may have ``least`` samples after this position."""
+    def has_batch_after(self, position: int) -> bool:
+        """Return True if this rank may have another batch after this position."""
         if not self.ends_at_n or self.n == UNKNOWN:
             return True
         left = max(self.n - position, 0)
         own = left // self.ranks if self.ranks_drop else -(-left // self.ranks)
-        return own >= least
+        return own >= self.least
 
 
 def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SharedOrder:
     """Return the order of a loader's samples; without a seeder the ranks may be wrong."""
     dataset, drop_last = loader.dataset, bool(loader.drop_last)
     job = 1 if seeder is None else seeder.data_world_size
+    least = (loader.batch_size or 1) if drop_last else 1
     if is_iterable(loader):
         ranks = job if isinstance(dataset, Seekable) else 1
-        name = type(dataset).__name__
-        return SharedOrder(name, _length(dataset), drop_last, ranks, starts_anywhere=True)
+        name, n = type(dataset).__name__, _length(dataset)
+        return SharedOrder(name, n, drop_last, ranks, starts_anywhere=True, least=least)
+    batches = loader.batch_sampler
+    if isinstance(batches, SlotSampler):  # a position is the same on any number of ranks
+        name, n, drop_last = batches.order.describe_order(), batches.order.n, batches.drop_last
+        least = batches.step_size if drop_last else 1
+        return SharedOrder(name, n, drop_last, starts_anywhere=True, least=least)
     samplers = samplers_in(index_sampler_of(loader))
     drop_last = drop_last or any(getattr(s, "drop_last", False) is True for s in samplers)
-    ends_at_n = loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler
+    ends_at_n = batches is None or type(batches) is BatchSampler
     for sampler in samplers:
         if isinstance(sampler, ShuffleSampler):
             name, n = sampler.describe_order(), sampler.n
@@ -71,9 +79,10 @@ def order_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SharedOrd
             continue
         ranks_drop = getattr(sampler, "drop_last", False) is True
         anywhere = sampler is samples_of(samplers[0]) and isinstance(sampler, ShuffleSampler)
-        return SharedOrder(name, n, drop_last, ranks, ranks_drop, anywhere, ends_at_n)
+        return SharedOrder(name, n, drop_last, ranks, ranks_drop, anywhere, ends_at_n, least)
     n = _length(samplers[-1] if ends_at_n else dataset)
-    return SharedOrder(type(samplers[-1]).__name__, n, drop_last, ends_at_n=ends_at_n)
+    name = type(samplers[-1]).__name__
+    return SharedOrder(name, n, drop_last, ends_at_n=ends_at_n, least=least)
 
 
 def _length(data: Any) -> int:
@@ -84,5 +93,6 @@ def _length(data: Any) -> int:
 
 
 def samples_of(index_sampler: Any) -> Any:
-    """Return the sampler behind torch's batches."""
-    return index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
+    """Return the sampler behind torch's batches, or behind slots."""
+    is_known = type(index_sampler) in (BatchSampler, SlotSampler)
+    return index_sampler.sampler if is_known else index_sampler

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -11,16 +12,33 @@ from ..._utils import validation
 from ..._utils.types import StateDict
 from ...derivation import context, coordinates
 from ...seeder import api
-from .loader import prepared_settings
+from ..order.slots import SlotSampler
+from .iteration import Iteration
+from .loader import prepared_settings, slot_settings
 from .resumable import ResumableLoader
 from .saved_state import check_state
 
 FORMAT = "fastseed.steps"
 VERSION = 1
 
-Step = tuple[int, int, Any]  # epoch, number in it, batch
+Step = tuple[int, int, Any]  # epoch, number in it, batch; with slots an iterator of batches
 
 _CLASS = "data.steps"
+
+
+class MicroBatches(Iterator[Any]):
+    """This rank's micro-batches of a step, which are fetched one by one.
+
+    After an error it has no more, since what the loader has next is the batch of another slot.
+    """
+
+    def __init__(self, batches: Iterable[Any], count: int) -> None:
+        self._batches, self.left = itertools.islice(batches, count), count
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self.left -= 1
+        return batch
 
 
 class Steps:
@@ -44,6 +62,15 @@ class Steps:
         epochs: the number of epochs, [0, 2**32); None for a script that has the loop over epochs
             itself and calls ``in_epoch``.
         task: the task of ``reseed``, [0, 2**24).
+        slots: None; or the number of micro-batches of a step, [1, 2**24), which
+            ``fastseed.elastic.SlotGradients`` sums, whatever the number of ranks. Slot s of step t
+            then has the ``batch_size`` samples from position (t * slots + s) * batch_size of the
+            order on, and rank r of w has slots r, r + w, r + 2 * w, and so on. In place of a batch
+            the loop yields an iterator of this rank's micro-batches, which must be exhausted before
+            the next step; a rank may have none. With ``drop_last`` the loader leaves out an
+            incomplete last step; without, it is filled up with samples from the front of the order,
+            of type ``Repeat``. The loader must have ``batch_size``, and ``shuffle=True``, its
+            dataset's order, a ``ShuffleSampler`` or a ``MixtureSampler``.
 
     Attributes:
         loader: the ``ResumableLoader``.
@@ -51,7 +78,8 @@ class Steps:
         step: the number of the next step in it; it may be one after the last step of the epoch.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type or is out of range.
+        TypeError, ValueError: an argument has the wrong type or is out of range; or ``slots`` is
+            given, and ``loader`` is iterable-style, a ``ResumableLoader``, or has another sampler.
 
     Examples:
         >>> import fastseed, torch
@@ -76,18 +104,32 @@ class Steps:
     """
 
     def __init__(
-        self, loader: DataLoader[Any], epochs: int | None = None, *, task: int = 1
+        self,
+        loader: DataLoader[Any],
+        epochs: int | None = None,
+        *,
+        task: int = 1,
+        slots: int | None = None,
     ) -> None:
         if epochs is not None:
             epochs = validation.check_int(_CLASS, "epochs", epochs, 0, coordinates.MAX_EPOCH)
         self._epochs = epochs
         self._task = validation.check_int(_CLASS, "task", task, 0, coordinates.MAX_TASK)
-        if not isinstance(loader, ResumableLoader):
+        self._slots: SlotSampler | None = None
+        if slots is not None:
+            slots = validation.check_int(_CLASS, "slots", slots, 1, coordinates.MAX_RANK)
+            if isinstance(loader, ResumableLoader):
+                rule = "the DataLoader that it is made of, with slots"
+                raise validation.type_error(_CLASS, "loader", rule, loader)
+            settings = slot_settings(_CLASS, loader, slots)
+            loader, self._slots = ResumableLoader(**settings), settings["batch_sampler"]
+        elif not isinstance(loader, ResumableLoader):
             loader = ResumableLoader(**prepared_settings(_CLASS, loader))
         self.loader = loader
         self.epoch = self.step = 0
         self._is_loaded = False  # a state, and no loop began since
-        self._own: object = None  # the loader's iteration that this loop is in
+        self._own: Iteration | None = None  # the loader's iteration that this loop is in
+        self._given = MicroBatches((), 0)  # those of the step that the loop is in
 
     @property
     def dataset(self) -> Any:
@@ -96,7 +138,7 @@ class Steps:
 
     def __len__(self) -> int:
         """Return the number of steps of a whole epoch; TypeError if the dataset has no length."""
-        return len(self.loader)
+        return len(self.loader) if self._slots is None else self._slots.steps
 
     def __iter__(self) -> Iterator[Step]:
         if self._epochs is None:
@@ -125,7 +167,7 @@ class Steps:
             TypeError, ValueError: ``epoch`` has the wrong type or is out of range; or it is not
                 ``self.epoch``, at which the state that was loaded continues.
             RuntimeError: from the iterator, if the loader was iterated elsewhere, or has a loaded
-                state of another scope.
+                state of another scope, or the micro-batches of a step were not all taken.
         """
         function = f"{_CLASS}.in_epoch"
         epoch = validation.check_int(function, "epoch", epoch, 0, coordinates.MAX_EPOCH)
@@ -149,6 +191,9 @@ class Steps:
         batches = iter(self.loader)
         own = self._own = self.loader.latest_iteration
         self.epoch, self.step, self._is_loaded = epoch, first, False
+        self._given = MicroBatches((), 0)
+        if self._slots is not None and own is not None:
+            batches = self._micro_batches(self._slots, own, batches)
         for batch in batches:
             self.step += 1
             yield epoch, self.step - 1, batch
@@ -157,10 +202,29 @@ class Steps:
                     f"fastseed.{_CLASS}: a state was loaded or another loop began inside this "
                     "loop: leave it by break first"
                 )
+            self._check_taken()
             api.reseed(self._task, epoch, self.step)
         self.epoch, self.step = epoch + 1, 0
 
+    def _micro_batches(
+        self, slots: SlotSampler, iteration: Iteration, batches: Iterator[Any]
+    ) -> Iterator[MicroBatches]:
+        count = len(slots.own_slots())
+        for step in range(self.step, slots.steps):
+            iteration.position = slots.position(step + 1)
+            self._given = MicroBatches(batches, count)
+            yield self._given
+        next(batches, None)  # the end, which the loader notices only then
+
+    def _check_taken(self) -> None:
+        if self._given.left:
+            raise RuntimeError(
+                f"fastseed.{_CLASS}: {self._given.left} micro-batches of step {self.step - 1} were "
+                "not taken, and would be skipped: take all before the next step, or load a state"
+            )
+
     def _check_loader(self, method: str) -> None:
+        self._check_taken()
         if self._own is not None and self.loader.latest_iteration is not self._own:
             raise RuntimeError(
                 f"fastseed.{_CLASS}.{method}: the loader was iterated outside of this loop, so "
@@ -176,12 +240,17 @@ class Steps:
 
         Raises:
             RuntimeError: ``fastseed.init`` was not called, or the loader was iterated elsewhere
-                since this loop began.
+                since this loop began, or micro-batches of the step are left.
         """
         self._check_loader("state_dict")
-        numbers = {"task": self._task, "epoch": self.epoch, "step": self.step}
-        state = {"format": FORMAT, "version": VERSION, **numbers}
-        return {**state, "loader": self.loader.state_dict()}
+        place = {"epoch": self.epoch, "step": self.step}
+        return {**self._own_fields(), **place, "loader": self.loader.state_dict()}
+
+    def _own_fields(self) -> dict[str, str | int]:
+        fields: dict[str, str | int] = {"format": FORMAT, "version": VERSION, "task": self._task}
+        if self._slots is None:
+            return fields
+        return {**fields, "slots": self._slots.slots, "batch_size": self._slots.batch_size}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Start the next loop after the step in which ``state`` was taken.
@@ -192,13 +261,12 @@ class Steps:
         Raises:
             TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed or
                 order, or of a dataset of another size (of the dataset only the size is compared);
-                nothing is changed.
+                with ``slots`` also of another number of slots or batch size; nothing is changed.
             RuntimeError: ``fastseed.init`` was not called.
         """
         function = f"{_CLASS}.load_state_dict"
         master_seed = context.current(function).master_seed
-        own: dict[str, str | int] = {"format": FORMAT, "version": VERSION, "task": self._task}
-        check_state(function, "loop", state, own, ("epoch", "step", "loader"))
+        check_state(function, "loop", state, self._own_fields(), ("epoch", "step", "loader"))
         limits = {"epoch": coordinates.MAX_EPOCH + 1, "step": coordinates.MAX_STEP}
         epoch, step = (
             validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
@@ -213,6 +281,7 @@ class Steps:
             )
         self.loader.load_state_dict(loaded)
         self.epoch, self.step, self._own, self._is_loaded = epoch, step, None, True
+        self._given = MicroBatches((), 0)
 
 
 steps = Steps

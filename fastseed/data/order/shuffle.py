@@ -153,7 +153,8 @@ class ShuffleSampler(Sampler[int]):
         name = streams.name_words(self.name)
         return Permutation(self.n, derive_ops.shuffle_key(scope, name, self.n))
 
-    def _rank_and_size(self) -> tuple[int, int]:
+    def rank_and_size(self) -> tuple[int, int]:
+        """Return the rank that iterates and the number of ranks: those given, else the job's."""
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
         seeder = current_seeder(_CLASS)
@@ -163,7 +164,7 @@ class ShuffleSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Return how many indices this rank yields in a whole epoch."""
-        return self._count(self.n, self._rank_and_size()[1])
+        return self._count(self.n, self.rank_and_size()[1])
 
     def _count(self, left: int, world_size: int) -> int:
         return left // world_size if self.drop_last else -(-left // world_size)
@@ -175,12 +176,17 @@ class ShuffleSampler(Sampler[int]):
             RuntimeError: ``fastseed.init`` was not called, or neither ``reseed`` nor ``set_epoch``;
                 or Accelerate divides the order of several ranks a second time.
         """
-        rank, world_size = self._rank_and_size()
+        rank, world_size = self.rank_and_size()
         refuse_second_division(self, world_size)
-        order = self._order(_CLASS, None, None)
-        first, self._first = self._first, 0
+        order, first = self.begin()
         size = self._count(self.n - first, world_size)
         return order.share(first, rank, world_size, size)
+
+    def begin(self) -> tuple[Order, int]:
+        """Return the order of an iteration that begins now, and the position where it begins."""
+        order = self._order(_CLASS, None, None)
+        first, self._first = self._first, 0
+        return order, first
 
     # ------------------------------------------------------------------ the order as a function
 

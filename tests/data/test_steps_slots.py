@@ -1,0 +1,283 @@
+"""Steps cut into slots: the samples of each slot, whatever the number of ranks and workers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from helpers.loaders import Failing, Indexed, Numbers, Plain, same
+from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, RandomSampler
+
+import fastseed
+from fastseed.data import (
+    MixtureSampler,
+    PackedDataset,
+    ResumableLoader,
+    ShuffleSampler,
+    per_sample,
+    steps,
+)
+from fastseed.data import loader as loader_of
+
+N, B = 29, 2
+
+
+def make(data=None, batch=B, *, slots=4, epochs=2, **settings):
+    """A loop over per-sample random numbers, in a shuffled order unless another is given."""
+    data = per_sample(Indexed(N)) if data is None else data
+    if not {"sampler", "shuffle", "batch_sampler"} & set(settings):
+        settings["shuffle"] = True
+    existing = DataLoader(data, batch, collate_fn=same, **settings)
+    return steps(existing, epochs, task=1, slots=slots)
+
+
+def run(world, make=make, *, state=None, stop=None):
+    """Return the batch of each (epoch, step, slot), and the state of any rank."""
+    seen, states = {}, []
+    for rank in range(world):
+        fastseed.init(42, rank=rank, world_size=world)
+        loop = make()
+        if state is not None:
+            loop.load_state_dict(state)
+        for epoch, step, batches in itertools.islice(loop, stop):
+            for turn, batch in enumerate(batches):
+                key = epoch, step, turn * world + rank
+                assert key not in seen
+                seen[key] = batch
+        states.append(loop.state_dict())
+    assert all(each == states[0] for each in states)
+    return seen, states[0]
+
+
+def expected(slots, drop_last, n=N, batch=B, epochs=2):
+    """The slots from the order and the samples alone."""
+    fastseed.init(42, rank=0, world_size=1)
+    data, sampler, found = per_sample(Indexed(n)), ShuffleSampler(n), {}
+    size = slots * batch
+    for epoch in range(epochs):
+        fastseed.reseed(1, epoch)
+        order = sampler.indices().tolist()
+        for step in range(n // size if drop_last else -(-n // size)):
+            for slot in range(slots):
+                first = step * size + slot * batch
+                found[epoch, step, slot] = [
+                    data[fastseed.data.Repeat(order[i % n], i // n) if i >= n else order[i]]
+                    for i in range(first, first + batch)
+                ]
+    return found
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("slots", [1, 3, 4, 8, 20])
+def test_slots_have_the_same_samples_on_any_number_of_ranks(slots, drop_last):
+    whole = expected(slots, drop_last)
+    assert whole or (drop_last and slots * B > N)
+    for world in range(1, 10):
+        seen, state = run(world, lambda: make(slots=slots, drop_last=drop_last))
+        assert seen == whole
+        assert (state["epoch"], state["step"]) == (2, 0)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_run_that_resumes_after_any_step_on_other_ranks_is_the_same_run(drop_last):
+    def loop():
+        return make(slots=5, drop_last=drop_last)
+
+    whole = expected(5, drop_last)
+    for (world, other), stop in itertools.product([(1, 3), (4, 2), (7, 1), (2, 9)], range(1, 6)):
+        before, state = run(world, loop, stop=stop)
+        after, _ = run(other, loop, state=state)
+        assert not set(before) & set(after)
+        assert before | after == whole
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize(("workers", "other"), [(1, 2), (2, 0)])
+def test_workers_change_nothing(workers, other):
+    def loop(workers):
+        kept = {"persistent_workers": True, "prefetch_factor": 3} if workers else {}
+        return lambda: make(slots=3, num_workers=workers, **kept)
+
+    before, state = run(2, loop(workers), stop=3)
+    after, _ = run(1, loop(other), state=state)
+    assert before | after == expected(3, False)
+
+
+def test_slots_dealt_by_rank_are_other_samples():
+    """The negative control: ranks that take turns in the samples, and number their own batches."""
+
+    def by_rank(world, slots):
+        seen = {}
+        for rank in range(world):
+            fastseed.init(42, rank=rank, world_size=world)
+            existing = DataLoader(per_sample(Indexed(24)), 2, shuffle=True, collate_fn=same)
+            for _, number, batch in steps(existing, 1, task=1):
+                step, turn = divmod(number, slots // world)
+                seen[0, step, turn * world + rank] = batch
+        return seen
+
+    whole = expected(4, True, n=24, epochs=1)
+    assert by_rank(1, 4) == whole and set(by_rank(2, 4)) == set(whole)
+    assert by_rank(2, 4) != whole
+
+
+class Counted(Plain):
+    """Counts the samples that were read, in this process."""
+
+    read = 0
+
+    def __getitem__(self, i):
+        self.read += 1
+        return super().__getitem__(i)
+
+
+def mixed():
+    mixture = MixtureSampler({"a": 20, "b": 9}, {"a": 1, "b": 2}, n=N)
+    return make(per_sample(ConcatDataset([Indexed(20), Indexed(9)])), sampler=mixture)
+
+
+def packed():
+    texts = [list(range(i, i + 5)) for i in range(N)]
+    return make(PackedDataset(texts, 3, pad=0))
+
+
+def named():
+    data = per_sample(Indexed(N))
+    existing = loader_of(data, B, shuffle=True, collate_fn=same, name="named")
+    return steps(existing, 2, slots=4)
+
+
+@pytest.mark.parametrize("loop", [mixed, packed, named, lambda: make(shuffle=False)])
+def test_orders_of_other_kinds(loop):
+    one, _ = run(1, loop)
+    before, state = run(5, loop, stop=2)
+    after, _ = run(3, loop, state=state)
+    seen = before | after
+    assert sorted(seen) == sorted(one)
+    assert all(repr(seen[at]) == repr(batch) for at, batch in one.items())
+
+
+def test_the_order_of_the_dataset_and_its_repeats():
+    seen, _ = run(3, lambda: make(Plain(7), slots=2, shuffle=False, epochs=1))
+    assert sorted(seen.items()) == [
+        ((0, 0, 0), [0, 1]),
+        ((0, 0, 1), [2, 3]),
+        ((0, 1, 0), [4, 5]),
+        ((0, 1, 1), [6, 0]),
+    ]
+
+
+def test_ranks_of_the_sampler_count():
+    whole = run(1, lambda: make(Plain(N), slots=3))[0]
+    seen = {}
+    fastseed.init(42, rank=0, world_size=1)
+    for rank in range(2):
+        sampler = ShuffleSampler(N, rank=rank, world_size=2)
+        for epoch, step, batches in make(Plain(N), slots=3, sampler=sampler):
+            seen |= {(epoch, step, 2 * j + rank): b for j, b in enumerate(batches)}
+    assert seen == whole
+
+
+def test_micro_batches_are_fetched_one_by_one():
+    fastseed.init(42, rank=0, world_size=1)
+    data = Counted(N)
+    loop = make(data, slots=4)
+    assert len(loop) == 4
+    _, _, batches = next(iter(loop))
+    assert data.read == 0
+    for taken, _ in enumerate(batches, 1):
+        assert data.read == taken * B
+    assert taken == 4 and next(batches, None) is None and data.read == 4 * B
+
+
+def test_micro_batches_that_are_left_are_an_error():
+    fastseed.init(42, rank=0, world_size=1)
+    whole = run(1)[0]
+    loop = make()
+    each = iter(loop)
+    _, _, batches = next(each)
+    for _ in zip(range(4), batches, strict=False):  # which takes no fifth
+        pass
+    saved = loop.state_dict()
+    _, _, batches = next(each)
+    next(batches)
+    for use in (loop.state_dict, lambda: next(each), lambda: next(iter(loop))):
+        with pytest.raises(RuntimeError, match="3 micro-batches of step 1 were not taken"):
+            use()
+    _, _, batches = next(loop.in_epoch(1))  # the rest of epoch 0 is left on purpose
+    assert list(batches) == [whole[1, 0, slot] for slot in range(4)]
+    loop.load_state_dict(saved)
+    epoch, step, batches = next(iter(loop))
+    assert (epoch, step) == (0, 1) and next(batches) == whole[0, 1, 0]
+
+
+def test_a_sample_that_cannot_be_read_does_not_shift_the_slots():
+    fastseed.init(42, rank=0, world_size=1)
+    loop = make(Failing(N, bad=(3,)), slots=4, shuffle=False)
+    each = iter(loop)
+    _, _, batches = next(each)
+    next(batches)
+    with pytest.raises(KeyError, match="sample 3"):
+        next(batches)
+    assert next(batches, None) is None, "the next batch would be that of slot 2"
+    with pytest.raises(RuntimeError, match="3 micro-batches of step 0 were not taken"):
+        next(each)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_an_epoch_at_a_time(drop_last):
+    whole = expected(4, drop_last)
+
+    def loop():
+        return make(drop_last=drop_last)
+
+    _, state = run(2, loop, stop=len(whole) // 8)  # the last step of epoch 0
+    fastseed.init(42, rank=0, world_size=1)
+    resumed = loop()
+    resumed.load_state_dict(state)
+    seen = {
+        (epoch, step, slot): batch
+        for epoch, step, batches in resumed.in_epoch(1)
+        for slot, batch in enumerate(batches)
+    }
+    assert seen == {at: batch for at, batch in whole.items() if at[0] == 1}
+
+
+def test_states_of_other_slots():
+    _, state = run(2, stop=2)
+    fastseed.init(42, rank=0, world_size=1)
+    plain = steps(DataLoader(per_sample(Indexed(N)), B, shuffle=True, collate_fn=same), 2)
+    cases = [
+        (make(slots=2), r"state\['slots'\] must be 2, as for this loop, got 4"),
+        (make(batch=4), r"state\['batch_size'\] must be 4, as for this loop, got 2"),
+        (make(drop_last=True), r"state\['drop_last'\] must be 1"),
+        (plain, "state must be a dict of epoch, format"),
+    ]
+    for loop, message in cases:
+        before = loop.state_dict()
+        with pytest.raises(ValueError, match=message):
+            loop.load_state_dict(state)
+        assert loop.state_dict() == before
+    with pytest.raises(ValueError, match="state must be a dict of batch_size, epoch"):
+        make().load_state_dict(plain.state_dict())
+
+
+def test_arguments():
+    data = Plain(N)
+    for slots, kind in ((0, ValueError), (2**24, ValueError), (True, TypeError), (2.0, TypeError)):
+        with pytest.raises(kind, match=r"fastseed\.data\.steps: slots must be"):
+            make(data, slots=slots)
+    replaced = RandomSampler(data, replacement=True)
+    divided = DistributedSampler(data, num_replicas=2, rank=0)
+    for sampler in (replaced, divided):
+        with pytest.raises(ValueError, match=r"loader\.sampler must be a ShuffleSampler or"):
+            make(data, sampler=sampler)
+    for existing in (
+        DataLoader(Numbers(N), B),
+        DataLoader(data, batch_size=None),
+        DataLoader(data, batch_sampler=[[0, 1], [2]]),
+    ):
+        with pytest.raises(ValueError, match="loader must be of a map-style dataset, with batch_"):
+            steps(existing, 1, slots=2)
+    with pytest.raises(TypeError, match="loader must be the DataLoader that it is made of"):
+        steps(ResumableLoader(data, B), 1, slots=2)
