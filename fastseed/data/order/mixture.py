@@ -22,7 +22,7 @@ from ...derivation import coordinates, streams
 from ..worker.scope import keyed_seeder
 from .golden_ratio import BLOCK, STEP, UNIT, ShareOfPoints
 from .occurrences import Repeat
-from .permutation import Order
+from .permutation import Array, Order, Permutation
 from .shuffle import MAX_N, ShuffleSampler, check_size
 
 _CLASS = "data.MixtureSampler"
@@ -107,8 +107,7 @@ class MixtureSampler(ShuffleSampler):
 
     def describe_order(self) -> str:
         """Return a text that is equal for equal orders; a loader's state contains it."""
-        parts = zip(self._names, self._sizes, self._shares, self._skip, strict=True)
-        mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in parts)
+        mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in self.sources())
         return f"{self.name}{'' if self.shuffle else ' in order'} of {{{mixed}}}"
 
     def counts(
@@ -132,6 +131,10 @@ class MixtureSampler(ShuffleSampler):
         found = self._order(function, task, epoch).counts(position)
         totals = (count + skip for count, skip in zip(found, self._skip, strict=True))
         return dict(zip(self._names, totals, strict=True))
+
+    def sources(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yield name, size, share of 2**32 and skipped samples of each source."""
+        return zip(self._names, self._sizes, self._shares, self._skip, strict=True)
 
     def _order(self, function: str, task: int | None, epoch: int | None) -> Mixture:
         master_seed = keyed_seeder(function).master_seed
@@ -236,6 +239,24 @@ class Mixture(Order):
             offset += size
         return samples.tolist(), after
 
+    def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
+        ends = np.cumsum(self.sizes)
+        found = [(np.empty(0, np.int64),) * 3]
+        sources = np.searchsorted(ends, samples, side="right")
+        for s in np.unique(sources[(samples >= 0) & (samples < ends[-1])]).tolist():
+            which = np.flatnonzero(sources == s)
+            own = samples[which] - (ends[s] - self.sizes[s])
+            skipped, size = self.skip[s], self.sizes[s]
+            count = self.counts(limit)[s]
+            for times in range(skipped // size, -(-(count + skipped) // size)):
+                turns = self._pass(s, times).positions(torch.from_numpy(own)).numpy()
+                turns = turns + (times * size - skipped)
+                here = np.flatnonzero((turns >= 0) & (turns < count))
+                places = self.positions(s, turns[here])
+                found.append((which[here], places, np.full(len(here), times)))
+        which, places, occurrences = map(np.concatenate, zip(*found, strict=True))
+        return which, places, occurrences
+
     def positions(self, source: int, turns: np.ndarray) -> np.ndarray:
         """Return where a source is chosen for the ``turns``-th time, from 0, without those skipped.
 
@@ -282,16 +303,15 @@ class Mixture(Order):
         while count:
             times, i = divmod(first, size)
             here = min(count, size - i)
-            if self.shuffle:
-                key = derive_ops.stream_key(
-                    self._name_key(self.names[s]), 0, times, size, derive_ops.DOMAIN_SHUFFLE
-                )
-                part = derive_ops.empty_like_keys(here, dtype=torch.int64)
-                derive_ops.fill_shuffle(part, key, size, i, 1)
-                yield from ((j, times) for j in part.tolist())
-            else:
-                yield from ((j, times) for j in range(i, i + here))
+            yield from ((j, times) for j in self._pass(s, times).part(i, here).tolist())
             first, count = first + here, count - here
+
+    def _pass(self, s: int, times: int) -> Permutation:
+        """Return the order of a source when it was exhausted so many times."""
+        if not self.shuffle:
+            return Permutation(self.sizes[s], None)
+        name, n = self._name_key(self.names[s]), self.sizes[s]
+        return Permutation(n, derive_ops.stream_key(name, 0, times, n, derive_ops.DOMAIN_SHUFFLE))
 
     def _name_key(self, name: str) -> derive_ops.NameKey:
         return derive_ops.name_key(self.scope, streams.name_words(name))

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..._backend import derive_ops, draw_ops, tensors
@@ -18,6 +20,9 @@ from .occurrences import Repeat
 
 # Indices made at a time: soon, then in bulk, but without waking other threads.
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
+
+
+Array = npt.NDArray[np.int64]
 
 
 class Order:
@@ -30,6 +35,20 @@ class Order:
     def index(self, i: int) -> int:
         """Return the sample at position ``i``."""
         return int(self.part(i, 1))
+
+    def entries(self, start: int, count: int) -> tuple[Array, Array]:
+        """Return (samples, occurrences) at ``count`` positions, also past the end of the order."""
+        found = list(self.share(start, 0, 1, count))
+        occurrences = (getattr(index, "occurrence", 0) for index in found)
+        return np.array(found, np.int64), np.fromiter(occurrences, np.int64, count)
+
+    def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
+        """Return where ``samples`` are below position ``limit``, in no particular order.
+
+        Returns:
+            (indices into ``samples``, positions, occurrences), one element for each visit.
+        """
+        raise NotImplementedError
 
     def write_part(self, function: str, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
         """Write the samples at positions start, start + 1, ... to ``out``, which is checked."""
@@ -61,6 +80,26 @@ class Permutation(Order):
         if self.key is None:
             return torch.where((samples >= 0) & (samples < self.n), samples, -1)
         return derive_ops.shuffle_positions(self.key, self.n, samples)
+
+    def entries(self, start: int, count: int) -> tuple[Array, Array]:
+        samples, occurrences = np.empty(count, np.int64), np.empty(count, np.int64)
+        done = 0
+        while done < count:  # a whole order at a time
+            times, i = divmod(start + done, self.n)
+            here = slice(done, done + min(count - done, self.n - i))
+            self._fill(torch.from_numpy(samples[here]), i, 1)
+            occurrences[here] = times
+            done = here.stop
+        return samples, occurrences
+
+    def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
+        first = self.positions(torch.from_numpy(samples)).numpy()
+        found = [(np.empty(0, np.int64),) * 3]
+        for times in range(-(-limit // self.n)):
+            here = np.flatnonzero((first >= 0) & (first < limit - times * self.n))
+            found.append((here, first[here] + times * self.n, np.full(len(here), times)))
+        which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
+        return which, positions, occurrences
 
     def index(self, i: int) -> int:
         return i if self.key is None else derive_ops.shuffle_index(self.key, self.n, i)
