@@ -197,10 +197,10 @@ class Steps:
                         "loop: leave it by break first"
                     )
                 self._check_taken()
-                api.reseed(self._task, epoch, self.step)
                 is_cut = self._history.is_cut(epoch, self.step)
                 if is_cut:
                     break
+                api.reseed(self._task, epoch, self.step)
         self.epoch, self.step = epoch + 1, 0
 
     def _begin(self, epoch: int) -> Iterator[Any]:
