@@ -90,7 +90,12 @@ class RealJob:
                 self.rows.setdefault((epoch, step), set())
                 if count == removed[1]:
                     loop.quarantine(removed[0])
-                if skipped and count == 2 and world == 1 and loop.lineage().journal.has_steps(epoch, step + 2):
+                if (
+                    skipped
+                    and count == 2
+                    and world == 1
+                    and loop.lineage().journal.has_steps(epoch, step + 2)
+                ):
                     loop.skip(epoch, step + 1, step + 2)
                 states[-1].append(loop.state_dict())
                 if count == stop:

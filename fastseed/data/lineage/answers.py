@@ -170,7 +170,7 @@ class Lineage:
         Args:
             sample: its index in the dataset, or several in a sequence or array, int64.
             source: None; or the source of a mixture that ``sample`` is counted in.
-            epochs: which epochs, with step 1; None: from the first one to that of the next step.
+            epochs: which epochs, with step 1; None: those that have begun.
 
         Returns:
             The visits, those of steps to come too: (``epoch``, ``step``) is then not before that
@@ -182,7 +182,8 @@ class Lineage:
             RuntimeError: there are not enough spare positions for the samples in quarantine.
         """
         function = f"{_CLASS}.where"
-        chosen = range(self.journal.epoch + 1) if epochs is None else epochs
+        epoch, step = self.journal.point
+        chosen = range(max(1, epoch + (step > 0))) if epochs is None else epochs
         validation.check_instance(function, "epochs", chosen, range, "a range of epochs")
         if len(chosen) and (chosen.step != 1 or chosen[0] < 0 or chosen[-1] >= 2**32):
             raise validation.value_error(function, "epochs", "of step 1 in [0, 2**32)", epochs)

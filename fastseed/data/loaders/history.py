@@ -62,12 +62,12 @@ class History:
         journal = self._journal = self.journal().moved(*next_step).begun(entry, spec)
         self.is_changed = False
         count = journal.in_force(epoch, step)
-        if count or spec.kind != OTHER:
+        if count or journal.skips:
+            self._known(_CLASS, journal)
+        if spec.kind != OTHER:
             self._sampler().quarantine(removed(journal, count) if count else None)
-        first = journal.skipped_from(epoch, step)
-        if first != step:
-            here = journal.entry_at(epoch, step)
-            assert here is not None  # the entry of this iteration
+        first, here = journal.skipped_from(epoch, step), journal.entry_at(epoch, step)
+        if here is not None and first != step:
             skipped = (first - here.step) * here.step_size
             self._loader.seek(self._task, epoch, min(here.position + skipped, spec.n))
         return first
@@ -120,8 +120,7 @@ class History:
             raise validation.value_error(function, "first_step", rule, (epoch, first))
         journal = self.planned(*next_step)
         spec, entry = self._known(function, journal), journal.entry_at(epoch, first)
-        assert entry is not None  # it was planned
-        end = entry.step + entry.left(spec.n)
+        end = 0 if entry is None else entry.step + entry.left(spec.n)
         if last >= end:
             rule = f"below {end}, the number of steps of epoch {epoch}"
             raise validation.value_error(function, "last_step", rule, last)

@@ -211,33 +211,47 @@ class Mixture(Order):
         indices = itertools.chain.from_iterable(self._chunks(start, stride, count))
         return torch.tensor(list(map(int, indices)), dtype=torch.int64, device="cpu")
 
+    def entries(self, start: int, count: int) -> tuple[Array, Array]:
+        found = [(np.empty(0, np.int64),) * 2, *self._parts(start, start + count)]
+        samples, occurrences = map(np.concatenate, zip(*found, strict=True))
+        return samples, occurrences
+
     def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
         """Yield the samples at every stride-th position, those of a block at a time."""
-        end, known, before = start + size * stride, -1, [0]
+        for samples, occurrences in self._parts(start, start + size * stride, stride):
+            columns = zip(samples.tolist(), occurrences.tolist(), strict=True)
+            yield [Repeat(j, times) if times else j for j, times in columns]
+
+    def _parts(self, start: int, end: int, stride: int = 1) -> Iterator[tuple[Array, Array]]:
+        """Yield (samples, occurrences) at every stride-th position, those of a block at a time."""
+        known, before = -1, np.empty(0, np.int64)
         while start < end:
             block, i = divmod(start, BLOCK)
             if block != known:
-                before = self._before(block)
-            samples, before = self._block(block, before)
+                before = np.array(self._before(block))
+            sources, part = self._sources(block), slice(i, end - block * BLOCK)
+            passed = np.bincount(sources[:i], minlength=len(before))
+            samples, occurrences = self._of_sources(sources[part], (before + passed).tolist())
+            yield samples[::stride], occurrences[::stride]
+            before += np.bincount(sources, minlength=len(before))
             known = block + 1
-            chosen = samples[i : end - block * BLOCK : stride]
-            yield chosen
-            start += len(chosen) * stride
+            start += -(-len(samples) // stride) * stride
 
-    def _block(self, block: int, before: list[int]) -> tuple[list[int], list[int]]:
-        """Return the samples of a block, and the counts after it."""
-        sources = self._sources(block)
-        samples = np.empty(BLOCK, dtype=object)
-        after, offset = [], 0
+    def _of_sources(self, sources: np.ndarray, before: list[int]) -> tuple[Array, Array]:
+        """Return (samples, occurrences) where these sources are chosen, so often chosen before."""
+        samples, occurrences = np.empty(len(sources), np.int64), np.empty(len(sources), np.int64)
+        offset = 0
         for s, size in enumerate(self.sizes):
             own = np.flatnonzero(sources == s)
-            after.append(before[s] + len(own))
-            samples[own] = [
-                Repeat(offset + j, times) if times else offset + j
-                for j, times in self._samples(s, before[s] + self.skip[s], len(own))
-            ]
+            done, turn = 0, before[s] + self.skip[s]
+            while done < len(own):  # a pass through the source at a time
+                times, i = divmod(turn + done, size)
+                here = own[done : done + size - i]
+                samples[here] = self._pass(s, times).part(i, len(here)).numpy() + offset
+                occurrences[here] = times
+                done += len(here)
             offset += size
-        return samples.tolist(), after
+        return samples, occurrences
 
     def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
         ends = np.cumsum(self.sizes)
@@ -296,15 +310,6 @@ class Mixture(Order):
     def _start(self) -> int:
         """Return the first point of the sequence."""
         return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % UNIT
-
-    def _samples(self, s: int, first: int, count: int) -> Iterator[tuple[int, int]]:
-        """Yield ``count`` samples of a source in its own order, and how often they came before."""
-        size = self.sizes[s]
-        while count:
-            times, i = divmod(first, size)
-            here = min(count, size - i)
-            yield from ((j, times) for j in self._pass(s, times).part(i, here).tolist())
-            first, count = first + here, count - here
 
     def _pass(self, s: int, times: int) -> Permutation:
         """Return the order of a source when it was exhausted so many times."""
