@@ -18,6 +18,7 @@ SUBPACKAGES = (
     "nn.init",
     "sampling",
     "data",
+    "data.lineage",
     "distributed",
     "checkpoint",
     "debug",

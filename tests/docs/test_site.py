@@ -15,8 +15,8 @@ import fastseed
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBPACKAGES = (
-    "random", "nn", "nn.init", "sampling", "data", "distributed", "checkpoint", "debug",
-    "integrations",
+    "random", "nn", "nn.init", "sampling", "data", "data.lineage", "distributed", "checkpoint",
+    "debug", "integrations",
 )  # fmt: skip
 
 

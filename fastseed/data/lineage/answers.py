@@ -28,7 +28,13 @@ _MOST_VISITS = 2**27
 
 
 class Visit(NamedTuple):
-    """One sample in one step."""
+    """One sample in one step; ``Visits`` describes the fields.
+
+    Examples:
+        >>> from fastseed.data.lineage import Visit
+        >>> Visit(0, 5, rank=1, slot=1, row=0, position=41, sample=7, occurrence=0).sample
+        7
+    """
 
     epoch: int
     step: int
@@ -54,6 +60,20 @@ class Visits:
             up a round of ranks or a step of slots.
         sample: the index of the sample in the dataset.
         occurrence: how often the order had the sample before, as of a ``Repeat``.
+        master_seed: that of the job.
+        task: that of the loop over steps.
+
+    Examples:
+        >>> import fastseed, torch
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
+        >>> visits = fastseed.data.steps(batches, epochs=2).lineage().at(0, 2)
+        >>> visits.sample.tolist(), visits.position.tolist()
+        ([9, 1], [8, 9])
+        >>> next(iter(visits))
+        Visit(epoch=0, step=2, rank=0, slot=0, row=0, position=8, sample=9, occurrence=0)
+        >>> visits.keys().shape
+        (2, 2)
     """
 
     epoch: Array

@@ -1,7 +1,7 @@
 """The history of a job in a few integers: from where on steps were cut in which way.
 
-A journal describes the steps that led to its last one. An attempt that went on past the state from
-which another one resumed is not part of it. ``docs/spec/data-order.md`` specifies its fields.
+A journal describes the steps that led to its last one. Steps after the state from which another
+attempt resumed are not part of it. ``docs/spec/data-order.md`` specifies its fields.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
     @property
     def point(self) -> Point:
-        """Where it begins."""
+        """The first step."""
         return self.epoch, self.step
 
     @property
@@ -76,7 +76,7 @@ class Quarantine(NamedTuple):
 
     @property
     def point(self) -> Point:
-        """From where on they do not come."""
+        """The first step without them."""
         return self.epoch, self.step
 
 
@@ -126,10 +126,10 @@ class Journal:
         return dataclasses.replace(self, **fields)  # type: ignore[arg-type]
 
     def begun(self, entry: Entry, spec: OrderSpec) -> Journal:
-        """Return the journal of a job that goes on at ``entry``, whose order is ``spec``.
+        """Return the journal of a job that continues at ``entry``, whose order is ``spec``.
 
-        What it has of later steps is left out: they are done again. An attempt that goes on as the
-        one before needs no entry.
+        What it has of later steps is left out: they are done again. An attempt that continues as
+        the one before needs no entry.
         """
         at = entry.point
         kept = tuple(e for e in self.entries if e.point < at)

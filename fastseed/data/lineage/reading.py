@@ -41,6 +41,15 @@ def read(source: Mapping[str, JSON] | str | os.PathLike[str]) -> Lineage:
     Raises:
         TypeError, ValueError: it is damaged, of another version, or no journal.
         OSError: the file cannot be read.
+
+    Examples:
+        >>> import fastseed, torch
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
+        >>> steps = fastseed.data.steps(batches, epochs=2)
+        >>> epoch, step, batch = next(iter(steps))
+        >>> fastseed.data.lineage.read(steps.state_dict()).at(0, 0).sample.tolist()
+        [2, 7, 6, 4]
     """
     if isinstance(source, Mapping):
         found = source.get("journal", source) if "format" in source else source

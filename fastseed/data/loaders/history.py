@@ -45,7 +45,7 @@ class History:
         return self._journal
 
     def planned(self, epoch: int, step: int) -> Journal:
-        """Return the journal when the loop goes on from its next step."""
+        """Return the journal when the loop continues with its next step."""
         position = self._loader.state_dict()["position"] if step else 0
         return self.journal().moved(epoch, step).begun(*self._layout(epoch, step, position))
 
@@ -104,7 +104,7 @@ class History:
         return journal
 
     def load(self, journal: Journal) -> None:
-        """Go on with a journal."""
+        """Continue a journal."""
         self._journal, self.is_changed = journal, False
 
     # ------------------------------------------------------------------ what is left out
