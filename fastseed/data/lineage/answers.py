@@ -17,11 +17,11 @@ from ..._backend import derive_ops, tensors
 from ..._backend.reference import philox
 from ..._utils import atomic_file, validation
 from ...derivation import coordinates, streams
-from ..order.permutation import Array, Order
+from ..order.permutation import Array, Order, Permutation, visits_of_keys
 from ..order.quarantine import Quarantined
 from ..order.shuffle import MAX_N
 from .journal import STOPPED, Journal, Span
-from .orders import OrderSpec, offsets
+from .orders import SHUFFLE, OrderSpec, offsets
 
 _CLASS = "data.lineage.Lineage"
 _MOST_VISITS = 2**27
@@ -209,9 +209,9 @@ class Lineage:
             raise validation.value_error(function, "epochs", "of step 1 in [0, 2**32)", epochs)
         samples = indices_of(function, "sample", self.journal, sample, source)
         found = []
-        for epoch in chosen:
-            for span in self.journal.spans(epoch):
-                found += self._visits_of(function, span, samples)
+        for alike in self.journal.alike(chosen) if len(chosen) else ():
+            for span in self.journal.spans(alike.start):
+                found.append(self._visits_of(function, span, alike, samples))
         visits = self._visits(found)
         if len(visits.epoch) > 1:
             by = np.lexsort((visits.position, visits.step, visits.epoch))
@@ -280,24 +280,32 @@ class Lineage:
         order = self._order(span.epoch, entry.order, span.quarantines)
         samples, occurrences = order.entries(first, end - first)
         positions = np.arange(first, end)
-        steps = np.full(len(positions), step)
-        columns = _columns(span, steps, positions, samples, occurrences)
+        epochs, steps = (np.full(len(positions), number) for number in (span.epoch, step))
+        columns = _columns(span, epochs, steps, positions, samples, occurrences)
         if rank is not None:
             own = columns[2] == rank
             columns = tuple(column[own] for column in columns)
         return self._visits([columns])
 
-    def _visits_of(self, function: str, span: Span, samples: Array) -> list[tuple[Array, ...]]:
+    def _visits_of(
+        self, function: str, span: Span, epochs: range, samples: Array
+    ) -> tuple[Array, ...]:
+        """Return the columns of ``samples`` in a span, which each of ``epochs`` has alike."""
         entry, spec = span.entry, self._spec(function, span)
         first, end = span.positions(span.first, spec.n)[0], span.positions(span.last - 1, spec.n)[1]
-        order = self._order(span.epoch, entry.order, span.quarantines)
-        which, positions, occurrences = order.visits(samples, end)
-        inside = positions >= first
-        if not inside.any():
-            return []
-        positions = positions[inside]
+        orders = (self._order(epoch, entry.order, span.quarantines) for epoch in epochs)
+        if spec.kind == SHUFFLE and not span.quarantines:
+            keys = [order.key for order in orders if isinstance(order, Permutation)]
+            number, *columns = visits_of_keys(keys, spec.n, samples, end)
+        else:
+            parts = [order.visits(samples, end) for order in orders]
+            number = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+            columns = list(map(np.concatenate, zip(*parts, strict=True)))
+        inside = np.flatnonzero(columns[1] >= first)
+        which, positions, occurrences = (column[inside] for column in columns)
         steps = entry.step + (positions - entry.position) // entry.step_size
-        return [_columns(span, steps, positions, samples[which[inside]], occurrences[inside])]
+        epoch = number[inside] + epochs.start
+        return _columns(span, epoch, steps, positions, samples[which], occurrences)
 
     def _visits(self, found: list[tuple[Array, ...]]) -> Visits:
         empty = (np.empty(0, np.int64),) * len(Visit._fields)
@@ -338,7 +346,12 @@ def removed(journal: Journal, quarantines: int) -> Array:
 
 
 def _columns(
-    span: Span, steps: Array, positions: Array, samples: Array, occurrences: Array
+    span: Span,
+    epochs: Array,
+    steps: Array,
+    positions: Array,
+    samples: Array,
+    occurrences: Array,
 ) -> tuple[Array, ...]:
     """Return the columns of visits, in the order of ``Visit``."""
     entry = span.entry
@@ -349,5 +362,4 @@ def _columns(
     else:
         row, rank = np.divmod(inside, entry.ranks)
         slot = rank
-    epochs = np.full(len(steps), span.epoch)
     return epochs, steps, rank, slot, row, positions, samples, occurrences

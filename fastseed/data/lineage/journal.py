@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -182,6 +183,13 @@ class Journal:
                 last = min(last, begins[i + 1].step)
             found += self._cut(entry, last)
         return found
+
+    def alike(self, epochs: range) -> Iterator[range]:
+        """Yield parts of ``epochs`` whose spans differ in the number of the epoch alone."""
+        events = {e.epoch for part in (self.entries, self.skips, self.quarantines) for e in part}
+        cuts = {cut for epoch in events for cut in (epoch, epoch + 1) if cut in epochs[1:]}
+        for first, end in itertools.pairwise((epochs.start, *sorted(cuts), epochs.stop)):
+            yield range(first, end)
 
     def _left(self, entry: Entry) -> int:
         n = self.orders[entry.order].n

@@ -8,7 +8,7 @@ and n, not on the number of ranks or workers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,13 +93,7 @@ class Permutation(Order):
         return samples, occurrences
 
     def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
-        first = self.positions(torch.from_numpy(samples)).numpy()
-        found = [(np.empty(0, np.int64),) * 3]
-        for times in range(-(-limit // self.n)):
-            here = np.flatnonzero((first >= 0) & (first < limit - times * self.n))
-            found.append((here, first[here] + times * self.n, np.full(len(here), times)))
-        which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
-        return which, positions, occurrences
+        return _repeated(self.positions(torch.from_numpy(samples)).numpy(), self.n, limit)
 
     def index(self, i: int) -> int:
         return i if self.key is None else derive_ops.shuffle_index(self.key, self.n, i)
@@ -131,3 +125,30 @@ class Permutation(Order):
         for k in range(inside, size):  # from the front of the order again
             occurrence, i = divmod(start + k * stride, self.n)
             yield [Repeat(self.index(i), occurrence)]
+
+
+def visits_of_keys(
+    keys: Sequence[int | None], n: int, samples: Array, limit: int
+) -> tuple[Array, Array, Array, Array]:
+    """Return ``visits`` in the orders of several keys, in bulk.
+
+    Returns:
+        (indices into ``keys``, indices into ``samples``, positions, occurrences).
+    """
+    given = torch.from_numpy(samples)
+    first = np.empty((len(keys), len(samples)), np.int64)
+    for k, key in enumerate(keys):
+        first[k] = Permutation(n, key).positions(given).numpy()
+    found, positions, occurrences = _repeated(first.reshape(-1), n, limit)
+    number, which = np.divmod(found, max(1, len(samples)))
+    return number, which, positions, occurrences
+
+
+def _repeated(first: Array, n: int, limit: int) -> tuple[Array, Array, Array]:
+    """Return the visits of an order of n that begins again, from the first positions."""
+    found = [(np.empty(0, np.int64),) * 3]
+    for times in range(-(-limit // n)):
+        here = np.flatnonzero((first >= 0) & (first < limit - times * n))
+        found.append((here, first[here] + times * n, np.full(len(here), times)))
+    which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
+    return which, positions, occurrences
