@@ -250,6 +250,18 @@ def test_epochs_that_were_left_are_not_answered():
     assert len(loop.lineage().where(range(10), epochs=range(4))) == 34
 
 
+def test_another_init_is_another_job():
+    loop = make(n=10)
+    run(loop, 2)
+    fastseed.init(43, rank=0, world_size=1)
+    expected = samples(run(loop.in_epoch(1)))
+    lineage = loop.lineage()
+    assert lineage.journal.master_seed == 43 and len(lineage.journal.entries) == 1
+    assert [lineage.at(*point).sample.tolist() for point in expected] == [*expected.values()]
+    with pytest.raises(ValueError, match="a step of epoch 0, which has 0"):
+        lineage.at(0, 0)
+
+
 def test_packed_rows_name_their_sequences():
     data = PackedDataset([range(5), range(1), range(9), range(3)], length=6)
     assert data.parts(0) == [(0, 0, 5), (1, 0, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -46,8 +47,14 @@ class History:
 
     def planned(self, epoch: int, step: int) -> Journal:
         """Return the journal when the loop continues with its next step."""
+        return self._begun(epoch, step, (epoch, step))
+
+    def _begun(self, epoch: int, step: int, next_step: tuple[int, int]) -> Journal:
+        journal, seed = self.journal(), keyed_seeder(_CLASS).master_seed
+        if journal.master_seed != seed:  # fastseed.init was called again: another job
+            journal = dataclasses.replace(journal, master_seed=seed, orders=(), entries=())
         position = self._loader.state_dict()["position"] if step else 0
-        return self.journal().moved(epoch, step).begun(*self._layout(epoch, step, position))
+        return journal.moved(*next_step).begun(*self._layout(epoch, step, position))
 
     def begin(self, epoch: int, step: int, next_step: tuple[int, int]) -> int:
         """Note that an iteration begins, and set it up; return the step that comes first.
@@ -57,19 +64,19 @@ class History:
             step: where it begins; the loader has the position, unless it is 0.
             next_step: the epoch and step that would be next.
         """
-        position = self._loader.state_dict()["position"] if step else 0
-        entry, spec = self._layout(epoch, step, position)
-        journal = self._journal = self.journal().moved(*next_step).begun(entry, spec)
+        journal = self._journal = self._begun(epoch, step, next_step)
         self.is_changed = False
         count = journal.in_force(epoch, step)
         if count or journal.skips:
             self._known(_CLASS, journal)
-        if spec.kind != OTHER:
-            self._sampler().quarantine(removed(journal, count) if count else None)
+        sampler = samples_of(index_sampler_of(self._loader))
+        if isinstance(sampler, ShuffleSampler):
+            sampler.quarantine(removed(journal, count) if count else None)
         first, here = journal.skipped_from(epoch, step), journal.entry_at(epoch, step)
         if here is not None and first != step:
-            skipped = (first - here.step) * here.step_size
-            self._loader.seek(self._task, epoch, min(here.position + skipped, spec.n))
+            position = here.position + (first - here.step) * here.step_size
+            n = journal.orders[here.order].n
+            self._loader.seek(self._task, epoch, min(position, n))
         return first
 
     def is_cut(self, epoch: int, step: int) -> bool:
@@ -171,10 +178,6 @@ class History:
             )
             raise validation.value_error(function, "the loader", rule, spec.name)
         return spec
-
-    def _sampler(self) -> ShuffleSampler:
-        sampler: ShuffleSampler = samples_of(index_sampler_of(self._loader))
-        return sampler
 
     def _layout(self, epoch: int, step: int, position: int) -> tuple[Entry, OrderSpec]:
         """Return how steps are cut from here on, and the order."""

@@ -332,8 +332,8 @@ class Steps:
 
         The sample of a spare position, beyond the end of the epoch's order, takes each of their
         places, as a ``Repeat``; every other sample keeps its place and its random numbers. That
-        holds on any number of ranks, and is part of the state. The loader's iteration begins again
-        with the next step, as when a job resumes.
+        holds on any number of ranks, and is part of the state. All ranks must call it in the same
+        step. The loader's iteration begins again with the next step, as when a job resumes.
 
         Args:
             samples: one index in the dataset, or several.
@@ -350,8 +350,8 @@ class Steps:
     def skip(self, epoch: int, first_step: int, last_step: int) -> None:
         """Leave out steps to come; all others keep their numbers and samples.
 
-        It is part of the state. If the number of ranks or the batch size changes before, the steps
-        of these numbers are those of the new size.
+        It is part of the state; all ranks must call it in the same step. If the number of ranks or
+        the batch size changes before, the steps of these numbers are those of the new size.
 
         Args:
             epoch: [0, 2**32).
