@@ -15,6 +15,9 @@ constexpr int64_t kShuffleMost = int64_t{1} << 48;
 constexpr int64_t kShuffleSmall = 1 << 16;  // up to here: more rounds
 constexpr int kShuffleMostRounds = 24;
 
+// From positions to numbers, or from numbers to positions: the rounds backwards.
+enum class Way { kForward, kBackward };
+
 struct Shuffle {
   uint64_t key;     // of the rounds' blocks
   uint32_t w2, w3;  // and the last words of their counters
@@ -63,33 +66,53 @@ FS_HD uint32_t add_mod(uint32_t x, uint32_t y, uint32_t m) {
   return sum < m ? sum : sum - m;
 }
 
+// x - y modulo m, of x, y < m.
+FS_HD uint32_t subtract_mod(uint32_t x, uint32_t y, uint32_t m) {
+  const uint32_t difference = x - y;
+  return x < y ? difference + m : difference;
+}
+
+template <Way kWay>
+FS_HD uint32_t move_mod(uint32_t x, uint32_t y, uint32_t m) {
+  return kWay == Way::kForward ? add_mod(x, y, m) : subtract_mod(x, y, m);
+}
+
+template <Way kWay>
 FS_HD uint32_t shuffle_step(const Shuffle& s, int round, uint32_t from, uint32_t to, uint32_t m) {
   const Block r = philox4x32(s.key, Block{{from, shuffle_w1(round), s.w2, s.w3}});
-  return add_mod(to, scaled(r.w[0], r.w[1], m), m);
+  return move_mod<kWay>(to, scaled(r.w[0], r.w[1], m), m);
 }
 
 // All rounds, once: a bijection of [0, a * b).
+template <Way kWay>
 FS_HD int64_t shuffle_once(const Shuffle& s, int64_t i) {
   uint32_t left = static_cast<uint32_t>(i / s.b);
   uint32_t right = static_cast<uint32_t>(i % s.b);
   for (int r = 0; r < s.rounds; r += 2) {
-    left = shuffle_step(s, r, right, left, s.a);
-    right = shuffle_step(s, r + 1, left, right, s.b);
+    if (kWay == Way::kForward) {
+      left = shuffle_step<kWay>(s, r, right, left, s.a);
+      right = shuffle_step<kWay>(s, r + 1, left, right, s.b);
+    } else {
+      right = shuffle_step<kWay>(s, s.rounds - 1 - r, left, right, s.b);
+      left = shuffle_step<kWay>(s, s.rounds - 2 - r, right, left, s.a);
+    }
   }
   return static_cast<int64_t>(left) * s.b + right;
 }
 
-// The number at which a walk that has come to `j` ends.
+// The number (or position) at which a walk that has come to `j` ends.
+template <Way kWay>
 FS_HD int64_t shuffle_walk(const Shuffle& s, int64_t j) {
   while (j >= s.n) {
-    j = shuffle_once(s, j);
+    j = shuffle_once<kWay>(s, j);
   }
   return j;
 }
 
-// Which number is at position i, 0 <= i < n.
+// Which number is at position i, or at which position number i is: 0 <= i < n.
+template <Way kWay = Way::kForward>
 FS_HD int64_t shuffle_index(const Shuffle& s, int64_t i) {
-  return s.n == 1 ? 0 : shuffle_walk(s, shuffle_once(s, i));
+  return s.n == 1 ? 0 : shuffle_walk<kWay>(s, shuffle_once<kWay>(s, i));
 }
 
 // The round keys of all Feistel rounds, whose blocks differ in the first two words of their

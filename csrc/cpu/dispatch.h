@@ -126,6 +126,8 @@ struct CpuPath {
   void (*init)(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next);
   // as launch_shuffle, of n > 1 numbers
   void (*shuffle)(const Shuffle&, const Positions&, int64_t* out);
+  // replaces `count` of n > 1 numbers by their positions
+  void (*shuffle_positions)(const Shuffle&, int64_t count, int64_t* numbers);
   DigestGroups digest;
   DrawLoops draws;
   SamplingLoops sampling;

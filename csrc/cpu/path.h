@@ -37,6 +37,10 @@ FS_TARGET void shuffle(const Shuffle& shuffle, const Positions& at, int64_t* out
   shuffle_range<Lanes64>(shuffle, at, out);
 }
 
+FS_TARGET void shuffle_positions(const Shuffle& shuffle, int64_t count, int64_t* numbers) {
+  shuffle_array_back<Lanes64>(shuffle, count, numbers);
+}
+
 FS_TARGET void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
                       uint64_t* total) {
   digest_range<Lanes64>(key, place, bytes, groups, total);
@@ -46,8 +50,9 @@ FS_TARGET void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_
 
 static_assert(Lanes32::kLanes <= kMaxInitWidth, "callers have arrays of that size");
 
-const CpuPath FS_PATH = {
-    kName, supported, Lanes32::kLanes, low_halves, blocks,         keys_of_seeds, seed_grid,
-    init,  shuffle,   digest,          kDrawLoops, kSamplingLoops, kDropoutLoops, kExactLoops};
+const CpuPath FS_PATH = {kName,          supported,         Lanes32::kLanes, low_halves,
+                         blocks,         keys_of_seeds,     seed_grid,       init,
+                         shuffle,        shuffle_positions, digest,          kDrawLoops,
+                         kSamplingLoops, kDropoutLoops,     kExactLoops};
 
 }  // namespace fastseed

@@ -60,27 +60,52 @@ void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const*) {
   mt19937_init(seeds[0], states[0]);
 }
 
+// Side by side, since each is one long chain of dependent steps.
+constexpr int kShuffleGroup = 8;
+
+template <Way kWay>
+void shuffle_side(const Shuffle& s, int round, int m, const uint32_t* from, uint32_t* to) {
+  const uint32_t side = round % 2 == 0 ? s.a : s.b;
+  for (int g = 0; g < m; ++g) {
+    to[g] = shuffle_step<kWay>(s, round, from[g], to[g], side);
+  }
+}
+
+template <Way kWay>
+void shuffle_group(const Shuffle& s, int m, int64_t* x) {
+  uint32_t left[kShuffleGroup], right[kShuffleGroup];
+  for (int g = 0; g < m; ++g) {
+    left[g] = static_cast<uint32_t>(x[g] / s.b);
+    right[g] = static_cast<uint32_t>(x[g] % s.b);
+  }
+  for (int r = 0; r < s.rounds; r += 2) {
+    if (kWay == Way::kForward) {
+      shuffle_side<kWay>(s, r, m, right, left);
+      shuffle_side<kWay>(s, r + 1, m, left, right);
+    } else {
+      shuffle_side<kWay>(s, s.rounds - 1 - r, m, left, right);
+      shuffle_side<kWay>(s, s.rounds - 2 - r, m, right, left);
+    }
+  }
+  for (int g = 0; g < m; ++g) {
+    x[g] = shuffle_walk<kWay>(s, static_cast<int64_t>(left[g]) * s.b + right[g]);
+  }
+}
+
 void shuffle(const Shuffle& s, const Positions& at, int64_t* out) {
-  // Side by side, since each is one long chain of dependent steps.
-  constexpr int kSideBySide = 8;
-  for (int64_t k = 0; k < at.count; k += kSideBySide) {
-    const int m = static_cast<int>(at.count - k < kSideBySide ? at.count - k : kSideBySide);
-    uint32_t left[kSideBySide], right[kSideBySide];
+  for (int64_t k = 0; k < at.count; k += kShuffleGroup) {
+    const int m = static_cast<int>(std::min<int64_t>(at.count - k, kShuffleGroup));
     for (int g = 0; g < m; ++g) {
-      left[g] = static_cast<uint32_t>(at[k + g] / s.b);
-      right[g] = static_cast<uint32_t>(at[k + g] % s.b);
+      out[k + g] = at[k + g];
     }
-    for (int r = 0; r < s.rounds; r += 2) {
-      for (int g = 0; g < m; ++g) {
-        left[g] = shuffle_step(s, r, right[g], left[g], s.a);
-      }
-      for (int g = 0; g < m; ++g) {
-        right[g] = shuffle_step(s, r + 1, left[g], right[g], s.b);
-      }
-    }
-    for (int g = 0; g < m; ++g) {
-      out[k + g] = shuffle_walk(s, static_cast<int64_t>(left[g]) * s.b + right[g]);
-    }
+    shuffle_group<Way::kForward>(s, m, out + k);
+  }
+}
+
+void shuffle_positions(const Shuffle& s, int64_t count, int64_t* numbers) {
+  for (int64_t k = 0; k < count; k += kShuffleGroup) {
+    const int m = static_cast<int>(std::min<int64_t>(count - k, kShuffleGroup));
+    shuffle_group<Way::kBackward>(s, m, numbers + k);
   }
 }
 
@@ -112,8 +137,9 @@ void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups, 
 
 }  // namespace
 
-const CpuPath kPortablePath = {
-    "portable", supported, 1,      low_halves, blocks,         keys_of_seeds, seed_grid,
-    init,       shuffle,   digest, kDrawLoops, kSamplingLoops, kDropoutLoops, kExactLoops};
+const CpuPath kPortablePath = {"portable",     supported,         1,          low_halves,
+                               blocks,         keys_of_seeds,     seed_grid,  init,
+                               shuffle,        shuffle_positions, digest,     kDrawLoops,
+                               kSamplingLoops, kDropoutLoops,     kExactLoops};
 
 }  // namespace fastseed

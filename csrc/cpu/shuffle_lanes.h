@@ -35,7 +35,7 @@ struct ShuffleLanes {
 };
 
 // `to` moves by the block of `from` in Feistel round r, modulo m.
-template <class V, int kGroups>
+template <Way kWay, class V, int kGroups>
 FS_LANES void feistel(const ShuffleLanes<V>& k, int r, const Side<V, kGroups>& from,
                       Side<V, kGroups>& to, typename V::Type m) {
   using T = typename V::Type;
@@ -49,13 +49,18 @@ FS_LANES void feistel(const ShuffleLanes<V>& k, int r, const Side<V, kGroups>& f
     folded_last<false>(k.folded, blocks[g]);
     const T low = V::shift_right_32(V::mul(blocks[g].w0, m));
     const T high = V::shift_right_32(V::add(V::mul(blocks[g].w1, m), low));
-    const T sum = V::add(to.v[g], high);
-    to.v[g] = V::min(sum, V::subtract(sum, m));  // which has wrapped around where sum < m
+    if (kWay == Way::kForward) {
+      const T sum = V::add(to.v[g], high);
+      to.v[g] = V::min(sum, V::subtract(sum, m));  // which has wrapped around where sum < m
+    } else {
+      const T difference = V::subtract(to.v[g], high);
+      to.v[g] = V::min(V::add(difference, m), difference);  // as above where it is negative
+    }
   }
 }
 
-// The numbers at the positions in `x`, before any walk.
-template <class V, int kGroups>
+// All rounds of what is in `x`, before any walk.
+template <Way kWay, class V, int kGroups>
 FS_LANES void shuffle_lanes(const Shuffle& s, const ShuffleLanes<V>& k, Side<V, kGroups>& x) {
   using T = typename V::Type;
   const T a = V::set(s.a), b = V::set(s.b);
@@ -65,57 +70,104 @@ FS_LANES void shuffle_lanes(const Shuffle& s, const ShuffleLanes<V>& k, Side<V, 
     right.v[g] = V::subtract(x.v[g], V::mul(left.v[g], b));
   }
   for (int r = 0; r < s.rounds; r += 2) {
-    feistel<V, kGroups>(k, r, right, left, a);
-    feistel<V, kGroups>(k, r + 1, left, right, b);
+    if (kWay == Way::kForward) {
+      feistel<kWay, V, kGroups>(k, r, right, left, a);
+      feistel<kWay, V, kGroups>(k, r + 1, left, right, b);
+    } else {
+      feistel<kWay, V, kGroups>(k, s.rounds - 1 - r, left, right, b);
+      feistel<kWay, V, kGroups>(k, s.rounds - 2 - r, right, left, a);
+    }
   }
   FS_EACH_GROUP {
     x.v[g] = V::add(V::mul(left.v[g], b), right.v[g]);
   }
 }
 
-template <class V, int kGroups>
-FS_LANES void shuffle_groups(const Shuffle& s, const ShuffleLanes<V>& k, typename V::Type& position,
-                             typename V::Type step, int64_t count, int64_t* out) {
-  Side<V, kGroups> x;
-  FS_EACH_GROUP {
-    x.v[g] = position;
-    position = V::add(position, step);
-  }
-  shuffle_lanes<V, kGroups>(s, k, x);
+template <Way kWay, class V, int kGroups>
+FS_LANES void shuffle_groups(const Shuffle& s, const ShuffleLanes<V>& k, Side<V, kGroups>& x,
+                             int64_t count, int64_t* out) {
+  shuffle_lanes<kWay, V, kGroups>(s, k, x);
   bool walk = false;
   FS_EACH_GROUP {
     V::store(out + g * V::kLanes, x.v[g]);
     walk = walk || V::any_from(x.v[g], s.n);
   }
   for (int64_t i = 0; walk && i < count; ++i) {
-    out[i] = shuffle_walk(s, out[i]);
+    out[i] = shuffle_walk<kWay>(s, out[i]);
+  }
+}
+
+// Positions that count up, and the numbers there.
+template <class V>
+struct CountUp {
+  static constexpr Way kWay = Way::kForward;
+  typename V::Type position, step;
+
+  template <int kGroups>
+  FS_LANES void next(const int64_t*, Side<V, kGroups>& x) {
+    FS_EACH_GROUP {
+      x.v[g] = position;
+      position = V::add(position, step);
+    }
+  }
+};
+
+// Numbers in the place of their positions.
+template <class V>
+struct InPlace {
+  static constexpr Way kWay = Way::kBackward;
+
+  template <int kGroups>
+  FS_LANES void next(const int64_t* numbers, Side<V, kGroups>& x) {
+    FS_EACH_GROUP {
+      x.v[g] = V::load(numbers + g * V::kLanes);
+    }
+  }
+};
+
+// Of `count` of what `source` gives.
+template <class V, class Source>
+FS_LANES void shuffle_all(const Shuffle& s, Source source, int64_t count, int64_t* out) {
+  constexpr int64_t kStride = V::kLanes * V::kShuffleGroups;
+  const ShuffleLanes<V> k{ShuffleKeys(s)};
+  Side<V, V::kShuffleGroups> x;
+  int64_t i = 0;
+  for (; i + kStride <= count; i += kStride) {
+    source.next(out + i, x);
+    shuffle_groups<Source::kWay, V, V::kShuffleGroups>(s, k, x, kStride, out + i);
+  }
+  const int64_t rest = count - i;
+  if (rest > 0) {  // what is past the last is any number, and what it gives is left behind
+    const size_t bytes = static_cast<size_t>(rest) * sizeof(int64_t);
+    int64_t part[kStride] = {};
+    if (Source::kWay == Way::kBackward) {
+      std::memcpy(part, out + i, bytes);
+    }
+    if (rest <= V::kLanes) {
+      Side<V, 1> few;
+      source.next(part, few);
+      shuffle_groups<Source::kWay, V, 1>(s, k, few, rest, part);
+    } else {
+      source.next(part, x);
+      shuffle_groups<Source::kWay, V, V::kShuffleGroups>(s, k, x, rest, part);
+    }
+    std::memcpy(out + i, part, bytes);
   }
 }
 
 template <class V>
 FS_LANES void shuffle_range(const Shuffle& s, const Positions& at, int64_t* out) {
-  constexpr int64_t kStride = V::kLanes * V::kShuffleGroups;
-  const ShuffleLanes<V> k{ShuffleKeys(s)};
   alignas(64) int64_t first[V::kLanes];
   for (int i = 0; i < V::kLanes; ++i) {
     first[i] = at[i];
   }
-  typename V::Type position = V::load(first);
-  const typename V::Type step = V::set(static_cast<uint64_t>(at.stride * V::kLanes));
-  int64_t i = 0;
-  for (; i + kStride <= at.count; i += kStride) {
-    shuffle_groups<V, V::kShuffleGroups>(s, k, position, step, kStride, out + i);
-  }
-  const int64_t rest = at.count - i;
-  if (rest > 0) {  // positions past the last are any numbers, and what they give is left behind
-    int64_t part[kStride];
-    if (rest <= V::kLanes) {
-      shuffle_groups<V, 1>(s, k, position, step, rest, part);
-    } else {
-      shuffle_groups<V, V::kShuffleGroups>(s, k, position, step, rest, part);
-    }
-    std::memcpy(out + i, part, static_cast<size_t>(rest) * sizeof(int64_t));
-  }
+  const CountUp<V> source{V::load(first), V::set(static_cast<uint64_t>(at.stride * V::kLanes))};
+  shuffle_all<V>(s, source, at.count, out);
+}
+
+template <class V>
+FS_LANES void shuffle_array_back(const Shuffle& s, int64_t count, int64_t* numbers) {
+  shuffle_all<V>(s, InPlace<V>{}, count, numbers);
 }
 
 #undef FS_EACH_GROUP

@@ -1,4 +1,4 @@
-// The order of an epoch on CUDA devices: integers alone, two positions a thread at a time.
+// The order of an epoch, and its inverse, on CUDA devices: integers alone, two a thread at a time.
 #include "../core/draw.h"
 #include "../kernels/shuffle.h"
 #include "device.cuh"
@@ -60,24 +60,40 @@ struct ShuffleRounds {
     return scaled(block[0].w0, block[0].w1, m);
   }
 
-  // All rounds, of several cells side by side.
-  template <int kCells>
+  // Feistel round r, of several cells side by side.
+  template <Way kWay, int kCells>
+  FS_DEVICE void move_rows(int r, Cell (&c)[kCells]) const {
+#pragma unroll
+    for (int k = 0; k < kCells; ++k) {
+      c[k].left = move_mod<kWay>(c[k].left, step(r, c[k].right, a), a);
+    }
+  }
+
+  template <Way kWay, int kCells>
+  FS_DEVICE void move_columns(int r, Cell (&c)[kCells]) const {
+#pragma unroll
+    for (int k = 0; k < kCells; ++k) {
+      c[k].right = move_mod<kWay>(c[k].right, step(r, c[k].left, b), b);
+    }
+  }
+
+  // All rounds.
+  template <Way kWay, int kCells>
   FS_DEVICE void run(Cell (&c)[kCells]) const {
 #pragma unroll 1
     for (int r = 0; r < rounds; r += 2) {
-#pragma unroll
-      for (int k = 0; k < kCells; ++k) {
-        c[k].left = add_mod(c[k].left, step(r, c[k].right, a), a);
-      }
-#pragma unroll
-      for (int k = 0; k < kCells; ++k) {
-        c[k].right = add_mod(c[k].right, step(r + 1, c[k].left, b), b);
+      if (kWay == Way::kForward) {
+        move_rows<kWay>(r, c);
+        move_columns<kWay>(r + 1, c);
+      } else {
+        move_columns<kWay>(rounds - 1 - r, c);
+        move_rows<kWay>(rounds - 2 - r, c);
       }
     }
   }
 
   // The numbers below n at which the walks from these cells end.
-  template <int kCells>
+  template <Way kWay, int kCells>
   FS_DEVICE void walk(Cell (&c)[kCells], int64_t n, int64_t (&found)[kCells]) const {
 #pragma unroll
     for (int k = 0; k < kCells; ++k) {
@@ -86,7 +102,7 @@ struct ShuffleRounds {
     bool more = true;
 #pragma unroll 1
     while (more) {
-      run(c);
+      run<kWay>(c);
       more = false;
 #pragma unroll
       for (int k = 0; k < kCells; ++k) {  // one that has arrived walks on with the others, unread
@@ -97,48 +113,92 @@ struct ShuffleRounds {
   }
 };
 
+// Positions of the order, of which each is inside.
+struct Forward {
+  static constexpr Way kWay = Way::kForward;
+  Positions at;
+
+  FS_DEVICE int64_t load(int64_t k, int64_t) const {
+    return at[k];
+  }
+  FS_DEVICE int64_t result(int64_t, int64_t found, int64_t) const {
+    return found;
+  }
+};
+
+// Numbers of an array. In place of one outside of [0, n) another is walked from, unread.
+struct Backward {
+  static constexpr Way kWay = Way::kBackward;
+  const int64_t* numbers;
+
+  FS_DEVICE bool is_inside(int64_t k, int64_t n) const {
+    return static_cast<uint64_t>(numbers[k]) < static_cast<uint64_t>(n);
+  }
+  FS_DEVICE int64_t load(int64_t k, int64_t n) const {
+    return is_inside(k, n) ? numbers[k] : 0;
+  }
+  FS_DEVICE int64_t result(int64_t k, int64_t found, int64_t n) const {
+    return is_inside(k, n) ? found : -1;
+  }
+};
+
 // Full tiles with 16-byte stores where the address allows them, and the rest one by one.
-struct ShufflePositions {
+template <class Source>
+struct ShuffleBody {
   static constexpr int kMinBlocks = 6;
   ShuffleRounds rounds;
-  Positions at;
+  Source source;
   int64_t n;
+  int64_t count;
   int64_t tiles;
-  int64_t head;  // positions before the first tile
+  int64_t head;  // elements before the first tile
   int64_t* out;
 
   FS_DEVICE void operator()(Place place) const {
 #pragma unroll 1
     for (int64_t tile = place.block; tile < tiles; tile += place.blocks) {
       const int64_t k = head + tile * kTile + 2 * place.thread;
-      Cell cells[2] = {rounds.cell(at[k]), rounds.cell(at[k + 1])};
+      Cell cells[2] = {rounds.cell(source.load(k, n)), rounds.cell(source.load(k + 1, n))};
       int64_t found[2];
-      rounds.walk(cells, n, found);
-      store(reinterpret_cast<uint64_t*>(out) + k, static_cast<uint64_t>(found[0]),
-            static_cast<uint64_t>(found[1]));
+      rounds.walk<Source::kWay>(cells, n, found);
+      store(reinterpret_cast<uint64_t*>(out) + k,
+            static_cast<uint64_t>(source.result(k, found[0], n)),
+            static_cast<uint64_t>(source.result(k + 1, found[1], n)));
     }
-    const int64_t rest = at.count - tiles * kTile;
+    const int64_t rest = count - tiles * kTile;
 #pragma unroll 1
     for (int64_t r = int64_t{place.block} * kThreads + place.thread; r < rest;
          r += int64_t{place.blocks} * kThreads) {
       const int64_t k = r < head ? r : r + tiles * kTile;
-      Cell cells[1] = {rounds.cell(at[k])};
+      Cell cells[1] = {rounds.cell(source.load(k, n))};
       int64_t found[1];
-      rounds.walk(cells, n, found);
-      store(reinterpret_cast<uint64_t*>(out) + k, static_cast<uint64_t>(found[0]));
+      rounds.walk<Source::kWay>(cells, n, found);
+      store(reinterpret_cast<uint64_t*>(out) + k,
+            static_cast<uint64_t>(source.result(k, found[0], n)));
     }
   }
 };
+
+template <class Source>
+void launch_source(const Shuffle& shuffle, const Source& source, int64_t count, int64_t* out,
+                   const char* op, void* cuda_stream) {
+  const int64_t head = is_aligned(out, kVectorBytes) || count == 0 ? 0 : 1;
+  const int64_t tiles = is_aligned(out, sizeof(int64_t)) ? (count - head) / kTile : 0;
+  const int64_t rest = count - tiles * kTile;
+  launch(ShuffleBody<Source>{ShuffleRounds(shuffle), source, shuffle.n, count, tiles, head, out},
+         tiles + (rest + kThreads - 1) / kThreads, op, cuda_stream);
+}
 
 }  // namespace
 
 void launch_shuffle_cuda(const Shuffle& shuffle, const Positions& at, int64_t* out,
                          void* cuda_stream) {
-  const int64_t head = is_aligned(out, kVectorBytes) || at.count == 0 ? 0 : 1;
-  const int64_t tiles = is_aligned(out, sizeof(int64_t)) ? (at.count - head) / kTile : 0;
-  const int64_t rest = at.count - tiles * kTile;
-  launch(ShufflePositions{ShuffleRounds(shuffle), at, shuffle.n, tiles, head, out},
-         tiles + (rest + kThreads - 1) / kThreads, "shuffle", cuda_stream);
+  launch_source(shuffle, Forward{at}, at.count, out, "shuffle", cuda_stream);
+}
+
+void launch_shuffle_positions_cuda(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
+                                   int64_t* out, void* cuda_stream) {
+  launch_source(shuffle, Backward{numbers}, count, out, "shuffle_positions", cuda_stream);
 }
 
 }  // namespace fastseed

@@ -22,4 +22,10 @@ void launch_shuffle(const Shuffle& shuffle, const Positions& at, int64_t* out);
 void launch_shuffle_cuda(const Shuffle& shuffle, const Positions& at, int64_t* out,
                          void* cuda_stream);
 
+// out[k] = the position of numbers[k], -1 if that is not in [0, n). No overlap but out == numbers.
+void launch_shuffle_positions(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
+                              int64_t* out);
+void launch_shuffle_positions_cuda(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
+                                   int64_t* out, void* cuda_stream);
+
 }  // namespace fastseed

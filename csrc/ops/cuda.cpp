@@ -106,6 +106,14 @@ void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start
   launch_shuffle_cuda(job.shuffle, job.at, job.out, device.stream());
 }
 
+void shuffle_positions(const Tensor& out, const Tensor& samples, int64_t lo, int64_t hi,
+                       int64_t n) {
+  const PositionsJob job = positions_job(out, samples, lo, hi, n);
+  mark_written(out);
+  const OnDevice device(out);
+  launch_shuffle_positions_cuda(job.shuffle, job.numbers, job.count, job.out, device.stream());
+}
+
 // ------------------------------------------------------------------------------- tokens
 
 void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
@@ -228,6 +236,7 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   m.impl("sampling_race", TORCH_BOX(&fastseed::sampling_race));
   m.impl("sampling_histogram", TORCH_BOX(&fastseed::sampling_histogram));
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
+  m.impl("shuffle_positions", TORCH_BOX(&fastseed::shuffle_positions));
   m.impl("digest", TORCH_BOX(&fastseed::digest));
   m.impl("exact_sum", TORCH_BOX(&fastseed::exact_sum));
 }

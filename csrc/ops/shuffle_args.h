@@ -31,4 +31,23 @@ inline ShuffleJob shuffle_job(const Tensor& out, int64_t lo, int64_t hi, int64_t
   return ShuffleJob{shuffle_of(key, n), Positions{start, stride, count}, longs_of(out)};
 }
 
+struct PositionsJob {
+  Shuffle shuffle;
+  const int64_t* numbers;
+  int64_t count;
+  int64_t* out;
+};
+
+inline PositionsJob positions_job(const Tensor& out, const Tensor& samples, int64_t lo, int64_t hi,
+                                  int64_t n) {
+  constexpr const char* kOp = "shuffle_positions";
+  check_tensor(out, kOp, "out", Dtype::Long, {kAnySize}, out);
+  check_tensor(samples, kOp, "samples", Dtype::Long, {out.size(0)}, out);
+  check_disjoint(out, samples, kOp, "samples");
+  STD_TORCH_CHECK(n >= 1 && n <= kShuffleMost, "fastseed.", kOp, ": n must be in [1, 2**48], got ",
+                  n);
+  const Key key{static_cast<uint64_t>(lo), static_cast<uint64_t>(hi)};
+  return PositionsJob{shuffle_of(key, n), longs_of(samples), out.size(0), longs_of(out)};
+}
+
 }  // namespace fastseed

@@ -154,6 +154,20 @@ def shuffle_index(key: int, n: int, i: int) -> int:
     return int(out.item())
 
 
+def shuffle_position(key: int, n: int, j: int) -> int:
+    """See ``fastseed._backend.reference.shuffle.position``."""
+    if native.kernels is None:
+        return _shuffle.position(key, n, j)
+    return int(shuffle_positions(key, n, torch.tensor([j], device="cpu")).item())
+
+
+def shuffle_positions(key: int, n: int, samples: torch.Tensor) -> torch.Tensor:
+    """The position of each of the int64 ``samples``, (count,), -1 of one outside [0, n)."""
+    out = empty_like_keys(len(samples), dtype=torch.int64)
+    _OPS.shuffle_positions(out, samples, signed(key & _LOW64), signed(key >> 64), n)
+    return out
+
+
 def simd_paths() -> tuple[str, ...]:
     """The instruction sets that the native kernels can use on this CPU, slowest first."""
     return () if native.kernels is None else tuple(_OPS.simd_paths().split())

@@ -193,6 +193,13 @@ def shuffle(out: Tensor, lo: int, hi: int, n: int, start: int, stride: int) -> N
     out.numpy()[:] = reference_shuffle.indices(key, n, start, stride, len(out))
 
 
+@operator("out")
+def shuffle_positions(out: Tensor, samples: Tensor, lo: int, hi: int, n: int) -> None:
+    """Write the position of each sample in the order of [0, n); -1 of one outside of it."""
+    key = lo & _LOW64 | (hi & _LOW64) << 64
+    out.numpy()[:] = reference_shuffle.positions(key, n, samples.numpy())
+
+
 # ---------------------------------------------------------------- native code alone
 
 

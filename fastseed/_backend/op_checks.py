@@ -39,6 +39,7 @@ _TENSORS: dict[str, dict[str, Rule]] = {
     "reseed_streams_at": _BANK | _SCOPE,
     "reseed_streams_from": _BANK | {"seeds": _U64, "indices": _I64},
     "shuffle": {"out": _I64},
+    "shuffle_positions": {"out": _I64, "samples": _I64},
     "sampling_race": {
         "scores": (torch.float64, ("n", "parts")),
         "tokens": (torch.int64, ("n", "parts")),
@@ -82,6 +83,8 @@ def check(op: str, arguments: Mapping[str, object], written: Sequence[str]) -> N
         _check_draw(op, given["out"], given["keys"], arguments)
     elif op == "shuffle":
         _check_shuffle(op, len(like), *(arguments[name] for name in ("n", "start", "stride")))
+    elif op == "shuffle_positions":
+        check_int(op, "n", arguments["n"], 1, reference_shuffle.MAX_N)
     elif op == "sampling_race" and sizes["parts"] == 0:
         raise value_error(op, "scores", "of shape (B, parts), parts at least 1", (sizes["n"], 0))
     elif op == "sampling_histogram":

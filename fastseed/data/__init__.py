@@ -5,9 +5,11 @@
 - Loaders that follow ``reseed``: ``loader``, ``prepare``, ``ResumableLoader`` (stops
   and resumes mid-epoch), ``Seekable`` (iterable datasets).
 - The loop: ``steps`` reseeds before each step and resumes after any of them.
+- Which step had which sample: ``lineage``.
 - Random numbers: ``per_sample`` (by sample), ``worker_init_fn`` (by worker).
 """
 
+from . import lineage
 from .loaders.loader import Loader, loader, prepare
 from .loaders.resumable import ResumableLoader
 from .loaders.seekable import Seekable
@@ -29,6 +31,7 @@ __all__ = [
     "ShuffleSampler",
     "Steps",
     "count_occurrences",
+    "lineage",
     "loader",
     "per_sample",
     "prepare",

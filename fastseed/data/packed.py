@@ -114,6 +114,45 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
             done, item = done + here, item + 1
         return block
 
+    def parts(self, index: int) -> list[tuple[int, int, int]]:
+        """Return which tokens of which sequences a block has, without reading them.
+
+        Args:
+            index: the block, [0, len(self)).
+
+        Returns:
+            (sequence, first token, token after the last), in the order of the block.
+
+        Raises:
+            TypeError, ValueError: ``index`` is no integer, or out of range.
+        """
+        function = f"{_CLASS}.parts"
+        index = validation.check_int(function, "index", index, 0, len(self) - 1)
+        start, end = index * self.length, (index + 1) * self.length
+        item, found = int(np.searchsorted(self._ends, start, side="right")), []
+        while item < len(self._ends) and start < end:
+            first = int(self._ends[item - 1]) if item else 0
+            stop = min(int(self._ends[item]), end)
+            if stop > start:
+                found.append((item, start - first, stop - first))
+            start, item = stop, item + 1
+        return found
+
+    def blocks_of(self, sequence: int) -> range:
+        """Return the blocks that have tokens of a sequence.
+
+        Args:
+            sequence: its index in the dataset.
+
+        Raises:
+            TypeError, ValueError: ``sequence`` is no integer, or out of range.
+        """
+        function, last = f"{_CLASS}.blocks_of", len(self._ends) - 1
+        sequence = validation.check_int(function, "sequence", sequence, 0, last)
+        first = int(self._ends[sequence - 1]) if sequence else 0
+        end = min(int(self._ends[sequence]), len(self) * self.length)
+        return range(first // self.length, -(-end // self.length) if end > first else 0)
+
     def _read(self, item: int, expected: int) -> torch.Tensor:
         argument, given = f"dataset[{item}]", self.dataset[item]
         try:

@@ -71,6 +71,7 @@ VALID = {
         keys(), longs(1, 2, 3), longs(7, 8, 9).view(U64), longs(0, 1, -1), *NAMES
     ),
     "shuffle": lambda: (longs(0, 0, 0), *NAMES, 10, 1, 2),
+    "shuffle_positions": lambda: (longs(0, 0, 0), longs(9, 10, 3), *NAMES, 10),
     "sampling_race": race,
     "sampling_histogram": histogram,
 }  # fmt: skip

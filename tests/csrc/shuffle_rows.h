@@ -29,9 +29,26 @@ inline std::string digest_of(const std::vector<int64_t>& numbers) {
   return text;
 }
 
-// `numbers(shuffle, positions)` of every row; how many rows there are.
-template <class F>
-int check_rows(const char* path, const F& numbers) {
+inline std::vector<int64_t> all_of(const Positions& at) {
+  std::vector<int64_t> all;
+  for (int64_t k = 0; k < at.count; ++k) {
+    all.push_back(at[k]);
+  }
+  return all;
+}
+
+// Every third of `numbers` replaced by one outside of [0, n), and its position by -1.
+inline void put_outside(int64_t n, std::vector<int64_t>& numbers, std::vector<int64_t>& positions) {
+  const int64_t outside[] = {n, -1, INT64_MAX, INT64_MIN};
+  for (size_t k = 0; k < numbers.size(); k += 3) {
+    numbers[k] = outside[k / 3 % 4];
+    positions[k] = -1;
+  }
+}
+
+// `numbers(shuffle, positions)` of every row, or `back(shuffle, numbers)`; how many rows there are.
+template <class F, class G>
+int check_rows(const char* path, const F& numbers, const G& back) {
   std::ifstream file(path);
   int rows = 0;
   for (std::string text; std::getline(file, text);) {
@@ -46,13 +63,18 @@ int check_rows(const char* path, const F& numbers) {
     int64_t n = 0;
     Positions at{};
     row >> kind >> master >> task >> epoch >> name >> n >> at.start >> at.stride >> at.count;
-    check(kind == "order" || kind == "digest", "the kind of a row");
+    check(kind == "order" || kind == "digest" || kind == "inverse", "the kind of a row");
     check(!row.fail() && n >= 1 && at.count >= 1 && at[at.count - 1] < n, "the columns of a row");
     const fastseed::NameKey at_name =
         fastseed::name_key(fastseed::scope_key(master, task, epoch, 0), name_of(name));
     const fastseed::Stream stream{at_name, fastseed::with_domain(0, fastseed::Domain::kShuffle), 0};
     const fastseed::Key key = fastseed::stream_key(stream, static_cast<uint64_t>(n));
-    const std::vector<int64_t> got = numbers(fastseed::shuffle_of(key, n), at);
+    const Shuffle shuffle = fastseed::shuffle_of(key, n);
+    const std::vector<int64_t> got =
+        kind == "inverse" ? back(shuffle, all_of(at)) : numbers(shuffle, at);
+    if (kind != "inverse") {
+      check(back(shuffle, got) == all_of(at), "the positions of the numbers of a row");
+    }
     if (kind == "digest") {
       std::string digest;
       row >> digest;

@@ -26,6 +26,41 @@ std::vector<int64_t> by_the_kernel(const Shuffle& shuffle, const Positions& at) 
   return found;
 }
 
+std::vector<int64_t> back_by_the_core(const Shuffle& shuffle, const std::vector<int64_t>& numbers) {
+  std::vector<int64_t> found;
+  for (const int64_t number : numbers) {
+    found.push_back(shuffle_index<Way::kBackward>(shuffle, number));
+  }
+  return found;
+}
+
+std::vector<int64_t> back_by_the_kernel(const Shuffle& shuffle,
+                                        const std::vector<int64_t>& numbers) {
+  const auto count = static_cast<int64_t>(numbers.size());
+  std::vector<int64_t> found(numbers.size(), -2);
+  launch_shuffle_positions(shuffle, numbers.data(), count, found.data());
+  return found;
+}
+
+// The inverse in one call and in two, in place and not, of numbers inside and outside.
+void check_inverse(const Shuffle& shuffle, const Positions& at, std::vector<int64_t> numbers,
+                   int shift) {
+  std::vector<int64_t> expected = all_of(at);
+  check(back_by_the_core(shuffle, numbers) == expected, "the core's inverse");
+  for (const bool damaged : {false, true}) {
+    if (damaged) {
+      put_outside(shuffle.n, numbers, expected);
+    }
+    const int64_t cut = at.count * shift / 9;
+    Poisoned<int64_t> out(at.count, shift);
+    launch_shuffle_positions(shuffle, numbers.data(), cut, out.data());
+    std::copy(numbers.begin() + cut, numbers.end(), out.data() + cut);
+    launch_shuffle_positions(shuffle, out.data() + cut, at.count - cut, out.data() + cut);
+    check(std::equal(expected.begin(), expected.end(), out.data()), "a position");
+    out.check_margins();
+  }
+}
+
 // In one call and in two, at every alignment, between margins that must stay unchanged.
 void check_shapes() {
   each_shape([](const Shuffle& shuffle, const Positions& at) {
@@ -37,6 +72,7 @@ void check_shapes() {
       launch_shuffle(shuffle, Positions{at[cut], at.stride, at.count - cut}, out.data() + cut);
       check(std::equal(expected.begin(), expected.end(), out.data()), "a number of the order");
       out.check_margins();
+      check_inverse(shuffle, at, expected, shift);
     }
   });
 }
@@ -45,7 +81,9 @@ void check_bijections() {
   for (int64_t n = 1; n <= 300; ++n) {
     where = "the bijection of " + std::to_string(n);
     const uint64_t u = static_cast<uint64_t>(n);
-    std::vector<int64_t> found = by_the_kernel(shuffle_of(Key{u * 77, ~u}, n), Positions{0, 1, n});
+    const Shuffle shuffle = shuffle_of(Key{u * 77, ~u}, n);
+    std::vector<int64_t> found = by_the_kernel(shuffle, Positions{0, 1, n});
+    check(back_by_the_kernel(shuffle, found) == all_of(Positions{0, 1, n}), "the inverse");
     std::sort(found.begin(), found.end());
     for (int64_t i = 0; i < n; ++i) {
       check(found[static_cast<size_t>(i)] == i, "every number comes once");
@@ -85,7 +123,11 @@ void check_large_positions() {
       }
       where = "n " + std::to_string(n) + ", position " + std::to_string(first);
       const Positions at{first, 1, 9};
-      check(by_the_core(shuffle, at) == by_the_kernel(shuffle, at), "a number of the order");
+      const std::vector<int64_t> found = by_the_kernel(shuffle, at);
+      check(by_the_core(shuffle, at) == found, "a number of the order");
+      check(back_by_the_kernel(shuffle, found) == all_of(at), "a position");
+      check(back_by_the_kernel(shuffle, all_of(at)) == back_by_the_core(shuffle, all_of(at)),
+            "a position of a number at the end of a row");
     }
   }
 }
@@ -97,12 +139,12 @@ int main(int argc, char** argv) {
   if (argc != 2) {
     fail("one argument is needed: shuffle.txt");
   }
-  const int rows = check_rows(argv[1], by_the_core);
+  const int rows = check_rows(argv[1], by_the_core, back_by_the_core);
   check_sides();
   std::string paths;
   for (const std::string& path : simd_paths()) {
     set_simd_path(path);
-    check_rows(argv[1], by_the_kernel);
+    check_rows(argv[1], by_the_kernel, back_by_the_kernel);
     check_shapes();
     check_bijections();
     check_large_positions();

@@ -46,7 +46,7 @@ def test_cuda_shuffle_gives_known_answers_and_is_clean(tmp_path):
 def damaged() -> list[str]:
     """An order and a digest, each with a wrong end, without its last column, and with one more."""
     texts = []
-    for kind in ("order", "digest"):
+    for kind in ("order", "digest", "inverse"):
         row = [line for line in rows_of(SHUFFLE) if line.startswith(kind)][-1]
         wrong = row[:-1] + ("0" if row[-1] != "0" else "1")
         texts += [wrong, row.rsplit(" ", 1)[0], row + " 0"]

@@ -50,6 +50,18 @@ def test_cuda_shuffle_of_strided_memory_and_strides():
     assert torch.equal(there.cpu(), every)
 
 
+@pytest.mark.parametrize("n", [1, 17, 65537, 10**6 + 3, 2**48])
+def test_cuda_inverse_is_that_of_the_cpu(n):
+    for count in (0, 1, 511, 1025):
+        samples = torch.arange(-3, count - 3) * max(1, n // 700)
+        here = torch.empty(count, dtype=torch.int64)
+        torch.ops.fastseed.shuffle_positions(here, samples, 5, -7, n)
+        there = torch.empty(count + 1, dtype=torch.int64, device="cuda")
+        for out in (there[1:], there[:-1]):
+            torch.ops.fastseed.shuffle_positions(out, samples.cuda(), 5, -7, n)
+            assert torch.equal(out.cpu(), here)
+
+
 def test_cuda_shuffle_in_the_sampler():
     sampler = ShuffleSampler(5000)
     assert sampler.indices(out=on_cuda(5000)).tolist() == list(sampler)

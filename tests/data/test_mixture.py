@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import collections
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from helpers import vectors
 from helpers.loaders import Indexed, Plain, dealt, flat, on_ranks, same, start
 from torch.utils.data import ConcatDataset, DataLoader
 
 import fastseed
 from fastseed._backend.reference import philox, shuffle
 from fastseed.data import MixtureSampler, Repeat, ResumableLoader, per_sample
-from fastseed.data.order.mixture import BLOCK, shares_of
+from fastseed.data.order.mixture import BLOCK, Mixture, shares_of
 
 SIZES = {"web": 700, "code": 90, "math": 1500}
 WEIGHTS = {"web": 0.5, "code": 0.2, "math": 0.3}
+
+RELEASES = [(53, "35e104b145c9b3d14dbb708b6e49f3348c9505f095a3c1f83d45ffd1b1b720f8")]
 
 
 def position_by_position(sizes, weights, n, *, epoch, name="mixture", task=1, master=42):
@@ -74,6 +79,68 @@ def test_the_order_is_the_specified_one():
         assert sampler.counts(position) == {name: before[name] for name in SIZES}
     assert sampler.indices(1000, 1100).tolist() == [index for index, _ in expected[1000:1100]]
     assert sampler.indices(5, 5).tolist() == []
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS, {"web": 1, "code": 1e-3, "math": 1e-6}])
+def test_positions_are_the_inverse(weights):
+    start(7)
+    n = 60 * BLOCK
+    order = MixtureSampler(SIZES, weights)._order("test", None, None)
+    chosen = np.concatenate([order._sources(block) for block in range(n // BLOCK)])
+    for source in range(3):
+        where = np.flatnonzero(chosen == source)
+        assert np.array_equal(order.positions(source, np.arange(len(where))), where)
+        far = np.array([n * order.shares[source] // 2**32 for n in (10**9, 10**12, 2**40 + 5)])
+        for position, turn in zip(order.positions(source, far).tolist(), far.tolist(), strict=True):
+            assert order.counts(position)[source] == turn
+            assert order.counts(position + 1)[source] == turn + 1
+
+
+def test_positions_from_the_largest_on_do_not_exist():
+    start(7)
+    sampler = MixtureSampler({"a": 5, "b": 5}, {"a": 2.0**32 - 1, "b": 1.0})
+    order = sampler._order("test", None, None)
+    found = order.positions(1, np.array([0, 2**16 - 1, 2**16, 2**40])).tolist()
+    first, last = (position // BLOCK for position in found[:2])
+    assert 0 <= first < 2**22 and last == first + (2**16 - 1) * 2**22
+    assert found[2:] == [-1, -1]
+
+
+def texts():
+    lines = (vectors.DATA / "mixture.txt").read_text("utf-8").splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def test_known_answers_are_frozen():
+    assert vectors.frozen("mixture") == RELEASES
+    assert vectors.changed(texts(), RELEASES) == []
+    program = vectors.DATA / "make_mixture_vectors.py"
+    done = subprocess.run(
+        [sys.executable, program, "--check"], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_known_answers_of_every_row():
+    for text in texts():
+        kind, master, task, epoch, name, is_shuffled, count, *rest = text.split(" ")
+        sources, rest = rest[: 4 * int(count)], rest[4 * int(count) :]
+        names, (sizes, shares, skip) = (
+            sources[::4],
+            (tuple(map(int, sources[k::4])) for k in (1, 2, 3)),
+        )
+        scope = philox.scope_key(int(master), int(task), int(epoch), 0)
+        order = Mixture(scope, name, tuple(names), sizes, shares, skip, is_shuffled == "1")
+        ends = list(itertools.accumulate(sizes, initial=0))
+        if kind == "at":
+            found = numbered(order.share(int(rest[0]), 0, 1, int(rest[1])))
+            parts = [answer.split("/") for answer in rest[2:]]
+            assert found == [(ends[int(s)] + int(i), int(times)) for s, i, times in parts]
+        else:
+            assert kind == "turns"
+            source, first, count = map(int, rest[:3])
+            found = order.positions(source, np.arange(first, first + count))
+            assert found.tolist() == list(map(int, rest[3:]))
 
 
 def test_known_answers():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -18,9 +19,13 @@ from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
 from fastseed._backend.reference import shuffle as _reference_shuffle
 from fastseed.data import ShuffleSampler
+from fastseed.data.order.permutation import Permutation
 
 LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
-RELEASES = [(165, "1d55118b2fe0a4465b4cead38ecd13e6d13b36aa1f182268546a47e5fed79036")]
+RELEASES = [
+    (165, "1d55118b2fe0a4465b4cead38ecd13e6d13b36aa1f182268546a47e5fed79036"),
+    (300, "c00099c90c47354cbc5297075325b1b53b05156d7cd2917b6f775c5876081f95"),
+]
 WHERE = {"task": 1, "epoch": 7, "master_seed": 42}
 
 
@@ -44,7 +49,7 @@ def expect(kind: str, found: list[int], answers: list[str]) -> None:
         data = np.array(found, "<i8").tobytes()
         assert [hashlib.sha256(data).hexdigest()] == answers
     else:
-        assert kind == "order" and list(map(str, found)) == answers
+        assert kind in ("order", "inverse") and list(map(str, found)) == answers
 
 
 def key_at(where: dict, n: int) -> int:
@@ -70,8 +75,16 @@ def test_known_answers_of_the_reference():
     for text in texts():
         kind, where, (n, start, stride, count), answers = parse(text)
         key = key_at(where, n)
+        at = np.arange(start, start + count * stride, stride)
+        if kind == "inverse":
+            found = _reference_shuffle.positions(key, n, at)
+            expect(kind, found.tolist(), answers)
+            for k in range(0, count, 4):
+                assert _reference_shuffle.position(key, n, int(at[k])) == found[k]
+            continue
         found = _reference_shuffle.indices(key, n, start, stride, count).tolist()
         expect(kind, found, answers)
+        assert np.array_equal(_reference_shuffle.positions(key, n, np.array(found)), at)
         for k in range(0, count, 40):
             i = start + k * stride
             assert _reference_shuffle.index(key, n, i) == found[k]
@@ -81,7 +94,11 @@ def test_known_answers_of_the_reference():
 def test_known_answers_of_the_functions():
     for text in texts():
         kind, where, (n, start, stride, count), answers = parse(text)
-        if stride == 1:
+        if kind == "inverse":
+            order = Permutation(n, key_at(where, n))
+            at = torch.arange(start, start + count * stride, stride)
+            expect(kind, order.positions(at).tolist(), answers)
+        elif stride == 1:
             found = sampler_at(n, **where).indices(start, start + count)
             assert found.dtype == torch.int64 and found.shape == (count,)
             expect(kind, found.tolist(), answers)
@@ -97,9 +114,14 @@ def test_known_answers_of_every_instruction_set(path):
     try:
         for text in texts():
             kind, where, (n, start, stride, count), answers = parse(text)
+            key, at = key_at(where, n), torch.arange(start, start + count * stride, stride)
+            if kind == "inverse":
+                expect(kind, derive_ops.shuffle_positions(key, n, at).tolist(), answers)
+                continue
             out = torch.empty(count, dtype=torch.int64)
-            derive_ops.fill_shuffle(out, key_at(where, n), n, start, stride)
+            derive_ops.fill_shuffle(out, key, n, start, stride)
             expect(kind, out.tolist(), answers)
+            assert torch.equal(derive_ops.shuffle_positions(key, n, out), at)
     finally:
         derive_ops.set_simd(None)
 
@@ -112,6 +134,8 @@ print(fastseed.build_info()["backend"], ShuffleSampler(16).indices(task=1, epoch
 out = torch.empty(3, dtype=torch.int64)
 torch.ops.fastseed.shuffle(out, -5, 2**62, 2**48, 10, 2)
 print(out.tolist())
+torch.ops.fastseed.shuffle_positions(out, torch.tensor([10, -1, 2**48]), -5, 2**62, 2**48)
+print(out.tolist())
 fastseed.reseed(1, 7)
 print(list(ShuffleSampler(17)), ShuffleSampler(17).index(3))
 """
@@ -122,12 +146,16 @@ def test_without_native_code_everything_is_the_same():
     found = run_python("-c", WITHOUT_NATIVE, FASTSEED_BACKEND="reference").splitlines()
     out = torch.empty(3, dtype=torch.int64)
     torch.ops.fastseed.shuffle(out, -5, 2**62, 2**48, 10, 2)
+    back = torch.empty(3, dtype=torch.int64)
+    torch.ops.fastseed.shuffle_positions(back, torch.tensor([10, -1, 2**48]), -5, 2**62, 2**48)
     seventeen = sampler_at(17, **WHERE)
     assert found == [
         f"reference {sampler_at(16, **WHERE).indices().tolist()}",
         f"{out.tolist()}",
+        f"{back.tolist()}",
         f"{list(seventeen)} {seventeen.index(3)}",
     ]
+    assert back[0] >= 0 and back[1] == back[2] == -1
 
 
 # ---------------------------------------------------------------- laws
@@ -146,12 +174,43 @@ def test_large_orders_are_bijections(n):
     assert seen.all()
 
 
+def check_inverse(sizes: Iterable[int]) -> None:
+    """The inverse of forward is the identity; of a finite set, so is forward of the inverse."""
+    for n in sizes:
+        order, everything = Permutation(n, 17 * n << 60), torch.arange(n)
+        assert torch.equal(order.positions(order.part(0, n)), everything), n
+
+
 def test_inverse_of_every_position():
-    for n in (*range(1, 40), *LARGE):
-        sampler = sampler_at(n, **WHERE)
-        key = key_at({**WHERE, "name": "shuffle"}, n)
-        for i in range(0, n, max(1, n // 9)):
-            assert _reference_shuffle.position(key, n, sampler.index(i)) == i
+    check_inverse((*range(1, 301), 65536, 65537))
+
+
+@pytest.mark.slow
+@needs_native
+def test_inverse_of_every_position_of_every_size():
+    check_inverse(range(301, 10_001))
+
+
+def test_inverse_of_random_positions():
+    random = np.random.default_rng(5)
+    for bits in range(1, 49):
+        n = int(random.integers(2 ** (bits - 1), 2**bits, endpoint=True))
+        key = int(random.integers(0, 2**63)) << 60 | bits
+        at = torch.from_numpy(random.integers(0, n, 4000))
+        found = derive_ops.shuffle_positions(key, n, at)
+        forward = [derive_ops.shuffle_index(key, n, i) for i in found[:50].tolist()]
+        assert forward == at[:50].tolist()
+        there = _reference_shuffle.positions(key, n, at.numpy())
+        assert np.array_equal(found.numpy(), there)
+        some = np.concatenate([_reference_shuffle.indices(key, n, int(i), 1, 1) for i in there[:9]])
+        assert np.array_equal(some, at.numpy()[:9])
+
+
+def test_samples_outside_have_no_position():
+    outside = torch.tensor([-1, 10, 2**62, -(2**63)])
+    for order in (Permutation(10, 5), Permutation(10, None), Permutation(1, 5)):
+        assert order.positions(outside).tolist() == [-1] * 4
+    assert Permutation(10, None).positions(torch.arange(10)).tolist() == list(range(10))
 
 
 @pytest.mark.parametrize("n", LARGE)
@@ -242,6 +301,10 @@ def test_opcheck():
         out = torch.empty(count, dtype=torch.int64)
         torch.library.opcheck(
             torch.ops.fastseed.shuffle.default, (out, -3, 2**63 - 1, n, start, stride)
+        )
+        torch.library.opcheck(
+            torch.ops.fastseed.shuffle_positions.default,
+            (out, torch.arange(count) - 1, -3, 2**63 - 1, n),
         )
 
 

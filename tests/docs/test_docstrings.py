@@ -19,6 +19,7 @@ SUBPACKAGES = (
     "sampling",
     "rollouts",
     "data",
+    "data.lineage",
     "distributed",
     "elastic",
     "checkpoint",

@@ -25,6 +25,7 @@ HEADER = """\
 # Decimal integers. The numbers at positions start + k * stride, 0 <= k < count, of the order of n:
 # order   master task epoch name n start stride count  count numbers
 # digest  master task epoch name n start stride count  sha256 (numbers as little-endian 64 bits)
+# inverse master task epoch name n start stride count  positions of the numbers start + k * stride
 """
 
 Where = tuple[int, int, int, str]
@@ -55,6 +56,12 @@ def order_row(where: Where, *part: int) -> str:
 def digest_row(where: Where, *part: int) -> str:
     data = b"".join(j.to_bytes(8, "little") for j in numbers(where, *part))
     return f"digest {' '.join(map(str, (*where, *part)))} {hashlib.sha256(data).hexdigest()}"
+
+
+def inverse_row(where: Where, n: int, start: int, stride: int, count: int) -> str:
+    order = order_of(where, n)
+    found = " ".join(str(order.where(start + k * stride)) for k in range(count))
+    return f"inverse {' '.join(map(str, (*where, n, start, stride, count)))} {found}"
 
 
 # --- which rows -------------------------------------------------------------------------------
@@ -88,6 +95,14 @@ def all_rows() -> list[str]:
               2**48):  # fmt: skip
         rows.append(digest_row(place, n, n // 2, 1, 411))
         rows.append(digest_row(place, n, 1, 37, 411))
+    for where in PLACES:
+        for n in SIZES:
+            if n <= 17:
+                rows.append(inverse_row(where, n, 0, 1, n))
+                continue
+            rows.append(inverse_row(where, n, 0, 1, 9))
+            rows.append(inverse_row(where, n, n - 9, 1, 9))
+            rows.append(inverse_row(where, n, 3, n // 13, 13))
     return rows
 
 

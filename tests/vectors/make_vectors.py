@@ -117,6 +117,15 @@ class Order:
                 column = (column + self.move(r, row, self.columns)) % self.columns
         return row * self.columns + column
 
+    def back(self, cell: int) -> int:
+        row, column = cell // self.columns, cell % self.columns
+        for r in reversed(range(self.rounds)):
+            if r % 2 == 0:
+                row = (row - self.move(r, column, self.rows)) % self.rows
+            else:
+                column = (column - self.move(r, row, self.columns)) % self.columns
+        return row * self.columns + column
+
     def at(self, i: int) -> int:
         if self.n == 1:
             return 0
@@ -124,6 +133,16 @@ class Order:
         while j >= self.n:
             j = self.once(j)
         return j
+
+    def where(self, j: int) -> int:
+        if self.n == 1:
+            return 0
+        i = self.back(j)
+        while i >= self.n:
+            i = self.back(i)
+        if self.at(i) != j:
+            raise SystemExit(f"make_vectors: the inverse of {self.n} at {j} is wrong")
+        return i
 
 
 def narrow_seed(

@@ -97,6 +97,15 @@ def derive_keys(
     return out
 
 
+def sample_keys(name: NameKey, indices: Array, occurrences: Array) -> U64:
+    """Keys of samples, by index and occurrence: ``(n, 2)``, ``[lo, hi]``."""
+    low, shift = np.uint64(_LOW32), np.uint64(32)
+    x = indices.astype(np.uint64) ^ np.uint64(name[1])
+    w2, w3 = np.uint64(DOMAIN_SAMPLE << 24), occurrences.astype(np.uint64)
+    r = _blocks(name[0], x & low, x >> shift, w2, w3)
+    return np.stack((r[0] | r[1] << shift, r[2] | r[3] << shift), axis=-1)
+
+
 def derive_seeds(
     name: NameKey, rank: int, worker: int, start: int, n: int, domain: int = DOMAIN_STREAM
 ) -> U64:

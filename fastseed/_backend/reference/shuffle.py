@@ -7,6 +7,7 @@ numbers are of [0, n). Arguments are trusted.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -92,15 +93,31 @@ def narrow_seed(name: philox.NameKey, rank: int, worker: int, i: int, bits: int)
 def indices(key: int, n: int, start: int, stride: int, count: int) -> I64:
     """The numbers at positions start, start + stride, ...: ``(count,)``."""
     out = np.zeros(count, np.int64)
-    if n == 1:
-        return out
     for at in range(0, count, _CHUNK):
         k = np.arange(min(_CHUNK, count - at), dtype=np.uint64)
-        x = _once(key, n, np.uint64(start + at * stride) + k * np.uint64(stride))
-        while (outside := np.flatnonzero(x >= np.uint64(n))).size:
-            x[outside] = _once(key, n, x[outside])
-        out[at : at + len(k)] = x.astype(np.int64)
+        x = np.uint64(start + at * stride) + k * np.uint64(stride)
+        out[at : at + len(k)] = _walked(key, n, x, _once)
     return out
+
+
+def positions(key: int, n: int, numbers: I64) -> I64:
+    """The position of each number, -1 of one that is not in [0, n): of the same shape."""
+    out = np.full(numbers.shape, -1, np.int64)
+    inside = np.flatnonzero((numbers >= 0) & (numbers < n))
+    for at in range(0, len(inside), _CHUNK):
+        part = inside[at : at + _CHUNK]
+        out[part] = _walked(key, n, numbers[part].astype(np.uint64), _once_back)
+    return out
+
+
+def _walked(key: int, n: int, x: Words, once: Callable[[int, int, Words], Words]) -> Words:
+    """All rounds by ``once``, as often as it takes to arrive below n."""
+    if n == 1:
+        return np.zeros_like(x)
+    x = once(key, n, x)
+    while (outside := np.flatnonzero(x >= np.uint64(n))).size:
+        x[outside] = once(key, n, x[outside])
+    return x
 
 
 def _once(key: int, n: int, x: Words) -> Words:
@@ -110,4 +127,14 @@ def _once(key: int, n: int, x: Words) -> Words:
     for r in range(0, count, 2):
         left = (left + _step(key, r, right, a)) % np.uint64(a)
         right = (right + _step(key, r + 1, left, b)) % np.uint64(b)
+    return left * np.uint64(b) + right
+
+
+def _once_back(key: int, n: int, x: Words) -> Words:
+    """All rounds backwards, once."""
+    (a, b), count = sides(n), rounds(n)
+    left, right = np.divmod(x, np.uint64(b))
+    for r in range(count - 2, -1, -2):
+        right = (right + np.uint64(b) - _step(key, r + 1, left, b)) % np.uint64(b)
+        left = (left + np.uint64(a) - _step(key, r, right, a)) % np.uint64(a)
     return left * np.uint64(b) + right

@@ -183,6 +183,13 @@ class ResumableLoader(Loader):
         }
         return {**state, **own, **numbers}
 
+    def seek(self, task: int, epoch: int, position: int) -> None:
+        """Start the next iteration, which must be of this task and epoch, at a position."""
+        seeder = keyed_seeder(_CLASS)
+        numbers = seeder.master_seed, task, epoch, position, 0
+        self._loaded = {**self._order(), **dict(zip(_LIMITS, numbers, strict=True))}
+        self._latest = None
+
     def restart(self) -> None:
         """Discard a loaded state: the next iteration is a whole epoch."""
         self._loaded = self._latest = None

@@ -12,7 +12,9 @@ from ..._utils import validation
 from ..._utils.types import StateDict
 from ...derivation import context, coordinates
 from ...seeder import api
+from ..lineage.answers import Lineage
 from ..order.slots import SlotSampler
+from .history import History
 from .iteration import Iteration
 from .loader import prepared_settings, slot_settings
 from .resumable import ResumableLoader
@@ -126,6 +128,7 @@ class Steps:
         elif not isinstance(loader, ResumableLoader):
             loader = ResumableLoader(**prepared_settings(_CLASS, loader))
         self.loader = loader
+        self._history = History(loader, self._task)
         self.epoch = self.step = 0
         self._is_loaded = False  # a state, and no loop began since
         self._own: Iteration | None = None  # the loader's iteration that this loop is in
@@ -181,30 +184,42 @@ class Steps:
         return epoch == self.epoch + 1 and not self.loader.has_rest()
 
     def _in_epoch(self, epoch: int) -> Iterator[Step]:
+        is_cut = True
+        while is_cut:
+            batches, is_cut = self._begin(epoch), False
+            own = self._own
+            for batch in batches:
+                self.step += 1
+                yield epoch, self.step - 1, batch
+                if self._own is not own:
+                    raise RuntimeError(
+                        f"fastseed.{_CLASS}: a state was loaded or another loop began inside this "
+                        "loop: leave it by break first"
+                    )
+                self._check_taken()
+                is_cut = self._history.is_cut(epoch, self.step)
+                if is_cut:
+                    break
+                api.reseed(self._task, epoch, self.step)
+        self.epoch, self.step = epoch + 1, 0
+
+    def _begin(self, epoch: int) -> Iterator[Any]:
+        """Begin an iteration of the loader at the next step, or at the first one of an epoch."""
         first = self.step if epoch == self.epoch else 0
         if first:
             self._check_loader("in_epoch")
             self.loader.load_state_dict(self.loader.state_dict())
             self._own = None
         self.loader.check_scope(self._task, epoch)
+        first = self._history.begin(epoch, first, (self.epoch, self.step))
         api.reseed(self._task, epoch, first)
-        batches = iter(self.loader)
+        batches: Iterator[Any] = iter(self.loader)
         own = self._own = self.loader.latest_iteration
         self.epoch, self.step, self._is_loaded = epoch, first, False
         self._given = MicroBatches((), 0)
         if self._slots is not None and own is not None:
-            batches = self._micro_batches(self._slots, own, batches)
-        for batch in batches:
-            self.step += 1
-            yield epoch, self.step - 1, batch
-            if self._own is not own:
-                raise RuntimeError(
-                    f"fastseed.{_CLASS}: a state was loaded or another loop began inside this "
-                    "loop: leave it by break first"
-                )
-            self._check_taken()
-            api.reseed(self._task, epoch, self.step)
-        self.epoch, self.step = epoch + 1, 0
+            return self._micro_batches(self._slots, own, batches)
+        return batches
 
     def _micro_batches(
         self, slots: SlotSampler, iteration: Iteration, batches: Iterator[Any]
@@ -244,7 +259,9 @@ class Steps:
         """
         self._check_loader("state_dict")
         place = {"epoch": self.epoch, "step": self.step}
-        return {**self._own_fields(), **place, "loader": self.loader.state_dict()}
+        journal = self._history.dump(self.epoch, self.step)
+        parts = {"loader": self.loader.state_dict(), "journal": journal}
+        return {**self._own_fields(), **place, **parts}
 
     def _own_fields(self) -> dict[str, str | int]:
         fields: dict[str, str | int] = {"format": FORMAT, "version": VERSION, "task": self._task}
@@ -252,11 +269,15 @@ class Steps:
             return fields
         return {**fields, "slots": self._slots.slots, "batch_size": self._slots.batch_size}
 
-    def load_state_dict(self, state: StateDict) -> None:
+    def load_state_dict(self, state: StateDict, *, new_order: bool = False) -> None:
         """Start the next loop after the step in which ``state`` was taken.
 
         Args:
             state: what ``state_dict`` returned, on any rank.
+            new_order: True if the loader has another order since, as a ``MixtureSampler`` with
+                other weights and the samples so far as ``skip``: the next step is the one after
+                that of ``state``, and has the first samples of the new order. Streams of workers
+                then start as in step 0 (those of ``per_sample`` do not depend on it).
 
         Raises:
             TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed or
@@ -266,22 +287,84 @@ class Steps:
         """
         function = f"{_CLASS}.load_state_dict"
         master_seed = context.current(function).master_seed
-        check_state(function, "loop", state, self._own_fields(), ("epoch", "step", "loader"))
+        new_order = validation.check_bool(function, "new_order", new_order)
+        others = ("epoch", "step", "loader", "journal")
+        check_state(function, "loop", state, self._own_fields(), others)
         limits = {"epoch": coordinates.MAX_EPOCH + 1, "step": coordinates.MAX_STEP}
         epoch, step = (
             validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
             for field, limit in limits.items()
         )
-        loaded = self.loader.parse_state(function, state["loader"])
-        saved = loaded["master_seed"]
-        if saved != master_seed:
-            raise ValueError(
-                f"fastseed.{function}: the state was saved under master seed {saved}, but the job "
-                f"has {master_seed}: call fastseed.init({saved})"
-            )
-        self.loader.load_state_dict(loaded)
+        if new_order and self._slots is not None and step:
+            rule = "False with slots within an epoch: begin the order with an epoch"
+            raise validation.value_error(function, "new_order", rule, new_order)
+        loaded = None if new_order else self.loader.parse_state(function, state["loader"])
+        journal = self._history.parse(function, state, new_order)
+        for saved in (
+            master_seed if loaded is None else loaded["master_seed"],
+            journal.master_seed,
+        ):
+            if saved != master_seed:
+                raise ValueError(
+                    f"fastseed.{function}: the state was saved under master seed {saved}, but the "
+                    f"job has {master_seed}: call fastseed.init({saved})"
+                )
+        if loaded is None:
+            self.loader.restart()
+        else:
+            self.loader.load_state_dict(loaded)
+        self._history.load(journal)
         self.epoch, self.step, self._own, self._is_loaded = epoch, step, None, True
         self._given = MicroBatches((), 0)
+
+    # ------------------------------------------------------------------ lineage
+
+    def lineage(self) -> Lineage:
+        """Return which samples the steps of this job have, before and after now.
+
+        Raises:
+            RuntimeError: ``fastseed.init`` was not called.
+        """
+        return Lineage(self._history.planned(self.epoch, self.step))
+
+    def quarantine(self, samples: int | Iterable[int], source: str | None = None) -> None:
+        """Remove samples from the order, from the next step on.
+
+        The sample of a spare position, beyond the end of the epoch's order, takes each of their
+        places, as a ``Repeat``; every other sample keeps its place and its random numbers. That
+        holds on any number of ranks, and is part of the state. All ranks must call it in the same
+        step. The loader's iteration begins again with the next step, as when a job resumes.
+
+        Args:
+            samples: one index in the dataset, or several.
+            source: None; or the source of a ``MixtureSampler`` that ``samples`` is counted in.
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type; a sample does not exist; more
+                than a third of the dataset is removed, or more than spare positions serve; or the
+                order is not that of a ``ShuffleSampler``. Nothing is changed.
+            RuntimeError: ``fastseed.init`` was not called.
+        """
+        self._history.quarantine(samples, source, (self.epoch, self.step))
+
+    def skip(self, epoch: int, first_step: int, last_step: int) -> None:
+        """Leave out steps to come; all others keep their numbers and samples.
+
+        It is part of the state; all ranks must call it in the same step. If the number of ranks or
+        the batch size changes before, the steps of these numbers are those of the new size.
+
+        Args:
+            epoch: [0, 2**32).
+            first_step: the first step that is left out, not before the next step.
+            last_step: the last one, below the number of steps of the epoch.
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type or is out of range; some of these
+                steps are skipped already; or the order is not that of a ``ShuffleSampler``. Nothing
+                is changed.
+            RuntimeError: ``fastseed.init`` was not called.
+        """
+        self._history.skip(epoch, first_step, last_step, (self.epoch, self.step))
 
 
 steps = Steps

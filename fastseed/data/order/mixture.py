@@ -20,15 +20,13 @@ from ..._backend import derive_ops
 from ..._utils import validation
 from ...derivation import coordinates, streams
 from ..worker.scope import keyed_seeder
+from .golden_ratio import BLOCK, STEP, UNIT, ShareOfPoints
 from .occurrences import Repeat
-from .permutation import Order
+from .permutation import Array, Order, Permutation
 from .shuffle import MAX_N, ShuffleSampler, check_size
 
 _CLASS = "data.MixtureSampler"
 _MOST_SOURCES = 2**16
-BLOCK = 1024  # positions that are shuffled together
-_UNIT = 2**32  # the sum of all shares
-_STEP = 2654435769  # the fractional part of the golden ratio, times 2**32
 
 
 class MixtureSampler(ShuffleSampler):
@@ -109,8 +107,7 @@ class MixtureSampler(ShuffleSampler):
 
     def describe_order(self) -> str:
         """Return a text that is equal for equal orders; a loader's state contains it."""
-        parts = zip(self._names, self._sizes, self._shares, self._skip, strict=True)
-        mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in parts)
+        mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in self.sources())
         return f"{self.name}{'' if self.shuffle else ' in order'} of {{{mixed}}}"
 
     def counts(
@@ -134,6 +131,10 @@ class MixtureSampler(ShuffleSampler):
         found = self._order(function, task, epoch).counts(position)
         totals = (count + skip for count, skip in zip(found, self._skip, strict=True))
         return dict(zip(self._names, totals, strict=True))
+
+    def sources(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yield name, size, share of 2**32 and skipped samples of each source."""
+        return zip(self._names, self._sizes, self._shares, self._skip, strict=True)
 
     def _order(self, function: str, task: int | None, epoch: int | None) -> Mixture:
         master_seed = keyed_seeder(function).master_seed
@@ -179,10 +180,10 @@ def _check_names(argument: str, given: Mapping[str, float], names: tuple[str, ..
 def shares_of(weights: list[float]) -> list[int]:
     """Return integers in proportion to ``weights`` whose sum is 2**32, by largest remainders."""
     total = sum(map(Fraction, weights))
-    exact = [Fraction(weight) / total * _UNIT for weight in weights]
+    exact = [Fraction(weight) / total * UNIT for weight in weights]
     shares = [int(share) for share in exact]
     by_remainder = sorted(range(len(shares)), key=lambda s: shares[s] - exact[s])
-    for s in by_remainder[: _UNIT - sum(shares)]:
+    for s in by_remainder[: UNIT - sum(shares)]:
         shares[s] += 1
     return shares
 
@@ -210,33 +211,85 @@ class Mixture(Order):
         indices = itertools.chain.from_iterable(self._chunks(start, stride, count))
         return torch.tensor(list(map(int, indices)), dtype=torch.int64, device="cpu")
 
+    def entries(self, start: int, count: int) -> tuple[Array, Array]:
+        found = [(np.empty(0, np.int64),) * 2, *self._parts(start, start + count)]
+        samples, occurrences = map(np.concatenate, zip(*found, strict=True))
+        return samples, occurrences
+
     def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
         """Yield the samples at every stride-th position, those of a block at a time."""
-        end, known, before = start + size * stride, -1, [0]
+        for samples, occurrences in self._parts(start, start + size * stride, stride):
+            columns = zip(samples.tolist(), occurrences.tolist(), strict=True)
+            yield [Repeat(j, times) if times else j for j, times in columns]
+
+    def _parts(self, start: int, end: int, stride: int = 1) -> Iterator[tuple[Array, Array]]:
+        """Yield (samples, occurrences) at every stride-th position, those of a block at a time."""
+        known, before = -1, np.empty(0, np.int64)
         while start < end:
             block, i = divmod(start, BLOCK)
             if block != known:
-                before = self._before(block)
-            samples, before = self._block(block, before)
+                before = np.array(self._before(block))
+            sources, part = self._sources(block), slice(i, end - block * BLOCK)
+            passed = np.bincount(sources[:i], minlength=len(before))
+            samples, occurrences = self._of_sources(sources[part], (before + passed).tolist())
+            yield samples[::stride], occurrences[::stride]
+            before += np.bincount(sources, minlength=len(before))
             known = block + 1
-            chosen = samples[i : end - block * BLOCK : stride]
-            yield chosen
-            start += len(chosen) * stride
+            start += -(-len(samples) // stride) * stride
 
-    def _block(self, block: int, before: list[int]) -> tuple[list[int], list[int]]:
-        """Return the samples of a block, and the counts after it."""
-        sources = self._sources(block)
-        samples = np.empty(BLOCK, dtype=object)
-        after, offset = [], 0
+    def _of_sources(self, sources: np.ndarray, before: list[int]) -> tuple[Array, Array]:
+        """Return (samples, occurrences) where these sources are chosen, so often chosen before."""
+        samples, occurrences = np.empty(len(sources), np.int64), np.empty(len(sources), np.int64)
+        offset = 0
         for s, size in enumerate(self.sizes):
             own = np.flatnonzero(sources == s)
-            after.append(before[s] + len(own))
-            samples[own] = [
-                Repeat(offset + j, times) if times else offset + j
-                for j, times in self._samples(s, before[s] + self.skip[s], len(own))
-            ]
+            done, turn = 0, before[s] + self.skip[s]
+            while done < len(own):  # a pass through the source at a time
+                times, i = divmod(turn + done, size)
+                here = own[done : done + size - i]
+                samples[here] = self._pass(s, times).part(i, len(here)).numpy() + offset
+                occurrences[here] = times
+                done += len(here)
             offset += size
-        return samples.tolist(), after
+        return samples, occurrences
+
+    def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
+        ends = np.cumsum(self.sizes)
+        found = [(np.empty(0, np.int64),) * 3]
+        sources = np.searchsorted(ends, samples, side="right")
+        for s in np.unique(sources[(samples >= 0) & (samples < ends[-1])]).tolist():
+            which = np.flatnonzero(sources == s)
+            own = samples[which] - (ends[s] - self.sizes[s])
+            skipped, size = self.skip[s], self.sizes[s]
+            count = self.counts(limit)[s]
+            for times in range(skipped // size, -(-(count + skipped) // size)):
+                turns = self._pass(s, times).positions(torch.from_numpy(own)).numpy()
+                turns = turns + (times * size - skipped)
+                here = np.flatnonzero((turns >= 0) & (turns < count))
+                places = self.positions(s, turns[here])
+                found.append((which[here], places, np.full(len(here), times)))
+        which, places, occurrences = map(np.concatenate, zip(*found, strict=True))
+        return which, places, occurrences
+
+    def positions(self, source: int, turns: np.ndarray) -> np.ndarray:
+        """Return where a source is chosen for the ``turns``-th time, from 0, without those skipped.
+
+        Args:
+            source: its number, [0, number of sources).
+            turns: (count,), int64, at least 0.
+
+        Returns:
+            The positions, (count,), int64; -1 where that is not below 2**48.
+        """
+        low = sum(self.shares[:source])
+        of_source = ShareOfPoints(self._start(), low, low + self.shares[source])
+        blocks, rest = of_source.blocks_of(turns)
+        out = np.full(len(turns), -1, np.int64)
+        for block in np.unique(blocks[blocks >= 0]).tolist():
+            here = blocks == block
+            own = np.flatnonzero(self._sources(block) == source)
+            out[here] = block * BLOCK + own[rest[here]]
+        return out
 
     def _sources(self, block: int) -> np.ndarray:
         """Return the source of each position of a block."""
@@ -245,55 +298,25 @@ class Mixture(Order):
         )
         order = derive_ops.empty_like_keys(BLOCK, dtype=torch.int64)
         derive_ops.fill_shuffle(order, key, BLOCK, 0, 1)
-        points = (self._start() + (block * BLOCK + order.numpy()) * _STEP) % _UNIT
+        points = (self._start() + (block * BLOCK + order.numpy()) * STEP) % UNIT
         return np.searchsorted(np.cumsum(self.shares), points, side="right")
 
     def _before(self, block: int) -> list[int]:
         """Return how often each source is chosen before a block."""
-        n, start = block * BLOCK, self._start()
-        bounds = itertools.accumulate(self.shares, initial=0)
-        below = [_count_below(n, start, bound) for bound in bounds]
-        return [high - low for low, high in itertools.pairwise(below)]
+        start = self._start()
+        ends = itertools.pairwise(itertools.accumulate(self.shares, initial=0))
+        return [ShareOfPoints(start, *bounds).before(block) for bounds in ends]
 
     def _start(self) -> int:
         """Return the first point of the sequence."""
-        return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % _UNIT
+        return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % UNIT
 
-    def _samples(self, s: int, first: int, count: int) -> Iterator[tuple[int, int]]:
-        """Yield ``count`` samples of a source in its own order, and how often they came before."""
-        size = self.sizes[s]
-        while count:
-            times, i = divmod(first, size)
-            here = min(count, size - i)
-            if self.shuffle:
-                key = derive_ops.stream_key(
-                    self._name_key(self.names[s]), 0, times, size, derive_ops.DOMAIN_SHUFFLE
-                )
-                part = derive_ops.empty_like_keys(here, dtype=torch.int64)
-                derive_ops.fill_shuffle(part, key, size, i, 1)
-                yield from ((j, times) for j in part.tolist())
-            else:
-                yield from ((j, times) for j in range(i, i + here))
-            first, count = first + here, count - here
+    def _pass(self, s: int, times: int) -> Permutation:
+        """Return the order of a source when it was exhausted so many times."""
+        if not self.shuffle:
+            return Permutation(self.sizes[s], None)
+        name, n = self._name_key(self.names[s]), self.sizes[s]
+        return Permutation(n, derive_ops.stream_key(name, 0, times, n, derive_ops.DOMAIN_SHUFFLE))
 
     def _name_key(self, name: str) -> derive_ops.NameKey:
         return derive_ops.name_key(self.scope, streams.name_words(name))
-
-
-def _count_below(n: int, start: int, bound: int) -> int:
-    """Return for how many i of [0, n) (start + i * _STEP) mod 2**32 is below ``bound``."""
-    # floor(x / m) - floor((x - bound) / m) is 1 where x mod m < bound, else 0 (0 <= bound <= m).
-    shifted = start - bound + _UNIT
-    return _floor_sum(n, _UNIT, _STEP, start) - _floor_sum(n, _UNIT, _STEP, shifted) + n
-
-
-def _floor_sum(n: int, m: int, a: int, b: int) -> int:
-    """Return the sum of floor((a * i + b) / m) over i of [0, n), in as many steps as gcd(a, m)."""
-    total = 0
-    while n:
-        total += (n - 1) * n // 2 * (a // m) + n * (b // m)
-        a, b = a % m, b % m
-        highest = a * n + b
-        n, b = divmod(highest, m)
-        m, a = a, m
-    return total

@@ -8,9 +8,11 @@ and n, not on the number of ranks or workers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..._backend import derive_ops, draw_ops, tensors
@@ -18,6 +20,9 @@ from .occurrences import Repeat
 
 # Indices made at a time: soon, then in bulk, but without waking other threads.
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
+
+
+Array = npt.NDArray[np.int64]
 
 
 class Order:
@@ -30,6 +35,20 @@ class Order:
     def index(self, i: int) -> int:
         """Return the sample at position ``i``."""
         return int(self.part(i, 1))
+
+    def entries(self, start: int, count: int) -> tuple[Array, Array]:
+        """Return (samples, occurrences) at ``count`` positions, also past the end of the order."""
+        found = list(self.share(start, 0, 1, count))
+        occurrences = (getattr(index, "occurrence", 0) for index in found)
+        return np.array(found, np.int64), np.fromiter(occurrences, np.int64, count)
+
+    def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
+        """Return where ``samples`` are below position ``limit``, in no particular order.
+
+        Returns:
+            (indices into ``samples``, positions, occurrences), one element for each visit.
+        """
+        raise NotImplementedError
 
     def write_part(self, function: str, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
         """Write the samples at positions start, start + 1, ... to ``out``, which is checked."""
@@ -55,6 +74,26 @@ class Permutation(Order):
 
     n: int
     key: int | None  # None: the order of the dataset
+
+    def positions(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return the position of each of the int64 ``samples``; -1 for one outside of [0, n)."""
+        if self.key is None:
+            return torch.where((samples >= 0) & (samples < self.n), samples, -1)
+        return derive_ops.shuffle_positions(self.key, self.n, samples)
+
+    def entries(self, start: int, count: int) -> tuple[Array, Array]:
+        samples, occurrences = np.empty(count, np.int64), np.empty(count, np.int64)
+        done = 0
+        while done < count:  # a whole order at a time
+            times, i = divmod(start + done, self.n)
+            here = slice(done, done + min(count - done, self.n - i))
+            self._fill(torch.from_numpy(samples[here]), i, 1)
+            occurrences[here] = times
+            done = here.stop
+        return samples, occurrences
+
+    def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
+        return _repeated(self.positions(torch.from_numpy(samples)).numpy(), self.n, limit)
 
     def index(self, i: int) -> int:
         return i if self.key is None else derive_ops.shuffle_index(self.key, self.n, i)
@@ -86,3 +125,30 @@ class Permutation(Order):
         for k in range(inside, size):  # from the front of the order again
             occurrence, i = divmod(start + k * stride, self.n)
             yield [Repeat(self.index(i), occurrence)]
+
+
+def visits_of_keys(
+    keys: Sequence[int | None], n: int, samples: Array, limit: int
+) -> tuple[Array, Array, Array, Array]:
+    """Return ``visits`` in the orders of several keys, in bulk.
+
+    Returns:
+        (indices into ``keys``, indices into ``samples``, positions, occurrences).
+    """
+    given = torch.from_numpy(samples)
+    first = np.empty((len(keys), len(samples)), np.int64)
+    for k, key in enumerate(keys):
+        first[k] = Permutation(n, key).positions(given).numpy()
+    found, positions, occurrences = _repeated(first.reshape(-1), n, limit)
+    number, which = np.divmod(found, max(1, len(samples)))
+    return number, which, positions, occurrences
+
+
+def _repeated(first: Array, n: int, limit: int) -> tuple[Array, Array, Array]:
+    """Return the visits of an order of n that begins again, from the first positions."""
+    found = [(np.empty(0, np.int64),) * 3]
+    for times in range(-(-limit // n)):
+        here = np.flatnonzero((first >= 0) & (first < limit - times * n))
+        found.append((here, first[here] + times * n, np.full(len(here), times)))
+    which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
+    return which, positions, occurrences

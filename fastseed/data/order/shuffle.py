@@ -13,7 +13,8 @@ from ...derivation import coordinates, streams
 from ...seeder.seeder import current_seeder
 from ..framework_checks import refuse_second_division
 from ..worker.scope import current_scope, epoch_scope, keyed_seeder
-from .permutation import Order, Permutation
+from .permutation import Array, Order, Permutation
+from .quarantine import Quarantined
 
 _CLASS = "data.ShuffleSampler"
 MAX_N = 2**48
@@ -85,6 +86,7 @@ class ShuffleSampler(Sampler[int]):
         self.task: int | None = None
         self.epoch: int | None = None
         self._first = 0  # the position at which the next iteration begins
+        self._removed: Array | None = None
 
     def __repr__(self) -> str:
         share = "" if self.rank is None else f", rank={self.rank}, world_size={self.world_size}"
@@ -184,9 +186,17 @@ class ShuffleSampler(Sampler[int]):
 
     def begin(self) -> tuple[Order, int]:
         """Return the order of an iteration that begins now, and the position where it begins."""
-        order = self._order(_CLASS, None, None)
+        order = self._order_left(_CLASS, None, None)
         first, self._first = self._first, 0
         return order, first
+
+    def quarantine(self, samples: Array | None) -> None:
+        """Remove these samples, sorted, from the next iterations; None: no sample is removed."""
+        self._removed = samples
+
+    def _order_left(self, function: str, task: int | None, epoch: int | None) -> Order:
+        order = self._order(function, task, epoch)
+        return order if self._removed is None else Quarantined(order, self.n, self._removed)
 
     # ------------------------------------------------------------------ the order as a function
 
@@ -206,7 +216,7 @@ class ShuffleSampler(Sampler[int]):
         """
         function = f"{_CLASS}.index"
         i = validation.check_int(function, "i", i, 0, self.n - 1)
-        return self._order(function, task, epoch).index(i)
+        return self._order_left(function, task, epoch).index(i)
 
     def indices(
         self,
@@ -235,7 +245,7 @@ class ShuffleSampler(Sampler[int]):
         function = f"{_CLASS}.indices"
         stop = validation.check_int(function, "stop", self.n if stop is None else stop, 0, self.n)
         start = validation.check_int(function, "start", start, 0, stop)
-        order = self._order(function, task, epoch)
+        order = self._order_left(function, task, epoch)
         if out is None:
             return order.part(start, stop - start)
         return order.write_part(function, out, start, stop - start)

@@ -21,6 +21,15 @@ std::vector<int64_t> by_the_kernel(const Shuffle& shuffle, const Positions& at, 
   return std::vector<int64_t>(found, found + at.count);
 }
 
+std::vector<int64_t> back_by_the_kernel(const Shuffle& shuffle, const std::vector<int64_t>& numbers,
+                                        int shift) {
+  const auto count = static_cast<int64_t>(numbers.size());
+  DeviceArray<int64_t> in(numbers, shift), out(count, shift);
+  launch_shuffle_positions_cuda(shuffle, in.data(), count, out.data(), nullptr);
+  const int64_t* found = out.read();
+  return std::vector<int64_t>(found, found + count);
+}
+
 void check_shapes() {
   each_shape([](const Shuffle& shuffle, const Positions& at) {
     std::vector<int64_t> expected;
@@ -31,6 +40,10 @@ void check_shapes() {
       set_multiprocessors(multiprocessors);
       for (const int shift : {0, 1}) {
         check(by_the_kernel(shuffle, at, shift) == expected, "a number of the order");
+        check(back_by_the_kernel(shuffle, expected, shift) == all_of(at), "a position");
+        std::vector<int64_t> numbers = expected, positions = all_of(at);
+        put_outside(shuffle.n, numbers, positions);
+        check(back_by_the_kernel(shuffle, numbers, shift) == positions, "a position, or none");
       }
     }
   });
@@ -49,6 +62,10 @@ void check_division() {
       const std::vector<int64_t> found = by_the_kernel(shuffle, at, 0);
       for (int64_t k = 0; k < 2; ++k) {
         check(found[static_cast<size_t>(k)] == shuffle_index(shuffle, at[k]), "a number");
+      }
+      const std::vector<int64_t> back = back_by_the_kernel(shuffle, all_of(at), 0);
+      for (int64_t k = 0; k < 2; ++k) {
+        check(shuffle_index(shuffle, back[static_cast<size_t>(k)]) == at[k], "a position");
       }
     }
   }
@@ -78,7 +95,10 @@ int main(int argc, char** argv) {
     fail("one argument is needed: shuffle.txt");
   }
   const int rows = check_rows(
-      argv[1], [](const Shuffle& s, const Positions& at) { return by_the_kernel(s, at, 0); });
+      argv[1], [](const Shuffle& s, const Positions& at) { return by_the_kernel(s, at, 0); },
+      [](const Shuffle& s, const std::vector<int64_t>& numbers) {
+        return back_by_the_kernel(s, numbers, 0);
+      });
   check_shapes();
   check_division();
   check_failure();

@@ -1,0 +1,90 @@
+"""An order from which samples are removed: each of their places has a sample of a spare position.
+
+The spare positions are beyond the end of the epoch's order, and beyond those that fill up the last
+round of ranks. ``docs/spec/data-order.md`` specifies which one fills which place. It depends on the
+order and the removed samples alone, so it is the same on any number of ranks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from .occurrences import Repeat
+from .permutation import Array, Order
+
+RESERVE = 2**24
+"""Positions after the end of the order that may fill up a round of ranks, or of slots."""
+
+
+class Quarantined(Order):
+    """``order`` with ``n`` positions in an epoch, without the samples ``removed``.
+
+    Args:
+        order: the order of all samples.
+        n: the number of positions in an epoch, as many as there are spare positions.
+        removed: (count,), int64, sorted.
+    """
+
+    def __init__(self, order: Order, n: int, removed: Array) -> None:
+        self._order, self._n, self._removed = order, n, removed
+
+    def places(self, limit: int) -> tuple[Array, Array, Array]:
+        """Return (position, sample, occurrence) of the places below ``limit`` that are filled.
+
+        Raises:
+            RuntimeError: they are more than the spare positions serve.
+        """
+        found = np.sort(self._order.visits(self._removed, limit)[1])
+        first, end = self._n + RESERVE, 2 * self._n + RESERVE
+        samples, occurrences = np.empty(0, np.int64), np.empty(0, np.int64)
+        while len(samples) < len(found):
+            count = min(end - first, len(found) - len(samples) + 64)
+            if count <= 0:
+                raise RuntimeError(
+                    f"fastseed.data.steps: {len(self._removed)} quarantined samples have "
+                    f"{len(found)} places in this epoch, more than {self._n} spare positions fill: "
+                    "train on a dataset without them"
+                )
+            more, times = self._order.entries(first, count)
+            kept = ~np.isin(more, self._removed)
+            samples = np.concatenate([samples, more[kept]])
+            occurrences = np.concatenate([occurrences, times[kept]])
+            first += count
+        return found, samples[: len(found)], occurrences[: len(found)]
+
+    def entries(self, start: int, count: int) -> tuple[Array, Array]:
+        samples, occurrences = self._order.entries(start, count)
+        filled = np.flatnonzero(np.isin(samples, self._removed))
+        if len(filled):
+            places, others, times = self.places(start + count)
+            k = np.searchsorted(places, start + filled)
+            samples[filled], occurrences[filled] = others[k], times[k]
+        return samples, occurrences
+
+    def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
+        kept = np.flatnonzero(~np.isin(samples, self._removed))
+        which, positions, occurrences = self._order.visits(samples[kept], limit)
+        places, others, times = self.places(limit)
+        found = [(kept[which], positions, occurrences)]
+        for k in np.flatnonzero(np.isin(others, samples[kept])):
+            asked = kept[samples[kept] == others[k]]
+            found.append((asked, *(np.full(len(asked), a[k]) for a in (places, times))))
+        which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
+        return which, positions, occurrences
+
+    def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
+        indices = itertools.chain.from_iterable(self._chunks(start, stride, count))
+        return torch.tensor(list(map(int, indices)), dtype=torch.int64, device="cpu")
+
+    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
+        places = zip(
+            *(column.tolist() for column in self.places(start + size * stride)), strict=True
+        )
+        filled = {place: Repeat(sample, times) for place, sample, times in places}
+        for chunk in self._order._chunks(start, stride, size):
+            yield [filled.get(start + k * stride, index) for k, index in enumerate(chunk)]
+            start += len(chunk) * stride

@@ -1,0 +1,277 @@
+"""Lineage of a loop over steps: at, where, quarantine, skip, and what resumes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.loaders import Indexed, dealt, draw, same
+from torch.utils.data import DataLoader
+
+import fastseed
+from fastseed._backend import derive_ops
+from fastseed.data import MixtureSampler, PackedDataset, per_sample, steps
+from fastseed.data.lineage import read
+from fastseed.derivation import streams
+
+EPOCHS = 2
+
+
+@pytest.fixture(autouse=True)
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+
+
+class Noise(Indexed):
+    """Sample i and a number of its generator."""
+
+    def __getitem__(self, i, generator):
+        return int(i), int(generator.integers(2**62))
+
+
+def make(n=40, batch=4, *, epochs=EPOCHS, data=None, **more):
+    data = per_sample(Noise(n), "numpy") if data is None else data
+    more = {"shuffle": True, "collate_fn": same, **more}
+    return steps(DataLoader(data, batch, **more), epochs, task=1)
+
+
+def run(loop, stop=None):
+    return {(e, s): (batch, draw()) for e, s, batch in itertools.islice(loop, stop)}
+
+
+def samples(batches):
+    return {point: [i for i, _ in batch] for point, (batch, _) in batches.items()}
+
+
+def test_at_and_where_answer_before_and_after_now():
+    loop = make(n=10)
+    expected = samples(run(make(n=10)))
+    run(loop, 2)
+    lineage = loop.lineage()
+    assert (lineage.journal.epoch, lineage.journal.step) == (0, 2)
+    for (epoch, step), batch in expected.items():
+        found = lineage.at(epoch, step)
+        assert found.sample.tolist() == batch and found.row.tolist() == list(range(len(batch)))
+        assert found.epoch.tolist() == [epoch] * len(batch)
+    for sample in range(10):
+        found = [(v.epoch, v.step, v.row) for v in lineage.where(sample, epochs=range(2))]
+        assert found == [(*p, b.index(sample)) for p, b in expected.items() if sample in b]
+        assert len(lineage.where(sample)) == 1
+    assert len(lineage.where(range(10), epochs=range(5, 8))) == 30
+    assert len(lineage.where([])) == 0
+
+
+def test_ranks_slots_and_rows():
+    fastseed.init(42, rank=1, world_size=3)
+    loader = DataLoader(Indexed(20), 2, shuffle=True, collate_fn=same)
+    loop = steps(loader, 1, slots=4)
+    taken = [[i for i, *_ in batch] for _, _, batches in loop for batch in batches]
+    at = [loop.lineage().at(0, step, rank=1) for step in range(3)]
+    assert [v.sample.tolist() for v in at] == taken and {v.slot for v in at[0]} == {1}
+    assert [tuple(v)[2:5] for v in at[2]] == [(1, 1, 0), (1, 1, 1)]
+    everywhere = loop.lineage().at(0, 2)
+    assert everywhere.position.tolist() == list(range(16, 24))
+    assert everywhere.occurrence.tolist() == [0] * 4 + [1] * 4
+    with pytest.raises(ValueError, match=r"Lineage\.at: rank must be in \[0, 2\], got 3"):
+        loop.lineage().at(0, 0, rank=3)
+
+
+def test_keys_are_those_of_the_samples():
+    loop = make(n=10)
+    (batch, _), *_ = run(loop, 1).values()
+    visits = loop.lineage().at(0, 0)
+    keys = visits.keys()
+    assert keys.shape == (4, 2) and keys.dtype == np.uint64
+    for (_, number), (lo, hi) in zip(batch, keys.tolist(), strict=True):
+        assert int(np.random.Generator(np.random.PCG64(lo | hi << 64)).integers(2**62)) == number
+    stream = streams.sample_stream(derive_ops.scope_key(42, 1, 0, 0), "numpy", batch[2][0])
+    assert stream.key() == int(visits.keys("numpy")[2, 0]) | int(visits.keys("numpy")[2, 1]) << 64
+
+
+def test_sources_of_a_mixture():
+    sampler = MixtureSampler({"web": 12, "code": 5}, {"web": 1, "code": 1}, n=24)
+    loop = make(n=17, sampler=sampler, shuffle=None)
+    expected = samples(run(loop))
+    lineage = loop.lineage()
+    named = lineage.sources(lineage.at(1, 2))
+    assert [i + (12 if name == "code" else 0) for name, i in named] == expected[1, 2]
+    found = lineage.where(3, "code", epochs=range(2))
+    times = [batch.count(15) for (epoch, _), batch in expected.items()]
+    assert len(found) == sum(times) > 3 and set(found.sample.tolist()) == {15}
+    assert found.occurrence.tolist()[:2] == [0, 1]
+    with pytest.raises(ValueError, match=r"Lineage\.where: source must be one of 'web', 'code'"):
+        lineage.where(3, "books")
+    with pytest.raises(ValueError, match=r"where: sample must be in \[0, 4\], got 5"):
+        lineage.where(5, "code")
+
+
+# ---------------------------------------------------------------- quarantine and skip
+
+
+def test_quarantine_leaves_all_other_samples_where_they_are():
+    whole = run(make(), 20)
+    loop, gone = make(), {samples(whole)[0, 6][1], samples(whole)[0, 2][0], 3}
+    seen = run(loop, 5)
+    loop.quarantine(gone)
+    seen |= run(loop)
+    assert samples(seen).keys() == samples(whole).keys()
+    changed = 0
+    for point, (batch, drawn) in whole.items():
+        assert seen[point][1] == drawn
+        for old, new in zip(batch, seen[point][0], strict=True):
+            if point >= (0, 5) and old[0] in gone:
+                assert new[0] not in gone and new not in batch
+                changed += 1
+            else:
+                assert new == old
+    numbers = [number for batch, _ in seen.values() for _, number in batch]
+    assert 3 <= changed <= 6 and len(set(numbers)) == len(numbers)
+    lineage = loop.lineage()
+    for point, batch in samples(seen).items():
+        assert lineage.at(*point).sample.tolist() == batch
+    assert all(v.epoch == 0 and v.step < 5 for v in lineage.where(sorted(gone), epochs=range(9)))
+
+
+def test_quarantine_inside_the_loop_is_that_between_loops():
+    between = make()
+    expected = run(between, 5)
+    between.quarantine([1, 2])
+    expected |= run(between)
+    inside, seen = make(), {}
+    for count, (epoch, step, batch) in enumerate(inside, 1):
+        seen[epoch, step] = batch, draw()
+        if count == 5:
+            inside.quarantine([2, 1])
+    assert seen == expected
+    assert json.loads(inside.state_dict()["journal"]) == json.loads(between.state_dict()["journal"])
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_quarantined_job_resumes_on_another_number_of_ranks(drop_last):
+    def ranks(world, batch, state=None, stop=None, gone=None):
+        shares, states = [], []
+        for rank in range(world):
+            fastseed.init(42, rank=rank, world_size=world)
+            loop = make(n=50, batch=batch, drop_last=drop_last)
+            if state is not None:
+                loop.load_state_dict(state)
+            seen = [batch for batch, _ in run(loop, gone and 2).values()]
+            if gone:
+                loop.quarantine(gone)
+                seen += [batch for batch, _ in run(loop, stop and stop - 2).values()]
+            shares.append(seen)
+            states.append(loop.state_dict())
+        assert all(state == states[0] for state in states)
+        return dealt(shares), states[0]
+
+    whole, _ = ranks(1, 6, gone=[4, 8, 15, 16])
+    before, state = ranks(1, 6, gone=[4, 8, 15, 16], stop=4)
+    after, _ = ranks(3, 2, state)
+    both = before + after
+    assert both == whole if drop_last else both[:50] == whole[:50]
+    assert not {4, 8, 15, 16} & {i for i, _ in both[12:]}
+
+
+def test_skipped_steps_are_left_out():
+    whole = run(make())
+    loop = make()
+    seen = run(loop, 3)
+    loop.skip(0, 4, 6)
+    loop.skip(1, 0, 1)
+    loop.skip(1, 8, 9)
+    state = loop.state_dict()
+    resumed = make()
+    resumed.load_state_dict(state)
+    left = {(0, 4), (0, 5), (0, 6), (1, 0), (1, 1), (1, 8), (1, 9)}
+    expected = {point: batch for point, batch in whole.items() if point not in left}
+    assert seen | run(loop) == expected == seen | run(resumed)
+    lineage = resumed.lineage()
+    assert len(lineage.at(0, 5)) == 0 and len(lineage.at(0, 7)) == 4
+    first = samples(whole)[0, 4][0]
+    assert {(v.epoch, v.step) for v in lineage.where(first)} <= {p for p in expected if p[0] == 1}
+
+
+def test_a_mixture_goes_on_with_other_weights():
+    def mixture(weights, **more):
+        sizes = {"web": 30, "code": 20}
+        sampler = MixtureSampler(sizes, weights, n=40, **more)
+        return make(n=50, sampler=sampler, shuffle=None), sampler
+
+    loop, sampler = mixture({"web": 1, "code": 1})
+    seen = samples(run(loop, 6))
+    state = loop.state_dict()
+    other, _ = mixture({"web": 1, "code": 9}, skip=sampler.counts(24, task=1, epoch=0))
+    with pytest.raises(ValueError, match=r"state\['order'\] must be"):
+        other.load_state_dict(state)
+    other.load_state_dict(state, new_order=True)
+    assert (other.epoch, other.step) == (0, 6)
+    seen |= samples(run(other))
+    assert len({i for (e, _), batch in seen.items() if e == 0 for i in batch[:30]}) > 30
+    lineage = read(other.state_dict())
+    for point, batch in seen.items():
+        assert lineage.at(*point).sample.tolist() == batch
+
+
+# ---------------------------------------------------------------- the journal
+
+
+def test_the_journal_is_part_of_the_state(tmp_path):
+    loop = make(n=10)
+    run(loop, 4)
+    torch.save(loop.state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    lineage = loop.lineage()
+    assert read(state).journal == lineage.journal == read(json.loads(state["journal"])).journal
+    lineage.export(tmp_path / "contract.json")
+    assert read(tmp_path / "contract.json").journal == lineage.journal
+    assert (tmp_path / "contract.json").stat().st_size < 1000
+    resumed = make(n=10)
+    resumed.load_state_dict(state)
+    run(resumed, 1)
+    assert len(resumed.lineage().journal.entries) == 1, (
+        "an attempt like the one before adds nothing"
+    )
+
+
+def test_epochs_that_were_left_are_not_answered():
+    loop = make(n=10)
+    run(loop.in_epoch(0), 1)
+    run(loop.in_epoch(3))
+    lineage = loop.lineage()
+    assert [(v.epoch, v.step) for v in lineage.where(range(10), epochs=range(4))][4] == (3, 0)
+    with pytest.raises(ValueError, match=r"step must be a step of epoch 0, which has 1 of them"):
+        lineage.at(0, 1)
+    with pytest.raises(ValueError, match=r"a step of epoch 2, which has 0"):
+        lineage.at(2, 0)
+    run(loop.in_epoch(1), 2)  # a step back: later ones are done again
+    assert len(loop.lineage().where(range(10), epochs=range(4))) == 34
+
+
+def test_another_init_is_another_job():
+    loop = make(n=10)
+    run(loop, 2)
+    fastseed.init(43, rank=0, world_size=1)
+    expected = samples(run(loop.in_epoch(1)))
+    lineage = loop.lineage()
+    assert lineage.journal.master_seed == 43 and len(lineage.journal.entries) == 1
+    assert [lineage.at(*point).sample.tolist() for point in expected] == [*expected.values()]
+    with pytest.raises(ValueError, match="a step of epoch 0, which has 0"):
+        lineage.at(0, 0)
+
+
+def test_packed_rows_name_their_sequences():
+    data = PackedDataset([range(5), range(1), range(9), range(3)], length=6)
+    assert data.parts(0) == [(0, 0, 5), (1, 0, 1)]
+    assert data.parts(1) == [(2, 0, 6)] and data.parts(2) == [(2, 6, 9), (3, 0, 3)]
+    assert [list(data.blocks_of(i)) for i in range(4)] == [[0], [0], [1, 2], [2]]
+    for block in range(3):
+        found = {i: (a, b) for i, a, b in data.parts(block)}
+        ids = data[block]["sequence_ids"].tolist()
+        assert {i: ids.count(i) for i in set(ids)} == {i: b - a for i, (a, b) in found.items()}
+    loop = steps(DataLoader(data, 1, shuffle=True), 1)
+    list(loop)
+    visits = loop.lineage().where(data.blocks_of(2))
+    assert [2 in {i for i, *_ in data.parts(v.sample)} for v in visits] == [True, True]

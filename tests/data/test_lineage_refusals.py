@@ -1,0 +1,216 @@
+"""Journals and arguments that are refused, with nothing changed."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import re
+
+import pytest
+from helpers.loaders import Plain, same
+from torch.utils.data import DataLoader, SequentialSampler
+
+import fastseed
+from fastseed.data import MixtureSampler, steps
+from fastseed.data.lineage import read
+
+
+@pytest.fixture(autouse=True)
+def job():
+    fastseed.init(42, rank=0, world_size=1)
+
+
+def make(n=20, batch=4, **more):
+    more = {"shuffle": True, "collate_fn": same, **more}
+    return steps(DataLoader(Plain(n), batch, **more), 2, task=1)
+
+
+def stopped(count=3, n=20, **more):
+    loop = make(n, **more)
+    for _ in itertools.islice(loop, count):
+        pass
+    return loop
+
+
+def contract():
+    loop = stopped()
+    loop.quarantine([1, 2])
+    loop.skip(1, 0, 1)
+    return json.loads(loop.state_dict()["journal"])
+
+
+def edited(path, value):
+    found = contract()
+    *parents, last = path
+    part = found
+    for key in parents:
+        part = part[key]
+    if value is DELETE:
+        del part[last]
+    else:
+        part[last] = value
+    return found
+
+
+DELETE = object()
+DAMAGED = [
+    (("format",), "fastseed.steps", "source['format'] must be 'fastseed.lineage'"),
+    (("version",), 2, "source['version'] must be 1, as of this version of fastseed, got 2"),
+    (("derivation",), 2, "source['derivation'] must be 1"),
+    (("master_seed",), 2**64, "source['master_seed'] must be in"),
+    (("master_seed",), True, "source['master_seed'] must be an integer"),
+    (("task",), DELETE, "source must be an object of derivation, entries"),
+    (("more",), 1, "source must be an object of derivation, entries"),
+    (("entries",), {}, "source['entries'] must be a list"),
+    (("entries", 0), 5, "source['entries'][0] must be an object"),
+    (("entries", 0, "step"), 1.5, "source['entries'][0]['step'] must be an integer"),
+    (("entries", 0, "ranks"), 0, "source['entries'][0]['ranks'] must be in"),
+    (("entries", 0, "order"), 1, "source['entries'][0]['order'] must be of one of 1 orders"),
+    (("entries", 0, "position"), 21, "source['entries'][0]['position'] must be in [0, 20]"),
+    (("entries",), [contract, contract], "source['entries'] must be in order"),
+    (("orders", 0, "kind"), "sorted", "source['orders'][0]['kind'] must be one of"),
+    (("orders", 0, "n"), 0, "source['orders'][0]['n'] must be in"),
+    (("orders", 0, "n"), 10**400, "source['orders'][0]['n'] must be in"),
+    (("orders", 0, "name"), "", "source['orders'][0]['name'] must be a non-empty string"),
+    (("quarantines", 0, "samples"), [2, 1], "['samples'] must be different samples, sorted"),
+    (("quarantines", 0, "samples"), [20], "['samples'][0] must be in [0, 19], got 20"),
+    (("quarantines", 0, "samples"), [], "['samples'] must be different samples"),
+    (("skips", 0, "last"), -1, "source['skips'][0]['last'] must be in"),
+    (("skips", 0, "first"), 9, "source['skips'][0]['last'] must be at least first"),
+    (("skips",), [dict(epoch=0, first=1, last=3), dict(epoch=0, first=3, last=4)], "ranges apart"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), DAMAGED)
+def test_damaged_journals_are_refused(path, value, message):
+    if isinstance(value, list) and contract in value:
+        value = contract()["entries"] * 2
+    damaged = edited(path, value)
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)) as caught:
+        read(damaged)
+    assert str(caught.value).startswith("fastseed.data.lineage.read: ")
+    loop, state = make(), stopped().state_dict()
+    before = loop.state_dict()
+    with pytest.raises((TypeError, ValueError), match=r"load_state_dict: state\['journal'\]"):
+        loop.load_state_dict({**state, "journal": json.dumps(damaged)})
+    assert loop.state_dict() == before
+
+
+SHARES = [{"name": "a", "size": 3, "share": 2**31, "skip": 0}]
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        (SHARES, "with shares of sum 2**32"),
+        (SHARES * 2, "of different names"),
+        ([{**SHARES[0], "share": 0}], "['share'] must be in [1, "),
+        ([], "with shares of sum"),
+        ([7], "['sources'][0] must be an object"),
+    ],
+)
+def test_damaged_mixtures_are_refused(sources, message):
+    order = {"kind": "mixture", "name": "mixture", "n": 20, "sources": sources, "shuffled": 1}
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        read(edited(("orders", 0), order))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "a whole JSON document"),
+        (b"[" * 100_000, "nested less deeply"),
+        (b'{"format": 1, "format": 2}', "without duplicate keys"),
+        (b'{"version": NaN}', "without NaN"),
+        (b"\xff\xfe{", "a whole JSON document"),
+        (b"[1]", "must be an object"),
+        (b" " * ((1 << 24) + 1), "at most 16777216 bytes"),
+    ],
+)
+def test_hostile_files_are_refused(text, message, tmp_path):
+    path = tmp_path / "contract.json"
+    path.write_bytes(text)
+    with pytest.raises((TypeError, ValueError), match=message):
+        read(path)
+
+
+def test_journals_of_another_job_are_refused():
+    state = stopped().state_dict()
+    other = stopped(n=24).state_dict()["journal"]
+    behind = stopped(2).state_dict()["journal"]
+    for journal, message in ((other, "of 20 positions"), (behind, r"\['step'\] must be 3")):
+        loop = make()
+        before = loop.state_dict()
+        with pytest.raises(ValueError, match=message):
+            loop.load_state_dict({**state, "journal": journal})
+        assert loop.state_dict() == before
+    fastseed.init(43, rank=0, world_size=1)
+    seed = stopped().state_dict()["journal"]
+    fastseed.init(42, rank=0, world_size=1)
+    with pytest.raises(ValueError, match=r"saved under master seed 43.*fastseed\.init\(43\)"):
+        make().load_state_dict({**state, "journal": seed})
+    slotted = steps(DataLoader(Plain(20), 2, shuffle=True), 1, slots=2)
+    for _, step, batches in slotted:
+        list(batches)
+        if step == 1:
+            saved = slotted.state_dict()
+    with pytest.raises(ValueError, match="new_order must be False with slots within an epoch"):
+        steps(DataLoader(Plain(20), 2, shuffle=True), 1, slots=2).load_state_dict(
+            saved, new_order=True
+        )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda loop: loop.quarantine([20]), r"quarantine: samples must be in \[0, 19\]"),
+        (lambda loop: loop.quarantine(-1), "quarantine: samples must be in"),
+        (lambda loop: loop.quarantine("3"), "quarantine: samples must be an integer"),
+        (lambda loop: loop.quarantine([1.5]), r"quarantine: samples\[0\] must be an integer"),
+        (lambda loop: loop.quarantine(range(7)), "quarantine: samples must be at most 6 in all"),
+        (lambda loop: loop.quarantine([1], "web"), "quarantine: source must be one of"),
+        (lambda loop: loop.skip(0, 2, 3), "skip: first_step must be not before step 3 of epoch 0"),
+        (lambda loop: loop.skip(0, 4, 3), r"skip: last_step must be in \[4, "),
+        (lambda loop: loop.skip(0, 4, 5), "skip: last_step must be below 5, the number of steps"),
+        (lambda loop: loop.skip(1, 1.0, 2), "skip: first_step must be an integer"),
+        (lambda loop: loop.skip(1, 3, 4), "skip: first_step must be apart from steps 2 to 3"),
+        (lambda loop: loop.lineage().at(0, 5), "at: step must be a step of epoch 0"),
+        (lambda loop: loop.lineage().at(0, -1), "at: step must be in"),
+        (lambda loop: loop.lineage().where(20), r"where: sample must be in \[0, 19\], got 20"),
+        (lambda loop: loop.lineage().where([0, -1]), r"where: sample\[1\] must be in"),
+        (lambda loop: loop.lineage().where(1, epochs=3), "where: epochs must be a range"),
+        (lambda loop: loop.lineage().where(1, epochs=range(0, 4, 2)), "where: epochs must be of"),
+        (lambda loop: loop.lineage().export("a\0b"), "export: path must be the name of a file"),
+    ],
+)
+def test_arguments_that_are_refused_change_nothing(call, message):
+    loop = stopped()
+    loop.skip(1, 2, 3)
+    before = copy.deepcopy(loop.state_dict())
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(loop)
+    assert loop.state_dict() == before
+
+
+def test_a_quarantine_larger_than_the_spare_positions_is_refused():
+    sampler = MixtureSampler({"a": 3, "b": 1}, {"a": 1, "b": 1}, n=30)
+    loop = make(4, sampler=sampler, shuffle=None)
+    with pytest.raises(ValueError, match="no more than 30 spare positions serve"):
+        loop.quarantine([0, 1, 3])
+    assert json.loads(loop.state_dict()["journal"])["quarantines"] == []
+    with pytest.raises(ValueError, match="at most 3 in all"):
+        loop.quarantine(range(4))
+
+
+def test_orders_that_are_no_function_are_not_answered():
+    data = Plain(8)
+    loop = stopped(1, 8, sampler=SequentialSampler(data), shuffle=None)
+    rule = "must be a ShuffleSampler or MixtureSampler, whose order is a function of the epoch"
+    for question in (lambda: loop.lineage().at(0, 0), lambda: loop.lineage().where(1)):
+        with pytest.raises(ValueError, match=rule):
+            question()
+    for change in (lambda: loop.quarantine(1), lambda: loop.skip(1, 0, 0)):
+        with pytest.raises(ValueError, match="the loader must be one whose order is a function"):
+            change()
+    assert read(loop.state_dict()).journal.orders[0].kind == "other"
