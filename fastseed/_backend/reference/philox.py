@@ -99,7 +99,7 @@ def derive_keys(
 
 def sample_keys(name: NameKey, indices: Array, occurrences: Array) -> U64:
     """Keys of samples, by index and occurrence: ``(n, 2)``, ``[lo, hi]``."""
-    low, shift = np.uint64(_LOW32), np.uint64(32)
+    low, shift = np.uint64(LOW32), np.uint64(32)
     x = indices.astype(np.uint64) ^ np.uint64(name[1])
     w2, w3 = np.uint64(DOMAIN_SAMPLE << 24), occurrences.astype(np.uint64)
     r = _blocks(name[0], x & low, x >> shift, w2, w3)
