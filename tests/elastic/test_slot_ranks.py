@@ -40,11 +40,13 @@ def test_any_number_of_ranks_has_the_weights_of_one():
 
 @pytest.mark.slow
 def test_ranks_that_differ_are_named_before_the_first_step():
-    cases = ("slots_differ", "parameters_differ", "one_refuses", "data_ranks_unknown")
-    for rank, found in enumerate(run(3, *cases, "counters_differ")):
+    cases = ("slots_differ", "parameters_differ", "threads_differ", "one_refuses")
+    for rank, found in enumerate(run(3, *cases, "data_ranks_unknown", "counters_differ")):
         assert "slots is 8 on ranks 0, 2 but 9 on rank 1" in found["slots_differ"]
         assert "parameter 'experts.2.weight' is None on ranks 0, 2 but 'torch.float32 of shape " \
             "(2, 2)' on rank 1" in found["parameters_differ"]  # fmt: skip
+        threads = "threads is 1 on ranks 0, 2 but 2 on rank 1 (set OMP_NUM_THREADS"
+        assert threads in found["threads_differ"]
         own = "ValueError: fastseed.elastic.SlotGradients: slots must be in"
         others = "RuntimeError: fastseed.elastic.SlotGradients: all ranks must agree, but rank 1"
         assert found["one_refuses"].startswith(own if rank == 1 else others)

@@ -255,6 +255,13 @@ def data_ranks_unknown():
     )
 
 
+def threads_differ():
+    torch.set_num_threads(1 + (RANK == 1))
+    found = refusal(lambda: SlotGradients(make(), 8))
+    torch.set_num_threads(1)
+    return found
+
+
 def one_refuses():
     return refusal(lambda: SlotGradients(make(), 8 * (RANK != 1)))
 
@@ -290,8 +297,8 @@ CASES = {
     **{
         case.__name__: case
         for case in (
-            subgroups, overlap, memory, traffic, slots_differ, parameters_differ, one_refuses,
-            data_ranks_unknown, counters_differ,
+            subgroups, overlap, memory, traffic, slots_differ, parameters_differ, threads_differ,
+            one_refuses, data_ranks_unknown, counters_differ,
         )
     },
 }  # fmt: skip
