@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from helpers.processes import run_ranks
 
-SAME = ("base", "few", "odd", "weighted", "bfloat16", "float64", "scaled", "norm")
-CONTROLS = ("base/all_reduce", "base/arrival", "norm/own")
+SAME = ("base", "few", "odd", "weighted", "bfloat16", "float64", "scaled", "norm", "steps")
+CONTROLS = ("base/all_reduce", "base/arrival", "norm/own", "steps/own")
 
 
 def run(ranks, *cases):
@@ -21,9 +21,9 @@ def agreed(ranks, *cases):
 
 
 def test_two_ranks_have_the_weights_of_one():
-    cases = ("base", "norm", "base/all_reduce", "base/arrival")
+    cases = ("base", "norm", "steps", "base/all_reduce", "base/arrival", "steps/own")
     one, two = agreed(1, *cases), agreed(2, *cases)
-    assert {case for case in cases if two[case] == one[case]} == {"base", "norm"}
+    assert {case for case in cases if two[case] == one[case]} == {"base", "norm", "steps"}
 
 
 @pytest.mark.slow
@@ -35,7 +35,8 @@ def test_any_number_of_ranks_has_the_weights_of_one():
         assert rank["buckets"] == one["base"]
         assert not any(rank[case] == one[case] for case in CONTROLS)
     assert len({rank["norm/own"] for rank in ranks}) == 3
-    assert agreed(4, "base", "norm") == {case: one[case] for case in ("base", "norm")}
+    cases = ("base", "norm", "steps")
+    assert agreed(4, *cases) == {case: one[case] for case in cases}
 
 
 @pytest.mark.slow
