@@ -47,7 +47,7 @@ class MicroStep:
 
     def __init__(self) -> None:
         self.order = hashlib.sha256()
-        """Of the groups with a backward pass, in all micro-steps of the step."""
+        """The groups with a backward pass, in order, of all micro-steps of the step."""
         self.number: int | None = None
         self.current: LeafScatter | None = None
         self._finish: Callable[[], None] | None = None
