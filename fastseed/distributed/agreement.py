@@ -21,6 +21,7 @@ _ADVICE = {
     "version": "install one version everywhere",
     "master_seed": "give init the same one, or None with a process group",
     "scope": "some rank is ahead: call reseed with the same arguments on every rank",
+    "threads": "set OMP_NUM_THREADS, or call torch.set_num_threads, alike on every rank",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -81,6 +82,19 @@ def check_model(model: object) -> nn.Module:
             )
             raise validation.value_error(FUNCTION, "model", rule, kind)
     return module
+
+
+def describe_machine(device: torch.device) -> StateDict:
+    """Return what decides about the kernels that run, and so about the bits of a slot."""
+    found: StateDict = {"torch": torch.__version__, "device": device.type}
+    if device.type == "cpu":
+        found |= {
+            "threads": torch.get_num_threads(),
+            "instructions of the processor": torch.backends.cpu.get_cpu_capability(),
+        }
+    elif device.type == "cuda":
+        found["GPU"] = torch.cuda.get_device_name(device)
+    return found
 
 
 def agree(group: dist.ProcessGroup | None, record: StateDict, problem: Exception | None) -> None:

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from .._utils import validation
 from .._utils.types import StateDict
 from .arguments import FUNCTION
 from .collector import SlotPlan
@@ -103,8 +104,9 @@ class SlotBuffers:
         """Give every buffer the value at the start of the step."""
         for buffer, value in zip(self._all, self._at_start, strict=True):
             buffer.owner._buffers[buffer.name] = buffer.tensor
-            with torch.no_grad():
-                buffer.tensor.copy_(value)
+            if not _is_expanded(buffer.tensor):  # else it cannot be written, also by a slot
+                with torch.no_grad():
+                    buffer.tensor.copy_(value)
 
     def changed(self) -> list[bool]:
         """Return for each buffer whether a slot of this rank changed it."""
@@ -184,8 +186,18 @@ def _find(model: nn.Module) -> list[_Buffer]:
         for name, tensor in module._buffers.items():
             if tensor is not None:
                 label = f"{prefix}.{name}" if prefix else name
+                if tensor.layout != torch.strided:
+                    rule = f"with dense buffers, but {label!r} is not: keep it as an attribute"
+                    raise validation.value_error(FUNCTION, "model", rule, tensor.layout)
                 found.setdefault(id(tensor), _Buffer(label, module, name, tensor))
     return list(found.values())
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    """Return whether elements of a tensor share memory, as those of ``Tensor.expand`` do."""
+    return any(
+        size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+    )
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -81,6 +81,9 @@ class Collector(Protocol):
         """Return for each parameter whether it had a gradient in a slot of this rank's step.
 
         The list has the same length on all ranks; it may be empty where the answer is not needed.
+
+        Raises:
+            RuntimeError: on every rank: the passes of ranks do not fit together.
         """
 
     def finish(self, divisor: float, used: list[bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -108,13 +109,14 @@ class Bucket:
 
     def wait(self) -> None:
         """Wait for the mean."""
-        if self._work is not None:
-            self._work.wait()
-            self._work = None
+        work, self._work = self._work, None
+        if work is not None:
+            work.wait()
 
     def discard(self) -> None:
         """Forget the leaves."""
-        self.wait()
+        with contextlib.suppress(RuntimeError):  # another rank is gone: the step was left for that
+            self.wait()
         self._sum.discard()
 
 

@@ -6,6 +6,7 @@ each leaf of a shard to the rank that owns the shard, which adds them in the ord
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -45,6 +46,8 @@ class MicroStep:
     """The micro-step of all scatters of one model, and the exchange that is under way."""
 
     def __init__(self) -> None:
+        self.order = hashlib.sha256()
+        """The groups with a backward pass, in order, of all micro-steps of the step."""
         self.number: int | None = None
         self.current: LeafScatter | None = None
         self._finish: Callable[[], None] | None = None
@@ -120,6 +123,7 @@ class LeafScatter:
                 "fully_shard of the module that calls it, without one of its own"
             )
         step.current, self._micro_step = self, step.number
+        step.order.update(f"{step.number} {self._name}\n".encode())
 
     def __call__(
         self,

@@ -54,7 +54,7 @@ class TrainableParameters:
             if parameter.grad is not None:
                 raise RuntimeError(
                     f"fastseed.{FUNCTION}.step: {name!r} has a gradient at the start of the step, "
-                    "which would be lost: call optimizer.zero_grad() first"
+                    "which would be lost: call optimizer.zero_grad(), with set_to_none=True, first"
                 )
 
     def check_unchanged(self) -> None:

@@ -81,7 +81,8 @@ class ReplicatedCollector:
         if self._micro_step is None or self._plan.slot(self._micro_step) is None:
             raise RuntimeError(
                 f"fastseed.{FUNCTION}: a backward pass reaches {name!r} outside of a slot: "
-                "backward() belongs into the loop over gradients.step(batches)"
+                "backward() belongs into the loop over gradients.step(batches), and a model has "
+                "one SlotGradients at a time"
             )
         bucket, place = self._where[index]
         if place not in self._missing[bucket]:

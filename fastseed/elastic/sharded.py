@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from .._utils import validation
 from .._utils.types import StateDict
+from ..distributed import rendezvous
 from .arguments import FUNCTION
 from .collector import SlotPlan
 from .leaf_scatter import LeafScatter, MicroStep, Piece, ShardMesh
@@ -93,6 +96,7 @@ class ShardedCollector:
         self._reshard()
         self._trainable.check()
         self._used = [False] * len(self._parameters)
+        self._step.order = hashlib.sha256()
         if not self._installed:
             self._installed = True
             self._install()
@@ -116,10 +120,30 @@ class ShardedCollector:
 
     def used(self) -> list[bool]:
         """See ``Collector``."""
+        self._check_order()
         for scatter in self._scatters.values():
             for index in scatter.pieces if scatter.taken else ():
                 self._used[index] |= index not in self._watched
         return self._used
+
+    def _check_order(self) -> None:
+        """RuntimeError on every rank if they ran different groups, whose collectives mix."""
+        plan = self._plan
+        own = int.from_bytes(self._step.order.digest()[:8], "little", signed=True)
+        device = self._parameters[0].to_local().device
+        orders = torch.zeros(plan.ranks, dtype=torch.int64, device=device)
+        orders[plan.rank] = own
+        if plan.ranks > 1:
+            dist.all_reduce(orders, group=plan.group)
+        others = [rank for rank, order in enumerate(orders.tolist()) if order != own]
+        if others:
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.step: all ranks must run the same modules under fully_shard "
+                f"in each micro-step, in one order, but {rendezvous.name_ranks(others)} did not as "
+                f"rank {plan.rank} of the group: torch then mixes up what they exchange; a module "
+                "that only some slots run must be under the fully_shard of the module that calls "
+                "it, without one of its own"
+            )
 
     def finish(self, divisor: float, used: list[bool]) -> None:
         """See ``Collector``."""

@@ -18,6 +18,7 @@ from . import arguments
 from .arguments import FUNCTION
 from .buffers import SlotBuffers
 from .collector import Collector, SlotPlan
+from .draws import DrawWatch
 from .replicated import ReplicatedCollector
 from .sharded import ShardedCollector
 
@@ -88,16 +89,18 @@ class SlotGradients:
     number of ranks, on who adds, or on when gradients arrive. Gradients are sent in buckets while
     the backward pass runs.
 
-    Every rank makes the object, at the same point of the script: the arguments and the parameters
-    of the ranks are compared. The model is the module itself, with equal parameters on all ranks.
-    A slot without a gradient for a parameter counts as a gradient of +0. A parameter without a
-    gradient in all slots keeps ``grad`` None. Gradients of 16-bit parameters are added in float32,
-    and rounded once to the dtype of the parameter.
+    Every rank makes the object, at the same point of the script: the arguments, the parameters, the
+    kind of device, torch's version and, on the CPU, the number of threads are compared. The model
+    is the module itself, with equal parameters on all ranks. A slot without a gradient for a
+    parameter counts as a gradient of +0. A parameter without a gradient in all slots keeps ``grad``
+    None. Gradients of 16-bit parameters are added in float32, and rounded once to the dtype of the
+    parameter.
 
     A model under ``fully_shard`` may be sharded over one dimension of a mesh (FSDP2) or replicated
-    over one and sharded over the next (HSDP). All of its trainable parameters are under it, slots
-    are at least as many as ranks, and a rank without a slot in the last micro-step repeats its
-    passes with ``slot.number`` None, because they communicate; their gradient is dropped.
+    over one and sharded over the next (HSDP). All of its trainable parameters are under it, all
+    ranks run the same of its modules in a micro-step, slots are at least as many as ranks, and a
+    rank without a slot in the last micro-step repeats its passes with ``slot.number`` None, because
+    they communicate; their gradient is dropped.
 
     A buffer of floating point numbers that a forward pass changes, as those of BatchNorm, has the
     same values at the start of each slot, and ends the step with the mean over the slots. Any other
@@ -124,8 +127,9 @@ class SlotGradients:
             requires a gradient, or one of another kind of number; ``group`` is None and not all
             ranks divide the data; a model under ``fully_shard`` has parameters with a gradient
             outside of it, on another mesh or offloaded, or more ranks than slots.
-        RuntimeError: ranks differ in ``slots``, ``bucket_mb``, parameters or buffers, or one of
-            them has an error of its own: on every rank, with the names of the ranks.
+        RuntimeError: ranks differ in ``slots``, ``bucket_mb``, parameters, buffers, or in what
+            decides about kernels, or one of them has an error of its own: on every rank, with the
+            names of the ranks.
         TimeoutError: some ranks did not make the object in time.
 
     Examples:
@@ -153,8 +157,10 @@ class SlotGradients:
             size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
             self._collector = _make_collector(module, plan, round(size * 2**20))
             self._buffers = SlotBuffers(module, plan, round(size * 2**20))
+            self._draws = DrawWatch(module, self._buffers.device)
             tensors = self._collector.describe() | self._buffers.describe()
             record = {"slots": plan.slots, "bucket_mb": size, "tensors": tensors}
+            record |= arguments.describe_machine(self._buffers.device)
         except (TypeError, ValueError, RuntimeError) as error:
             problem = error
         arguments.agree(ranks, record, problem)
@@ -186,7 +192,8 @@ class SlotGradients:
             RuntimeError: the last step was left early; a parameter has a gradient at the start;
                 parameters or buffers of the model were added, removed, replaced, frozen or moved; a
                 slot has no backward pass; slots leave different values in a buffer that has no
-                mean. In backward(): a parameter gets a second gradient in one slot.
+                mean; ranks ran different modules under ``fully_shard``. In backward(): a parameter
+                gets a second gradient in one slot.
             ValueError: there are fewer or more batches than slots of this rank; some slots have a
                 weight and others have none; all weights are 0.
         """
@@ -240,7 +247,7 @@ class SlotGradients:
             if slot.counts or self._collector.needs_every_rank:
                 # Where the slot does not count, rows that this rank has not used in this step.
                 row = (plan.rank + 1) % plan.ranks if slot.number is None else slot.number
-                with rows(row, plan.slots, count=1):
+                with rows(row, plan.slots, count=1), self._draws.slot(slot.number):
                     yield slot, held[0]
             self._collector.collect()
             self._buffers.collect(micro_step)

@@ -280,6 +280,13 @@ def test_buffers_end_with_the_mean_in_tree_order(momentum):
         model.zero_grad()
 
 
+def test_a_buffer_may_be_expanded():
+    model = mlp()
+    model.register_buffer("positions", torch.arange(3).expand(4, 3))
+    run_step(SlotGradients(model, V), model, batches())
+    assert torch.equal(model.positions, torch.arange(3).expand(4, 3))
+
+
 class Counting(nn.Module):
     """Replaces a float buffer, and adds to one of integers."""
 

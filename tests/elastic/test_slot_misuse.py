@@ -157,10 +157,21 @@ def test_a_backward_outside_of_a_slot_is_an_error(after_step):
         loss.backward()
 
 
+def test_two_objects_for_one_model_are_an_error():
+    model, gradients, data = make()
+    other = SlotGradients(model, V)
+    with refused(model, "outside of a slot.*a model has one SlotGradients at a time"):
+        step(model, gradients, data)
+    del other
+    gradients.discard()
+    step(model, gradients, data)
+
+
 def test_a_gradient_at_the_start_is_an_error():
     model, gradients, data = make()
     step(model, gradients, data)
-    with refused(model, r"'0.weight' has a gradient at the start.*optimizer.zero_grad\(\)"):
+    model.zero_grad(set_to_none=False)
+    with refused(model, r"'0.weight' has a gradient at the start.* with set_to_none=True"):
         step(model, gradients, data)
     model.zero_grad()
     step(model, gradients, data)
@@ -258,6 +269,13 @@ def test_a_buffer_keeps_its_shape_in_a_slot():
         for _, batch in gradients.step(data):
             model(batch).sum().backward()
             model[1].running_mean = torch.zeros(4)
+
+
+def test_sparse_buffers_are_an_error():
+    model = make()[0]
+    model.register_buffer("edges", torch.eye(3).to_sparse())
+    with pytest.raises(ValueError, match="with dense buffers, but 'edges' is not"):
+        SlotGradients(model, V)
 
 
 def test_sparse_gradients_are_an_error():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from helpers.processes import run_ranks
 
-SAME = ("base", "few", "odd", "weighted", "bfloat16", "float64", "scaled", "norm")
-CONTROLS = ("base/all_reduce", "base/arrival", "norm/own")
+SAME = ("base", "few", "odd", "weighted", "bfloat16", "float64", "scaled", "norm", "steps")
+CONTROLS = ("base/all_reduce", "base/arrival", "norm/own", "steps/own")
 
 
 def run(ranks, *cases):
@@ -21,9 +21,9 @@ def agreed(ranks, *cases):
 
 
 def test_two_ranks_have_the_weights_of_one():
-    cases = ("base", "norm", "base/all_reduce", "base/arrival")
+    cases = ("base", "norm", "steps", "base/all_reduce", "base/arrival", "steps/own")
     one, two = agreed(1, *cases), agreed(2, *cases)
-    assert {case for case in cases if two[case] == one[case]} == {"base", "norm"}
+    assert {case for case in cases if two[case] == one[case]} == {"base", "norm", "steps"}
 
 
 @pytest.mark.slow
@@ -35,16 +35,19 @@ def test_any_number_of_ranks_has_the_weights_of_one():
         assert rank["buckets"] == one["base"]
         assert not any(rank[case] == one[case] for case in CONTROLS)
     assert len({rank["norm/own"] for rank in ranks}) == 3
-    assert agreed(4, "base", "norm") == {case: one[case] for case in ("base", "norm")}
+    cases = ("base", "norm", "steps")
+    assert agreed(4, *cases) == {case: one[case] for case in cases}
 
 
 @pytest.mark.slow
 def test_ranks_that_differ_are_named_before_the_first_step():
-    cases = ("slots_differ", "parameters_differ", "one_refuses", "data_ranks_unknown")
-    for rank, found in enumerate(run(3, *cases, "counters_differ")):
+    cases = ("slots_differ", "parameters_differ", "threads_differ", "one_refuses")
+    for rank, found in enumerate(run(3, *cases, "data_ranks_unknown", "counters_differ")):
         assert "slots is 8 on ranks 0, 2 but 9 on rank 1" in found["slots_differ"]
         assert "parameter 'experts.2.weight' is None on ranks 0, 2 but 'torch.float32 of shape " \
             "(2, 2)' on rank 1" in found["parameters_differ"]  # fmt: skip
+        threads = "threads is 1 on ranks 0, 2 but 2 on rank 1 (set OMP_NUM_THREADS"
+        assert threads in found["threads_differ"]
         own = "ValueError: fastseed.elastic.SlotGradients: slots must be in"
         others = "RuntimeError: fastseed.elastic.SlotGradients: all ranks must agree, but rank 1"
         assert found["one_refuses"].startswith(own if rank == 1 else others)

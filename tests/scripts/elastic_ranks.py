@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import fastseed
 from fastseed.elastic import SlotGradients, exchange
+from fastseed.elastic import slots as elastic_slots
 from fastseed.elastic.tree import TreeSum
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -102,6 +103,30 @@ def train(slots=8, dtype=torch.float32, norm=False, weighted=False, scaled=False
     assert skipped == [scaled and step == 1 for step in range(STEPS)], skipped
     assert model.unused not in optimizer.state
     return digest(model.state_dict(), optimizer.state_dict()["state"])
+
+
+def steps():
+    """Train on a dataset: order, slots, dropout and gradients together."""
+    model = make()
+    gradients, optimizer = SlotGradients(model, 6), torch.optim.AdamW(model.parameters(), lr=1e-2)
+    data = torch.randn(50, WIDTH, generator=torch.Generator().manual_seed(0))
+    loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
+    for _, _, batches in fastseed.data.steps(loader, epochs=1, task=1, slots=6):
+        for _, batch in gradients.step(batches):
+            model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return digest(model.state_dict(), optimizer.state_dict()["state"])
+
+
+def own_rows():
+    """Dropout by the number of the slot among those of its rank."""
+
+    def rows(slot, total, count):
+        return fastseed.nn.rows(slot // WORLD, total, count=count)
+
+    with mock.patch.object(elastic_slots, "rows", rows):
+        return steps()
 
 
 def all_reduce(slots=8):
@@ -255,6 +280,13 @@ def data_ranks_unknown():
     )
 
 
+def threads_differ():
+    torch.set_num_threads(1 + (RANK == 1))
+    found = refusal(lambda: SlotGradients(make(), 8))
+    torch.set_num_threads(1)
+    return found
+
+
 def one_refuses():
     return refusal(lambda: SlotGradients(make(), 8 * (RANK != 1)))
 
@@ -284,14 +316,16 @@ CASES = {
     "float64": lambda: train(dtype=torch.float64),
     "scaled": lambda: train(scaled=True),
     "norm": lambda: train(norm=True),
+    "steps": steps,
+    "steps/own": own_rows,
     "base/all_reduce": all_reduce,
     "base/arrival": arrival,
     "norm/own": own_statistics,
     **{
         case.__name__: case
         for case in (
-            subgroups, overlap, memory, traffic, slots_differ, parameters_differ, one_refuses,
-            data_ranks_unknown, counters_differ,
+            subgroups, overlap, memory, traffic, slots_differ, parameters_differ, threads_differ,
+            one_refuses, data_ranks_unknown, counters_differ,
         )
     },
 }  # fmt: skip

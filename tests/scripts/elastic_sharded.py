@@ -144,15 +144,44 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
 
 
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, slot: int) -> torch.Tensor:
+        return self.experts[slot % 2](x)
+
+
+def other_modules() -> str:
+    """Return the error where each rank runs another module with a group of its own."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = Experts()
+    for expert in model.experts:
+        fully_shard(expert, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    gradients = SlotGradients(model, dist.get_world_size())
+    try:
+        for slot, x in gradients.step([torch.ones(1, WIDTH)]):
+            model(x, slot.number).sum().backward()
+    except RuntimeError as error:
+        assert all(p.grad is None for p in model.parameters())
+        return str(error)
+    return "no error"
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     sizes = [int(size) for size in sys.argv[1].split("x")]
-    found = {case: train(case, sizes) for case in sys.argv[2:]}
+    cases = sys.argv[2:]
+    found = {case: OTHERS[case]() if case in OTHERS else train(case, sizes) for case in cases}
     dist.barrier()
     dist.destroy_process_group()
     print(json.dumps(found))
 
+
+OTHERS = {"other modules": other_modules}
 
 main()
