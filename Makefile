@@ -29,7 +29,7 @@ TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package
   'docs/test_guides.py::test_block_runs_alone[quick-start-0]' \
   && cd ../build && test-wheel/bin/python -m fastseed doctor
 BENCH_ARGS ?=
-OLDEST_NUMPY_TESTS = seeder generators checkpoint sampling derivation data/test_samples.py \
+OLDEST_NUMPY_TESTS = seeder generators checkpoint sampling rollouts derivation data/test_samples.py \
   data/test_samples_generator.py data/test_sampler.py data/test_mixture.py data/test_packed.py \
   random/test_draw_vectors.py random/test_bank_state.py
 

@@ -1,4 +1,4 @@
-"""A training step of ``SlotGradients`` beside ``DistributedDataParallel`` with ``no_sync``, on gloo.
+"""A step of ``SlotGradients`` beside ``DistributedDataParallel`` with ``no_sync``, on gloo.
 
 ``python -m benchmarks.elastic_steps`` starts the ranks on this machine with one thread each. Both
 run the same micro-batches, in turns. It prints the median time of a step, and the bytes that all

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from . import integrations as integrations
     from . import nn as nn
     from . import random as random
+    from . import rollouts as rollouts
     from . import sampling as sampling
     from ._backend.build import build_info
     from ._utils.errors import ReseedError
@@ -78,7 +79,7 @@ __all__ = [
 
 _SUBPACKAGES = (
     "checkpoint", "data", "debug", "distributed", "elastic", "integrations", "nn", "random",
-    "sampling",
+    "rollouts", "sampling",
 )  # fmt: skip
 _HOME = {
     "SHARED": "derivation.coordinates",

@@ -11,6 +11,7 @@ from . import (
     elastic,
     exact_sums,
     initialization,
+    ledger,
     loaders,
     pool,
     reseed,
@@ -27,6 +28,6 @@ def all_cases() -> list[Case]:
     return [
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
-        *(*rollouts.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
+        *(*rollouts.cases(), *ledger.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
         *(*initialization.cases(), *exact_sums.cases(), *elastic.cases()),
     ]

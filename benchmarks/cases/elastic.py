@@ -1,4 +1,4 @@
-"""The sum of leaves beside ``add_``; whole steps on two ranks are in ``benchmarks.elastic_steps``."""
+"""The sum of leaves beside ``add_``; ``benchmarks.elastic_steps`` times steps of two ranks."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& na
 void seed_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out) {
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = (first + i) / grid.columns, column = (first + i) % grid.columns;
-    const Stream stream{grid.name, grid.rank_word, static_cast<uint32_t>(grid.workers[column])};
+    const Stream stream{grid.name, grid.rank_word(row), grid.worker(row, column)};
     out[i] = stream_key(stream, grid.indices[row]).lo;
   }
 }

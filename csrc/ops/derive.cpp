@@ -2,6 +2,8 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "../kernels/derive.h"
 #include "huge_pages.h"
@@ -59,24 +61,42 @@ struct Cpu {
   }
 };
 
-// The seeds of every index (rows) with every worker (columns).
-void derive_seed_grid(const Tensor& out, const Tensor& indices, const Tensor& workers, int64_t key,
-                      int64_t tweak, int64_t rank_word) {
+// `numbers` are below 2^bits.
+void check_numbers(const Tensor& numbers, int bits, const char* op, const char* argument) {
+  const uint64_t* data = words_of(numbers);
+  const int64_t n = numbers.numel();
+  const uint64_t all = std::accumulate(data, data + n, uint64_t{0}, std::bit_or<uint64_t>());
+  STD_TORCH_CHECK(all >> bits == 0, "fastseed.", op, ": ", argument, " must be in [0, 2**", bits,
+                  ")");
+}
+
+// The seeds of every index (rows) with workers (columns) and a rank, of its own or of all rows.
+void derive_seed_grid(const Tensor& out, const Tensor& indices, const Tensor& workers,
+                      const Tensor& ranks, int64_t key, int64_t tweak) {
   constexpr const char* kOp = "derive_seed_grid";
   check_tensor(indices, kOp, "indices", Dtype::UInt64, {kAnySize}, out);
-  check_tensor(workers, kOp, "workers", Dtype::UInt64, {kAnySize}, out);
-  check_tensor(out, kOp, "out", Dtype::UInt64, {indices.size(0), workers.size(0)}, out);
+  const int64_t rows = indices.size(0);
+  check_tensor(workers, kOp, "workers", Dtype::UInt64, {kAnySize, kAnySize}, out);
+  const int64_t columns = workers.size(1);
+  check_tensor(ranks, kOp, "ranks", Dtype::UInt64, {kAnySize}, out);
+  const bool own_workers = workers.size(0) != 1, own_ranks = ranks.size(0) != 1;
+  STD_TORCH_CHECK(
+      (!own_workers || workers.size(0) == rows) && (!own_ranks || ranks.size(0) == rows),
+      "fastseed.", kOp, ": workers and ranks must have 1 or ", rows, " rows");
+  check_tensor(out, kOp, "out", Dtype::UInt64, {rows, columns}, out);
   check_disjoint(out, indices, kOp, "indices");
   check_disjoint(out, workers, kOp, "workers");
-  const uint64_t* numbers = words_of(workers);
-  for (int64_t i = 0; i < workers.size(0); ++i) {
-    STD_TORCH_CHECK(numbers[i] >> 32 == 0, "fastseed.", kOp,
-                    ": workers must be in [0, 2**32), got ", numbers[i]);
-  }
-  const Stream stream = stream_of(key, tweak, StreamWords(rank_word, 0, kOp));
+  check_disjoint(out, ranks, kOp, "ranks");
+  check_numbers(workers, 32, kOp, "workers");
+  check_numbers(ranks, 24, kOp, "ranks");
   mark_written(out);
-  const SeedGrid grid{stream.name, stream.rank_word, words_of(indices), words_of(workers),
-                      workers.size(0)};
+  const SeedGrid grid{{static_cast<uint64_t>(key), static_cast<uint64_t>(tweak)},
+                      words_of(indices),
+                      words_of(workers),
+                      words_of(ranks),
+                      columns,
+                      own_workers ? columns : 0,
+                      own_ranks ? 1 : 0};
   uint64_t* data = words_of(out);
   parallel(out.numel(), kGrain, [&](int64_t begin, int64_t end) {
     if (begin < end) {

@@ -124,14 +124,13 @@ def mt19937_state(key: int) -> U32:
     return words
 
 
-def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
+def derive_seed_grid(name: NameKey, ranks: U64, workers: U64, indices: U64) -> U64:
     """See ``fastseed._backend.reference.philox.derive_seed_grid``."""
     if native.kernels is None:
-        return philox.derive_seed_grid(name, rank, workers, indices)
-    out = empty_like_keys(len(indices), len(workers))
-    grid = torch.from_numpy(indices), torch.from_numpy(workers)
-    word = rank | DOMAIN_STREAM << 24
-    _OPS.derive_seed_grid(out, *grid, *map(signed, name), word)
+        return philox.derive_seed_grid(name, ranks, workers, indices)
+    out = empty_like_keys(len(indices), workers.shape[1])
+    grid = map(torch.from_numpy, (indices, workers, ranks))
+    _OPS.derive_seed_grid(out, *grid, *map(signed, name))
     array: U64 = out.numpy()
     return array
 

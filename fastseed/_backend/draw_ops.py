@@ -204,7 +204,7 @@ def _fake_digest(sums: Tensor, memory: Sequence[Tensor], plan: Tensor) -> None:
 define("digest", "(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()", _fake_digest)
 define(
     "derive_seed_grid",
-    "(Tensor(a0!) out, Tensor indices, Tensor workers, int key, int tweak, int rank_word) -> ()",
+    "(Tensor(a0!) out, Tensor indices, Tensor workers, Tensor ranks, int key, int tweak) -> ()",
 )
 define("advise_huge_pages", "(Tensor(a0!) out) -> ()")
 

@@ -47,7 +47,7 @@ def replace(
             os.unlink(temporary)
         raise
     if durable:
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     return path
 
 
@@ -58,8 +58,8 @@ def _mode(path: Path) -> int | None:
         return None
 
 
-def _flush_folder(folder: Path) -> None:
-    """Flush the new name to the disk, where the file system can."""
+def flush_folder(folder: Path) -> None:
+    """Flush new names in a folder to the disk, where the file system can."""
     if not hasattr(os, "O_DIRECTORY"):  # Windows
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

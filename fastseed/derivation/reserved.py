@@ -24,7 +24,7 @@ NAMES = {
     "sample": "the generators that data.per_sample passes to datasets",
     "shuffle": "data.ShuffleSampler",
     "mixture": "data.MixtureSampler",
-    "rollout": "sampling.rollout_seeds",
+    "rollout": "fastseed.rollouts",
     "sampling": "sampling.sample with seeds as keys",
     "process.fork": "children of os.fork",
     "process.mesh": "the mesh in exact states",

@@ -1,4 +1,4 @@
-"""Tokens and rollouts that do not depend on batches, chunks or workers.
+"""Tokens that do not depend on batches, slots or padding.
 
 Importing it loads neither torch nor NumPy: each name is loaded when it is first used.
 """
@@ -7,30 +7,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .rollouts import Rollout, RolloutSeeds, rollout_seeds
     from .speculative import Verified, accept_or_resample
     from .thresholds import find_threshold
     from .tokens import merge, sample
 
 __all__ = [
-    "Rollout",
-    "RolloutSeeds",
     "Verified",
     "accept_or_resample",
     "find_threshold",
     "merge",
-    "rollout_seeds",
     "sample",
 ]
 
 _HOME = {
-    "Rollout": "rollouts",
-    "RolloutSeeds": "rollouts",
     "Verified": "speculative",
     "accept_or_resample": "speculative",
     "find_threshold": "thresholds",
     "merge": "tokens",
-    "rollout_seeds": "rollouts",
     "sample": "tokens",
 }
 

@@ -261,7 +261,8 @@ def test_operators_accept_what_their_reference_accepts(name):
 
 
 def grid():
-    return written_seeds().view(3, 1).repeat(1, 2), keys()[:, 0].clone(), scope(), *NAMES, 3
+    indices, ranks = keys()[:, 0].clone(), longs(3, 1, 2).view(U64)
+    return written_seeds().view(3, 1).repeat(1, 2), indices, scope()[None], ranks, *NAMES
 
 
 def plan(*memory, rows=2, row_bytes=8):
@@ -296,10 +297,13 @@ ALONE_REFUSED = [
     ("derive_seed_grid", lambda: edited(grid, 0, lambda t: t[:2]), "out must be of shape"),
     ("derive_seed_grid", lambda: edited(grid, 1, lambda t: t[None]), "indices must be of shape"),
     ("derive_seed_grid", lambda: edited(grid, 2, lambda t: t.view(I64).neg().view(U64)), "workers"),
-    ("derive_seed_grid", lambda: edited(grid, 5, lambda rank: -1), "rank_word must be in"),
-    ("derive_seed_grid", lambda: edited(grid, 5, lambda rank: 2**32), "rank_word must be in"),
+    ("derive_seed_grid", lambda: edited(grid, 2, lambda t: t.repeat(2, 1)), "have 1 or 3 rows"),
+    ("derive_seed_grid", lambda: edited(grid, 3, lambda t: longs(-1).view(U64)), "ranks must be"),
+    ("derive_seed_grid", lambda: edited(grid, 3, lambda t: longs(1, 2, 2**24).view(U64)), "ranks"),
+    ("derive_seed_grid", lambda: edited(grid, 3, lambda t: t[:0]), "have 1 or 3 rows"),
     ("derive_seed_grid", lambda: shared_with(grid, 0, 1), "indices must not share memory"),
     ("derive_seed_grid", lambda: shared_with(grid, 0, 2), "workers must not share memory"),
+    ("derive_seed_grid", lambda: shared_with(grid, 0, 3), "ranks must not share memory"),
     ("advise_huge_pages", lambda: [keys().t()], "out must be contiguous"),
     ("advise_huge_pages", lambda: [freed(keys())], "out must have memory"),
     ("digest", lambda: edited(digest, 0, lambda t: t[:1]), "sums must be"),

@@ -101,20 +101,27 @@ void check_exact_allocations(const CpuPath& path) {
   }
 }
 
-// A seed for each index with each worker, from any cell on, with every kind of tail.
-void check_seed_grid(const CpuPath& path) {
+// A seed for each index with each worker, those of all rows or of each row, from any cell on, with
+// every kind of tail.
+void check_seed_grid(const CpuPath& path, bool own) {
   std::mt19937_64 numbers(12);
   for (const int64_t columns : {1, 2, 7, 16}) {
     const int64_t rows = 40;
-    std::vector<uint64_t> indices{~uint64_t{0}}, workers{0xffffffffu};
+    std::vector<uint64_t> indices{~uint64_t{0}}, workers{0xffffffffu}, ranks{7};
     while (indices.size() < static_cast<size_t>(rows)) {
       indices.push_back(numbers());
+      ranks.push_back(numbers() >> 40);
     }
-    while (workers.size() < static_cast<size_t>(columns)) {
+    while (workers.size() < static_cast<size_t>(own ? rows * columns : columns)) {
       workers.push_back(numbers() >> 32);
     }
-    const SeedGrid grid{
-        {0x1234567887654321u, ~uint64_t{5}}, 7 | 2u << 24, indices.data(), workers.data(), columns};
+    const SeedGrid grid{{0x1234567887654321u, ~uint64_t{5}},
+                        indices.data(),
+                        workers.data(),
+                        ranks.data(),
+                        columns,
+                        own ? columns : 0,
+                        own ? 1 : 0};
     for (int64_t first = 0; first < rows * columns; first += 11) {
       const int64_t n = std::min<int64_t>(first % 37, rows * columns - first);
       where = std::string(path.name) + ", grid from " + std::to_string(first);
@@ -124,7 +131,9 @@ void check_seed_grid(const CpuPath& path) {
       for (int64_t i = 0; i < n; ++i) {
         const size_t row = static_cast<size_t>((first + i) / columns),
                      column = static_cast<size_t>((first + i) % columns);
-        const Stream stream{grid.name, grid.rank_word, static_cast<uint32_t>(workers[column])};
+        const Stream stream{
+            grid.name, static_cast<uint32_t>(ranks[own ? row : 0]) | 2u << 24,
+            static_cast<uint32_t>(workers[own ? row * size_t(columns) + column : column])};
         check(seeds.data()[i] == stream_key(stream, indices[row]).lo, "seed_grid");
       }
     }
@@ -374,7 +383,8 @@ void check_kernels() {
   for (const CpuPath* path : paths()) {
     check_sizes(*path);
     check_exact_allocations(*path);
-    check_seed_grid(*path);
+    check_seed_grid(*path, false);
+    check_seed_grid(*path, true);
     check_keys_of_seeds(*path);
   }
   for (const std::string& name : simd_paths()) {

@@ -17,6 +17,7 @@ SUBPACKAGES = (
     "nn",
     "nn.init",
     "sampling",
+    "rollouts",
     "data",
     "distributed",
     "elastic",

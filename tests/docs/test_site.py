@@ -15,8 +15,8 @@ import fastseed
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBPACKAGES = (
-    "random", "nn", "nn.init", "sampling", "data", "distributed", "checkpoint", "debug",
-    "elastic", "integrations",
+    "random", "nn", "nn.init", "sampling", "rollouts", "data", "distributed", "checkpoint",
+    "debug", "elastic", "integrations",
 )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def test_a_piece_has_the_bits_of_the_recursion(ranks):
         one = OneRank(rank, ranks, table)
         own = slice(PIECE * rank, PIECE * (rank + 1))
         assert torch.equal(one.step(), expected[own])
-        assert len(one.buffers) <= 10 + 1  # log2 V + 1 partial sums
+        assert len(one.buffers) <= 10  # floor(log2(V + 1)), less than log2 V + 1
         slots = len(range(rank, SLOTS, ranks))
         assert one.sent == slots * PIECE * (ranks - 1)
 

@@ -33,7 +33,10 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "matrix"
-CORE = ("seeder", "generators", "random", "data", "checkpoint", "nn", "sampling", "derivation")
+CORE = (
+    "seeder", "generators", "random", "data", "checkpoint", "nn", "sampling", "rollouts",
+    "derivation",
+)  # fmt: skip
 VERSIONS = """
 import importlib.metadata as m, json, platform
 names = ("numpy", "torch", "pytest", "transformers", "accelerate", "lightning")

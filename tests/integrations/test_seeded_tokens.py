@@ -79,7 +79,7 @@ def test_torchs_own_sampling_depends_on_the_batch(model, prompts):
 
 
 def test_rollout_seeds_of_return_sequences(model, prompts):
-    seeds = fastseed.sampling.rollout_seeds(3, range(2), 4, master_seed=42)
+    seeds = fastseed.rollouts.table(3, range(2), 4, master_seed=42)
     flat = list(itertools.chain(*seeds))
     group = generate(model, prompts[:2], flat, num_return_sequences=4, do_sample=True)
     for row, seed in enumerate(flat):

@@ -72,7 +72,7 @@ def first_observations(seed: Any) -> set[bytes]:
 
 def test_seeds_of_environments_with_generators_of_their_own():
     def seeds(master: int) -> list[int]:
-        made = fastseed.sampling.rollout_seeds(0, range(8), 1, bits=31, master_seed=master)
+        made = fastseed.rollouts.table(0, range(8), 1, bits=31, master_seed=master)
         return made.array[:, 0].tolist()
 
     assert len(first_observations(seeds(42)) | first_observations(seeds(43))) == 16

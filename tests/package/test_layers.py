@@ -21,7 +21,7 @@ LAYERS = (
     {"distributed"},
     {"random", "generators", "determinism"},
     {"seeder"},
-    {"nn", "sampling", "data", "checkpoint"},
+    {"nn", "sampling", "rollouts", "data", "checkpoint"},
     {"elastic"},
     {"debug"},
     {"tools", "integrations"},

@@ -42,7 +42,7 @@ CHUNK = 5000  # calls of one child
 MEMORY = 6 << 30
 PACKAGES = (
     *("checkpoint", "data", "debug", "determinism", "distributed", "integrations"),
-    *("nn", "nn.functional", "nn.init", "random", "sampling"),
+    *("elastic", "nn", "nn.functional", "nn.init", "random", "rollouts", "sampling"),
 )
 LEFT_OUT = {
     "enforce_reproducibility": "starts the process again",

@@ -1,29 +1,45 @@
 """The derivation, version 1, in plain NumPy: the oracle of the tests and the fallback.
 
 Everything here is a pure function of its arguments; ``docs/spec/derivation.md`` is the
-specification. Scalars are Python ints in and out, bulk results are NumPy arrays. Arguments are
-trusted: callers have checked them (see ``fastseed.derivation.streams``).
-
-Source of the generator: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
-1, 2, 3", SC'11 (Philox4x32-10).
+specification. Scalars are Python ints in and out (see ``.keys``), bulk results are NumPy arrays.
+Arguments are trusted: callers have checked them (see ``fastseed.derivation.streams``).
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Scope: TypeAlias = tuple[int, int]
-"""Level 1: the 64-bit key and the 64-bit tweak of a (master seed, task, epoch, step)."""
+from .keys import (
+    DERIVATION_VERSION,
+    DOMAIN_NARROW,
+    DOMAIN_SAMPLE,
+    DOMAIN_SCOPE,
+    DOMAIN_SHUFFLE,
+    DOMAIN_STATE,
+    DOMAIN_STREAM,
+    LOW32,
+    MULTIPLIERS,
+    ROUNDS,
+    SHARED_RANK,
+    WEYL,
+    Name,
+    NameKey,
+    Scope,
+    block,
+    name_key,
+    name_words,
+    scope_key,
+    stream_key,
+)
 
-Name: TypeAlias = tuple[int, int]
-"""The first 128 bits of SHA-256 of a name in UTF-8, little-endian: low and high 64 bits."""
-
-NameKey: TypeAlias = tuple[int, int]
-"""Level 2: the 64-bit key and the 64-bit tweak of a name in a scope."""
+__all__ = [
+    "DERIVATION_VERSION", "DOMAIN_NARROW", "DOMAIN_SAMPLE", "DOMAIN_SCOPE", "DOMAIN_SHUFFLE",
+    "DOMAIN_STATE", "DOMAIN_STREAM", "SHARED_RANK", "Name", "NameKey", "Scope", "block", "name_key",
+    "name_words", "scope_key", "stream_key",
+]  # fmt: skip
 
 Array: TypeAlias = npt.NDArray[Any]
 """An array of a dtype that an argument decides."""
@@ -33,48 +49,28 @@ Words: TypeAlias = Any
 U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
 
-DERIVATION_VERSION = 1
-
-DOMAIN_SCOPE, DOMAIN_STREAM, DOMAIN_SAMPLE = 1, 2, 3
-DOMAIN_STATE, DOMAIN_SHUFFLE, DOMAIN_NARROW = 4, 5, 6
-SHARED_RANK = 2**24 - 1
 MT_WORDS = 624
-
-_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
-_WEYL = 0x9E3779B9, 0xBB67AE85
-_ROUNDS = 10
-_LOW32 = 0xFFFFFFFF
 _CHUNK = 1 << 16  # blocks computed at a time: the temporaries stay in the cache
-
-
-def block(key: int, w0: int, w1: int, w2: int, w3: int) -> tuple[int, int, int, int]:
-    """Philox4x32-10 of one counter under a 64-bit ``key``: four 32-bit words."""
-    k0, k1 = key & _LOW32, key >> 32
-    for _ in range(_ROUNDS):
-        p0, p1 = _MULTIPLIERS[0] * w0, _MULTIPLIERS[1] * w2
-        w0, w1, w2, w3 = (p1 >> 32) ^ w1 ^ k0, p1 & _LOW32, (p0 >> 32) ^ w3 ^ k1, p0 & _LOW32
-        k0, k1 = (k0 + _WEYL[0]) & _LOW32, (k1 + _WEYL[1]) & _LOW32
-    return w0, w1, w2, w3
 
 
 def _blocks(key: int, w0: Words, w1: Words, w2: Words, w3: Words) -> tuple[Words, ...]:
     """``block`` over arrays: each word an array, or a scalar, of uint64 below 2**32."""
-    low, shift = np.uint64(_LOW32), np.uint64(32)
-    m0, m1 = np.uint64(_MULTIPLIERS[0]), np.uint64(_MULTIPLIERS[1])
-    k0, k1 = key & _LOW32, key >> 32
-    for _ in range(_ROUNDS):
+    low, shift = np.uint64(LOW32), np.uint64(32)
+    m0, m1 = np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
+    k0, k1 = key & LOW32, key >> 32
+    for _ in range(ROUNDS):
         p0, p1 = m0 * w0, m1 * w2
         w0, w1 = (p1 >> shift) ^ w1 ^ np.uint64(k0), p1 & low
         w2, w3 = (p0 >> shift) ^ w3 ^ np.uint64(k1), p0 & low
-        k0, k1 = (k0 + _WEYL[0]) & _LOW32, (k1 + _WEYL[1]) & _LOW32
+        k0, k1 = (k0 + WEYL[0]) & LOW32, (k1 + WEYL[1]) & LOW32
     return w0, w1, w2, w3
 
 
 def words_of_blocks(key: list[int], blocks: U64) -> U32:
     """Return the words of the blocks with these numbers of a stream, (n, 4)."""
     lo, hi = key
-    low, shift = np.uint64(_LOW32), np.uint64(32)
-    found = _blocks(lo, blocks & low, blocks >> shift, np.uint64(hi & _LOW32), np.uint64(hi >> 32))
+    low, shift = np.uint64(LOW32), np.uint64(32)
+    found = _blocks(lo, blocks & low, blocks >> shift, np.uint64(hi & LOW32), np.uint64(hi >> 32))
     return np.stack(found, axis=-1).astype(np.uint32)
 
 
@@ -83,40 +79,12 @@ def signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def name_words(name: str) -> Name:
-    """Return the words of a name that level 2 takes: ``Name``."""
-    digest = hashlib.sha256(name.encode()).digest()
-    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")
-
-
-def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
-    """(key, tweak) of a point in time of the job with this master seed."""
-    r = block(master, step & _LOW32, step >> 32, epoch, task | DOMAIN_SCOPE << 24)
-    return r[0] | r[1] << 32, r[2] | r[3] << 32
-
-
-def name_key(scope: Scope, name: Name) -> NameKey:
-    """(key, tweak) of a name at that point."""
-    x = name[0] ^ scope[1]
-    r = block(scope[0], x & _LOW32, x >> 32, name[1] & _LOW32, name[1] >> 32)
-    return r[0] | r[1] << 32, r[2] | r[3] << 32
-
-
-def stream_key(
-    name: NameKey, rank: int, worker: int, index: int, domain: int = DOMAIN_STREAM
-) -> int:
-    """The 128-bit key of one stream: low 64 bits ``lo``, high 64 bits ``hi``."""
-    x = index ^ name[1]
-    r = block(name[0], x & _LOW32, x >> 32, rank | domain << 24, worker)
-    return r[0] | r[1] << 32 | r[2] << 64 | r[3] << 96
-
-
 def derive_keys(
     name: NameKey, rank: int, worker: int, start: int, n: int, domain: int = DOMAIN_STREAM
 ) -> U64:
     """Keys of the indices ``start`` to ``start + n - 1`` (mod 2**64): ``(n, 2)``, ``[lo, hi]``."""
     out = np.empty((n, 2), np.uint64)
-    shift, low = np.uint64(32), np.uint64(_LOW32)
+    shift, low = np.uint64(32), np.uint64(LOW32)
     w2, w3 = np.uint64(rank | domain << 24), np.uint64(worker)
     for at in range(0, n, _CHUNK):
         count = min(_CHUNK, n - at)
@@ -136,17 +104,23 @@ def derive_seeds(
     return np.ascontiguousarray(derive_keys(name, rank, worker, start, n, domain)[:, 0])
 
 
-def derive_seed_grid(name: NameKey, rank: int, workers: U64, indices: U64) -> U64:
-    """Seeds of each index (rows) with each worker (columns): ``(len(indices), len(workers))``."""
-    out = np.empty((len(indices), len(workers)), np.uint64)
-    shift, low = np.uint64(32), np.uint64(_LOW32)
-    w2, words = np.uint64(rank | DOMAIN_STREAM << 24), indices ^ np.uint64(name[1])
-    rows = max(1, _CHUNK // max(1, len(workers)))
-    for at in range(0, len(indices), rows):
-        x = words[at : at + rows, None]
-        for first in range(0, len(workers), _CHUNK):
-            w3 = workers[first : first + _CHUNK]
-            r = _blocks(name[0], x & low, x >> shift, w2, w3)
+def derive_seed_grid(name: NameKey, ranks: U64, workers: U64, indices: U64) -> U64:
+    """Seeds of each index (rows) with workers (columns) and a rank, of its own or of all rows.
+
+    ``workers`` are (1 or n, columns) and ``ranks`` (1 or n,) for n indices; the seeds (n, columns).
+    """
+    n, columns = len(indices), workers.shape[1]
+    out = np.empty((n, columns), np.uint64)
+    shift, low = np.uint64(32), np.uint64(LOW32)
+    words = (indices ^ np.uint64(name[1]))[:, None]
+    w2 = np.broadcast_to((ranks | np.uint64(DOMAIN_STREAM << 24))[:, None], (n, 1))
+    workers = np.broadcast_to(workers, (n, columns))
+    rows = max(1, _CHUNK // max(1, columns))
+    for at in range(0, n, rows):
+        part = slice(at, at + rows)
+        for first in range(0, columns, _CHUNK):
+            w3 = workers[part, first : first + _CHUNK]
+            r = _blocks(name[0], words[part] & low, words[part] >> shift, w2[part], w3)
             out[at : at + rows, first : first + _CHUNK] = r[0] | r[1] << shift
     return out
 
@@ -159,7 +133,7 @@ def mt19937_state(key: int) -> U32:
         key & (2**64 - 1),
         j,
         np.uint64(DOMAIN_STATE << 24),
-        np.uint64(hi & _LOW32),
+        np.uint64(hi & LOW32),
         np.uint64(hi >> 32),
     )
     words = np.stack(np.broadcast_arrays(*r), axis=1).astype(np.uint32).reshape(MT_WORDS)

@@ -14,7 +14,7 @@ from helpers.processes import Script
 from helpers.support import SCRIPTS, reference_key, run_python
 
 import fastseed
-from fastseed.sampling import rollout_seeds, rollouts
+from fastseed.rollouts import identity, table
 
 LOW63 = 2**63 - 1
 TEXT = "What is 7 * 8?"
@@ -24,7 +24,7 @@ TEXT_KNOWN = [6046037050508140924, 400187838658152262]
 
 
 def seeds_of(prompts, samples, step=3, **more):
-    return rollout_seeds(step, prompts, samples, **{"master_seed": 42, **more})
+    return table(step, prompts, samples, **{"master_seed": 42, **more})
 
 
 # ---------------------------------------------------------------- which bits
@@ -120,8 +120,8 @@ def test_chunks_and_workers_do_not_matter():
 def test_torch_is_not_imported():
     code = (
         "import sys, fastseed.sampling; a = 'numpy' in sys.modules; int(fastseed.SHARED);"
-        "fastseed.sampling.rollout_seeds(1, ['x'], 2, master_seed=1);"
-        "import fastseed; fastseed.sampling.rollout_seeds(1, ['x'], 2, master_seed=1);"
+        "fastseed.rollouts.table(1, ['x'], 2, master_seed=1);"
+        "import fastseed; fastseed.rollouts.table(1, ['x'], 2, master_seed=1);"
         "print(a, 'torch' in sys.modules, 'numpy' in sys.modules, 'ninja' in sys.modules)"
     )
     assert run_python("-c", code).split() == ["False", "False", "True", "False"]
@@ -133,26 +133,26 @@ def test_torch_is_not_imported():
 def test_master_seed_of_init_and_of_the_environment(monkeypatch):
     expected = seeds_of([1], 2, master_seed=99)[0]
     with pytest.raises(RuntimeError, match=r"give master_seed, or call fastseed\.init\(\.\.\.\)"):
-        rollout_seeds(3, [1], 2)
+        table(3, [1], 2)
     monkeypatch.setenv("FASTSEED_MASTER_SEED", "99")
-    assert rollout_seeds(3, [1], 2)[0] == expected
+    assert table(3, [1], 2)[0] == expected
     fastseed.init(5)  # wins over the variable
-    assert rollout_seeds(3, [1], 2)[0] == seeds_of([1], 2, master_seed=5)[0]
+    assert table(3, [1], 2)[0] == seeds_of([1], 2, master_seed=5)[0]
     fastseed.init(99)
-    assert rollout_seeds(3, [1], 2)[0] == expected
+    assert table(3, [1], 2)[0] == expected
 
 
 @pytest.mark.parametrize("text", ["abc", "-1", str(2**64), "1e3", "9" * 6000, "0" * 25 + "9" * 30])
 def test_a_variable_that_is_no_seed_is_refused(text, monkeypatch):
     monkeypatch.setenv("FASTSEED_MASTER_SEED", text)
     with pytest.raises(ValueError, match="FASTSEED_MASTER_SEED must be an integer in"):
-        rollout_seeds(3, [1], 2)
+        table(3, [1], 2)
 
 
 def test_the_scheme_of_fwr13y_has_no_keys():
     fastseed.init(5, scheme="fwr13y")
     with pytest.raises(ValueError, match=r"scheme must be 'philox-v1' \(or give master_seed\)"):
-        rollout_seeds(3, [1], 2)
+        table(3, [1], 2)
     assert seeds_of([1], 2, master_seed=5)
 
 
@@ -161,27 +161,31 @@ def test_the_scheme_of_fwr13y_has_no_keys():
 FREED = torch.zeros(2, dtype=torch.int64)
 FREED.untyped_storage().resize_(0)
 BAD = [
-    ({"prompts": "text"}, TypeError, "prompts must be a sequence of strings and integers"),
-    ({"prompts": 5}, TypeError, "prompts must be a sequence of strings and integers"),
-    ({"prompts": [1, 2.5]}, TypeError, r"prompts\[1\] must be an integer"),
+    ({"prompts": "text"}, TypeError, "prompts must be a sequence of prompts"),
+    ({"prompts": 5}, TypeError, "prompts must be a sequence of prompts"),
+    ({"prompts": [1, 2.5]}, TypeError, r"prompts\[1\] must be a string, an integer or"),
+    ({"prompts": {"input_ids": [[1, 2]]}}, TypeError, "prompts must be a sequence of prompts"),
     *(
         (
             {"prompts": [tokens]},
             TypeError,
-            r"prompts\[0\] must be a string or an integer \(for chat",
+            r"prompts\[0\] must be a string, an integer or a sequence of token ids .*\(for chat",
         )
-        for tokens in ([1, 2], [{"role": "user", "content": "a"}], {"text": "a"})
+        for tokens in ([1, "2"], [{"role": "user", "content": "a"}], {"text": "a"})
     ),
-    ({"prompts": [1, None]}, TypeError, r"prompts\[1\] must be an integer"),
+    ({"prompts": [1, None]}, TypeError, r"prompts\[1\] must be a string, an integer"),
     ({"prompts": [True]}, TypeError, r"prompts\[0\] must be an integer"),
     ({"prompts": [1, -1]}, ValueError, r"prompts\[1\] must be in \[0, "),
     ({"prompts": [2**64]}, ValueError, r"prompts\[0\] must be in \[0, "),
     ({"prompts": ["\ud800"]}, ValueError, r"prompts\[0\] must be a string with a UTF-8"),
     ({"prompts": np.array([3, -1])}, ValueError, r"prompts\[1\] must be in \[0, "),
     ({"prompts": np.zeros((1, 1), int)}, ValueError, r"prompts must be .* of shape \(n,\)"),
-    ({"prompts": np.zeros(2)}, TypeError, r"prompts\[0\] must be an integer"),
+    ({"prompts": np.zeros(2)}, TypeError, r"prompts\[0\] must be a string, an integer"),
     ({"samples": -1}, ValueError, r"samples must be in \[0, "),
-    ({"samples": FREED}, TypeError, "samples must be a number or a sequence"),
+    ({"samples": FREED}, ValueError, "samples must have memory"),
+    ({"prompts": FREED}, ValueError, "prompts must have memory"),
+    ({"prompts": [FREED]}, ValueError, r"prompts\[0\] must have memory"),
+    ({"prompts": torch.zeros(2, device="meta")}, ValueError, "prompts must have data"),
     ({"samples": 1.0}, TypeError, "samples must be an integer"),
     ({"samples": [0, 2**32]}, ValueError, r"samples\[1\] must be in \[0, "),
     ({"samples": [0, 1, 0]}, ValueError, "samples must be different numbers"),
@@ -197,7 +201,7 @@ BAD = [
 
 @pytest.mark.parametrize(("bad", "error", "text"), BAD)
 def test_refused_arguments(bad, error, text):
-    with pytest.raises(error, match=rf"^fastseed\.sampling\.rollout_seeds: {text}"):
+    with pytest.raises(error, match=rf"^fastseed\.rollouts\.table: {text}"):
         seeds_of(**{"prompts": [1], "samples": 2, **bad})
 
 
@@ -218,7 +222,7 @@ def test_different_prompts_of_one_identity_are_refused(monkeypatch):
     class Digest:  # no two texts with one hash are known
         digest = staticmethod(lambda: bytes(32))
 
-    monkeypatch.setattr(rollouts.hashlib, "sha256", lambda text: Digest)
+    monkeypatch.setattr(identity.hashlib, "sha256", lambda text: Digest)
     with pytest.raises(ValueError, match=r"different identities .*, got \('a', 'b'\)"):
         seeds_of(["a", "b"], 2)
 
@@ -258,7 +262,7 @@ def test_replay_gives_the_coordinates():
         r = seeds.replay(seeds[row][column])
         assert r == (prompt, sample, 3, 2, 1, 4, "draft", 63, 42)
         assert type(r.prompt) is type(prompt) and type(r.sample) is int
-        again = rollout_seeds(
+        again = table(
             r.step, [r.prompt], [r.sample], turn=r.turn, task=r.task, epoch=r.epoch, name=r.name,
             bits=r.bits, master_seed=r.master_seed,
         )  # fmt: skip
@@ -266,7 +270,7 @@ def test_replay_gives_the_coordinates():
     json.dumps(r._asdict())
     json.dumps(seeds_of(np.array([3]), 1).replay(seeds_of([3], 1)[0][0])._asdict())
     for bad in (1, 2**63 - 1):
-        with pytest.raises(ValueError, match=r"^fastseed\.sampling\.RolloutSeeds\.replay: seed"):
+        with pytest.raises(ValueError, match=r"^fastseed\.rollouts\.RolloutSeeds\.replay: seed"):
             seeds.replay(bad)
 
 
@@ -281,17 +285,17 @@ def test_it_is_a_sequence_of_lists_of_ints():
 
 def test_the_prompts_are_copied():
     prompts = np.array([5, 6])
-    found = rollout_seeds(3, prompts, 2, master_seed=1)
+    found = table(3, prompts, 2, master_seed=1)
     prompts[:] = 9
     assert found.replay(int(found.array[0, 0])).prompt == 5
 
 
 def test_a_row_of_seeds_has_an_integer_position():
-    seeds = rollout_seeds(0, [1, 2], 2, master_seed=42)
+    seeds = table(0, [1, 2], 2, master_seed=42)
     assert seeds[-1] == seeds[1] and seeds[0:1] == [seeds[0]]
     with pytest.raises(IndexError):
         seeds[2]
-    says = r"^fastseed\.sampling\.RolloutSeeds\.__getitem__: position must be"
+    says = r"^fastseed\.rollouts\.RolloutSeeds\.__getitem__: position must be"
     for position in (torch.tensor(1.5), 1.0, 2**70):
         with pytest.raises((TypeError, ValueError), match=says):
             seeds[position]

@@ -1,0 +1,162 @@
+"""The identity of a rollout: its prompt as 64 bits, and the key of its scope and name.
+
+Imports neither torch nor NumPy.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import struct
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from .. import _backend
+from .._backend.reference import keys
+from .._backend.reference.keys import NameKey
+from .._utils import environ, validation
+from .._utils.validation import type_error, value_error
+from ..derivation import context, coordinates, reserved
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
+
+    Prompt: TypeAlias = int | str | Sequence[int] | npt.NDArray[np.integer] | torch.Tensor
+    """A number, a text or token ids."""
+
+
+class Address(NamedTuple):
+    """The coordinates that all rollouts of one call share, the size of a seed, the master seed."""
+
+    task: int
+    epoch: int
+    step: int
+    name: str
+    bits: int
+    master_seed: int
+
+    @property
+    def mask(self) -> int:
+        """The bits of a key that are the seed."""
+        return (1 << self.bits) - 1
+
+
+PlainPrompt: TypeAlias = "int | str | tuple[int, ...]"
+"""A prompt as it is kept and logged: token ids are a tuple."""
+
+NAME = "rollout"
+"""The name of the stream, unless another one is given."""
+
+_MAX_TOKEN = 2**32 - 1
+_RULE = (
+    "a string, an integer or a sequence of token ids of shape (n,) (for chat messages: the text or "
+    "the token ids that apply_chat_template makes of them)"
+)
+
+
+def read_prompt(function: str, argument: str, prompt: object) -> tuple[PlainPrompt, int]:
+    """Return a prompt in its plain form, and its 64 bits: the number, or those of a SHA-256.
+
+    The SHA-256 of a text is that of its UTF-8; of token ids that of the byte 255, which no UTF-8
+    has, and each id as four bytes, little-endian. Its first 8 bytes are the lowest first.
+    """
+    if isinstance(prompt, str):
+        try:
+            return prompt, _low64(prompt.encode())
+        except UnicodeEncodeError as error:
+            rule = "a string with a UTF-8 encoding"
+            raise value_error(function, argument, rule, prompt) from error
+    if type(prompt) is int or hasattr(type(prompt), "bit_count"):
+        number = validation.check_int(function, argument, prompt, 0, coordinates.MAX_INDEX)
+        return number, number
+    if hasattr(type(prompt), "tolist"):  # an array or a tensor
+        prompt = check_data(function, argument, prompt).tolist()
+    if not isinstance(prompt, (list, tuple)):
+        raise type_error(function, argument, _RULE, prompt)
+    kinds = set(map(type, prompt))
+    if any(not hasattr(kind, "bit_count") or kind is bool for kind in kinds):
+        raise type_error(function, argument, _RULE, prompt)
+    tokens = tuple(prompt if kinds <= {int} else map(int, prompt))
+    try:
+        return tokens, _low64(struct.pack(f"<B{len(tokens)}I", 255, *tokens))
+    except struct.error:
+        i = next(i for i, token in enumerate(tokens) if not 0 <= token <= _MAX_TOKEN)
+        rule = f"in [0, {_MAX_TOKEN}]"
+        raise value_error(function, f"{argument}[{i}]", rule, tokens[i]) from None
+
+
+def check_data(function: str, argument: str, values: Any) -> Any:
+    """Return an array or a tensor; ValueError for a tensor whose elements cannot be read."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values, torch.Tensor):
+        from .._backend import tensors
+
+        tensors.check_dense(function, argument, values)
+        tensors.check_data(function, argument, values)
+    return values
+
+
+def _low64(data: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(data).digest()[:8], "little")
+
+
+def check_master_seed(function: str, given: int | None) -> int:
+    """Return the master seed: the given one, else that of ``init``, else of the environment."""
+    if given is not None:
+        return validation.check_int(function, "master_seed", given, 0, coordinates.MAX_MASTER)
+    if context.seeder is not None:
+        coordinates.require_keys(function, context.seeder.scheme, "or give master_seed")
+        return context.seeder.master_seed
+    text = environ.get(environ.MASTER_SEED)
+    if text is None:
+        raise RuntimeError(
+            f"fastseed.{function}: give master_seed, or call fastseed.init(...), or set the "
+            f"environment variable {environ.MASTER_SEED} first"
+        )
+    seed = coordinates.parse_master_seed(text)
+    if seed is None:
+        rule = f"an integer in [0, {coordinates.MAX_MASTER}]"
+        raise value_error(function, environ.MASTER_SEED, rule, text)
+    return seed
+
+
+def check_turn(function: str, turn: int) -> int:
+    """Return the turn of a conversation."""
+    return validation.check_int(function, "turn", turn, 0, coordinates.MAX_RANK)
+
+
+def check_address(
+    function: str,
+    task: int,
+    epoch: int,
+    step: int,
+    name: str,
+    bits: int,
+    master_seed: int | None,
+) -> Address:
+    """Return the checked arguments that rollouts of one call have in common."""
+    at = coordinates.check_coordinates(function, task, epoch, step)
+    name = coordinates.check_name(function, name)
+    if name != NAME:
+        reserved.check_free(function, name)
+    bits = validation.check_choice(function, "bits", bits, (63, 31))
+    return Address(*at, name, bits, check_master_seed(function, master_seed))
+
+
+def native() -> ModuleType | None:
+    """Return the native code's module if torch is loaded anyway."""
+    module: ModuleType | None = getattr(_backend, "derive_ops", None)  # faster than to import it
+    if module is None and sys.modules.get("torch") is not None:
+        from .._backend import derive_ops as module
+    return module
+
+
+@functools.lru_cache(maxsize=256)
+def name_key(at: Address) -> NameKey:
+    """Return the key of the name in the scope; the last 256 are kept."""
+    scope = keys.scope_key(at.master_seed, at.task, at.epoch, at.step)
+    return keys.name_key(scope, keys.name_words(at.name))

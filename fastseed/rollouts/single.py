@@ -1,0 +1,72 @@
+"""The seed of one rollout. Imports neither torch nor NumPy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._backend.reference import keys
+from .._utils import validation
+from ..derivation import coordinates
+from . import identity
+
+if TYPE_CHECKING:
+    from .identity import Prompt
+
+_NAME = "rollouts.seed"
+
+
+def seed(
+    step: int,
+    prompt: Prompt,
+    sample: int,
+    *,
+    turn: int = 0,
+    task: int = 0,
+    epoch: int = 0,
+    name: str = identity.NAME,
+    bits: int = 63,
+    master_seed: int | None = None,
+) -> int:
+    """Return the seed of one rollout: for a loop with a coroutine or a request for each.
+
+    The seed is a function of the master seed, the scope (task, epoch, step), the name, the prompt,
+    the number of the sample and the turn. ``seeds`` and ``table`` give the same for many.
+
+    Needs neither torch nor NumPy, and loads neither. Where torch is loaded, native code is used.
+
+    Args:
+        step: the training step, in [0, 2**64).
+        prompt: an integer in [0, 2**64) that identifies the prompt in the whole job; or its text;
+            or its token ids, a list or a 1-D array or tensor of integers in [0, 2**32), without
+            padding. The identity of a text or of token ids is the low 64 bits of a SHA-256. Never
+            a position in a chunk.
+        sample: the number of the rollout among those of its prompt, in [0, 2**32).
+        turn: the turn of a conversation, in [0, 2**24 - 1).
+        task: in [0, 2**24).
+        epoch: in [0, 2**32).
+        name: the name of the stream.
+        bits: 63, or 31 for an engine that takes no more.
+        master_seed: in [0, 2**64). None: that of ``fastseed.init``, else the environment variable
+            FASTSEED_MASTER_SEED.
+
+    Returns:
+        The seed, in [0, 2**bits).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y", which has
+            no keys.
+        RuntimeError: there is no master seed.
+
+    Examples:
+        >>> fastseed.rollouts.seed(3, "What is 7 * 8?", 1, master_seed=42)
+        400187838658152262
+        >>> fastseed.rollouts.seed(3, [1, 15, 4], 1, turn=2, master_seed=42)
+        7894748762319656105
+    """
+    address = identity.check_address(_NAME, task, epoch, step, name, bits, master_seed)
+    turn = identity.check_turn(_NAME, turn)
+    sample = validation.check_int(_NAME, "sample", sample, 0, coordinates.MAX_WORKER)
+    _, word = identity.read_prompt(_NAME, "prompt", prompt)
+    name_key = identity.name_key(address)
+    key: int = (identity.native() or keys).stream_key(name_key, turn, sample, word)
+    return key & address.mask

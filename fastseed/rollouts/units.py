@@ -1,0 +1,186 @@
+"""Work units: the numbers of rollouts, and the plan of their batches and policy versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .._utils import validation
+from ..derivation import coordinates
+
+MOST = 2**31  # samples, prompts of a batch, batches of lag
+
+
+class LeaseError(RuntimeError):
+    """A lease does not hold its unit any more; the caller discards the result and leases again.
+
+    Examples:
+        >>> ledger = fastseed.rollouts.Ledger(10, batch_size=1, master_seed=42)
+        >>> [unit] = ledger.lease()
+        >>> ledger.complete(unit)
+        True
+        >>> try:
+        ...     ledger.complete(unit)
+        ... except fastseed.rollouts.LeaseError as error:
+        ...     print(error)
+        fastseed.rollouts.Ledger.complete: unit 0 is generated already
+    """
+
+    __module__ = "fastseed.rollouts"
+
+
+class Unit(NamedTuple):
+    """One rollout to generate, held by a lease: plain integers, for any transport.
+
+    Attributes:
+        number: the number of the rollout in the job,
+            (epoch * prompts + position) * samples + sample.
+        epoch: the epoch of the prompt.
+        position: the position in the epoch's order, [0, prompts); ``ShuffleSampler.index`` maps it
+            to an index of the dataset.
+        sample: the number of the sample of this prompt, [0, samples).
+        batch: the batch that the rollout is planned for.
+        version: the policy version to generate with: how many batches it was trained on.
+        lease: the identity of the lease.
+
+    Examples:
+        >>> ledger = fastseed.rollouts.Ledger(10, batch_size=2, samples=4, master_seed=42)
+        >>> unit = ledger.lease(6)[5]
+        >>> unit.epoch, unit.position, unit.sample, unit.batch, unit.version
+        (0, 1, 1, 0, 0)
+    """
+
+    number: int
+    epoch: int
+    position: int
+    sample: int
+    batch: int
+    version: int
+    lease: int
+
+
+class Batch(NamedTuple):
+    """The rollouts of one training step, in the order of their numbers.
+
+    Attributes:
+        number: the number of the batch.
+        units: the rollouts, with the policy versions that generated them.
+        results: what ``complete`` got for each of them.
+
+    Examples:
+        >>> ledger = fastseed.rollouts.Ledger(10, batch_size=1, samples=2, master_seed=42)
+        >>> for unit in reversed(ledger.lease(2)):
+        ...     ledger.complete(unit, f"text {unit.sample}")
+        True
+        True
+        >>> ledger.next_batch().results
+        ['text 0', 'text 1']
+    """
+
+    number: int
+    units: list[Unit]
+    results: list[Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rule of the number, batch and policy version of every unit; a group is one prompt."""
+
+    prompts: int
+    samples: int
+    batch_size: int
+    epochs: int
+    window: int
+    lag: int
+    master_seed: int
+
+    @property
+    def groups(self) -> int:
+        return self.prompts * self.epochs
+
+    @property
+    def units(self) -> int:
+        return self.groups * self.samples
+
+    @property
+    def batches(self) -> int:
+        return -(-self.groups // self.batch_size)
+
+    def unit(self, number: int, version: int, lease: int) -> Unit:
+        group, sample = divmod(number, self.samples)
+        epoch, position = divmod(group, self.prompts)
+        return Unit(number, epoch, position, sample, group // self.batch_size, version, lease)
+
+    def batch_of(self, number: int) -> int:
+        return number // (self.samples * self.batch_size)
+
+    def version_of(self, number: int) -> int:
+        return max(0, self.batch_of(number) - self.lag)
+
+    def end_of(self, batch: int) -> int:
+        """Return the first group that is planned for a batch after ``batch``."""
+        return max(0, min(self.groups, (batch + 1) * self.batch_size))
+
+    def earliest(self, number: int, version: int) -> int:
+        """Return the first batch that can hold a unit when ``version`` batches are trained."""
+        return max(version, self.batch_of(number) - self.window + 1)
+
+
+def check_plan(
+    function: str,
+    prompts: int,
+    batch_size: int,
+    samples: int,
+    epochs: int,
+    window: int,
+    lag: int,
+    master_seed: int,
+) -> Plan:
+    """Return the plan of a ledger, after its arguments were checked."""
+    check = validation.check_int
+    lag = check(function, "lag", lag, 0, MOST)
+    return Plan(
+        prompts=check(function, "prompts", prompts, 1, 2**48),
+        samples=check(function, "samples", samples, 1, MOST),
+        batch_size=check(function, "batch_size", batch_size, 1, MOST),
+        epochs=check(function, "epochs", epochs, 1, coordinates.MAX_EPOCH),
+        window=check(function, "window", window, 1, lag + 1),
+        lag=lag,
+        master_seed=master_seed,
+    )
+
+
+# ---------------------------------------------------------------- text of numbers
+
+_RANGES = re.compile(r"(\d{1,20}(-\d{1,20})?( (?!$)|$))*")
+
+
+def write_ranges(numbers: Iterable[int]) -> str:
+    """Return increasing numbers as text: ``"3-7 9"`` holds 3 to 7, and 9."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return " ".join(f"{a}-{b}" if a < b else str(a) for a, b in parts)
+
+
+def read_ranges(function: str, argument: str, text: object, end: int) -> list[int]:
+    """Return the numbers of a text of ranges, which are below ``end``."""
+    rule = f"increasing ranges below {end}, such as '3-7 9'"
+    text = validation.check_instance(function, argument, text, str, rule)
+    if not _RANGES.fullmatch(text):
+        raise validation.value_error(function, argument, rule, text)
+    found: list[int] = []
+    last = -1
+    for part in text.split():
+        first, _, stop = part.partition("-")
+        a, b = int(first), int(stop or first)
+        if not last < a <= b < end:
+            raise validation.value_error(function, argument, rule, part)
+        found.extend(range(a, b + 1))
+        last = b
+    return found
