@@ -8,6 +8,7 @@ from . import (
     digest,
     draws,
     dropout,
+    elastic,
     exact_sums,
     initialization,
     ledger,
@@ -28,5 +29,5 @@ def all_cases() -> list[Case]:
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
         *(*rollouts.cases(), *ledger.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
-        *(*initialization.cases(), *exact_sums.cases()),
+        *(*initialization.cases(), *exact_sums.cases(), *elastic.cases()),
     ]

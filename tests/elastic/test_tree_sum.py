@@ -61,6 +61,25 @@ def test_bits_differ_from_those_of_other_orders():
     assert not torch.equal(total, tree_sum(values[1:] + values[:1]))
 
 
+def ddp_sum(values, ranks):
+    """Each rank adds its leaves as they come, and the ranks add their sums in order."""
+    own = [sum(values[rank + ranks :: ranks], values[rank]) for rank in range(ranks)]
+    return sum(own[1:], own[0])
+
+
+@pytest.mark.parametrize("count", [8, 64])
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_error_is_no_greater_than_that_of_ranks_in_order(count, ranks):
+    generator = torch.Generator().manual_seed(1)
+    values = list(torch.randn(count, 20_000, generator=generator) + 1)
+    exact = torch.stack(values).double().sum(0)
+    ours, theirs = (
+        (found.double() - exact).square().mean().sqrt()
+        for found in (tree_sum(values), ddp_sum(values, ranks))
+    )
+    assert 0 < ours <= (1.02 * theirs if ranks > 1 else theirs)
+
+
 def test_borrowed_leaves_are_only_read():
     values = leaves(7)
     before = [leaf.clone() for leaf in values]
@@ -88,6 +107,24 @@ def test_at_most_log2_partial_sums_are_kept_and_used_again():
             tree.push(memory.copy_(leaf))
         tree.recycle(tree.result())
     assert len({memory.data_ptr() for memory in taken}) == 7  # of 6 sums and the leaf
+
+
+@pytest.mark.parametrize("borrowed_for", [1, 2, 3, 5, 8, 400])
+def test_memory_is_that_of_the_documented_formula(monkeypatch, borrowed_for):
+    taken, take = {}, TreeSum.buffer
+
+    def buffer(tree, like):
+        found = take(tree, like)
+        taken[found.data_ptr()] = found  # kept, so that no address is used again
+        return found
+
+    monkeypatch.setattr(TreeSum, "buffer", buffer)
+    for count in (1, 2, 3, 7, 8, 15, 16, 100, 127):
+        taken.clear()
+        tree_sum(leaves(count, 4), borrowed_for)
+        most = (count + 1).bit_length() - 1  # floor(log2(V + 1))
+        assert len(taken) <= most
+        assert borrowed_for > 1 or len(taken) == most
 
 
 def test_discarded_leaves_are_no_part_of_the_next_sum():

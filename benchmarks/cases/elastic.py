@@ -1,0 +1,63 @@
+"""The sum of leaves beside ``add_``; ``benchmarks.elastic_steps`` times steps of two ranks."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from fastseed.elastic.tree import TreeSum
+
+from ..case import Case, Contest, Side, expect
+
+SLOTS = 8
+SIZES = {"1e5": 10**5, "1e6": 10**6, "1e7": 10**7}
+
+# As a rank of two adds its piece of a bucket: two leaves in each micro-step, which are read only.
+PUSH = """
+for first in range(0, len(leaves), 2):
+    for leaf in leaves[first : first + 2]:
+        tree.push(leaf, borrowed=True)
+    tree.keep()
+total = tree.result()
+tree.recycle(total)
+"""
+ADD = """
+total.zero_()
+for leaf in leaves:
+    total.add_(leaf)
+"""
+
+
+def push(size: int, threads: int) -> Contest:
+    """Add the leaves of a step, against adding each of them to one sum."""
+    generator = torch.Generator().manual_seed(1)
+    leaves = list(torch.randn(SLOTS, size, generator=generator))
+    tree, total = TreeSum(), torch.zeros(size)
+
+    def check(contest: Contest) -> None:
+        contest.fastseed.run(), contest.baselines[0].run()
+        ours = tree.buffer(leaves[0])  # what the statement has left in the memory it returned
+        a, b, c, d, e, f, g, h = leaves
+        by_the_rule = ((a + b) + (c + d)) + ((e + f) + (g + h))
+        expect(torch.equal(ours, by_the_rule), "the sum by the tree")
+        expect(torch.allclose(ours, total, rtol=1e-4, atol=1e-4), "the sum in order")
+        tree.recycle(ours)
+
+    names = {"leaves": leaves, "tree": tree, "total": total}
+    ours = Side("TreeSum", PUSH, names, threads)
+    return Contest(ours, (Side("add_", ADD, names, threads),), check)
+
+
+def cases() -> list[Case]:
+    """The rows of this module; the aim is the speed of memory, which is that of ``add_``."""
+    return [
+        Case(
+            f"tree_sum/cpu{'-2t' if threads == 2 else ''}/{label}",
+            f"add_ of {SLOTS} leaves",
+            0.9,
+            functools.partial(push, size, threads),
+        )
+        for threads in (1, 2)
+        for label, size in SIZES.items()
+    ]
