@@ -58,7 +58,11 @@ def seeds(
             an array of n integers.
         samples: the numbers of the n rollouts among those of their prompts, in [0, 2**32).
         turns: their n turns, in [0, 2**24 - 1), or the turn of all.
-        task, epoch, name, bits, master_seed: as for ``seed``.
+        task: as for ``seed``.
+        epoch: as for ``seed``.
+        name: as for ``seed``.
+        bits: as for ``seed``.
+        master_seed: as for ``seed``.
 
     Returns:
         The seeds, of shape (n,) and dtype numpy.int64, each in [0, 2**bits).

@@ -164,7 +164,11 @@ def table(
         samples: the number of rollouts of each prompt, or the numbers of the rollouts, all
             different and in [0, 2**32).
         turn: the turn of a conversation, in [0, 2**24 - 1).
-        task, epoch, name, bits, master_seed: as for ``seed``.
+        task: as for ``seed``.
+        epoch: as for ``seed``.
+        name: as for ``seed``.
+        bits: as for ``seed``.
+        master_seed: as for ``seed``.
 
     Returns:
         The seeds, of shape (prompts, samples), each in [0, 2**bits).

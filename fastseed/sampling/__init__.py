@@ -7,12 +7,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .speculative import Verified, accept_or_resample
+    from .speculative import Verified, accept_equal, accept_or_resample
     from .thresholds import find_threshold
     from .tokens import merge, sample
 
 __all__ = [
     "Verified",
+    "accept_equal",
     "accept_or_resample",
     "find_threshold",
     "merge",
@@ -21,6 +22,7 @@ __all__ = [
 
 _HOME = {
     "Verified": "speculative",
+    "accept_equal": "speculative",
     "accept_or_resample": "speculative",
     "find_threshold": "thresholds",
     "merge": "tokens",

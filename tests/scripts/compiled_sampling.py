@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from fastseed.sampling import accept_or_resample, find_threshold, merge, sample
+from fastseed.sampling import accept_equal, accept_or_resample, find_threshold, merge, sample
 
 BACKEND = sys.argv[1]
 generator = torch.Generator().manual_seed(0)
@@ -34,7 +34,10 @@ def tokens(x, keys, positions, temperature, top_p):
 
 
 def verified(drafted, draft, target, keys, positions):
-    return tuple(accept_or_resample(drafted, draft, target, keys, positions))
+    return (
+        *accept_or_resample(drafted, draft, target, keys, positions),
+        *accept_equal(drafted, target.log(), keys, positions, top_p=0.8),
+    )
 
 
 compared, wrong = 0, []

@@ -1,0 +1,191 @@
+"""Speculative decoding with the target's noise: the tokens are those without it, for any draft."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from helpers import speculation
+from helpers.paths import ROOT
+
+from fastseed.random import StreamBank
+from fastseed.sampling import accept_equal, accept_or_resample, sample
+
+B, K, V = 6, 4, 50
+FILTERS = {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.01}
+
+
+def inputs():
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randn(B, K + 1, V, generator=generator) * 2
+    draft = target[:, :K] + 0.5 * torch.randn(B, K, V, generator=generator)
+    keys, at = list(range(B)), torch.arange(B) * 100
+    drafted = [sample(draft[:, i], keys, at + i, **FILTERS) for i in range(K)]
+    return torch.stack(drafted, 1), target, keys, at
+
+
+# ---------------------------------------------------------------- one verification
+
+
+@pytest.mark.parametrize("filters", [{}, FILTERS, {"temperature": 0}])
+def test_tokens_are_those_of_sample_up_to_the_first_that_differs(filters):
+    drafted, target, keys, at = inputs()
+    found = accept_equal(drafted, target, keys, at, **filters)
+    for row in range(B):
+        expected = [
+            int(sample(target[row : row + 1, i], keys[row : row + 1], int(at[row]) + i, **filters))
+            for i in range(K + 1)
+        ]
+        count = next((i for i in range(K) if drafted[row, i] != expected[i]), K)
+        assert int(found.accepted[row]) == count
+        assert found.tokens[row].tolist() == expected[: count + 1] + [-1] * (K - count)
+    if filters:
+        assert len(set(found.accepted.tolist())) > 1
+
+
+def test_parameters_of_each_row_and_forms_of_keys():
+    drafted, target, keys, at = inputs()
+    of_rows = {
+        "temperature": torch.linspace(0.5, 2, B),
+        "top_k": torch.arange(B),
+        "top_p": torch.linspace(0.5, 1, B),
+        "min_p": torch.linspace(0, 0.1, B),
+    }
+    whole = accept_equal(drafted, target, keys, at, **of_rows)
+    for row in range(B):
+        one = slice(row, row + 1)
+        own = {name: value[one] for name, value in of_rows.items()}
+        alone = accept_equal(drafted[one], target[one], keys[one], at[one], **own)
+        assert torch.equal(alone.tokens[0], whole.tokens[row])
+    bank = StreamBank(B)
+    bank.reseed_from_seeds(keys)
+    for form in (bank, bank.keys):
+        expected = sample(target[:, 0], form, at)
+        assert torch.equal(accept_equal(drafted, target, form, at).tokens[:, 0], expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_16_bits_and_strides(dtype):
+    drafted, target, keys, at = inputs()
+    narrow = target.to(dtype)
+    expected = accept_equal(drafted, narrow.float(), keys, at)
+    spaced = torch.stack((narrow, narrow), -1)[..., 0]
+    for logits in (narrow, spaced, narrow.transpose(0, 1).contiguous().transpose(0, 1)):
+        assert torch.equal(accept_equal(drafted, logits, keys, at).tokens, expected.tokens)
+
+
+def changed(index, value):
+    arguments = list(inputs())
+    arguments[index] = value
+    return arguments
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "kind", "text"),
+    [
+        (0, torch.zeros(B, K), TypeError, "draft_tokens must be of dtype torch.int64"),
+        (0, torch.full((B, K), V), ValueError, "draft_tokens must be in [0, 49], got 50"),
+        (0, torch.zeros(B, 2, dtype=torch.int64), ValueError, "draft_tokens must be of shape"),
+        (1, torch.zeros(B, 1, V), ValueError, "target_logits must be of shape (B, K + 1, V)"),
+        (1, torch.zeros(B, V), ValueError, "target_logits must be of shape (B, K, V)"),
+        (1, torch.full((B, K + 1, V), math.nan), ValueError, "target_logits must have a token"),
+        (2, [1], ValueError, "keys must be of shape (6,)"),
+        (2, None, ValueError, "keys must be given for every row"),
+        (2, [1, 2, None, 4, 5, 6], ValueError, "keys must be given for every row"),
+        (3, -5, ValueError, "positions must be in"),
+        (3, 2**56 - K, ValueError, "positions must be in"),
+    ],
+)
+def test_errors_name_the_argument(index, value, kind, text):
+    with pytest.raises(kind) as error:
+        accept_equal(*changed(index, value))
+    assert str(error.value).startswith(f"fastseed.sampling.accept_equal: {text}")
+
+
+@pytest.mark.parametrize(
+    ("filters", "text"),
+    [({"temperature": -1.0}, "temperature"), ({"top_k": -1}, "top_k"), ({"top_p": 0.0}, "top_p"),
+     ({"min_p": 2.0}, "min_p"), ({"temperature": torch.ones(2)}, "temperature")],
+)  # fmt: skip
+def test_errors_name_the_parameter(filters, text):
+    with pytest.raises(ValueError, match=rf"^fastseed\.sampling\.accept_equal: {text} must be"):
+        accept_equal(*inputs(), **filters)
+
+
+# ---------------------------------------------------------------- whole texts
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("settings", "rows", "tokens"),
+    [
+        (speculation.SETTINGS[-1:], 8, 12),
+        pytest.param(speculation.SETTINGS, 20, 40, marks=pytest.mark.slow),
+    ],
+)
+def test_no_token_differs_for_any_draft_model_and_setting(settings, rows, tokens):
+    """``python -m helpers.speculation`` does it with a million."""
+    counts = list(speculation.differing(rows, tokens, settings))
+    assert [count for *_, count in counts] == [0] * 5 * len(settings)
+
+
+def test_the_tokens_of_rejection_sampling_differ():
+    """The control: the comparison sees tokens that are others."""
+    keys, draft = speculation.keys_of(10), speculation.DRAFTS["close (logits + 0.25 z)"]
+    found = speculation.rejection(draft, keys, 30).tokens
+    assert (found != speculation.plain(keys, 30)).float().mean() > 0.5
+
+
+def test_noise_of_another_role_accepts_less():
+    """The control: it is the shared noise that lets drafts be accepted."""
+    keys, draft = speculation.keys_of(10), speculation.TARGET
+
+    def verify(drafted, _, target, at):
+        return accept_equal(drafted, target, keys, at)
+
+    own = speculation.speculate(draft, keys, 30, "draft", verify)
+    shared = speculation.speculate(draft, keys, 30, "target", verify)
+    assert shared.accepted == shared.tried and own.accepted < own.tried / 2
+    assert torch.equal(own.tokens, shared.tokens)  # slower, and still the same text
+
+
+# ---------------------------------------------------------------- how many are accepted
+
+
+def test_acceptance_is_that_of_the_races():
+    """Two races with the same noise have winner j with probability 1 / sum max(p/p_j, q/q_j).
+
+    Their sum over j lies between (1 - d) / (1 + d) and 1 - d; rejection sampling has 1 - d.
+    """
+    n = 20_000
+    generator = torch.Generator().manual_seed(3)
+    p, q = (torch.randn(12, generator=generator).mul(1.5).softmax(0) for _ in range(2))
+    keys = speculation.keys_of(n)
+    logits, rows = p.log().expand(n, 2, 12), (n, 1)
+    drafted = sample(q.log().expand(n, 12), keys, 0)
+    equal = accept_equal(drafted.view(rows), logits, keys, 0).accepted.float().mean().item()
+    ratios = torch.maximum(p[None] / p[:, None], q[None] / q[:, None])
+    expected = (1 / ratios.sum(1)).sum().item()
+    d = float((p - q).abs().sum() / 2)
+    assert abs(equal - expected) < 5 * math.sqrt(expected * (1 - expected) / n)
+    assert (1 - d) / (1 + d) < expected < 1 - d
+    own = sample(q.log().expand(n, 12), keys, 0, role="draft").view(rows)
+    by_ratio = accept_or_resample(own, q.expand(n, 1, 12), p.expand(n, 2, 12), keys, 0)
+    rejection = by_ratio.accepted.float().mean().item()
+    assert abs(rejection - (1 - d)) < 5 * math.sqrt(d * (1 - d) / n)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("draft", speculation.DRAFTS)
+def test_row_of_the_table(draft):
+    assert speculation.row(draft) in (ROOT / "docs" / "sampling.md").read_text().splitlines()
