@@ -14,8 +14,10 @@ from .arguments import FUNCTION
 
 logger = logging.getLogger("fastseed")
 
-_TORCH = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
-_TORCH += (nn.FeatureAlphaDropout,)
+_TORCH = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+)
 
 
 class DrawWatch:
