@@ -11,7 +11,7 @@ from helpers.support import run_script
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory):
-    """What the others raise when a rank ends and when it stops; both jobs wait at the same time."""
+    """Return what the others raise for each signal; both jobs wait at the same time."""
     folder = tmp_path_factory.mktemp("stores")
     signals = ("SIGKILL", "SIGSTOP")
     with ThreadPoolExecutor(len(signals)) as pool:
