@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.support import SCRIPTS, run_python, run_script
+from helpers.processes import run_job, run_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.tensor import Partial, Replicate
@@ -241,7 +241,7 @@ def test_a_local_shard_of_another_shape_is_refused(local):
 @pytest.mark.slow
 def test_shards_of_fsdp_over_tensor_parallelism_on_sixteen_ranks():
     """The cuts are torch's own, of index tensors; the process group is a fake one."""
-    assert run_script("dtensor_fake.py", OMP_NUM_THREADS="1") == {"right": 78, "wrong": []}
+    assert run_script("dtensor_fake.py") == {"right": 78, "wrong": []}
 
 
 # ---------------------------------------------------------------- real ranks
@@ -251,9 +251,7 @@ def test_shards_of_fsdp_over_tensor_parallelism_on_sixteen_ranks():
 def ranks(request, tmp_path_factory):
     """Return what the ranks of ``scripts/dtensor_fill.py`` found."""
     folder = tmp_path_factory.mktemp("ranks")
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
-    script = (SCRIPTS / "dtensor_fill.py", folder)
-    run_python(*launcher, str(request.param), *script, OMP_NUM_THREADS="1")
+    run_job("dtensor_fill.py", request.param, folder)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.support import run_script
 
 
+@pytest.fixture(scope="module")
+def messages(tmp_path_factory):
+    """Return what the others raise for each signal; both jobs wait at the same time."""
+    folder = tmp_path_factory.mktemp("stores")
+    signals = ("SIGKILL", "SIGSTOP")
+    with ThreadPoolExecutor(len(signals)) as pool:
+        found = pool.map(lambda how: run_script("lost_ranks.py", how, folder / how), signals)
+        return dict(zip(signals, found, strict=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
-def test_a_rank_that_is_lost_is_named_by_every_collective_call(how, tmp_path):
-    ranks = run_script("lost_ranks.py", how, tmp_path / "store")
+def test_a_rank_that_is_lost_is_named_by_every_collective_call(how, messages):
+    ranks = messages[how]
     assert len(ranks) == 2
     for found in ranks:
         for name, path in {

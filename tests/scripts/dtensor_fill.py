@@ -140,6 +140,7 @@ def attempt(case, check):
 
 
 def main():
+    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for shape in MESHES[WORLD]:
         mesh = init_device_mesh("cpu", shape)

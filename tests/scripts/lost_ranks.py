@@ -56,7 +56,7 @@ def work(rank, path, results):
 
 
 if __name__ == "__main__":
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     results = context.Queue()
     ranks = [context.Process(target=work, args=(r, sys.argv[2], results)) for r in range(WORLD)]
     for process in ranks:

@@ -315,7 +315,7 @@ def first_of_a_child() -> int:
 
 
 def locks(case):
-    return run_script("forked_locks.py", case, timeout=200, OMP_NUM_THREADS="1")
+    return run_script("forked_locks.py", case, timeout=200)
 
 
 @needs_fork
