@@ -3,8 +3,9 @@
     python examples/train_transformer_any_layout.py                      # every layout, compared
     torchrun --nproc-per-node 2 examples/train_transformer_any_layout.py --layout fsdp2
 
-The model predicts the next character of Python's own help pages. It is written in plain torch, with
-dropout on embeddings, attention weights, hidden and residual activations, and knows of no layout.
+The model, in ``demolib/transformer.py``, predicts the next character of Python's own help pages. It
+is written in plain torch, with dropout on embeddings, attention weights, hidden and residual
+activations, and knows of no layout.
 Three lines make its random numbers independent of the layout: ``fastseed.nn.convert`` for dropout,
 ``fastseed.nn.initialize`` for the weights, ``fastseed.nn.data_rows`` to say which rows a rank has.
 
@@ -20,7 +21,6 @@ import argparse
 import importlib.util
 import json
 import os
-import pydoc_data.topics
 import sys
 import tempfile
 from contextlib import nullcontext
@@ -31,6 +31,7 @@ import torch
 import torch.distributed as dist
 from demolib.layouts import TITLES, Comparison, draw
 from demolib.masks import MaskLog, weights_digest
+from demolib.transformer import Transformer, samples
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -42,7 +43,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import fastseed
 
-CHARACTERS, LENGTH, WIDTH, HEADS, BLOCKS, BATCH = 128, 32, 64, 4, 2, 8
+BATCH = 8
 
 
 class Layout(NamedTuple):
@@ -71,74 +72,6 @@ LAYOUTS = {
     "fsdp2-tp": Layout(dp=2, tp=2),
     "fsdp2-tp-all": Layout(dp=2, tp=2, micro_batches=2, checkpoint=True),
 }
-
-# ------------------------------------------------------------------- the model: plain torch
-
-
-class Attention(nn.Module):
-    def __init__(self, width: int, heads: int, p: float) -> None:
-        super().__init__()
-        self.size = width // heads
-        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
-        self.dropout = nn.Dropout(p)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        heads = (*x.shape[:2], -1, self.size)  # all of them, or those of this rank
-        q, k, v = (f(x).view(heads).transpose(1, 2) for f in (self.q, self.k, self.v))
-        past = torch.ones(x.size(1), x.size(1), dtype=torch.bool, device=x.device).tril()
-        scores = (q @ k.transpose(-2, -1) * self.size**-0.5).masked_fill(~past, -torch.inf)
-        return self.out((self.dropout(scores.softmax(-1)) @ v).transpose(1, 2).flatten(2))
-
-
-class FeedForward(nn.Module):
-    def __init__(self, width: int, p: float) -> None:
-        super().__init__()
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.dropout = nn.Dropout(p)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self.dropout(F.gelu(self.up(x))))
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int, p: float) -> None:
-        super().__init__()
-        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads, p)
-        self.norm2, self.feed_forward = nn.LayerNorm(width), FeedForward(width, p)
-        self.dropout1, self.dropout2 = nn.Dropout(p), nn.Dropout(p)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.dropout1(self.attention(self.norm1(x)))
-        return x + self.dropout2(self.feed_forward(self.norm2(x)))
-
-
-class Transformer(nn.Module):
-    def __init__(self, p: float = 0.1) -> None:
-        super().__init__()
-        self.characters, self.positions = (
-            nn.Embedding(CHARACTERS, WIDTH),
-            nn.Embedding(LENGTH, WIDTH),
-        )
-        self.dropout = nn.Dropout(p)
-        self.blocks = nn.ModuleList(Block(WIDTH, HEADS, p) for _ in range(BLOCKS))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CHARACTERS)
-
-    def forward(self, text: torch.Tensor) -> torch.Tensor:
-        place = torch.arange(text.size(1), device=text.device)
-        x = self.dropout(self.characters(text) + self.positions(place))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
-
-    def init_weights(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.LayerNorm):
-                module.reset_parameters()
-            elif isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.trunc_normal_(module.weight, std=0.1)
-                if getattr(module, "bias", None) is not None:
-                    nn.init.zeros_(module.bias)
-
 
 # ------------------------------------------------------------------- the layouts
 
@@ -177,14 +110,6 @@ def build(layout: Layout, mesh: DeviceMesh, source: str) -> tuple[nn.Module, Mas
 
 
 # ------------------------------------------------------------------- training
-
-
-def samples() -> torch.utils.data.Dataset:
-    """Return windows of the text, each with the characters that follow."""
-    pages = "\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))
-    text = torch.frombuffer(bytearray(pages, "ascii", "replace"), dtype=torch.uint8).long()
-    windows = text.unfold(0, LENGTH + 1, LENGTH)
-    return torch.utils.data.TensorDataset(windows[:, :-1], windows[:, 1:])
 
 
 def train(layout: Layout, source: str, args: argparse.Namespace) -> dict[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from . import data as data
     from . import debug as debug
     from . import distributed as distributed
+    from . import elastic as elastic
     from . import integrations as integrations
     from . import nn as nn
     from . import random as random
@@ -76,7 +77,8 @@ __all__ = [
 ]
 
 _SUBPACKAGES = (
-    "checkpoint", "data", "debug", "distributed", "integrations", "nn", "random", "sampling",
+    "checkpoint", "data", "debug", "distributed", "elastic", "integrations", "nn", "random",
+    "sampling",
 )  # fmt: skip
 _HOME = {
     "SHARED": "derivation.coordinates",

@@ -8,6 +8,7 @@ from . import (
     digest,
     draws,
     dropout,
+    exact_sums,
     initialization,
     loaders,
     pool,
@@ -26,5 +27,5 @@ def all_cases() -> list[Case]:
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
         *(*rollouts.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
-        *initialization.cases(),
+        *(*initialization.cases(), *exact_sums.cases()),
     ]

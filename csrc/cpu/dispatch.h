@@ -9,6 +9,7 @@
 #include "../kernels/digest.h"
 #include "../kernels/draws.h"
 #include "../kernels/dropout.h"
+#include "../kernels/exact_sum.h"
 #include "../kernels/sampling.h"
 #include "../kernels/shuffle.h"
 
@@ -81,6 +82,34 @@ struct SamplingLoops {
   void (*masses)(const float* x, int64_t n, float greatest, double temperature, int64_t* out);
 };
 
+// Loops over a block of at most kExactBlock numbers, with zeros up to a multiple of kExactMultiple.
+constexpr int64_t kExactBlock = 4096;
+constexpr int64_t kExactMultiple = 64;
+
+// The bits of the least magnitude that is not 0, and of the greatest one.
+struct MagnitudeRange {
+  uint64_t least, greatest;
+};
+
+template <class T>
+struct ExactLoopsOf {
+  MagnitudeRange (*magnitudes)(const T* x, int64_t n);
+  // Sums in units of the last digits of `high` and `low`; see exact_loops.h.
+  void (*values)(const T* x, int64_t n, double high, double low, uint64_t* sums);
+  void (*squares)(const T* x, int64_t n, double high, double low, uint64_t* sums);
+  // Puts 0 in `within` for magnitudes that are not in [floor, ceiling), and those below `floor`
+  // side by side into `small`, which may be `x`; returns how many.
+  int64_t (*part)(const T* x, int64_t n, uint64_t floor, uint64_t ceiling, T* within, T* small);
+};
+
+struct ExactLoops {
+  int depth;  // a lane adds at most 2^depth numbers of a block
+  ExactLoopsOf<float> floats;
+  ExactLoopsOf<double> doubles;
+  void (*halves)(const Half* x, int64_t n, float* out);
+  void (*bfloats)(const BFloat16* x, int64_t n, float* out);
+};
+
 struct CpuPath {
   const char* name;
   bool (*supported)();
@@ -103,6 +132,7 @@ struct CpuPath {
   DrawLoops draws;
   SamplingLoops sampling;
   DropoutLoops dropout;
+  ExactLoops exact;
 };
 
 // The one in use.

@@ -5,6 +5,7 @@
 #include "dispatch.h"
 #include "draw_loops.h"
 #include "dropout_loops.h"
+#include "exact_loops.h"
 #include "sampling_loops.h"
 #include "shuffle_lanes.h"
 
@@ -49,8 +50,9 @@ FS_TARGET void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_
 
 static_assert(Lanes32::kLanes <= kMaxInitWidth, "callers have arrays of that size");
 
-const CpuPath FS_PATH = {
-    kName, supported, Lanes32::kLanes,   low_halves, blocks,     keys_of_seeds,  seed_grid,
-    init,  shuffle,   shuffle_positions, digest,     kDrawLoops, kSamplingLoops, kDropoutLoops};
+const CpuPath FS_PATH = {kName,          supported,         Lanes32::kLanes, low_halves,
+                         blocks,         keys_of_seeds,     seed_grid,       init,
+                         shuffle,        shuffle_positions, digest,          kDrawLoops,
+                         kSamplingLoops, kDropoutLoops,     kExactLoops};
 
 }  // namespace fastseed

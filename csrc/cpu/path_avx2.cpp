@@ -4,8 +4,10 @@
 
 #define FS_TARGET __attribute__((target("avx2")))
 #define FS_LANES __attribute__((target("avx2"), always_inline)) inline
-#define FS_DRAW_TARGET FS_TARGET
+#define FS_DRAW_TARGET __attribute__((target("avx2,fma")))
 #define FS_VECTOR __m256i
+#define FS_MULTIPLY_ADD(x, y, z) _mm256_fmadd_pd(x, y, z)
+#define FS_LOAD_FLOATS(at) _mm256_cvtps_pd(_mm_loadu_ps(at))
 #include "lanes.h"
 
 namespace fastseed {
@@ -14,7 +16,7 @@ namespace {
 constexpr const char* kName = "avx2";
 
 bool supported() {
-  return __builtin_cpu_supports("avx2");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
 struct Lanes64 : CommonLanes64 {

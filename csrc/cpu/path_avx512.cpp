@@ -19,6 +19,8 @@
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 #define FS_VECTOR __m512i
+#define FS_MULTIPLY_ADD(x, y, z) _mm512_fmadd_pd(x, y, z)
+#define FS_LOAD_FLOATS(at) _mm512_cvtps_pd(_mm256_loadu_ps(at))
 #include "lanes.h"
 
 namespace fastseed {

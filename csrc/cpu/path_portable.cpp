@@ -9,6 +9,7 @@
 #define FS_DRAW_TARGET
 #include "draw_loops.h"
 #include "dropout_loops.h"
+#include "exact_loops.h"
 #include "sampling_loops.h"
 
 namespace fastseed {
@@ -136,9 +137,9 @@ void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups, 
 
 }  // namespace
 
-const CpuPath kPortablePath = {"portable",     supported,         1,         low_halves,
-                               blocks,         keys_of_seeds,     seed_grid, init,
-                               shuffle,        shuffle_positions, digest,    kDrawLoops,
-                               kSamplingLoops, kDropoutLoops};
+const CpuPath kPortablePath = {"portable",     supported,         1,          low_halves,
+                               blocks,         keys_of_seeds,     seed_grid,  init,
+                               shuffle,        shuffle_positions, digest,     kDrawLoops,
+                               kSamplingLoops, kDropoutLoops,     kExactLoops};
 
 }  // namespace fastseed

@@ -11,11 +11,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
+#include <type_traits>
 
 #include "../kernels/derive.h"
 #include "digest_args.h"
 #include "draw_ops.h"
 #include "dropout_ops.h"
+#include "exact_sum_args.h"
 #include "key_ops.h"
 #include "sampling_args.h"
 #include "shuffle_args.h"
@@ -165,6 +168,63 @@ void digest(const Tensor& sums, std::vector<Tensor> memory, const Tensor& plan) 
   launch_digest_cuda(longs_of(there), count, tiles, words_of(sums), device.stream());
 }
 
+// ------------------------------------------------------------------------- exact sums
+
+// Launches of tensors of one dtype, each of as many values as limbs have room for.
+template <class T>
+class ExactLaunches {
+ public:
+  ExactLaunches(int64_t* total, void* stream) : total_(total), stream_(stream) {}
+
+  void add(const T* values, const T* factors, int64_t n) {
+    for (int64_t at = 0; at < n;) {
+      if (table_.count == kMostExactParts || room_ == 0) {
+        flush();
+      }
+      const int64_t size = std::min(n - at, room_);
+      const int i = table_.count++;
+      table_.values[i] = values + at;
+      table_.factors[i] = factors == nullptr ? nullptr : factors + at;
+      table_.sizes[i] = size;
+      room_ -= size;
+      at += size;
+    }
+  }
+
+  void flush() {
+    if (table_.count > 0) {
+      launch_exact_sum_cuda(table_, total_, stream_);
+    }
+    table_.count = 0;
+    room_ = kMostUncarried;
+  }
+
+ private:
+  int64_t* total_;
+  void* stream_;
+  int64_t room_ = kMostUncarried;
+  ExactTable<T> table_ = {};
+};
+
+void exact_sum(const Tensor& total, std::vector<Tensor> values, std::vector<Tensor> factors) {
+  check_exact_sum(total, values, factors);
+  mark_written(total);
+  const OnDevice device(total);
+  std::tuple<ExactLaunches<float>, ExactLaunches<double>, ExactLaunches<Half>,
+             ExactLaunches<BFloat16>>
+      launches{{longs_of(total), device.stream()},
+               {longs_of(total), device.stream()},
+               {longs_of(total), device.stream()},
+               {longs_of(total), device.stream()}};
+  for (size_t i = 0; i < values.size(); ++i) {
+    for_reals(values[i], factors, i, [&](const auto* numbers, const auto* others) {
+      using T = std::remove_cv_t<std::remove_pointer_t<decltype(numbers)>>;
+      std::get<ExactLaunches<T>>(launches).add(numbers, others, values[i].numel());
+    });
+  }
+  std::apply([](auto&... each) { (each.flush(), ...); }, launches);
+}
+
 }  // namespace
 }  // namespace fastseed
 
@@ -178,4 +238,5 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
   m.impl("shuffle_positions", TORCH_BOX(&fastseed::shuffle_positions));
   m.impl("digest", TORCH_BOX(&fastseed::digest));
+  m.impl("exact_sum", TORCH_BOX(&fastseed::exact_sum));
 }

@@ -22,7 +22,8 @@ Run a training command uninterrupted (X epochs), truncated (X/2 epochs, with a c
 from that checkpoint, and unseeded, several times each. The first three have to agree to the last
 bit of every loss; the unseeded baseline has to differ. Runs are kept in DIR: started again, only
 missing runs are run. Reports are written to DIR/report. With --repeat-only, run any program twice
-as it is, and compare what it prints and what fastseed.debug.Watch records.
+as it is, and compare what it prints and what fastseed.debug.Watch records. With --ranks, run a
+script under torchrun with several numbers of ranks, and compare what fastseed.debug.Watch records.
 """
 _PLACEHOLDERS = """\
 the command: names in braces are placeholders; words between [ and ] are left out if a placeholder
@@ -32,6 +33,7 @@ values is used. The command is started without a shell.
 _EXAMPLE = """\
 examples:
   fastseed verify --repeat-only -- python train.py
+  fastseed verify --ranks 1,2,3,4 -- train.py --steps 10
   fastseed verify --epochs 8 --dir verification --log metrics.jsonl -- \\
     python train.py --epochs {epochs} --metrics {run}/metrics.jsonl --checkpoint {checkpoint} \\
     [ --resume {resume} or --seed {seed} ]
@@ -55,7 +57,7 @@ _ARGUMENTS: dict[str, StateDict] = {
     "--timeout": {"type": float, "metavar": "SECONDS", "help": "time limit of each run"},
 }  # fmt: skip
 _PASSED = {True: "passed", False: "FAILED", None: "not checked"}
-_OF_REPEAT = ("seed", "deterministic", "timeout")  # the options that --repeat-only has, too
+_OF_ALL = ("seed", "deterministic", "timeout")  # the options that --repeat-only and --ranks have
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +67,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     names = "".join(f"  {{{name}}}".ljust(15) + f"{text}\n" for name, text in PLACEHOLDERS.items())
     parser.usage = (
         "fastseed verify --epochs X --dir DIR [options] -- PROGRAM ...\n"
-        "       fastseed verify --repeat-only [options] -- PROGRAM ..."
+        "       fastseed verify --repeat-only [options] -- PROGRAM ...\n"
+        "       fastseed verify --ranks N,N,... [options] -- SCRIPT ..."
     )
     parser.description = _ABOUT
     parser.epilog = f"{_PLACEHOLDERS}{names}\n{_EXAMPLE}\n{exit_codes.describe()}"
@@ -73,8 +76,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     for name, how in _ARGUMENTS.items():
         # Options without a value stay out, so that the defaults are those of Options.
         parser.add_argument(name, default=argparse.SUPPRESS, **how)
-    parser.add_argument(
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
         "--repeat-only", action="store_true", help="run the program twice as it is, and compare"
+    )
+    modes.add_argument(
+        "--ranks",
+        type=_numbers,
+        metavar="N,N,...",
+        help="run the script under torchrun with each of these numbers of ranks, and compare",
     )
     output.add_json(parser)
     output.add_program(parser)
@@ -85,10 +95,17 @@ def run(args: argparse.Namespace) -> int:
     command = output.program(args)
     names = [how.get("dest", name[2:]) for name, how in _ARGUMENTS.items()]
     given = {name: getattr(args, name) for name in names if hasattr(args, name)}
-    if args.repeat_only:
+    if args.repeat_only or args.ranks:
+        mode = "--repeat-only" if args.repeat_only else "--ranks"
+        if surplus := sorted(given.keys() - set(_OF_ALL)):
+            allowed = ", ".join(f"--{name}" for name in _OF_ALL)
+            problem = f"{mode} takes {allowed} and --json only, got {', '.join(surplus)}"
+            raise exit_codes.Exit(f"fastseed verify: {problem}")
+        if args.ranks:
+            return _compare_ranks(command, args.ranks, given, args.json)
         return _repeat(command, given, args.json)
     if not {"epochs", "directory"} <= given.keys():
-        problem = "--epochs X and --dir DIR are needed; --repeat-only runs the program as it is"
+        problem = "--epochs X and --dir DIR are needed; --repeat-only and --ranks run without them"
         raise exit_codes.Exit(f"fastseed verify: {problem}")
     return _verify(command, given, args.json)
 
@@ -97,11 +114,6 @@ def _repeat(command: list[str], given: StateDict, as_json: bool) -> int:
     """Run the program twice, and print whether the runs are equal."""
     from ..tools import verify
 
-    surplus = sorted(given.keys() - set(_OF_REPEAT))
-    if surplus:
-        allowed = ", ".join(f"--{name}" for name in _OF_REPEAT)
-        problem = f"--repeat-only takes {allowed} and --json only, got {', '.join(surplus)}"
-        raise exit_codes.Exit(f"fastseed verify: {problem}")
     with _interruptible():
         found = verify.repeat(command, **given)
     if as_json:
@@ -115,6 +127,37 @@ def _repeat(command: list[str], given: StateDict, as_json: bool) -> int:
         output.say(f"recordings: {found.recorded}")
     count = f"{found.lines} line{'s' * (found.lines != 1)} of output"
     output.say(f"PASSED: two runs are equal in {count}" if found else "FAILED: two runs differ")
+    return exit_codes.OK if found else exit_codes.FOUND
+
+
+def _numbers(text: str) -> list[int]:
+    """Parse numbers that are separated by commas."""
+    return [int(part) for part in text.split(",")]
+
+
+def _compare_ranks(command: list[str], ranks: list[int], given: StateDict, as_json: bool) -> int:
+    """Run the script with each number of ranks, and print whether the runs are equal."""
+    from ..tools import verify
+
+    with _interruptible():
+        found = verify.compare_ranks(command, ranks, **given)
+    if as_json:
+        runs = [run._asdict() for run in found.runs]
+        output.emit({"equal": bool(found), "runs": runs, "notes": found.notes})
+        return exit_codes.OK if found else exit_codes.FOUND
+    words = {True: "equal", False: "DIFFERENT"}
+    rows = [(run.ranks, run.steps, run.digest, words[not run.difference]) for run in found.runs]
+    output.table(("ranks", "steps", "weights", "state after each step"), rows)
+    output.say()
+    for run in found.runs:
+        if run.difference:
+            output.say(f"first difference: {run.difference}")
+    for note in found.notes:
+        output.say(f"note: {note}")
+    if found:
+        output.say("PASSED: the same bits on every number of ranks")
+    else:
+        output.say("FAILED: the bits depend on the number of ranks")
     return exit_codes.OK if found else exit_codes.FOUND
 
 

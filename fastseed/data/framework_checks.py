@@ -38,7 +38,7 @@ def refuse_second_division(sampler: Any, world_size: int) -> None:
         )
 
 
-def warn_of_unprepared(loader: Any) -> None:
+def warn_of_unprepared(loader: Any, has_slots: bool) -> None:
     """Warn if a loop under Accelerate iterates a loader that Accelerate does not know."""
     state = _gradient_state()
     if state is None:
@@ -46,10 +46,11 @@ def warn_of_unprepared(loader: Any) -> None:
     active = state.active_dataloader
     if active is not None and active.dataset is loader.dataset:  # AcceleratedJob iterates it
         return
-    # The Trainer of transformers counts by itself, and has 1 step of accumulation here.
-    is_trainer = "transformers.trainer" in sys.modules
+    # The Trainer of transformers counts by itself, and has 1 step of accumulation here; slots are
+    # dealt out without Accelerate on purpose.
+    is_known = has_slots or "transformers.trainer" in sys.modules
     ranks = sys.modules["accelerate.state"].PartialState().num_processes
-    if state.num_steps > 1 or (ranks > 1 and not is_trainer):
+    if state.num_steps > 1 or (ranks > 1 and not is_known):
         warnings.warn(
             "fastseed.data.loader: Accelerate does not know this loader: accumulate() misses its "
             "last batches, gather_for_metrics() keeps repeated samples, and a prepared scheduler "

@@ -231,7 +231,7 @@ def _notes(a: Recording, b: Recording, where: str) -> list[str]:
         for group in GROUPS:
             if group in one.header["groups"] and group not in other.header["groups"]:
                 notes.append(f"only {which} recorded the {group}")
-    for name in ("every", "world_size", "torch"):
+    for name in ("every", "world_size", "torch", "threads"):
         if a.header.get(name) != b.header.get(name):
             notes.append(f"{name} is {a.header.get(name)} in a and {b.header.get(name)} in b")
     return [where + note for note in notes]

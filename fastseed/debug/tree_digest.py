@@ -125,7 +125,7 @@ def digest(obj: object) -> Digest:
     except RecursionError as error:
         rule = "a tree that Python's recursion limit permits to walk"
         raise value_error(_FUNCTION, "obj", rule, obj) from error
-    return Digest(_whole(table), table)
+    return Digest(whole(table), table)
 
 
 def debug_hash(tensor: torch.Tensor) -> int:
@@ -318,7 +318,7 @@ def _scalar(leaf: object) -> Leaf:
     return Leaf(int.from_bytes(sha.digest()[:16], "little"), kind, ())
 
 
-def _whole(table: Mapping[str, Leaf]) -> int:
+def whole(table: Mapping[str, Leaf]) -> int:
     """Return one value for all leaves, which does not depend on the order of their names."""
     sha = hashlib.sha256(tensor_digest.NAME + b"\0tree\0")
     for name in sorted(table):

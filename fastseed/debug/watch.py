@@ -136,6 +136,7 @@ class Watch:
             "every": self._every,
             "groups": [g for g in GROUPS if g in self._groups or (modules and g in CALLS)],
             "torch": str(torch.__version__),
+            "threads": torch.get_num_threads(),
         }
         self._writer: Writer | None = Writer(file, header)
         if is_new:

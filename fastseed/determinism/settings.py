@@ -108,6 +108,7 @@ def _kernel(name: str, wanted: bool, why: str) -> Switch:
     return Switch(f"{_SDP}{name}", wanted, read, write, why)
 
 
+_CAPABILITY = "torch.backends.cpu.get_cpu_capability"
 _SDP = "scaled_dot_product_attention: "
 
 
@@ -115,11 +116,13 @@ def info(warn_only: bool, attention: str) -> list[Row]:
     """Return rows of settings that change bits and are left as they are."""
     tf32 = "TF32 or bfloat16 in float32 products: the same bits on one kind of GPU"
     convolutions = _read(lambda: torch.backends.cudnn.fp32_precision)
-    threads = "the CPU splits sums by it: keep it the same in each run"
+    threads = "the CPU splits sums by it; torchrun sets 1 for several processes, and not for one"
+    instructions = "vector length of torch's CPU kernels: other bits on another processor"
     values: list[tuple[str, Value, str]] = [
         ("torch.get_float32_matmul_precision", _read(torch.get_float32_matmul_precision), tf32),
         ("torch.backends.cudnn.fp32_precision", convolutions, "TF32 in convolutions"),
         ("torch.get_num_threads", torch.get_num_threads(), threads),
+        (_CAPABILITY, torch.backends.cpu.get_cpu_capability(), instructions),
     ]
     for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
         values.append((name, os.environ.get(name), "overrides the precision of float32 products"))

@@ -4,6 +4,8 @@ Sources:
 
 cublas      https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility; torch reads the
             variable at its first cuBLAS call (alertCuBLASConfigNotDeterministic in Context.cpp)
+mkl         https://www.intel.com/content/www/us/en/docs/onemkl/developer-guide-windows/2024-1/
+            reproducibility-conditions.html; measured: docs/determinism.md
 nccl        https://docs.nvidia.com/megatron-core/developer-guide/nightly/user-guide/
             deterministic-training.html; NVIDIA/nccl issues 1497 and 2360
 horovod     https://github.com/horovod/horovod/blob/master/docs/tensor-fusion.rst;
@@ -95,6 +97,36 @@ def cublas_refusal() -> str | None:
     return None
 
 
+def _no_mkl() -> str | None:
+    import torch
+
+    there: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return None if there else "this torch has no MKL"
+
+
+def _mkl_late() -> str | None:
+    return "MKL read it at its first call" if mkl_depends_on_alignment() else None
+
+
+def mkl_depends_on_alignment() -> bool:
+    """Return whether the bits of a dot product depend on the addresses of its vectors.
+
+    They do in MKL without ``MKL_CBWR``, on some processors. MKL reads the variable at its first
+    call, which this is if there was none before.
+    """
+    import torch
+
+    count = 1000
+    found = set()
+    with torch.inference_mode():
+        values = torch.arange(1, count + 1, dtype=torch.float32, device="cpu").rsqrt()
+        memory = torch.empty(count + 16, dtype=torch.float32, device="cpu")
+        for first in range(4):  # one in four is on a boundary of 16 bytes
+            moved = memory[first : first + count].copy_(values)
+            found.add(torch.dot(moved, moved).item())
+    return len(found) > 1
+
+
 def _nccl_late() -> str | None:
     import torch.distributed as dist
 
@@ -110,6 +142,8 @@ def _horovod_late() -> str | None:
     return "Horovod read it when it was initialized" if started and started() else None
 
 
+_MKL_BRANCHES = ("auto", "compatible", "sse2", "sse4_2", "avx", "avx2", "avx512", "avx512_e1")
+
 VARIABLES: tuple[Variable, ...] = (
     Variable(
         "CUBLAS_WORKSPACE_CONFIG",
@@ -118,6 +152,15 @@ VARIABLES: tuple[Variable, ...] = (
         unavailable=_no_cublas,
         late=_cublas_late,
         also_good=(":16:8",),
+        certain=True,
+    ),
+    Variable(
+        "MKL_CBWR",
+        "AUTO",
+        "products of matrix and vector on the CPU do not depend on addresses",
+        unavailable=_no_mkl,
+        late=_mkl_late,
+        also_good=(*_MKL_BRANCHES, *(f"branch={one}" for one in _MKL_BRANCHES), "strict"),
         certain=True,
     ),
     Variable(

@@ -1,11 +1,16 @@
-"""The sum of the leaves of a step, defined once, whoever adds (docs: the normative rule)."""
+"""The sum of the leaves of a step, which is the same on any layout."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    import torch
+import torch
+
+
+class _Part(NamedTuple):
+    total: torch.Tensor
+    leaves: int
+    borrowed: bool  # a leaf that may only be read, and not after ``keep``
 
 
 class TreeSum:
@@ -14,27 +19,58 @@ class TreeSum:
     Leaf s is pushed s-th. Two partial sums of equally many leaves are added at once, so at most
     log2(V) + 1 tensors are kept. At the end the rest is added from the newest to the oldest. Each
     addition is rounded once, in the dtype of the leaves, so the bits depend on the leaves alone.
+    Memory that the sum owns is used again, also for the sums of later steps.
     """
 
     def __init__(self) -> None:
-        self._parts: list[tuple[torch.Tensor, int]] = []
+        self._parts: list[_Part] = []
+        self._free: list[torch.Tensor] = []
 
-    def push(self, leaf: torch.Tensor) -> None:
-        """Add the next leaf, which belongs to the sum from now on: it may be written."""
-        leaves = 1
-        while self._parts and self._parts[-1][1] == leaves:
-            earlier, _ = self._parts.pop()
-            leaf, leaves = earlier.add_(leaf), 2 * leaves
-        self._parts.append((leaf, leaves))
+    def push(self, leaf: torch.Tensor, leaves: int = 1, *, borrowed: bool = False) -> None:
+        """Add the next leaf, which belongs to the sum from now on: it may be written.
+
+        A ``borrowed`` leaf is only read, until the next call of ``keep``. The sum of ``leaves``
+        leaves, a power of two of them from a multiple of it on, is pushed as one tensor.
+        """
+        part = _Part(leaf, leaves, borrowed)
+        while self._parts and self._parts[-1].leaves == part.leaves:
+            part = self._add(self._parts.pop(), part)
+        self._parts.append(part)
+
+    def keep(self) -> None:
+        """Copy the leaf that is still borrowed, if there is one."""
+        if self._parts and self._parts[-1].borrowed:
+            leaf, leaves, _ = self._parts.pop()
+            self._parts.append(_Part(self.buffer(leaf).copy_(leaf), leaves, False))
 
     def result(self) -> torch.Tensor:
-        """Return the sum of all leaves, and start anew.
+        """Return the sum of all leaves; the next leaf begins another one.
 
         Raises:
             IndexError: no leaf was pushed.
         """
-        total, _ = self._parts.pop()
+        self.keep()
+        total = self._parts.pop()
         while self._parts:
-            earlier, _ = self._parts.pop()
-            total = earlier.add_(total)
-        return total
+            total = self._add(self._parts.pop(), total)
+        return total.total
+
+    def discard(self) -> None:
+        """Forget all leaves."""
+        self._free += [part.total for part in self._parts if not part.borrowed]
+        self._parts.clear()
+
+    def buffer(self, like: torch.Tensor) -> torch.Tensor:
+        """Return memory for a leaf, of any values; all leaves have one shape and dtype."""
+        return self._free.pop() if self._free else torch.empty_like(like)
+
+    def recycle(self, memory: torch.Tensor) -> None:
+        """Take back what ``result`` or ``buffer`` returned."""
+        self._free.append(memory)
+
+    def _add(self, earlier: _Part, later: _Part) -> _Part:
+        owned = [part.total for part in (earlier, later) if not part.borrowed]
+        out = owned[0] if owned else self.buffer(earlier.total)
+        torch.add(earlier.total, later.total, out=out)
+        self._free += owned[1:]
+        return _Part(out, earlier.leaves + later.leaves, False)

@@ -3,6 +3,7 @@
     from fastseed.integrations.lightning import FastseedCallback      # extra: lightning
     from fastseed.integrations.accelerate import AcceleratedJob       # extra: accelerate
     from fastseed.integrations.transformers import FastseedCallback   # extra: transformers
+    from fastseed.integrations.slot_trainer import SlotTrainer        # extra: transformers
     from fastseed.integrations.diffusers import use_streams           # extra: diffusers
 
 Each is in a module of its own, which imports its framework. Keys for JAX and the seed

@@ -75,7 +75,7 @@ VALID = {
     "sampling_race": race,
     "sampling_histogram": histogram,
 }  # fmt: skip
-ELSEWHERE = {"dropout", "layer_key"}  # tests/nn
+ELSEWHERE = {"dropout", "layer_key", "exact_sum"}  # tests/nn, tests/elastic
 ALONE = {"derive_seed_grid", "advise_huge_pages", "digest"}  # native code only, below
 
 

@@ -66,9 +66,9 @@ def objects(temporary: Path, sources: Iterable[Path], flags: tuple[str, ...]) ->
 
 
 def build(folder: Path, flags: tuple[str, ...], *main: Path) -> Path:
-    """A program with the kernels."""
+    """A program with the kernels; its own checks need less optimization than they."""
     program = folder / main[0].stem
-    made = objects(folder, (*main, *KERNELS), flags)
+    made = objects(folder, main, (*flags, "-O1")) + objects(folder, KERNELS, flags)
     compile_with(flags, *made, "-pthread", "-o", program)
     return program
 

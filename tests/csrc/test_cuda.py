@@ -16,6 +16,7 @@ from test_core import CPU, EXACT, HERE, KERNELS, SANITIZE, compile_with, objects
 
 CUDA = sorted((CPU.parent / "cuda").glob("*.cu"))
 DATA = HERE.parent / "vectors"
+UNOPTIMIZED = (*SANITIZE, "-O0")  # where the compiler takes longer than what it compiles
 SHIM = ("-Wno-unknown-pragmas", f"-I{HERE / 'cuda_shim'}")
 
 
@@ -54,7 +55,7 @@ def assert_rows_pass(done: subprocess.CompletedProcess[str], file: Path) -> None
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
-    return build(tmp_path_factory.mktemp("cuda"), SANITIZE, HERE / "test_cuda.cu", *CUDA)
+    return build(tmp_path_factory.mktemp("cuda"), UNOPTIMIZED, HERE / "test_cuda.cu", *CUDA)
 
 
 def rows(name: str, *kinds: str) -> list[str]:

@@ -79,7 +79,9 @@ def test_five_thousand_random_histories_are_answered():
 
 @pytest.mark.slow
 def test_a_thousand_random_contracts_are_answered_alike():
-    check_many(range(5000, 6000), contracts=True)
+    mixtures = [seed for seed in range(5000, 9000) if Job(seed).spec.kind == "mixture"]
+    others = sorted(set(range(5000, 9000)) - set(mixtures))
+    check_many(others[:950] + mixtures[:50], contracts=True)  # a mixture costs a second
 
 
 @pytest.mark.parametrize("change", ["shares", "turns", "spare"])

@@ -201,11 +201,14 @@ def test_wrong_arguments_change_nothing(arguments, error, message):
 
 
 def test_variables_are_set_and_removed_again(cuda, nccl, monkeypatch):
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(variables, "mkl_depends_on_alignment", lambda: False)
     for module in ("horovod", "transformer_engine", "flash_attn"):
         planted(monkeypatch, module)
     with deterministic() as report:
         assert {name: os.environ[name] for name in VARIABLES} == {
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+            "MKL_CBWR": "AUTO",
             "NCCL_ALGO": "Ring",
             "HOROVOD_FUSION_THRESHOLD": "0",
             "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
@@ -217,6 +220,7 @@ def test_variables_are_set_and_removed_again(cuda, nccl, monkeypatch):
 def test_unavailable_libraries_are_reported_and_their_variables_not_set(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     for module in ("horovod", "transformer_engine", "flash_attn"):
         monkeypatch.setitem(sys.modules, module, None)
     with deterministic() as report:
@@ -339,6 +343,8 @@ def test_the_report_is_printable_and_json(monkeypatch):
     assert document["ok"] is report.ok
     assert report["NVIDIA_TF32_OVERRIDE"][1:5] == (None, "0", "0", INFO)
     assert report["torch.get_num_threads"].now == torch.get_num_threads()
+    capability = report["torch.backends.cpu.get_cpu_capability"]
+    assert (capability.now, capability.status) == (torch.backends.cpu.get_cpu_capability(), INFO)
     assert report["torch.get_float32_matmul_precision"].now == "highest"
 
 

@@ -20,6 +20,7 @@ SUBPACKAGES = (
     "data",
     "data.lineage",
     "distributed",
+    "elastic",
     "checkpoint",
     "debug",
     "integrations",

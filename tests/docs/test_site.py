@@ -16,7 +16,7 @@ import fastseed
 ROOT = Path(__file__).resolve().parents[2]
 SUBPACKAGES = (
     "random", "nn", "nn.init", "sampling", "data", "data.lineage", "distributed", "checkpoint",
-    "debug", "integrations",
+    "debug", "elastic", "integrations",
 )  # fmt: skip
 
 

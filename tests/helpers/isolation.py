@@ -1,4 +1,4 @@
-"""What a test must not leave behind in its process."""
+"""Restoring what a test changes in its process."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from helpers.processes import run_ranks
     [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)],
 )
 def test_every_layout_has_the_masks_of_one_process(world_size):
-    for found in run_ranks("dropout_ranks.py", world_size, OMP_NUM_THREADS="1"):
+    for found in run_ranks("dropout_ranks.py", world_size):
         assert found.pop("partial").startswith(
             "fastseed.nn.Dropout: tensor must have no placements"
         )

@@ -20,7 +20,7 @@ UNTOUCHED = {"CLIPModel": ["logit_scale"]}
 @functools.cache
 def found(models: str, world: int):
     """Return what each rank found; see ``scripts/init_ranks.py``."""
-    return run_ranks("init_ranks.py", world, *models.split(), timeout=280, OMP_NUM_THREADS="1")
+    return run_ranks("init_ranks.py", world, *models.split(), timeout=280)
 
 
 @pytest.mark.parametrize(("models", "world"), CASES)

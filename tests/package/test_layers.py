@@ -22,6 +22,7 @@ LAYERS = (
     {"random", "generators", "determinism"},
     {"seeder"},
     {"nn", "sampling", "data", "checkpoint"},
+    {"elastic"},
     {"debug"},
     {"tools", "integrations"},
     {"cli"},

@@ -27,6 +27,7 @@ found = {}
 
 warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
+torch.set_num_threads(1)
 
 
 def alone(layer, x=None):

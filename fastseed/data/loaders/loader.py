@@ -160,7 +160,8 @@ class Loader(DataLoader[Any]):
 
     def _start(self, iteration: Iteration, seeder: Seeder) -> LoaderIterator:
         """Return an iterator over the batches of an iteration."""
-        framework_checks.warn_of_unprepared(self)
+        has_slots = isinstance(self.batch_sampler, SlotSampler)
+        framework_checks.warn_of_unprepared(self, has_slots)
         self._iterations += 1
         self._note_streams(iteration.scope, seeder)
         kept, self._torch = self._torch, None

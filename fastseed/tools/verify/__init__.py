@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING
 
 from ..._utils import validation
 from .options import EXPERIMENTS, PLACEHOLDERS, Options
+from .ranks import RankComparison, RankRun, compare_ranks
 from .repeat import Repetition, repeat
 
 if TYPE_CHECKING:
     from .result import Report
     from .runner import Event
 
-__all__ = ["EXPERIMENTS", "PLACEHOLDERS", "Options", "Repetition", "repeat", "verify"]
+__all__ = [
+    "EXPERIMENTS",
+    "PLACEHOLDERS",
+    "Options",
+    "RankComparison",
+    "RankRun",
+    "Repetition",
+    "compare_ranks",
+    "repeat",
+    "verify",
+]
 
 
 def verify(options: Options, progress: Callable[[Event], object] | None = None) -> Report:

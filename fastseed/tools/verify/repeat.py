@@ -75,18 +75,26 @@ def repeat(
     words = check_words(_FUNCTION, command)
     if not words:
         raise validation.type_error(_FUNCTION, "command", "a list of strings", command)
-    deterministic = validation.check_bool(_FUNCTION, "deterministic", deterministic)
-    if timeout is not None:
-        timeout = validation.check_float(_FUNCTION, "timeout", timeout, 1e-3, MONTH)
-    variables = dict(os.environ)
-    if seed is not None or deterministic:
-        variables |= launch.variables(variables, seed=seed, deterministic=deterministic)
+    variables, timeout = check_start(_FUNCTION, seed, deterministic, timeout)
     with tempfile.TemporaryDirectory(prefix="fastseed-verify-") as root:
         folders = [Path(root, name) for name in ("a", "b")]
         for folder in folders:
             folder.mkdir()
             _run(words, {**variables, environ.RUN_DIR: str(folder)}, folder, timeout)
         return _compare(*folders)
+
+
+def check_start(
+    function: str, seed: int | None, deterministic: bool, timeout: float | None
+) -> tuple[dict[str, str], float | None]:
+    """Check how a program is to be started; return its environment variables and the timeout."""
+    deterministic = validation.check_bool(function, "deterministic", deterministic)
+    if timeout is not None:
+        timeout = validation.check_float(function, "timeout", timeout, 1e-3, MONTH)
+    variables = dict(os.environ)
+    if seed is not None or deterministic:
+        variables |= launch.variables(variables, seed=seed, deterministic=deterministic)
+    return variables, timeout
 
 
 def _run(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _OUTPUT_LINES = 12  # of a failed run, in an error
+_RANKS = 3  # whose output is shown
 _POLL = 0.01  # seconds between two questions whether a process has ended
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
@@ -104,10 +105,16 @@ def end(processes: Sequence[Process]) -> None:
 
 
 def _last_lines(folder: Path) -> str:
-    """Return the end of a run's output, for an error."""
-    for path in (folder / "stderr.txt", folder / "stdout.txt"):
-        with contextlib.suppress(OSError), open(path, errors="replace") as file:
-            lines = deque(file, maxlen=_OUTPUT_LINES)
-            if lines:
-                return f"; the end of {path}:\n  " + "  ".join(lines).rstrip("\n")
-    return f"; it printed nothing (in {folder})"
+    """Return the end of a run's output, for an error: of each rank that has any, under torchrun."""
+    ranks = sorted(folder.glob("ranks/**/stderr.log"), key=lambda path: path.stat().st_mtime)
+    found = [text for path in ranks if (text := _tail(path))][:_RANKS]  # first who failed first
+    text = "".join(found) or _tail(folder / "stderr.txt") or _tail(folder / "stdout.txt")
+    return text or f"; it printed nothing (in {folder})"
+
+
+def _tail(path: Path) -> str:
+    with contextlib.suppress(OSError), open(path, errors="replace") as file:
+        lines = deque(file, maxlen=_OUTPUT_LINES)
+        if lines:
+            return f"; the end of {path}:\n  " + "  ".join(lines).rstrip("\n")
+    return ""

@@ -1,0 +1,163 @@
+"""Leaves of several tensors in one flat buffer, and the exchange of its pieces between ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from .collector import SlotPlan
+from .tree import TreeSum
+
+# torch 2.13 warns about the name that 2.10 has
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+
+
+def leaf_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which values of ``dtype`` are added: float64, else float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def describe(tensor: torch.Tensor) -> str:
+    """Return what all ranks must have in common of a tensor."""
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+
+
+class Bucket:
+    """A flat leaf of several tensors of one device and leaf dtype, of which each rank adds a piece.
+
+    ``send`` gives each of the w ranks its piece of this rank's leaf. A rank adds the leaves of its
+    piece in the order of the slots, and ``gather`` gives every rank the pieces of the mean.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], plan: SlotPlan) -> None:
+        self._plan = plan
+        self._shapes = [(tensor.shape, _dense_strides(tensor)) for tensor in tensors]
+        self._offsets = [0]
+        for tensor in tensors:
+            self._offsets.append(self._offsets[-1] + tensor.numel())
+        piece = -(-self._offsets[-1] // plan.ranks)
+        dtype = leaf_dtype(tensors[0].dtype)
+        self._flat = torch.zeros(piece * plan.ranks, dtype=dtype, device=tensors[0].device)
+        self._received = self._flat.new_empty(0 if plan.ranks == 1 else piece * plan.ranks)
+        self._piece = piece
+        self._sum = TreeSum()
+        self._work: dist.Work | None = None
+        self._senders = 0
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def write(self, index: int, value: torch.Tensor | None) -> None:
+        """Write the leaf of a tensor; None is a leaf of +0."""
+        self.receive()
+        if value is None:
+            self.view(index).zero_()
+        else:
+            self.view(index).copy_(value.detach())
+
+    def view(self, index: int) -> torch.Tensor:
+        """Return where the leaf, or after ``wait`` the mean, of a tensor lies in the buffer."""
+        shape, strides = self._shapes[index]
+        return self._flat.as_strided(shape, strides, self._offsets[index])
+
+    def send(self, micro_step: int) -> None:
+        """Begin to give each rank its piece of the leaf that was written, if this rank has one."""
+        plan = self._plan
+        if plan.ranks == 1:
+            self._sum.push(self._flat)
+            self._flat = self._sum.buffer(self._flat)
+            return
+        self.receive()  # where this rank has no slot, and wrote nothing
+        self._senders = plan.senders(micro_step)
+        piece, has_slot = self._piece, plan.slot(micro_step) is not None
+        counts = [piece if rank < self._senders else 0 for rank in range(plan.ranks)]
+        self._work = dist.all_to_all_single(
+            self._received[: piece * self._senders],
+            self._flat if has_slot else self._flat[:0],
+            counts,
+            [piece if has_slot else 0] * plan.ranks,
+            group=plan.group,
+            async_op=True,
+        )
+
+    def receive(self) -> None:
+        """Wait for what was sent last, and add it; the buffer may then be written again."""
+        if self._work is None:
+            return
+        self._work.wait()
+        self._work = None
+        for rank in range(self._senders):
+            self._sum.push(self._received.narrow(0, rank * self._piece, self._piece), borrowed=True)
+        self._sum.keep()
+
+    def gather(self, divisor: float) -> None:
+        """Divide the sum once, and begin to give every rank the mean."""
+        self.receive()
+        mean = self._sum.result()
+        # by a tensor: CUDA kernels multiply by the reciprocal of a number
+        mean.div_(torch.tensor(divisor, dtype=mean.dtype, device=mean.device))
+        if self._plan.ranks == 1:
+            self._sum.recycle(self._flat)
+            self._flat = mean
+            return
+        self._work = _all_gather(self._flat, mean, group=self._plan.group, async_op=True)
+        self._sum.recycle(mean)
+
+    def wait(self) -> None:
+        """Wait for the mean."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+
+    def discard(self) -> None:
+        """Forget the leaves."""
+        self.wait()
+        self._sum.discard()
+
+
+class Place(NamedTuple):
+    """The position of a tensor in the buckets."""
+
+    bucket: int
+    member: int
+
+
+def make_buckets(
+    tensors: Sequence[torch.Tensor], plan: SlotPlan, size: int
+) -> tuple[list[Bucket], list[Place]]:
+    """Return buckets of at least ``size`` bytes, from the last tensor on, and where each tensor is.
+
+    Gradients come in about this order.
+    """
+    groups: list[list[int]] = []
+    open_groups: dict[tuple[torch.device, torch.dtype], tuple[list[int], int]] = {}
+    for i in reversed(range(len(tensors))):
+        dtype = leaf_dtype(tensors[i].dtype)
+        key = (tensors[i].device, dtype)
+        if key not in open_groups:
+            groups.append([])
+            open_groups[key] = groups[-1], 0
+        group, used = open_groups[key]
+        group.append(i)
+        open_groups[key] = group, used + tensors[i].numel() * dtype.itemsize
+        if open_groups[key][1] >= size:
+            del open_groups[key]
+    places = {i: Place(b, at) for b, group in enumerate(groups) for at, i in enumerate(group)}
+    buckets = [Bucket([tensors[i] for i in group], plan) for group in groups]
+    return buckets, [places[i] for i in range(len(tensors))]
+
+
+def gather_means(buckets: Sequence[Bucket], divisor: float) -> None:
+    """Give every rank the mean of all buckets: the sum of the leaves, divided by ``divisor``."""
+    for bucket in buckets:
+        bucket.gather(divisor)
+    for bucket in buckets:
+        bucket.wait()
+
+
+def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides of a tensor without gaps, in the same order of dimensions."""
+    return torch.empty_like(tensor, device="meta").stride()

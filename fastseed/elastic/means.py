@@ -1,0 +1,133 @@
+"""The mean of losses and metrics over elements and ranks, exact but for one rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import SupportsFloat
+
+import torch
+import torch.distributed as dist
+
+from .._backend import op_checks, tensors
+from .._utils import validation
+from ..distributed import layout
+from . import rounding, sums
+
+_NAME = "elastic.mean"
+_EXACT_INTEGER = 2**53  # all integers up to here are numbers of float64
+
+
+def mean(
+    values: torch.Tensor | Iterable[torch.Tensor | float],
+    *,
+    weights: torch.Tensor | Iterable[torch.Tensor | float] | None = None,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Return the mean of all values of all ranks, correctly rounded.
+
+    The sum is exact and the quotient is rounded once, to nearest, so the mean depends on the values
+    alone: not on their order, nor on which rank has which of them. A rank may have none. Every rank
+    of the group has to call it, and gets the same bits.
+
+    Args:
+        values: a tensor of any shape, or tensors and numbers, of which each tensor has one element;
+            floating point or integers up to 2**53.
+        weights: as many, finite and at least 0, such as the tokens of each value:
+            sum(w * x) / sum(w), with both sums exact. None: all are 1.
+        group: the ranks that have values; None: all ranks, or this process alone where
+            ``torch.distributed`` is not initialized.
+
+    Returns:
+        A tensor without dimensions on the device of the values: float32 if those of all ranks are
+        of float32, float16 and bfloat16, else float64. A sum of 0 gives +0. It is NaN without
+        values, where one is NaN, and with infinities of both signs; with one kind, that infinity.
+
+    Raises:
+        TypeError: values or weights are neither numbers nor tensors of them.
+        ValueError: as many weights as values are not given, or a weight is negative or not finite,
+            or weights add up to 0, on some rank; an integer is beyond 2**53.
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.elastic.mean([0.1, 0.2, 0.3], weights=[1, 1, 2])
+        tensor(0.2250, dtype=torch.float64)
+    """
+    numbers = _numbers("values", values)
+    factors = None if weights is None else _numbers("weights", weights).to(numbers.device)
+    if factors is not None and factors.numel() != numbers.numel():
+        rule = f"as many as values, {numbers.numel()}"
+        raise validation.value_error(_NAME, "weights", rule, factors.numel())
+    rows = [sums.accumulate([numbers])]
+    if factors is not None:
+        # what is wrong on one rank is an infinity of the sum on all of them
+        wide = factors.to(torch.float64)
+        wide = torch.where(wide.isfinite() & (wide >= 0), wide, torch.inf)
+        rows += [sums.accumulate([numbers.to(torch.float64)], [wide]), sums.accumulate([wide])]
+    totals = torch.stack(rows)
+    if dist.is_available() and dist.is_initialized():
+        totals = sums.all_reduce(totals, group)
+    plain, *weighted = (sums.read(row) for row in totals.cpu())
+    if not weighted:
+        found = _quotient(plain, plain.values, sums.EXPONENT, plain.dtype)
+    elif weighted[1].special is not None:
+        rule = "finite and at least 0 on all ranks"
+        raise validation.value_error(_NAME, "weights", rule, weights)
+    elif weighted[1].finite == 0 and plain.values > 0:
+        raise validation.value_error(_NAME, "weights", "of a sum above 0", weights)
+    else:
+        found = _quotient(weighted[0], weighted[1].finite, 0, plain.dtype)
+    return torch.tensor(found, dtype=plain.dtype, device=numbers.device)
+
+
+def _quotient(total: sums.Total, divisor: int, exponent: int, dtype: torch.dtype) -> float:
+    if total.special is not None:
+        return total.special
+    return rounding.nearest(total.finite, divisor, exponent, dtype) if divisor else math.nan
+
+
+def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) -> torch.Tensor:
+    """Return all numbers in one dimension, in a floating-point type that holds each of them."""
+    if isinstance(given, torch.Tensor):
+        return _checked(name, given).reshape(-1)
+    try:
+        listed = list(given)
+    except TypeError:
+        rule = "a tensor, or tensors and numbers"
+        raise validation.type_error(_NAME, name, rule, given) from None
+    found = [_checked(f"{name}[{i}]", _as_tensor(f"{name}[{i}]", x)) for i, x in enumerate(listed)]
+    if any(x.numel() != 1 for x in found):
+        bad = next(i for i, x in enumerate(found) if x.numel() != 1)
+        raise validation.value_error(_NAME, f"{name}[{bad}]", "of one element", listed[bad])
+    if not found:
+        return torch.zeros(0)
+    dtype = found[0].dtype if len({x.dtype for x in found}) == 1 else torch.float64
+    home = next((x.device for x in found if x.device.type != "cpu"), found[0].device)
+    return torch.stack([x.reshape(()).to(home, dtype) for x in found])
+
+
+def _as_tensor(name: str, value: object) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (bool, str)) or not isinstance(value, SupportsFloat):
+        raise validation.type_error(_NAME, name, "a number or a tensor", value)
+    if isinstance(value, int) and abs(value) > _EXACT_INTEGER:
+        raise validation.value_error(_NAME, name, "at most 2**53", value)
+    return torch.tensor(float(value), dtype=torch.float64)
+
+
+def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a plain tensor of numbers, integers as float64."""
+    if layout.is_dtensor(tensor):
+        raise validation.type_error(_NAME, name, "a tensor of this rank, not a DTensor", tensor)
+    tensors.check_dense(_NAME, name, tensor)
+    tensor = tensor.detach()
+    if tensor.dtype in op_checks.REALS:
+        return tensor
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        rule = "of dtype float16, bfloat16, float32, float64 or integers"
+        raise validation.type_error(_NAME, name, rule, tensor)
+    wide = tensor.to(torch.float64)
+    if (wide.abs() > _EXACT_INTEGER).any():
+        raise validation.value_error(_NAME, name, "at most 2**53", tensor)
+    return wide

@@ -1,0 +1,297 @@
+"""Collect the gradients of a step slot by slot, and add them in one order on any layout."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from .._utils import validation
+from ..nn.dropout.rows import rows
+from . import arguments
+from .arguments import FUNCTION
+from .buffers import SlotBuffers
+from .collector import Collector, SlotPlan
+from .replicated import ReplicatedCollector
+from .sharded import ShardedCollector
+
+logger = logging.getLogger("fastseed")
+
+Batch = TypeVar("Batch")
+
+_NO_WEIGHT = -1.0
+
+
+class Slot:
+    """One slot of a step: a micro-batch with a forward and a backward pass of its own.
+
+    Attributes:
+        number: the slot, [0, V); None where the passes only keep collectives in step.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> gradients = fastseed.elastic.SlotGradients(model, slots=2)
+        >>> for slot, batch in gradients.step([torch.ones(1, 1), torch.ones(3, 1)]):
+        ...     model(batch).sum().backward()
+        ...     slot.weight = len(batch)
+        >>> model.weight.grad
+        tensor([[1.]])
+    """
+
+    __slots__ = ("_weight", "number")
+
+    def __init__(self, number: int | None) -> None:
+        self.number = number
+        self._weight: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Slot(number={self.number}, weight={self._weight})"
+
+    @property
+    def counts(self) -> bool:
+        """Return whether gradient and loss of the slot are a part of the step."""
+        return self.number is not None
+
+    @property
+    def weight(self) -> float | None:
+        """Return the weight of the slot, such as its number of tokens; None if not set.
+
+        Either all slots of a step have one, or none. The loss of a slot is then a sum, over tokens
+        for example: gradients are added as they are, and divided once by the sum of the weights,
+        which is exact and rounded to the dtype of the leaves. A weight is in [0, 2**53].
+
+        Raises:
+            TypeError, ValueError: the weight is not a number, or is out of range.
+        """
+        return self._weight
+
+    @weight.setter
+    def weight(self, value: object) -> None:
+        if isinstance(value, torch.Tensor) and value.numel() == 1:
+            value = value.item()
+        self._weight = validation.check_float("elastic.Slot", "weight", value, 0, 2**53)
+
+
+class SlotGradients:
+    """The mean of the gradients of V slots, with the same bits on any number of ranks.
+
+    A step has V slots: micro-batches, each with a forward and a backward pass of its own on
+    whichever rank has it. In micro-step j, rank r of w has slot j w + r. The V gradients are added
+    pairwise, by a fixed tree over the numbers of the slots, so that the sum does not depend on the
+    number of ranks, on who adds, or on when gradients arrive. Gradients are sent in buckets while
+    the backward pass runs.
+
+    Every rank makes the object, at the same point of the script: the arguments and the parameters
+    of the ranks are compared. The model is the module itself, with equal parameters on all ranks.
+    A slot without a gradient for a parameter counts as a gradient of +0. A parameter without a
+    gradient in all slots keeps ``grad`` None. Gradients of 16-bit parameters are added in float32,
+    and rounded once to the dtype of the parameter.
+
+    A model under ``fully_shard`` may be sharded over one dimension of a mesh (FSDP2) or replicated
+    over one and sharded over the next (HSDP). All of its trainable parameters are under it, slots
+    are at least as many as ranks, and a rank without a slot in the last micro-step repeats its
+    passes with ``slot.number`` None, because they communicate; their gradient is dropped.
+
+    A buffer of floating point numbers that a forward pass changes, as those of BatchNorm, has the
+    same values at the start of each slot, and ends the step with the mean over the slots. Any other
+    buffer must have one value after every slot: ``num_batches_tracked`` counts steps.
+
+    Between the slots of a step, ``p.grad`` is None. After a step it lies in memory that the next
+    step writes: clone what is to be kept. For P bytes of gradients, in the dtype in which they are
+    added, the object keeps at most (floor(log2 V) + 2) P in one process, and on w ranks
+    2 P + (floor(log2 V) + 2) P / w. A backward pass through the model outside of a slot is
+    an error as long as the object exists.
+
+    Args:
+        model: a module with parameters that require a gradient, on one or several devices.
+        slots: V, the number of slots of a step, [1, 2**24]: fixed for the job, also where the
+            number of ranks changes. It need not be a multiple of that number.
+        group: the ranks that divide the data: a process group or a mesh of one dimension. None: all
+            ranks, or this process alone where there is no process group.
+        bucket_mb: MiB of gradients that are sent at a time, [1e-6, 2**20]; it changes no bit.
+
+    Raises:
+        TypeError: an argument is of the wrong type; the model is wrapped by
+            DistributedDataParallel or FullyShardedDataParallel.
+        ValueError: an argument has a wrong value; the model has a SyncBatchNorm, no parameter that
+            requires a gradient, or one of another kind of number; ``group`` is None and not all
+            ranks divide the data; a model under ``fully_shard`` has parameters with a gradient
+            outside of it, on another mesh or offloaded, or more ranks than slots.
+        RuntimeError: ranks differ in ``slots``, ``bucket_mb``, parameters or buffers, or one of
+            them has an error of its own: on every rank, with the names of the ranks.
+        TimeoutError: some ranks did not make the object in time.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> gradients = fastseed.elastic.SlotGradients(model, slots=4)
+        >>> for slot, batch in gradients.step(torch.arange(4.0).view(4, 1, 1)):
+        ...     model(batch).sum().backward()
+        >>> model.weight.grad
+        tensor([[1.5000]])
+        >>> optimizer.step()
+        >>> optimizer.zero_grad()
+    """
+
+    def __init__(
+        self, model: nn.Module, slots: int, *, group: object = None, bucket_mb: float = 25.0
+    ) -> None:
+        ranks = arguments.find_group(group)
+        problem: Exception | None = None
+        record = {}
+        try:
+            self._plan = plan = arguments.make_plan(slots, ranks)
+            module = arguments.check_model(model)
+            size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
+            self._collector = _make_collector(module, plan, round(size * 2**20))
+            self._buffers = SlotBuffers(module, plan, round(size * 2**20))
+            tensors = self._collector.describe() | self._buffers.describe()
+            record = {"slots": plan.slots, "bucket_mb": size, "tensors": tensors}
+        except (TypeError, ValueError, RuntimeError) as error:
+            problem = error
+        arguments.agree(ranks, record, problem)
+        self._steps = 0
+        self._left: str | None = None  # where the last step is, until its end
+
+    @property
+    def slots(self) -> int:
+        """V, the number of slots of a step."""
+        return self._plan.slots
+
+    def step(self, batches: Iterable[Batch]) -> Iterator[tuple[Slot, Batch]]:
+        """Yield each slot of this rank with its micro-batch; afterwards ``p.grad`` is the mean.
+
+        The body of the loop runs one forward and one backward pass. It runs within
+        ``fastseed.nn.rows(slot, slots, count=1)``, so that dropout of ``fastseed.nn`` and the rest
+        that depends on rows is that of the slot.
+
+        A step that is left early, by ``break`` or an exception, has no gradients: see ``discard``.
+
+        Args:
+            batches: the micro-batches of this rank, in the order of its slots, and no others.
+
+        Yields:
+            (slot, batch). A slot that does not count (``Slot.counts``) comes last, with the last
+            batch again, on a rank without a slot in the last micro-step of a sharded model.
+
+        Raises:
+            RuntimeError: the last step was left early; a parameter has a gradient at the start;
+                parameters or buffers of the model were added, removed, replaced, frozen or moved; a
+                slot has no backward pass; slots leave different values in a buffer that has no
+                mean. In backward(): a parameter gets a second gradient in one slot.
+            ValueError: there are fewer or more batches than slots of this rank; some slots have a
+                weight and others have none; all weights are 0.
+        """
+        if self._left is not None:
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.step: the last step was left {self._left}, and its gradients "
+                "are not complete: end the job, or call discard() on every rank to drop them"
+            )
+        self._collector.begin()
+        self._buffers.begin()
+        self._steps += 1
+        number, self._left = self._steps, "before its first slot"
+        weights: dict[int, float | None] = {}
+        try:
+            for slot, batch in self._slots(iter(batches)):
+                self._left = f"in slot {slot.number}"
+                yield slot, batch
+                if slot.number is not None:
+                    weights[slot.number] = slot.weight
+            self._finish(weights)
+            self._left = None
+        finally:
+            if self._left is not None and self._steps == number:  # else discard() was called
+                logger.warning(
+                    "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
+                )
+                self._drop()
+
+    def discard(self) -> None:
+        """Drop the gradients of a step that was left, so that the next step can begin.
+
+        With several ranks, all of them have to have left the step in the same slot.
+        """
+        if self._left is not None:
+            self._drop()
+        self._left = None
+
+    def _drop(self) -> None:
+        self._collector.discard()
+        self._buffers.restore()
+        self._buffers.discard()
+
+    def _slots(self, batches: Iterator[Batch]) -> Iterator[tuple[Slot, Batch]]:
+        """Yield the slots of this rank, and exchange the leaves of each micro-step."""
+        plan, held = self._plan, []
+        for micro_step in range(plan.micro_steps):
+            slot = Slot(plan.slot(micro_step))
+            self._collector.start(micro_step)
+            if slot.counts:
+                held = [self._next(batches, slot)]
+            if slot.counts or self._collector.needs_every_rank:
+                # Where the slot does not count, rows that this rank has not used in this step.
+                row = (plan.rank + 1) % plan.ranks if slot.number is None else slot.number
+                with rows(row, plan.slots, count=1):
+                    yield slot, held[0]
+            self._collector.collect()
+            self._buffers.collect(micro_step)
+        for _ in batches:
+            raise self._wrong_batches("more")
+
+    def _next(self, batches: Iterator[Batch], slot: Slot) -> Batch:
+        for batch in batches:
+            return batch
+        raise self._wrong_batches(f"none for slot {slot.number}")
+
+    def _wrong_batches(self, found: str) -> ValueError:
+        plan = self._plan
+        have = len(range(plan.rank, plan.slots, plan.ranks))
+        rule = f"{have} micro-batches, one for each slot of rank {plan.rank} of {plan.ranks}"
+        return ValueError(f"fastseed.{FUNCTION}.step: batches must be {rule}, got {found}")
+
+    def _finish(self, weights: dict[int, float | None]) -> None:
+        """Add up what each rank knows of the step, and leave the mean."""
+        slots, used, changed = self._plan.slots, self._collector.used(), self._buffers.changed()
+        known = torch.zeros(slots, dtype=torch.float64)
+        for slot, weight in weights.items():
+            known[slot] = _NO_WEIGHT if weight is None else weight
+        # One rank has each slot, so that bits of its weight can be added as an integer.
+        known = torch.cat([known.view(torch.int64), torch.tensor([*used, *changed]).long()])
+        if self._plan.ranks > 1:
+            on_device = known.to(self._buffers.device)
+            dist.all_reduce(on_device, group=self._plan.group)
+            known = on_device.cpu()
+        divisor = _divisor(known[:slots].view(torch.float64).tolist())
+        some = (known[slots:] > 0).tolist()
+        self._buffers.finish(some[len(used) :])
+        self._collector.finish(divisor, some[: len(used)])
+
+
+def _divisor(weights: list[float]) -> float:
+    """Return the number of slots, or the sum of their weights if they have some."""
+    given = [None if weight == _NO_WEIGHT else weight for weight in weights]
+    if not any(weight is not None for weight in given):
+        return float(len(weights))
+    if None in given:
+        rule = "set for all slots of a step or for none"
+        raise validation.value_error("elastic.Slot", "weight", rule, given)
+    total = math.fsum(weights)
+    if total == 0:
+        raise validation.value_error("elastic.Slot", "weight", "above 0 for some slot", given)
+    return total
+
+
+def _make_collector(model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> Collector:
+    """Return what collects the gradients of the model: replicated, or sharded by fully_shard."""
+    if any(isinstance(part, FSDPModule) for part in model.modules()):
+        return ShardedCollector(model, plan)
+    return ReplicatedCollector(model, plan, bucket_bytes)

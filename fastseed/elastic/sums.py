@@ -1,0 +1,86 @@
+"""Sums over elements that are exact until they are rounded, on any number of ranks.
+
+An accumulator is a row of int64 (``docs/spec/exact-sums.md``). Rows of ranks are added as integers,
+so neither the order of the elements nor how they are cut over ranks changes a bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from .._backend import draw_ops, exact_ops
+from .._backend.reference import exact_sum as reference
+
+EXPONENT = -reference.FRACTION_BITS
+"""An accumulator's integer is worth two to this power."""
+
+
+class Total(NamedTuple):
+    """The contents of an accumulator."""
+
+    finite: int
+    """The sum of the finite values, times 2**2176."""
+    special: float | None
+    """The sum of the others, NaN or an infinity; None if all values are finite."""
+    values: int
+    """The number of values of any kind."""
+    dtype: torch.dtype
+    """float64 if some rank added tensors of it, else float32."""
+
+
+_WIDTH = exact_ops.SIZE + 1  # how many tensors are of float64 stands behind an accumulator
+
+
+def accumulate(
+    tensors: Sequence[torch.Tensor], factors: Sequence[torch.Tensor] = ()
+) -> torch.Tensor:
+    """Return an accumulator of all elements, or of their products with ``factors``.
+
+    Tensors do not require grad. The accumulator lies where the first one does. A tensor that is
+    not contiguous is copied, and one of a device without the operator is copied to the CPU.
+    """
+    devices = list(dict.fromkeys(t.device for t in tensors)) or [torch.device("cpu")]
+    parts = []
+    for device in devices:
+        readable = device.type == "cpu" or (device.type == "cuda" and draw_ops.has_cuda)
+        work = device if readable else torch.device("cpu")
+        here = [i for i, t in enumerate(tensors) if t.device == device]
+        values = [tensors[i].to(work).contiguous() for i in here]
+        others = values
+        if factors is not tensors:
+            others = [factors[i].to(work).contiguous() for i in here if factors]
+        total = torch.zeros(_WIDTH, dtype=torch.int64, device=work)
+        if wide := sum(t.dtype == torch.float64 for t in values):
+            total[-1] = wide
+        torch.ops.fastseed.exact_sum(total[:-1], values, others)
+        parts.append(total if work == devices[0] else total.to(devices[0]))
+    # limbs are below 2**32: those of 2**30 devices and ranks can be added
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+
+def all_reduce(totals: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
+    """Return the accumulators of all ranks of a group, added."""
+    ranks = dist.distributed_c10d._get_default_group() if group is None else group
+    types = [device.type for device in ranks._device_types]
+    if totals.device.type not in types:
+        totals = totals.to(types[0])
+    dist.all_reduce(totals, group=ranks)
+    return totals
+
+
+def read(total: torch.Tensor) -> Total:
+    """Return what an accumulator holds; waits for its device."""
+    row = total.cpu().numpy()
+    nan, positive, negative, count, wide = row[reference.LIMBS :].tolist()
+    special = None
+    if nan or (positive and negative):
+        special = math.nan
+    elif positive or negative:
+        special = math.inf if positive else -math.inf
+    dtype = torch.float64 if wide else torch.float32
+    return Total(reference.to_integer(row), special, count, dtype)

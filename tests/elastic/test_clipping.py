@@ -1,0 +1,179 @@
+"""Clipping by the exact norm: torch's rules, the same bits on any layout."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from helpers.processes import run_ranks
+from torch import nn
+
+from fastseed import elastic
+
+
+def with_gradients(*gradients):
+    parameters = [nn.Parameter(torch.zeros_like(g)) for g in gradients]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.clone()
+    return parameters
+
+
+def is_nearest_root(found: float, square: Fraction, eps: float) -> bool:
+    """Return whether no number of the dtype is nearer to the root than ``found``."""
+    half = (
+        Fraction(math.ulp(1.0) if eps < 1e-10 else eps)
+        / 2
+        * Fraction(2) ** (math.frexp(found)[1] - 1)
+    )
+    return (Fraction(found) - half) ** 2 <= square <= (Fraction(found) + half) ** 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_the_norm_is_the_nearest_number(dtype):
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        tensors = [torch.randn(n, generator=generator).to(dtype) for n in (1, 7, 1000)]
+        norm = elastic.get_total_norm(tensors)
+        assert norm.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        square = sum(Fraction(x) ** 2 for t in tensors for x in t.double().tolist())
+        assert is_nearest_root(norm.item(), square, torch.finfo(norm.dtype).eps)
+        assert torch.allclose(
+            norm,
+            torch.linalg.vector_norm(torch.cat(tensors).double()).float().to(norm.dtype),
+            rtol=1e-6,
+        )
+
+
+def test_gradients_are_scaled_as_by_torch():
+    generator = torch.Generator().manual_seed(0)
+    gradients = [torch.randn(5, 3, generator=generator), torch.randn(7, generator=generator)]
+    for max_norm in (0.0, 1e-3, 1.0, 100.0, math.inf):
+        ours, theirs = with_gradients(*gradients), with_gradients(*gradients)
+        norm = elastic.clip_grad_norm_(ours, max_norm)
+        expected = nn.utils.clip_grad_norm_(theirs, max_norm)
+        assert torch.allclose(norm, expected) and norm.dtype == expected.dtype
+        for a, b in zip(ours, theirs, strict=True):
+            assert torch.allclose(a.grad, b.grad, rtol=1e-6)
+        if max_norm >= 100:
+            assert all(torch.equal(p.grad, g) for p, g in zip(ours, gradients, strict=True))
+
+
+def test_gradients_of_all_kinds():
+    strided = torch.arange(12.0).reshape(3, 4).T
+    parameters = with_gradients(strided, torch.ones(3, dtype=torch.float64))
+    parameters += [
+        nn.Parameter(torch.zeros(3)),
+        *with_gradients(torch.ones(2, dtype=torch.bfloat16)),
+    ]
+    norm = elastic.clip_grad_norm_(iter(parameters), 1.0)
+    assert norm.dtype == torch.float64 and norm.item() == math.sqrt(506 + 3 + 2)
+    assert torch.allclose(parameters[0].grad, strided / norm.float())
+    assert parameters[2].grad is None
+    assert elastic.clip_grad_norm_([], 1.0).item() == 0
+    assert elastic.clip_grad_norm_(parameters[2], 1.0).item() == 0  # one without a gradient
+
+
+@pytest.mark.parametrize(
+    ("value", "norm"), [(math.inf, math.inf), (-math.inf, math.inf), (math.nan, math.nan)]
+)
+def test_norms_that_are_not_finite(value, norm):
+    gradient = torch.tensor([1.0, value])
+    (parameter,) = with_gradients(gradient)
+    with pytest.raises(RuntimeError, match="clip_grad_norm_: the norm must be finite, got"):
+        elastic.clip_grad_norm_([parameter], 1.0, error_if_nonfinite=True)
+    assert torch.equal(parameter.grad, gradient) or math.isnan(value)
+    (other,) = with_gradients(gradient)
+    found = elastic.clip_grad_norm_([parameter], 1.0)
+    assert torch.equal(found, torch.tensor(norm)) or math.isnan(norm)
+    nn.utils.clip_grad_norm_([other], 1.0)
+    assert torch.equal(parameter.grad.nan_to_num(7), other.grad.nan_to_num(7))
+
+
+def test_norms_beyond_the_largest_number_are_infinite():
+    largest = torch.finfo(torch.float32).max
+    assert elastic.get_total_norm(torch.tensor([largest, 1.0])).item() == largest
+    assert elastic.get_total_norm(torch.tensor([largest, largest])).item() == math.inf
+    least = torch.tensor([2.0**-149])
+    assert elastic.get_total_norm(least).item() == 2.0**-149
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: elastic.clip_grad_norm_([1.0], 1.0), TypeError, "parameters[0] must be a tensor"),
+        (lambda: elastic.clip_grad_norm_(3, 1.0), TypeError, "parameters must be"),
+        (lambda: elastic.clip_grad_norm_([], -1.0), ValueError, "max_norm must be"),
+        (lambda: elastic.clip_grad_norm_([], math.nan), ValueError, "max_norm must be"),
+        (lambda: elastic.clip_grad_norm_([], "1"), TypeError, "max_norm must be"),
+        (
+            lambda: elastic.get_total_norm([torch.ones(2).to_sparse()]),
+            ValueError,
+            "tensors[0] must",
+        ),
+        (
+            lambda: elastic.get_total_norm([torch.ones(2).long()]),
+            TypeError,
+            "tensors[0] must be of",
+        ),
+    ],
+)
+def test_wrong_arguments(call, error, text):
+    with pytest.raises(error) as raised:
+        call()
+    assert text in str(raised.value) and str(raised.value).startswith("fastseed.elastic.")
+
+
+@pytest.fixture(scope="module", params=[pytest.param(3, marks=pytest.mark.slow), 4])
+def ranks(request):
+    return run_ranks("clip_ranks.py", request.param)
+
+
+def test_any_layout_gives_the_same_bits(ranks):
+    layouts = [bits for rank in ranks for bits in rank["layouts"].values()]
+    assert len(layouts) == len(ranks) * (8 if len(ranks) == 4 else 5)
+    assert len(set(map(tuple, layouts))) == 1
+    assert {rank["shards"] for rank in ranks} == {layouts[0][0]}
+
+
+def test_the_norm_of_torch_depends_on_the_layout(ranks):
+    """The negative control: the case tells layouts apart."""
+    assert len({tuple(bits) for bits in ranks[0]["of torch"].values()}) > 1
+
+
+def test_fsdp_gives_the_norm_of_one_process(ranks):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(7, 33), nn.Linear(33, 5))
+    model(torch.ones(3, 7)).sum().backward()
+    for parameter in model.parameters():  # as FSDP2's mean over ranks, which all have the same
+        parameter.grad = parameter.grad * 1.0
+    norms = {rank["FSDP2"][0] for rank in ranks}
+    assert len(norms) == 1 == len({rank["FSDP2"][1] for rank in ranks})
+    norm = float.fromhex(norms.pop())
+    assert norm == pytest.approx(
+        elastic.get_total_norm([p.grad for p in model.parameters()]).item()
+    )
+
+
+def test_means_over_ranks(ranks):
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(37, 5), (13,), (8, 16), (64, 33)]  # those of the script
+    drawn = [torch.randn(shape, generator=generator) for shape in shapes]
+    flat, weights = drawn[3].reshape(-1), torch.arange(64 * 33)
+    expected = [
+        elastic.mean(flat).item().hex(),
+        *[elastic.mean(flat.double(), weights=weights).item().hex()] * 2,
+    ]
+    assert [rank["means"] for rank in ranks] == [expected] * len(ranks)
+
+
+def test_all_ranks_refuse_what_one_rank_has(ranks):
+    for rank in ranks:
+        partial, weights = rank["refusals"]
+        assert partial.startswith(
+            "fastseed.elastic.get_total_norm: tensors[0] must be without partial"
+        )
+        assert weights.startswith(
+            "fastseed.elastic.mean: weights must be finite and at least 0 on all"
+        )

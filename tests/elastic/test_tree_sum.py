@@ -1,0 +1,105 @@
+"""The sum of leaves: its bits against the rule written as a recursion, and its memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fastseed.elastic.tree import TreeSum
+
+
+def leaves(count, size=200):
+    generator = torch.Generator().manual_seed(count)
+    scale = 10.0 ** torch.randint(-3, 4, (count, 1), generator=generator)
+    return list(torch.randn(count, size, generator=generator) * scale)
+
+
+def complete(values):
+    """The sum of 2**k leaves: of its halves."""
+    if len(values) == 1:
+        return values[0]
+    half = len(values) // 2
+    return complete(values[:half]) + complete(values[half:])
+
+
+def by_the_rule(values):
+    """Blocks of the binary digits of the count, the largest first; then from the right."""
+    blocks, rest = [], values
+    while rest:
+        size = 1 << (len(rest).bit_length() - 1)
+        blocks.append(complete(rest[:size]))
+        rest = rest[size:]
+    total = blocks.pop()
+    while blocks:
+        total = blocks.pop() + total
+    return total
+
+
+def tree_sum(values, borrowed_for=None):
+    tree = TreeSum()
+    for s, leaf in enumerate(values):
+        tree.push(leaf.clone() if borrowed_for is None else leaf, borrowed=bool(borrowed_for))
+        if borrowed_for and s % borrowed_for == borrowed_for - 1:
+            tree.keep()
+    return tree.result()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 31, 100])
+def test_bits_are_those_of_the_rule(count):
+    values = leaves(count)
+    expected = by_the_rule([leaf.numpy() for leaf in values])
+    assert expected.dtype == np.float32
+    for borrowed_for in (None, 1, 2, 3, 5):
+        assert tree_sum(values, borrowed_for).numpy().tobytes() == expected.tobytes()
+
+
+def test_bits_differ_from_those_of_other_orders():
+    values = leaves(8)
+    total = tree_sum(values)
+    assert not torch.equal(total, sum(values[1:], values[0]))
+    assert not torch.equal(total, tree_sum(values[1:] + values[:1]))
+
+
+def test_borrowed_leaves_are_only_read():
+    values = leaves(7)
+    before = [leaf.clone() for leaf in values]
+    tree_sum(values, 3)
+    assert all(torch.equal(*pair) for pair in zip(values, before, strict=True))
+
+
+def test_a_kept_leaf_may_be_overwritten():
+    values = leaves(3)
+    tree = TreeSum()
+    borrowed = torch.empty(200)
+    for leaf in values:
+        tree.push(borrowed.copy_(leaf), borrowed=True)
+        tree.keep()
+    borrowed.zero_()
+    assert torch.equal(tree.result(), tree_sum(values))
+
+
+def test_at_most_log2_partial_sums_are_kept_and_used_again():
+    tree, taken = TreeSum(), []
+    for _ in range(3):  # steps
+        for leaf in leaves(100, 4):
+            memory = tree.buffer(leaf)
+            taken.append(memory)
+            tree.push(memory.copy_(leaf))
+        tree.recycle(tree.result())
+    assert len({memory.data_ptr() for memory in taken}) == 7  # of 6 sums and the leaf
+
+
+def test_discarded_leaves_are_no_part_of_the_next_sum():
+    tree, values = TreeSum(), leaves(5)
+    tree.push(values[0].clone())
+    tree.push(values[1], borrowed=True)
+    tree.discard()
+    for leaf in values:
+        tree.push(leaf.clone())
+    assert torch.equal(tree.result(), tree_sum(values))
+
+
+def test_a_sum_without_leaves_is_an_error():
+    with pytest.raises(IndexError):
+        TreeSum().result()
