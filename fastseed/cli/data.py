@@ -77,6 +77,8 @@ def _at(args: argparse.Namespace) -> int:
 def _where(args: argparse.Namespace) -> int:
     from ..tools import journals
 
+    if args.epochs is not None and args.epochs < 1:
+        raise exit_codes.Exit(f"fastseed data where: N must be at least 1, got {args.epochs}")
     job = journals.read(args.job, task=args.task)
     epochs = None if args.epochs is None else range(args.epochs)
     visits = job.where(args.sample, args.source, epochs=epochs)
@@ -98,7 +100,7 @@ def _print(args: argparse.Namespace, job: Lineage, visits: Visits, title: str) -
         output.table(columns, cells, title=title, most=args.most)
     to_come = sum((row["epoch"], row["step"]) >= next_step for row in rows)
     later = f", {to_come} of them to come" if to_come else ""
-    output.say(f"{len(rows)} visit(s){later}; the next step is {next_step[1]} of epoch {next_step[0]}")
+    output.say(f"{len(rows)} visit(s){later}; next: epoch {next_step[0]}, step {next_step[1]}")
     return exit_codes.OK
 
 

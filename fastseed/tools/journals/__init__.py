@@ -1,4 +1,4 @@
-"""Which steps of a job had which samples, from a file: a contract, or a checkpoint of any framework.
+"""Which steps of a job had which samples, from a contract or any checkpoint.
 
     from fastseed.tools import journals
 

@@ -34,13 +34,13 @@ class Comparison(NamedTuple):
     first: Point | None
     """The first one, as (epoch, step)."""
     why: tuple[str, ...]
-    """What the journals have different at that step."""
+    """The differences of the journals at that step."""
     samples: int
     """How many samples the steps of the first job have."""
     missing: int
     """How many of those the same step of the second job does not have."""
     notes: tuple[str, ...]
-    """What makes random numbers of samples differ: the master seed, or the task."""
+    """Other master seeds or tasks, with which the random numbers of samples differ."""
 
     def __bool__(self) -> bool:
         return not self.differing
@@ -119,7 +119,7 @@ def _span_at(spans: list[Span], step: int) -> Span | None:
 
 
 class _Layout(NamedTuple):
-    """What decides about the samples of some steps of an epoch, besides the epoch."""
+    """The reasons for the samples of some steps of an epoch, besides the epoch."""
 
     start: int  # the first position
     end: int
@@ -147,7 +147,9 @@ def _missing(a: Visits | None, b: Visits | None) -> int | None:
     columns = (a.sample, b.sample), (a.occurrence, b.occurrence)
     if all(np.array_equal(x, y) for x, y in columns):
         return None
-    mine, other = (Counter(zip(v.sample.tolist(), v.occurrence.tolist(), strict=True)) for v in (a, b))
+    mine, other = (
+        Counter(zip(v.sample.tolist(), v.occurrence.tolist(), strict=True)) for v in (a, b)
+    )
     return None if mine == other else (mine - other).total()
 
 

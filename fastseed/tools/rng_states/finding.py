@@ -80,9 +80,7 @@ def world_size_in(part: Part) -> int | None:
     return None
 
 
-def walk(
-    part: Part, recognize: Callable[[Path, object], Iterable[T]]
-) -> Iterator[tuple[Path, T]]:
+def walk(part: Part, recognize: Callable[[Path, object], Iterable[T]]) -> Iterator[tuple[Path, T]]:
     """Yield each path with what ``recognize`` returns for it, after at most so many visits.
 
     Below a node that is recognized nothing is searched.
