@@ -109,8 +109,8 @@ def compare(before: Record, after: Record, gone: torch.Tensor) -> str:
         assert not torch.isin(new["samples"], gone).any(), f"step {number} has a removed sample"
     filled = sum(int(torch.isin(before[n]["samples"], gone).sum()) for n in after)
     return (
-        f"{len(after)} steps: {whole} equal to the last bit; in the others {filled} rows of removed "
-        f"samples are filled, and {other} other rows differ"
+        f"{len(after)} steps: {whole} equal to the last bit; in the others {filled} rows of "
+        f"removed samples are filled, and {other} other rows differ"
     )
 
 
