@@ -121,7 +121,8 @@ def _diff(args: argparse.Namespace) -> int:
             output.say(f"    {line}")
     output.say(
         f"{found.differing} of {found.steps} steps differ "
-        f"({_share(found.differing, found.steps)}); B lacks {found.missing} of the {found.samples} samples of A "
+        f"({_share(found.differing, found.steps)}); "
+        f"B lacks {found.missing} of the {found.samples} samples of A "
         f"({_share(found.missing, found.samples)})"
     )
     for note in found.notes:

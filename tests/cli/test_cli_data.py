@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed.cli import exit_codes, main
+from fastseed.tools import journals
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def document(capsys, *arguments):
 
 
 def test_at_lists_the_samples_of_a_step(folder, capsys):
-    lineage = fastseed.tools.journals.read("a.pt")
+    lineage = journals.read("a.pt")
     expected = lineage.at(1, 2)
     code, found = document(capsys, "at", 5, "a.pt")
     assert code == exit_codes.OK and found["next"] == {"epoch": 2, "step": 1}
@@ -62,7 +63,7 @@ def test_at_lists_the_samples_of_a_step(folder, capsys):
 
 
 def test_where_lists_the_visits_to_come_too(folder, capsys):
-    lineage = fastseed.tools.journals.read("a.pt")
+    lineage = journals.read("a.pt")
     code, found = document(capsys, "where", 3, "a.pt")
     assert code == exit_codes.OK
     points = [(row["epoch"], row["step"], row["row"]) for row in found["visits"]]

@@ -23,10 +23,11 @@ def locate(lineage: Lineage, number: int) -> tuple[int, int]:
 
     Examples:
         >>> import fastseed, torch
+        >>> from fastseed.tools import journals
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
         >>> steps = fastseed.data.steps(batches, epochs=3)  # 3 steps each
-        >>> fastseed.tools.journals.locate(steps.lineage(), 7)
+        >>> journals.locate(steps.lineage(), 7)
         (2, 1)
     """
     function = "tools.journals.locate"

@@ -37,13 +37,14 @@ def read(path: str | os.PathLike[str], *, task: int | None = None) -> Lineage:
 
     Examples:
         >>> import os, tempfile, fastseed, torch
+        >>> from fastseed.tools import journals
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
         >>> steps = fastseed.data.steps(batches, epochs=2)
         >>> epoch, step, batch = next(iter(steps))
         >>> path = os.path.join(tempfile.mkdtemp(), "checkpoint.pt")
         >>> torch.save({"model": {}, "steps": steps.state_dict()}, path)
-        >>> fastseed.tools.journals.read(path).at(0, 0).sample.tolist()
+        >>> journals.read(path).at(0, 0).sample.tolist()
         [2, 7, 6, 4]
     """
     path = validation.check_path(_FUNCTION, "path", path)
