@@ -24,6 +24,7 @@ COMMANDS = {
     "verify": "verify that a training command repeats and resumes, to the last bit",
     "bisect": "find the first difference of two recorded runs",
     "checkpoint": "show and compare the random number states in checkpoints of any framework",
+    "data": "say which step has which sample, and where two jobs have other samples",
     "env": "record the environment of a run, and compare two",
     "doctor": "report what a script seeds and what it does not",
 }

@@ -20,6 +20,7 @@ from helpers.processes import clean_environment
 REPLAYED = {
     "command-line.md": "examples/test_command_line_session.py",
     "first-difference.md": "examples/test_first_difference.py",
+    "lineage.md": "examples/test_find_poisoned_batch.py",
     "inspect-checkpoints.md": "tools/rng_states/test_rng_states_frameworks.py",
 }
 _BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```console\n(.*?)^```$", re.M | re.S)

@@ -8,7 +8,17 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["environment", "verify", "verify.options"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "environment",
+        "journals.comparison",
+        "journals.counting",
+        "journals.finding",
+        "verify",
+        "verify.options",
+    ],
+)
 def test_examples(name):
     results = doctest.testmod(importlib.import_module(f"fastseed.tools.{name}"))
     assert results.attempted and not results.failed

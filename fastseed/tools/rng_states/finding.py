@@ -41,7 +41,7 @@ _MEGATRON = re.compile("(random|np|torch|cuda)_rng_state|rng_tracker_states")
 _OURS = re.compile(r"rng\.(\d+)\.(.+)$")  # the exact state of a rank in a state of fastseed
 _FILE_OF_OURS = re.compile(r"(^|\.)fastseed_rank_\d+$")  # a tensor of fastseed.checkpoint
 
-_Path = tuple[str, ...]
+Path = tuple[str, ...]
 
 
 class Found(NamedTuple):
@@ -60,7 +60,9 @@ class Found(NamedTuple):
 
 def states_in(part: Part) -> Iterator[Found]:
     """Yield the states in a part of a checkpoint."""
-    for path, owner, stream, state in _walk((part.key,) if part.key else (), part.tree):
+    tree = part.tree
+    for path, found in walk(part, lambda path, node: _recognize(tree, path, node)):
+        owner, stream, state = found
         keys = ".".join(filter(None, path))
         source = f"{part.source}: {keys}" if keys else part.source
         held_by = owner or part.owner
@@ -78,9 +80,13 @@ def world_size_in(part: Part) -> int | None:
     return None
 
 
-def _walk(path: _Path, tree: Tree) -> Iterator[tuple[_Path, str, str, GeneratorState]]:
-    """Yield path, owner, stream and state of each state, after at most so many visits."""
-    stack: list[Iterator[tuple[_Path, object]]] = [iter([(path, tree.root)])]  # one a level
+def walk(part: Part, recognize: Callable[[Path, object], Iterable[T]]) -> Iterator[tuple[Path, T]]:
+    """Yield each path with what ``recognize`` returns for it, after at most so many visits.
+
+    Below a node that is recognized nothing is searched.
+    """
+    path: Path = (part.key,) if part.key else ()
+    stack: list[Iterator[tuple[Path, object]]] = [iter([(path, part.tree.root)])]  # one a level
     visits = entries = states = 0
     while stack:
         visit = next(stack[-1], None)
@@ -93,16 +99,16 @@ def _walk(path: _Path, tree: Tree) -> Iterator[tuple[_Path, str, str, GeneratorS
         if visits > _MOST_VISITS or entries > _MOST_ENTRIES:
             raise Unreadable(f"it holds more than {_MOST_VISITS} objects")
         before = states
-        for found in _recognize(tree, path, node):
+        for found in recognize(path, node):
             states += 1
             if states > _MOST_STATES:
                 raise Unreadable(f"it holds more than {_MOST_STATES} states")
-            yield (path, *found)
+            yield path, found
         if states == before and len(path) < _MOST_DEPTH:
             stack.append(_below(path, node))
 
 
-def _below(path: _Path, node: object) -> Iterator[tuple[_Path, object]]:
+def _below(path: Path, node: object) -> Iterator[tuple[Path, object]]:
     """Yield what is in a node and may hold a state, with its path."""
     items: Iterable[tuple[object, object]] = ()
     if isinstance(node, dict):
@@ -119,7 +125,7 @@ def _below(path: _Path, node: object) -> Iterator[tuple[_Path, object]]:
 # ---------------------------------------------------------------- forms
 
 
-def _recognize(tree: Tree, path: _Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
+def _recognize(tree: Tree, path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
     """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
     if isinstance(node, (dict, list, tuple)):
         if (named := _try(_host_state, node)) is not None:
@@ -213,7 +219,7 @@ def _ours(key: object, data: bytes | None) -> Iterator[tuple[str, str, Generator
             yield owner, f"{stream}:{i}", make_cuda(seed, offset)
 
 
-def _accelerator(path: _Path) -> str:
+def _accelerator(path: Path) -> str:
     """Return the stream of a 16-byte state: ``torch.cuda:0``, ``torch.cuda.model-parallel-rng``."""
     *before, last = [part for part in path if part]
     device = _ACCELERATORS.search(".".join(path))
