@@ -52,7 +52,8 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
     - Sample k of row i of the dataset at optimizer step s has the seed
       ``rollouts.seed(s, i, k, task=tasks.train)`` and is sampled by ``SeededTokens``. So its tokens
       do not depend on the batch size, on the number of ranks, or on the prompts beside it, as far
-      as the logits do not. Two rows of equal text are two prompts.
+      as the logits do not. Dropout, which TRL leaves on, is off while a completion is generated.
+      Two rows of equal text are two prompts.
     - In an evaluation the task is ``tasks.validate``; a prompt of one of several datasets is
       ``"name/i"``.
     - Checkpoints also hold the rollouts that wait for their training steps
@@ -215,7 +216,13 @@ def _sampling_by(tokens: SeededTokens, model: Any) -> Iterator[None]:
     def generate(**options: Any) -> Any:
         nonlocal calls
         calls += 1
-        return original(**options, do_sample=False, logits_processor=[tokens])
+        active = [module for module in model.modules() if module.training]
+        model.eval()  # TRL leaves dropout on, which draws by the batch
+        try:
+            return original(**options, do_sample=False, logits_processor=[tokens])
+        finally:
+            for module in active:
+                module.training = True
 
     model.generate = generate
     try:
