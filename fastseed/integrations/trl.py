@@ -124,7 +124,9 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
         whole = self._step % (self.args.steps_per_generation * self.num_iterations) == 0
         waiting = None if whole else self._buffered_inputs
         content = io.BytesIO()
-        torch.save({"step": self._step, "ranks": self.args.world_size, "rollouts": waiting}, content)
+        torch.save(
+            {"step": self._step, "ranks": self.args.world_size, "rollouts": waiting}, content
+        )
         path = os.path.join(folder, _FILE.format(rank=self.args.process_index))
         atomic_file.replace(path, content.getvalue())
         super()._save_checkpoint(model, trial)
@@ -142,7 +144,7 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
         path = next(filter(os.path.exists, paths), None)
         if path is None:
             logger.warning(
-                "fastseed: there is no %s: TRL generates anew where it resumes", paths[0]
+                "fastseed: there is no %s: TRL generates again where it resumes", paths[0]
             )
             return
         state = torch.load(path, map_location=self.accelerator.device, weights_only=True)

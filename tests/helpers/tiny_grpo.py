@@ -22,7 +22,7 @@ _WORDS = ["<pad>", "<eos>", " ", *"0123456789+="]
 
 
 class Run(NamedTuple):
-    """What a run made."""
+    """The weights of a run, as a digest, and its completions."""
 
     digest: str
     texts: list[tuple[int, str, str]]
@@ -72,8 +72,8 @@ def make(
     extra = {name: options.pop(name) for name in own & options.keys()}
     arguments = {
         "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 6,
-        "max_steps": 4, "learning_rate": 0.01, "save_strategy": "no", "use_cpu": True, "bf16": False,
-        "gradient_checkpointing": False, "report_to": [], "disable_tqdm": True,
+        "max_steps": 4, "learning_rate": 0.01, "save_strategy": "no", "use_cpu": True,
+        "bf16": False, "gradient_checkpointing": False, "report_to": [], "disable_tqdm": True,
         "logging_strategy": "no",
     }  # fmt: skip
     return kind(

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
     [
         pytest.param({"max_steps": 8}, id="two epochs"),
         pytest.param({"steps_per_generation": 2, "num_iterations": 2}, id="rollouts wait"),
-        pytest.param({"gradient_accumulation_steps": 4, "steps_per_generation": 1}, id="four a step"),
+        pytest.param({"gradient_accumulation_steps": 4, "steps_per_generation": 1}, id="four"),
     ],
 )  # fmt: skip
 def test_a_resumed_run_is_the_same_run(tmp_path, options):
@@ -77,7 +77,7 @@ def test_equal_texts_are_two_prompts(tmp_path):
 
 
 def test_seeds_are_those_of_rollouts(tmp_path):
-    """Of a function that generates by itself, in training and in two evaluations."""
+    """A function that generates by itself finds them, in training and in two evaluations."""
     noted = {}
 
     def generate(prompts, trainer):
@@ -136,7 +136,7 @@ def test_checkpoints_of_others(tmp_path, caplog):
         train(tmp_path / "rest", tmp_path / "checkpoint-1", **options)
     os.remove(tmp_path / "checkpoint-1" / "fastseed-grpo-00000.pt")
     train(tmp_path / "rest", tmp_path / "checkpoint-1", **options)
-    assert "TRL generates anew where it resumes" in caplog.text
+    assert "TRL generates again where it resumes" in caplog.text
 
 
 def test_the_model_is_as_before(tmp_path):
