@@ -1,4 +1,4 @@
-"""A GRPOTrainer whose completions are functions of (step, prompt, sample), and which resumes exactly.
+"""A GRPOTrainer whose completions depend on (step, prompt, sample) alone, and that resumes exactly.
 
 from fastseed.integrations.transformers import FastseedCallback
 from fastseed.integrations.trl import SeededGRPOTrainer
