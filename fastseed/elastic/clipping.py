@@ -60,7 +60,7 @@ def clip_grad_norm_(
         tensor(5.)
     """
     name = "elastic.clip_grad_norm_"
-    if max_norm != math.inf:
+    if not (isinstance(max_norm, float) and max_norm == math.inf):
         max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
     given = _listed(name, "parameters", parameters)
     gradients = [p.grad for p in given if p.grad is not None]

@@ -5,6 +5,7 @@
     from fastseed.integrations.transformers import FastseedCallback   # extra: transformers
     from fastseed.integrations.slot_trainer import SlotTrainer        # extra: transformers
     from fastseed.integrations.diffusers import use_streams           # extra: diffusers
+    from fastseed.integrations.trl import SeededGRPOTrainer           # extra: trl
 
 Each is in a module of its own, which imports its framework. Keys for JAX and the seed
 functions of TensorFlow and CuPy are here as well; they import no framework.

@@ -92,6 +92,11 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self._resume: str | None = None  # a file to load at the next step
         self._samplers: list[Any] = []  # of the training data
 
+    @property
+    def tasks(self) -> Tasks:
+        """The task numbers."""
+        return self._tasks
+
     # ------------------------------------------------------------------ training
 
     def on_train_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
