@@ -15,6 +15,8 @@ ADDRESSES = 4  # wide multiplies of a loop that are addresses
 REGISTERS = (
     (r"Derive|ReseedFrom", 32),
     (r"DigestTiles", 80),
+    (r"ExactTiles<", 72),
+    (r"CarryExact", 48),
     (r"ShufflePositions", 40),
     (r"RaceParts<", 128),
     (r"CountDigits<|ClearBins", 48),
@@ -43,8 +45,9 @@ WORK = (
     (r"(OneLine|ManyLines)<\w+<unsigned char", 4, 1),
     (r"(OneLine|ManyLines)<", 2, 2),
 )
-# Kernels without a loop whose work is fixed: what a token costs depends on the others.
-NO_FAST_PATH = r"AnyLayout<|RaceParts<|CountDigits<|ClearBins|Drop<|LayerKey"
+# Kernels without a loop whose work is fixed: what a token costs depends on the others, and limbs of
+# exact sums are added to where the values say.
+NO_FAST_PATH = r"AnyLayout<|RaceParts<|CountDigits<|ClearBins|Drop<|LayerKey|ExactTiles<|CarryExact"
 # Kernels that only read: 16-byte loads of an iteration of the main loop, and products for each.
 READING = {"DigestTiles": (4, 14)}  # seven rounds
 # Wide multiplies that are neither Philox's nor addresses. The shuffle: two for each block, which
