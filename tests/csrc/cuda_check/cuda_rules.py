@@ -17,7 +17,7 @@ REGISTERS = (
     (r"DigestTiles", 80),
     (r"ExactTiles<", 72),
     (r"CarryExact", 48),
-    (r"ShufflePositions", 40),
+    (r"ShuffleBody<", 40),
     (r"RaceParts<", 128),
     (r"CountDigits<|ClearBins", 48),
     (r"LayerKey", 32),
@@ -38,7 +38,7 @@ WORK = (
     (r"DeriveKeys<.*, true>", 2, 3),
     (r"DeriveKeys<.*, false>", 2, 2),
     (r"ReseedFrom", 3, 1),  # scope, name and stream of a seed
-    (r"ShufflePositions", 4, 1),  # two positions, two rounds: the loop of rounds is inside
+    (r"ShuffleBody<", 4, 1),  # two positions, two rounds: the loop of rounds is inside
     (r"(OneLine|ManyLines)<RandInt<long, unsigned int>", 2, 4),
     (r"(OneLine|ManyLines)<Bernoulli<double>", 2, 4),
     (r"(OneLine|ManyLines)<\w+<(Half|BFloat16)", 2, 1),
@@ -52,7 +52,7 @@ NO_FAST_PATH = r"AnyLayout<|RaceParts<|CountDigits<|ClearBins|Drop<|LayerKey|Exa
 READING = {"DigestTiles": (4, 14)}  # seven rounds
 # Wide multiplies that are neither Philox's nor addresses. The shuffle: two for each block, which
 # bring it into its range, and for each of two positions those of a division and of the result.
-OTHERS = ((r"ShufflePositions", 2 * 4 + 2 * 6),)
+OTHERS = ((r"ShuffleBody<", 2 * 4 + 2 * 6),)
 # Values that may be a factor of a fused multiply-add, because the product is exact: powers of two,
 # and the upper part of ln 2 (9 bits, times a number below 33), once and doubled.
 LN2_HIGH = {0x3F318000, 0x3FB18000}
