@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from .._utils import validation
-from .._utils.validation import type_error
 
 _NAME = "rollouts.check_seed_contract"
 _MASTERS = (42, 43)
@@ -215,10 +214,9 @@ def check_seed_contract(
 def _seeds(fn: Callable[..., int], run: _Run, master_seed: int) -> Seeds:
     found = {}
     for rollout, coordinates in run.requests(master_seed):
-        value = fn(**coordinates)
-        if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-            raise type_error(_NAME, "fn(...)", "an integer", value)
-        found[rollout] = int(value)
+        found[rollout] = validation.check_int(
+            _NAME, "fn(...)", fn(**coordinates), -(2**128), 2**128
+        )
     return found
 
 

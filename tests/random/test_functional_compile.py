@@ -67,11 +67,12 @@ def key_inputs(op, n):
         "reseed_streams_at": (keys, positions, scope, *words, *stream),
         "reseed_streams_from": (keys, positions, seeds, torch.arange(n) + 5, *words),
         "shuffle": (positions, signed(SCOPE[0]), signed(SCOPE[1]), 1000, 3, 7),
+        "shuffle_positions": (positions, torch.arange(n) * 4, *map(signed, SCOPE), 1000),
     }[op]
 
 
 KEY_OPS = ["derive_keys", "derive_seeds", "reseed_streams", "reseed_streams_at"]
-KEY_OPS += ["reseed_streams_from", "shuffle"]
+KEY_OPS += ["reseed_streams_from", "shuffle", "shuffle_positions"]
 OPS = [*DTYPES, *KEY_OPS]
 SAMPLES = [(op, dtype) for op, dtypes in DTYPES.items() for dtype in dtypes]
 
