@@ -21,7 +21,7 @@ from .occurrences import Repeat
 # Indices made at a time: soon, then in bulk, but without waking other threads.
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
 MOST_VISITS = 2**27
-"""Of all samples that one question is about."""
+"""The most visits that one question may have, of all its samples together."""
 
 
 Array = npt.NDArray[np.int64]
