@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastseed.data.lineage import Lineage, Visits, read
+from fastseed.data.lineage import Visits, read
 
 from ..case import Case, Contest, Side, expect
 
@@ -81,12 +81,12 @@ def steps_in_mixture() -> Contest:
     """The visits of one sample of a mixture, beside those of one of a shuffle."""
 
     def check(contest: Contest) -> None:
-        lineage: Lineage = contest.fastseed.names["lineage"]
         found = contest.fastseed.run()
         expect(len(found) > len(EPOCHS) // 2, "visits in most epochs")
-        for visit in list(found)[:3]:
-            here = [other for other in lineage.at(visit.epoch, visit.step) if other.sample == 17]
-            expect(here == [visit], "the visit in its step")
+        few = range(found.epoch[1] + 1)
+        side = _specified("data_order.where", "where(contract, 17, few)", few=few)
+        specified = side.run(contract=contract(is_mixture=True))
+        expect(_equal(contest.fastseed.run(epochs=few), specified), "the steps specified")
         expect(len(contest.baselines[0].run()) == len(EPOCHS), "a visit in each epoch")
 
     return Contest(_where(True), (_where(False),), check)
