@@ -227,7 +227,7 @@ def test_answers_without_end_are_refused(edit, message):
     found |= {"quarantines": [], "orders": [order] if order else found["orders"]}
     with pytest.raises((ValueError, RuntimeError), match=message):
         if question == "where" or epochs:
-            read(found).where(0, epochs=epochs)
+            read(found).where([] if edit.get("slots") else 0, epochs=epochs)
         else:
             read(found).at(0, step)
 

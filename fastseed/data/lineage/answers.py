@@ -198,7 +198,8 @@ class Lineage:
         Raises:
             TypeError, ValueError: an argument has the wrong type; the sample or the source does not
                 exist; or the order of an epoch is not a function of it.
-            RuntimeError: there are not enough spare positions for the samples in quarantine.
+            RuntimeError: there are not enough spare positions for the samples in quarantine, or
+                there may be more than 2**27 visits.
         """
         function = f"{_CLASS}.where"
         epoch, step = self.journal.point

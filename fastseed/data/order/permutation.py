@@ -149,10 +149,10 @@ def visits_of_keys(
 
 def check_visits(samples: int, passes: int) -> None:
     """Raise RuntimeError if samples have too many visits in so many passes through an order."""
-    if samples * passes > MOST_VISITS:
+    if (most := max(1, samples) * passes) > MOST_VISITS:
         raise RuntimeError(
             f"fastseed.data.lineage: the visits of {samples} sample(s) in an epoch must be at most "
-            f"{MOST_VISITS}, got up to {samples * passes}: ask for fewer samples"
+            f"{MOST_VISITS}, got up to {most}: ask for fewer samples"
         )
 
 
