@@ -213,7 +213,7 @@ MIXTURE = {
         ({"epochs": range(2**28)}, "where: epochs must be at most 134217728 for all samples"),
         (
             {"batch_size": 2**40, "slots": 2, "question": "where"},
-            "the visits of 1 sample.* at most",
+            "the visits of 0 sample.* at most",
         ),
         ({"order": MIXTURE, "question": "where"}, "the visits of 1 sample.* must be at most"),
         ({"order": MIXTURE, "step": 2**45}, "source 'a' must be exhausted fewer than 2.*32 times"),
