@@ -12,6 +12,7 @@ from . import (
     exact_sums,
     initialization,
     ledger,
+    lineage,
     loaders,
     pool,
     reseed,
@@ -29,5 +30,5 @@ def all_cases() -> list[Case]:
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
         *(*rollouts.cases(), *ledger.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
-        *(*initialization.cases(), *exact_sums.cases(), *elastic.cases()),
+        *(*initialization.cases(), *exact_sums.cases(), *elastic.cases(), *lineage.cases()),
     ]

@@ -85,9 +85,9 @@ def load(holes: int) -> Contest:
 def cases() -> list[Case]:
     """The rows of this module; the baselines do less."""
     return [
-        Case("rollouts.Ledger/cpu/256", "queue.Queue", None, functools.partial(units, 256)),
+        Case("rollouts.ledger/cpu/256", "queue.Queue", None, functools.partial(units, 256)),
         Case(
-            "rollouts.Ledger.load_state_dict/cpu/1000 holes", "json.loads", None,
+            "rollouts.ledger.load_state_dict/cpu/1000-holes", "json.loads", None,
             functools.partial(load, 1000),
         ),
     ]  # fmt: skip

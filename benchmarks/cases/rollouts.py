@@ -88,5 +88,10 @@ def cases() -> list[Case]:
         Case("rollouts.table/cpu/1024", label, None, functools.partial(by_prompts, 64)),
         Case("rollouts.seeds/cpu/1e6", label, 50, functools.partial(by_arrays, 1_000_000)),
         Case("rollouts.seed/cpu/1", "SHA-256 of a text", None, functools.partial(of_one, True)),
-        Case("rollouts.seed/python/1", "SHA-256 of a text", None, functools.partial(of_one, False)),
+        Case(
+            "rollouts.seed/cpu-python/1",
+            "SHA-256 of a text",
+            None,
+            functools.partial(of_one, False),
+        ),
     ]

@@ -2,8 +2,7 @@
 """Which samples a training step had, and which steps had a sample, from a contract of fastseed.
 
 ``data_order.py contract.json at EPOCH STEP`` and ``... where SAMPLE FIRST_EPOCH LAST_EPOCH`` print
-(epoch, step, rank, slot, row, position, sample, occurrence). The contract is the file that
-``Lineage.export`` wrote; data-order.md and derivation.md define its terms."""
+(epoch, step, rank, slot, row, position, sample, occurrence). data-order.md defines the terms."""
 import bisect, functools, hashlib, itertools, json, math, sys  # noqa: E401, I001
 
 def block(key, w0, w1, w2, w3):  # Philox4x32-10
@@ -22,8 +21,7 @@ def stream_key(contract, epoch, name, domain, rank, worker, index):
     return block(key, index & 0xFFFFFFFF, index >> 32, rank | domain << 24, worker)
 
 def permute(key, n, i, back=False):  # the number at position i, or back: the position of number i
-    side = math.isqrt(n - 1) + 1
-    a = max(4, side + side % 2)
+    a = max(4, (math.isqrt(n - 1) + 2) // 2 * 2)  # an even number
     b = max(4, -(-n // a))
     rounds = range(24 if n <= 2**16 else 12)
     left, right = divmod(i, b)
@@ -44,7 +42,7 @@ class Shuffle:  # the order of n samples; from position n on it comes again
         return p % self.n if self.is_kept else permute(self.key, self.n, p % self.n), p // self.n
     def places(self, sample, limit):  # (position, occurrence) below a limit
         first = sample if self.is_kept else permute(self.key, self.n, sample, back=True)
-        return [(p, p // self.n) for p in range(first, limit, self.n)]
+        return [(p, p // self.n) for p in range(first, limit, self.n) if 0 <= sample < self.n]
 
 class Mixture:  # samples of several sources, numbered one source after another
     def __init__(self, contract, epoch, order):
@@ -71,7 +69,7 @@ class Mixture:  # samples of several sources, numbered one source after another
         return first + self.permuted(source, times, i), times
     def places(self, sample, limit):
         blocks, s, found = range(-(-limit // 1024) + 1), 0, []
-        while sample >= self.order["sources"][s]["size"]:
+        while not 0 <= sample < self.order["sources"][s]["size"]:  # IndexError: no such sample
             sample, s = sample - self.order["sources"][s]["size"], s + 1
         source, count = self.order["sources"][s], self.before(s, blocks[-1])
         size, skip = source["size"], source["skip"]
@@ -91,6 +89,8 @@ def floor_sum(n, b, m=2**32, a=2654435769):  # of (a i + b) div m over i in [0, 
     return total
 
 def parts(contract, epoch):  # steps that are alike: entry, positions, order, n, removed samples
+    if [contract[k] for k in ("format", "version", "derivation")] != ["fastseed.lineage", 1, 1]:
+        raise ValueError("not a contract of this version")
     entries = [e for e in contract["entries"] if e["epoch"] == epoch and e["step"] > 0]
     for e in [e for e in contract["entries"] if (e["epoch"], e["step"]) <= (epoch, 0)][-1:]:
         entries.insert(0, e if e["epoch"] == epoch else dict(e, epoch=epoch, step=0, position=0))
@@ -98,7 +98,7 @@ def parts(contract, epoch):  # steps that are alike: entry, positions, order, n,
         if entry["order"] < 0:  # the job stopped
             continue
         spec, slots, p = contract["orders"][entry["order"]], entry["slots"], entry["position"]
-        order = (Mixture if spec["kind"] == "mixture" else Shuffle)(contract, epoch, spec)
+        kind = {"shuffle": Shuffle, "sequence": Shuffle, "mixture": Mixture}[spec["kind"]]
         share, batch = 1 if slots else entry["ranks"], entry["batch_size"] * (slots or 1)
         own = (max(0, spec["n"] - p) + (0 if entry["ranks_drop_last"] else share - 1)) // share
         count = own // batch if entry["drop_last"] else -(-own // batch)  # steps
@@ -111,8 +111,8 @@ def parts(contract, epoch):  # steps that are alike: entry, positions, order, n,
             if a < b and not any(begin <= a < stop for begin, stop in skips):
                 removed = {sample for q in contract["quarantines"] for sample in q["samples"]
                            if (q["epoch"], q["step"]) <= (epoch, a)}
-                start, stop = (p + (step - first) * batch * share for step in (a, b))
-                yield entry, range(start, min(stop, end)), order, spec["n"], removed
+                start, stop = (min(end, p + (step - first) * batch * share) for step in (a, b))
+                yield entry, range(start, stop), kind(contract, epoch, spec), spec["n"], removed
 
 def fillers(order, n, removed, limit):  # (sample, occurrence) of the places of removed samples
     places = sorted(p for sample in removed for p, _ in order.places(sample, limit))

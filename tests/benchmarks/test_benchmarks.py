@@ -19,7 +19,8 @@ import torch
 from benchmarks import report, runner
 from benchmarks.baselines import random123
 from benchmarks.case import Case, Contest, Side, Unavailable, WrongAnswer, expect
-from benchmarks.cases import all_cases, pool, reseed, seeds
+from benchmarks.cases import all_cases, lineage, pool, reseed, seeds
+from fastseed.data.lineage import Lineage, read
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -168,6 +169,10 @@ class PoolThatForgetsTheLast:
         return len(self._pool)
 
 
+def another_job(_: Lineage) -> Lineage:
+    return read(lineage.contract() | {"master_seed": 43})
+
+
 WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
     "python": (reseed.against_by_hand, "reseed", then(random.random)),
     "numpy": (reseed.against_by_hand, "reseed", then(np.random.random_sample)),
@@ -187,6 +192,10 @@ WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
         PoolThatForgetsTheLast,
     ),
     "pool.manual_seed": (lambda: pool.manual_seed(40, 1, list), "pool", PoolThatForgetsTheLast),
+    "lineage.at": (lineage.samples_of_step, "lineage", another_job),
+    "lineage.where": (lineage.steps_of_sample, "lineage", another_job),
+    "lineage.where-mixture": (lineage.steps_in_mixture, "lineage", another_job),
+    "lineage.where-many": (lambda: lineage.steps_of_samples(99, 9), "lineage", another_job),
 }
 
 

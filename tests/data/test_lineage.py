@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -62,6 +63,34 @@ def test_at_and_where_answer_before_and_after_now():
         assert len(lineage.where(sample)) == 1
     assert len(lineage.where(range(10), epochs=range(5, 8))) == 30
     assert len(lineage.where([])) == 0
+    assert list(lineage.where(torch.tensor(7))) == list(lineage.where(np.array(7)))
+    assert list(lineage.where(torch.tensor(7))) == list(lineage.where(7))
+
+
+def test_a_step_that_is_larger_than_the_dataset_has_samples_again():
+    class Counted(Indexed):
+        def __getitem__(self, i):
+            return int(i), getattr(i, "occurrence", 0)
+
+    loop = steps(DataLoader(Counted(3), 4, shuffle=True, collate_fn=same), 1, slots=2)
+    taken = [sample for _, _, batches in loop for batch in batches for sample in batch]
+    assert [(v.sample, v.occurrence) for v in loop.lineage().at(0, 0)] == taken
+    assert [k for _, k in taken] == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_memory_does_not_grow_with_the_dataset():
+    def peak(n):
+        loop = steps(DataLoader(range(n), 512, shuffle=True), 1)
+        next(iter(loop))
+        lineage = loop.lineage()
+        tracemalloc.start()
+        lineage.at(0, 3), lineage.where(range(99), epochs=range(99))
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    small, large = peak(10**6), peak(10**12)
+    assert large < 1.2 * small < 8 * 10**6, "which a list of 10**6 indices would need"
 
 
 def test_ranks_slots_and_rows():

@@ -17,7 +17,8 @@ from helpers.histories import Job, as_tuples, chosen_samples
 from helpers.real_histories import RealJob
 
 from fastseed.data.lineage import Lineage, read
-from fastseed.data.lineage.journal import Entry
+from fastseed.data.lineage.journal import Entry, Journal
+from fastseed.data.lineage.orders import OrderSpec
 from fastseed.data.order import quarantine
 from fastseed.data.order.permutation import Permutation
 
@@ -178,6 +179,33 @@ def test_the_program_has_the_known_answers_of_mixtures():
             times, i = divmod(turn, sources[s]["size"])
             sample = ends[s] + order.permuted(sources[s], times, i)
             assert (places[0], times) in order.places(sample, 2100)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "error"),
+    [
+        (("version",), 2, ValueError),
+        (("derivation",), 2, ValueError),
+        (("orders", 0, "kind"), "other", KeyError),
+    ],
+)
+def test_the_program_refuses_what_it_does_not_know(path, value, error):
+    contract = Job(3).run().journal.to_dict()
+    contract["entries"] = [{**entry, "order": 0} for entry in contract["entries"]]
+    part = contract
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    for question in ("at", "where"):
+        with pytest.raises(error):
+            SPECIFIED[question](contract, 0, 0 if question == "at" else range(1))
+
+
+def test_the_program_has_no_visits_of_samples_that_do_not_exist():
+    order, entry = OrderSpec("shuffle", "shuffle", 20), Entry(0, 0, 0, 0, 1, 4, 0, 0, 0)
+    contract = Journal(42, 1, (order,), (entry,)).to_dict()
+    counts = [len(SPECIFIED["where"](contract, i, range(2))) for i in (-1, 0, 19, 20, 10**9)]
+    assert counts == [0, 2, 2, 0, 0]
 
 
 def test_the_program_runs_from_the_command_line(tmp_path):

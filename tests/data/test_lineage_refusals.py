@@ -67,7 +67,10 @@ DAMAGED = [
     (("entries", 0, "step"), 1.5, "source['entries'][0]['step'] must be an integer"),
     (("entries", 0, "ranks"), 0, "source['entries'][0]['ranks'] must be in"),
     (("entries", 0, "order"), 1, "source['entries'][0]['order'] must be of one of 1 orders"),
+    (("entries", 0, "step"), 2**63 - 1, "source['entries'][0]['step'] must be in"),
+    (("entries", 0, "batch_size"), float("nan"), "['batch_size'] must be an integer"),
     (("entries", 0, "position"), 21, "source['entries'][0]['position'] must be in [0, 20]"),
+    (("entries", 0, "slots"), -1, "source['entries'][0]['slots'] must be in"),
     (("entries",), [contract, contract], "source['entries'] must be in order"),
     (("orders", 0, "kind"), "sorted", "source['orders'][0]['kind'] must be one of"),
     (("orders", 0, "n"), 0, "source['orders'][0]['n'] must be in"),
@@ -76,6 +79,7 @@ DAMAGED = [
     (("quarantines", 0, "samples"), [2, 1], "['samples'] must be different samples, sorted"),
     (("quarantines", 0, "samples"), [20], "['samples'][0] must be in [0, 19], got 20"),
     (("quarantines", 0, "samples"), [], "['samples'] must be different samples"),
+    (("quarantines", 0, "samples"), range(10**9), "['samples'] must be a list"),
     (("skips", 0, "last"), -1, "source['skips'][0]['last'] must be in"),
     (("skips", 0, "first"), 9, "source['skips'][0]['last'] must be at least first"),
     (("skips",), [dict(epoch=0, first=1, last=3), dict(epoch=0, first=3, last=4)], "ranges apart"),
@@ -90,10 +94,12 @@ def test_damaged_journals_are_refused(path, value, message):
     with pytest.raises((TypeError, ValueError), match=re.escape(message)) as caught:
         read(damaged)
     assert str(caught.value).startswith("fastseed.data.lineage.read: ")
+    if not isinstance(value, range):
+        damaged = json.dumps(damaged)
     loop, state = make(), stopped().state_dict()
     before = loop.state_dict()
     with pytest.raises((TypeError, ValueError), match=r"load_state_dict: state\['journal'\]"):
-        loop.load_state_dict({**state, "journal": json.dumps(damaged)})
+        loop.load_state_dict({**state, "journal": damaged})
     assert loop.state_dict() == before
 
 
@@ -169,7 +175,7 @@ def test_journals_of_another_job_are_refused():
         (lambda loop: loop.quarantine("3"), "quarantine: samples must be an integer"),
         (lambda loop: loop.quarantine([1.5]), r"quarantine: samples\[0\] must be an integer"),
         (lambda loop: loop.quarantine(range(7)), "quarantine: samples must be at most 6 in all"),
-        (lambda loop: loop.quarantine([1], "web"), "quarantine: source must be one of"),
+        (lambda loop: loop.quarantine([1], "web"), "quarantine: source must be None without a Mix"),
         (lambda loop: loop.skip(0, 2, 3), "skip: first_step must be not before step 3 of epoch 0"),
         (lambda loop: loop.skip(0, 4, 3), r"skip: last_step must be in \[4, "),
         (lambda loop: loop.skip(0, 4, 5), "skip: last_step must be below 5, the number of steps"),
@@ -191,6 +197,47 @@ def test_arguments_that_are_refused_change_nothing(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call(loop)
     assert loop.state_dict() == before
+
+
+MIXTURE = {
+    **{"kind": "mixture", "name": "mixture", "n": 2**48, "shuffled": 1},
+    "sources": [{**SHARES[0], "size": 1}, {**SHARES[0], "name": "b"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"batch_size": 2**48, "slots": 2**15}, "read: source.* must be of steps of at most 2"),
+        ({"batch_size": 2**40, "slots": 2}, r"at: step must be one of at most 134217728 samples"),
+        ({"epochs": range(2**28)}, "where: epochs must be at most 134217728 for all samples"),
+        (
+            {"batch_size": 2**40, "slots": 2, "question": "where"},
+            "the visits of 0 sample.* at most",
+        ),
+        ({"order": MIXTURE, "question": "where"}, "the visits of 1 sample.* must be at most"),
+        ({"order": MIXTURE, "step": 2**45}, "source 'a' must be exhausted fewer than 2.*32 times"),
+    ],
+)
+def test_answers_without_end_are_refused(edit, message):
+    edit = dict(edit)
+    question, epochs = edit.pop("question", "at"), edit.pop("epochs", None)
+    order, step = edit.pop("order", None), edit.pop("step", 0)
+    found = edited(("entries", 0), {**contract()["entries"][0], **edit})
+    found |= {"quarantines": [], "orders": [order] if order else found["orders"]}
+    with pytest.raises((ValueError, RuntimeError), match=message):
+        if question == "where" or epochs:
+            read(found).where([] if edit.get("slots") else 0, epochs=epochs)
+        else:
+            read(found).at(0, step)
+
+
+def test_many_quarantines_are_answered_soon():
+    found = edited(("orders", 0, "n"), 10**9)
+    found["quarantines"] = [{"epoch": 0, "step": i, "samples": [i]} for i in range(10_000)]
+    journal = read(found).journal
+    assert [journal.in_force(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
+    assert len(journal.spans(0)) == 10_000 and journal.spans(0)[7].quarantines == 8
 
 
 def test_a_quarantine_larger_than_the_spare_positions_is_refused():

@@ -17,14 +17,13 @@ from ..._backend import derive_ops, tensors
 from ..._backend.reference import philox
 from ..._utils import atomic_file, validation
 from ...derivation import coordinates, streams
-from ..order.permutation import Array, Order, Permutation, visits_of_keys
+from ..order.permutation import MOST_VISITS, Array, Order, Permutation, visits_of_keys
 from ..order.quarantine import Quarantined
 from ..order.shuffle import MAX_N
 from .journal import STOPPED, Journal, Span
 from .orders import SHUFFLE, OrderSpec, offsets
 
 _CLASS = "data.lineage.Lineage"
-_MOST_VISITS = 2**27
 
 
 class Visit(NamedTuple):
@@ -199,7 +198,8 @@ class Lineage:
         Raises:
             TypeError, ValueError: an argument has the wrong type; the sample or the source does not
                 exist; or the order of an epoch is not a function of it.
-            RuntimeError: there are not enough spare positions for the samples in quarantine.
+            RuntimeError: there are not enough spare positions for the samples in quarantine, or
+                there may be more than 2**27 visits.
         """
         function = f"{_CLASS}.where"
         epoch, step = self.journal.point
@@ -208,6 +208,9 @@ class Lineage:
         if len(chosen) and (chosen.step != 1 or chosen[0] < 0 or chosen[-1] >= 2**32):
             raise validation.value_error(function, "epochs", "of step 1 in [0, 2**32)", epochs)
         samples = indices_of(function, "sample", self.journal, sample, source)
+        if len(chosen) * len(samples) > MOST_VISITS:
+            rule = f"at most {MOST_VISITS} for all samples together"
+            raise validation.value_error(function, "epochs", rule, chosen)
         found = []
         for alike in self.journal.alike(chosen) if len(chosen) else ():
             for span in self.journal.spans(alike.start):
@@ -277,6 +280,9 @@ class Lineage:
         if rank is not None:
             rank = validation.check_int(function, "rank", rank, 0, entry.ranks - 1)
         first, end = span.positions(step, spec.n)
+        if end - first > MOST_VISITS:
+            rule = f"one of at most {MOST_VISITS} samples"
+            raise validation.value_error(function, "step", rule, end - first)
         order = self._order(span.epoch, entry.order, span.quarantines)
         samples, occurrences = order.entries(first, end - first)
         positions = np.arange(first, end)
@@ -321,6 +327,8 @@ def indices_of(
     specs = [journal.orders[e.order] for e in journal.entries if e.order != STOPPED]
     if not specs:
         raise RuntimeError(f"fastseed.{function}: the journal has no step yet: iterate first")
+    if getattr(given, "ndim", 1) == 0:
+        given = given.reshape(1)
     if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
         given = [validation.check_int(function, argument, given, 0, MAX_N)]
     elif isinstance(given, np.ndarray) and given.dtype.kind in "iu":
@@ -330,6 +338,8 @@ def indices_of(
     cpu = torch.device("cpu")
     found = tensors.as_int64(function, argument, given, len(given), 0, MAX_N, cpu).to(cpu)
     first, size, spec = 0, min(spec.size for spec in specs), specs[-1]
+    if source is not None and not spec.sources:
+        raise validation.value_error(function, "source", "None without a MixtureSampler", source)
     if source is not None:
         names = [part.name for part in spec.sources]
         s = names.index(validation.check_choice(function, "source", source, names))

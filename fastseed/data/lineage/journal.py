@@ -202,7 +202,8 @@ class Journal:
         cuts = [q.step for q in self.quarantines if q.epoch == epoch]
         for begin, end in (*skips, (last, last)):
             end_of_part = min(begin, last)
-            for cut in (*cuts, end_of_part):
+            inside = slice(*(bisect.bisect_left(cuts, edge) for edge in (first, end_of_part)))
+            for cut in (*cuts[inside], end_of_part):
                 if first < (cut := min(cut, end_of_part)):
                     yield Span(epoch, first, cut, entry, self.in_force(epoch, first))
                     first = cut
@@ -210,7 +211,7 @@ class Journal:
 
     def in_force(self, epoch: int, step: int) -> int:
         """Return how many of the quarantines are in force in a step."""
-        return sum(q.point <= (epoch, step) for q in self.quarantines)
+        return bisect.bisect_right(self.quarantines, (epoch, step), key=lambda q: q.point)
 
     def skipped_from(self, epoch: int, step: int) -> int:
         """Return the first step from ``step`` on that is not skipped."""

@@ -17,7 +17,7 @@ from .orders import OrderSpec, parse_order
 
 _FUNCTION = "data.lineage.read"
 _MOST_BYTES = 1 << 24
-_EPOCH, _STEP = (0, coordinates.MAX_EPOCH + 1), (0, 2**63 - 1)
+_EPOCH, _STEP = (0, coordinates.MAX_EPOCH + 1), (0, 2**62)
 _ENTRY = {
     "epoch": _EPOCH,
     "step": _STEP,
@@ -117,6 +117,9 @@ def _entry(function: str, argument: str, given: JSON, specs: tuple[OrderSpec, ..
     if entry.order >= len(specs):
         rule = f"of one of {len(specs)} orders"
         raise validation.value_error(function, f"{argument}['order']", rule, entry.order)
+    if entry.step_size > 2**62:
+        rule = "of steps of at most 2**62 samples"
+        raise validation.value_error(function, argument, rule, entry.step_size)
     n = specs[entry.order].n if entry.order != STOPPED else -1
     if 0 <= n < entry.position:
         rule = f"in [0, {n}], the positions of the order"

@@ -22,7 +22,7 @@ from ...derivation import coordinates, streams
 from ..worker.scope import keyed_seeder
 from .golden_ratio import BLOCK, STEP, UNIT, ShareOfPoints
 from .occurrences import Repeat
-from .permutation import Array, Order, Permutation
+from .permutation import Array, Order, Permutation, check_visits
 from .shuffle import MAX_N, ShuffleSampler, check_size
 
 _CLASS = "data.MixtureSampler"
@@ -262,7 +262,9 @@ class Mixture(Order):
             own = samples[which] - (ends[s] - self.sizes[s])
             skipped, size = self.skip[s], self.sizes[s]
             count = self.counts(limit)[s]
-            for times in range(skipped // size, -(-(count + skipped) // size)):
+            passes = range(skipped // size, -(-(count + skipped) // size))
+            check_visits(len(own), len(passes))
+            for times in passes:
                 turns = self._pass(s, times).positions(torch.from_numpy(own)).numpy()
                 turns = turns + (times * size - skipped)
                 here = np.flatnonzero((turns >= 0) & (turns < count))
@@ -315,6 +317,11 @@ class Mixture(Order):
         """Return the order of a source when it was exhausted so many times."""
         if not self.shuffle:
             return Permutation(self.sizes[s], None)
+        if times > coordinates.MAX_WORKER:
+            raise RuntimeError(
+                f"fastseed.{_CLASS}: source {self.names[s]!r} must be exhausted fewer than 2**32 "
+                f"times, got {times}"
+            )
         name, n = self._name_key(self.names[s]), self.sizes[s]
         return Permutation(n, derive_ops.stream_key(name, 0, times, n, derive_ops.DOMAIN_SHUFFLE))
 

@@ -20,6 +20,8 @@ from .occurrences import Repeat
 
 # Indices made at a time: soon, then in bulk, but without waking other threads.
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
+MOST_VISITS = 2**27
+"""The most visits that one question may have, of all its samples together."""
 
 
 Array = npt.NDArray[np.int64]
@@ -47,6 +49,9 @@ class Order:
 
         Returns:
             (indices into ``samples``, positions, occurrences), one element for each visit.
+
+        Raises:
+            RuntimeError: there may be more than 2**27 visits.
         """
         raise NotImplementedError
 
@@ -82,14 +87,12 @@ class Permutation(Order):
         return derive_ops.shuffle_positions(self.key, self.n, samples)
 
     def entries(self, start: int, count: int) -> tuple[Array, Array]:
-        samples, occurrences = np.empty(count, np.int64), np.empty(count, np.int64)
-        done = 0
-        while done < count:  # a whole order at a time
-            times, i = divmod(start + done, self.n)
-            here = slice(done, done + min(count - done, self.n - i))
-            self._fill(torch.from_numpy(samples[here]), i, 1)
-            occurrences[here] = times
-            done = here.stop
+        occurrences, i = np.divmod(np.arange(start, start + count), self.n)
+        if count > self.n:
+            return self.part(0, self.n).numpy()[i], occurrences
+        samples, inside = np.empty(count, np.int64), min(count, self.n - start % self.n)
+        for part, first in ((samples[:inside], start % self.n), (samples[inside:], 0)):
+            self._fill(torch.from_numpy(part), first, 1)
         return samples, occurrences
 
     def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
@@ -144,9 +147,19 @@ def visits_of_keys(
     return number, which, positions, occurrences
 
 
+def check_visits(samples: int, passes: int) -> None:
+    """Raise RuntimeError if samples have too many visits in so many passes through an order."""
+    if (most := max(1, samples) * passes) > MOST_VISITS:
+        raise RuntimeError(
+            f"fastseed.data.lineage: the visits of {samples} sample(s) in an epoch must be at most "
+            f"{MOST_VISITS}, got up to {most}: ask for fewer samples"
+        )
+
+
 def _repeated(first: Array, n: int, limit: int) -> tuple[Array, Array, Array]:
     """Return the visits of an order of n that begins again, from the first positions."""
     found = [(np.empty(0, np.int64),) * 3]
+    check_visits(len(first), -(-limit // n))
     for times in range(-(-limit // n)):
         here = np.flatnonzero((first >= 0) & (first < limit - times * n))
         found.append((here, first[here] + times * n, np.full(len(here), times)))

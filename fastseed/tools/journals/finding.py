@@ -115,4 +115,8 @@ def _journals(_: Path, node: object) -> Iterator[str]:
 
 
 def _parsed(text: str | bytes) -> Lineage:
-    return lineage.read(strict_json.parse(text))
+    try:
+        given = strict_json.parse(text)
+    except strict_json.Invalid as error:
+        raise ValueError(f"it must be {error}") from error
+    return lineage.read(given)

@@ -107,7 +107,7 @@ def test_files_without_a_journal_and_damaged_ones_are_refused(tmp_path):
     (tmp_path / "damaged.pkl").write_bytes(pickle.dumps(held))
     for name, problem in (
         ("none.pt", "it has none"),
-        ("cut.json", "a whole JSON document"),
+        ("cut.json", "it must be a whole JSON document"),
         ("other.json", "must be 1, as of this version"),
         ("damaged.pkl", r"damaged.pkl: bad: .*\['task'\] must be in"),
     ):
