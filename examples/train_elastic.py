@@ -34,6 +34,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported later, its defaults keep the group after its destruction
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 

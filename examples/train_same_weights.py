@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+import torch.distributed.nn  # imported later, its defaults keep the group after its destruction
 from demolib.transformer import Transformer, samples
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported later, its defaults keep the group after its destruction
 from demolib.layouts import TITLES, Comparison, draw
 from demolib.masks import MaskLog, weights_digest
 from demolib.transformer import Transformer, samples

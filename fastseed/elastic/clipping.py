@@ -62,6 +62,7 @@ def clip_grad_norm_(
     name = "elastic.clip_grad_norm_"
     if not (isinstance(max_norm, float) and max_norm == math.inf):
         max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
+    sums.check_group(name, "shard_group", shard_group)
     given = _listed(name, "parameters", parameters)
     gradients = [p.grad for p in given if p.grad is not None]
     parts = _local_parts(name, "gradients", gradients)
@@ -114,6 +115,7 @@ def get_total_norm(
         tensor(7.)
     """
     name = "elastic.get_total_norm"
+    sums.check_group(name, "shard_group", shard_group)
     listed = _listed(name, "tensors", tensors)
     return _as_tensor(*_norm(_local_parts(name, "tensors", listed), shard_group), listed)
 

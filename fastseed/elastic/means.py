@@ -53,6 +53,7 @@ def mean(
         >>> fastseed.elastic.mean([0.1, 0.2, 0.3], weights=[1, 1, 2])
         tensor(0.2250, dtype=torch.float64)
     """
+    sums.check_group(_NAME, "group", group)
     numbers = _numbers("values", values)
     factors = None if weights is None else _numbers("weights", weights).to(numbers.device)
     if factors is not None and factors.numel() != numbers.numel():

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from .._backend import draw_ops, exact_ops
 from .._backend.reference import exact_sum as reference
+from .._utils import validation
 
 EXPONENT = -reference.FRACTION_BITS
 """An accumulator's integer is worth two to this power."""
@@ -61,6 +62,12 @@ def accumulate(
         parts.append(total if work == devices[0] else total.to(devices[0]))
     # limbs are below 2**32: those of 2**30 devices and ranks can be added
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+
+def check_group(function: str, argument: str, group: object) -> None:
+    """Refuse what is neither a process group nor None."""
+    kinds = (dist.ProcessGroup, type(None)) if dist.is_available() else type(None)
+    validation.check_instance(function, argument, group, kinds, "a process group or None")
 
 
 def all_reduce(totals: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:

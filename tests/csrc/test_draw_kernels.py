@@ -44,6 +44,8 @@ def test_draws_have_no_fused_multiply_add(objects):
     disassembler = shutil.which("objdump")
     if disassembler is None:
         pytest.skip("there is no disassembler")
-    code = run(disassembler, "-d", "--no-show-raw-insn", objects[1]).stdout
+    functions = run(disassembler, "-d", "--no-show-raw-insn", objects[1]).stdout.split("\n\n")
+    # Exact sums ask for them: what they round is added too.
+    code = "\n".join(f for f in functions if "add_in_two" not in f.partition(":\n")[0])
     assert re.search(r"\bv?mul[ps]s\b", code), "no multiplication was found either"
     assert not re.search(r"\bv?fn?m(add|sub)", code)

@@ -32,7 +32,8 @@ LAUNCHER_VARIABLES = (
 _READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "CUDA_", "TORCH_")
 
 _forking = multiprocessing.get_context("forkserver")
-_forking.set_forkserver_preload(["torch", "numpy"])
+# Imported after a process group, torch.distributed.nn would keep it after its destruction.
+_forking.set_forkserver_preload(["torch", "numpy", "torch.distributed.nn"])
 
 
 def clean_environment(**more: str) -> dict[str, str]:

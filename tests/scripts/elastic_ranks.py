@@ -221,7 +221,8 @@ def memory():
     gradients, most = SlotGradients(model, 8), 0
     for _, batch in gradients.step([torch.ones(1, 1019)] * len(range(RANK, 8, WORLD))):
         model(batch).sum().backward()
-        flat = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.dim() == 1]
+        found = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.dim() == 1]
+        flat = [t for t in found if t.is_floating_point()]  # not states of generators
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in flat}
         most = max(most, sum(size for size in storages.values() if size > 1000))
     return most / (4 * 1020)
