@@ -175,6 +175,8 @@ def check_seed_contract(
         >>> fastseed.rollouts.check_seed_contract(lambda sample, **others: 42 + sample).ok
         False
     """
+    if not callable(fn):
+        raise validation.type_error(_NAME, "fn", "a function", fn)
     bits = validation.check_int(_NAME, "bits", bits, 8, 64)
     run = validation.check_int(_NAME, "run", run, 2, 2**64)
     prompts = validation.check_int(_NAME, "prompts", prompts, 4, 2**20)

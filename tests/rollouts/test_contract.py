@@ -165,6 +165,11 @@ def test_the_digest_is_that_of_the_seeds():
 # ---------------------------------------------------------------- refused
 
 
+def test_what_is_checked_is_a_function():
+    with pytest.raises(TypeError, match=r"^fastseed\.rollouts\.check_seed_contract: fn must be a"):
+        check_seed_contract({"seed": 1})
+
+
 @pytest.mark.parametrize("value", [1.0, None, "1", True, np.bool_(True), np.float64(3)])
 def test_a_seed_is_an_integer(value):
     says = r"^fastseed\.rollouts\.check_seed_contract: fn\(\.\.\.\) must be an integer"
