@@ -74,7 +74,7 @@ class Killer:
 
 
 def compare_killed(args: argparse.Namespace, options: list[str]) -> bool:
-    """Kill ranks of a job, go on with other numbers of ranks, and compare with a run of one."""
+    """Kill ranks of a job, resume on other numbers of ranks, and compare with a run of one."""
     whole = train(args.out / "whole", "replicated", 1, options)
     out = args.out / "killed"
     shutil.rmtree(out, ignore_errors=True)

@@ -3,8 +3,9 @@
 Importing it loads no torch: each name is loaded when it is first used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._utils import lazy
 
 if TYPE_CHECKING:
     from .clipping import clip_grad_norm_, get_total_norm
@@ -19,14 +20,4 @@ _HOME = {  # name: the module that defines it
     "mean": "means",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.attributes(__name__, _HOME)

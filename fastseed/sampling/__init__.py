@@ -3,8 +3,9 @@
 Importing it loads neither torch nor NumPy: each name is loaded when it is first used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._utils import lazy
 
 if TYPE_CHECKING:
     from .speculative import Verified, accept_equal, accept_or_resample
@@ -29,14 +30,4 @@ _HOME = {
     "sample": "tokens",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.attributes(__name__, _HOME)

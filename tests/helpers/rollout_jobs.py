@@ -211,7 +211,7 @@ class Job:
         return True
 
     def kill_trainer(self, point: str) -> None:
-        """Start another trainer from the last checkpoint; producers go on with what they have."""
+        """Start another trainer from the last checkpoint; producers keep what they have."""
         self.killed[point] += 1
         version, weights, state = self.saved
         self.weights = dict(weights)
