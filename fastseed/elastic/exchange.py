@@ -13,7 +13,7 @@ from .collector import SlotPlan
 from .tree import TreeSum
 
 # torch 2.13 warns about the name that 2.10 has
-_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
 def leaf_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -97,14 +97,12 @@ class Bucket:
     def gather(self, divisor: float) -> None:
         """Divide the sum once, and begin to give every rank the mean."""
         self.receive()
-        mean = self._sum.result()
-        # by a tensor: CUDA kernels multiply by the reciprocal of a number
-        mean.div_(torch.tensor(divisor, dtype=mean.dtype, device=mean.device))
+        mean = self._sum.mean(divisor)
         if self._plan.ranks == 1:
             self._sum.recycle(self._flat)
             self._flat = mean
             return
-        self._work = _all_gather(self._flat, mean, group=self._plan.group, async_op=True)
+        self._work = all_gather(self._flat, mean, group=self._plan.group, async_op=True)
         self._sum.recycle(mean)
 
     def wait(self) -> None:

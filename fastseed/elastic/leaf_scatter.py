@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from .arguments import FUNCTION
 from .collector import SlotPlan
-from .exchange import leaf_dtype
+from .exchange import all_gather, leaf_dtype
 from .tree import TreeSum
 
 
@@ -198,11 +198,10 @@ class LeafScatter:
         """Return the mean of the shard."""
         part = -(-self._elements // self._mesh.replicas)
         self._fill(self._plan.slots, part)
-        mean = self._sum.result()
-        mean.div_(torch.tensor(divisor, dtype=mean.dtype, device=mean.device))
+        mean = self._sum.mean(divisor)
         if self._mesh.replicas > 1:
             whole = mean.new_empty(self._mesh.replicas * mean.numel())
-            dist.all_gather_into_tensor(whole, mean, group=self._mesh.group)
+            all_gather(whole, mean, group=self._mesh.group)
             self._sum.recycle(mean)
             mean = whole
         self.discard()

@@ -55,6 +55,12 @@ class TreeSum:
             total = self._add(self._parts.pop(), total)
         return total.total
 
+    def mean(self, divisor: float) -> torch.Tensor:
+        """Return the sum of all leaves, divided once, and start again."""
+        total = self.result()
+        # by a tensor: CUDA kernels multiply by the reciprocal of a number
+        return total.div_(torch.tensor(divisor, dtype=total.dtype, device=total.device))
+
     def discard(self) -> None:
         """Forget all leaves."""
         self._free += [part.total for part in self._parts if not part.borrowed]

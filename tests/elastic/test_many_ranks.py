@@ -50,7 +50,7 @@ class OneRank:
             mock.patch.object(dist, "all_to_all_single", self.all_to_all),
             mock.patch.object(TreeSum, "buffer", lambda tree, like: self.buffer(tree, like)),
             mock.patch(
-                "fastseed.elastic.exchange._all_gather",
+                "fastseed.elastic.exchange.all_gather",
                 lambda _, mean, **more: gathered.append(mean.clone()) or mock.Mock(),
             ),
         ):

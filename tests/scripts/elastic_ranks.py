@@ -232,7 +232,7 @@ def traffic():
     """Return the elements that this rank sends to others in a step, and those of its parameters."""
     model = nn.Linear(50, 20)
     gradients, sent = SlotGradients(model, 8), []
-    real_scatter, real_gather = dist.all_to_all_single, exchange._all_gather
+    real_scatter, real_gather = dist.all_to_all_single, exchange.all_gather
 
     def scatter(out, leaf, received, counts, **more):
         sent.append(leaf.numel() - (counts[RANK] if leaf.numel() else 0))
@@ -244,7 +244,7 @@ def traffic():
 
     with (
         mock.patch.object(dist, "all_to_all_single", scatter),
-        mock.patch.object(exchange, "_all_gather", gather),
+        mock.patch.object(exchange, "all_gather", gather),
     ):
         for _, batch in gradients.step([torch.ones(2, 50)] * len(range(RANK, 8, WORLD))):
             model(batch).sum().backward()
