@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._backend import native
-from .._backend.derive_ops import Scope
+from .._backend.reference.scalar import ScopeKey
 from .._utils.errors import reseed_error
 from ..derivation.coordinates import Coordinates
 from ..derivation.streams import Stream, sample_stream
@@ -38,7 +38,7 @@ class DefaultGenerators:
         call = native.generators.reseed_defaults_of_cpu
         return self._set_all(words, call, master_seed, *at, rank)
 
-    def reseed_sample(self, scope: Scope, index: int, occurrence: int) -> None:
+    def reseed_sample(self, scope: ScopeKey, index: int, occurrence: int) -> None:
         """Give all three the stream of a sample; ReseedError names those that failed."""
         words = self._numpy.find_words()
         if words is not None:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .._backend import draw_ops, native, tensors
-from .._backend.compile import eager
+from .._backend import native, tensors
+from .._backend.compile import BETWEEN_REPLAYS, eager, refuse_capture
 from .._utils import validation
 from ..derivation import context, coordinates, reserved, streams
 from ..derivation.streams import Stream
@@ -93,7 +93,7 @@ class GeneratorPool:
 
     def _refuse_capture(self, function: str) -> None:
         if self._on_cuda:
-            draw_ops.refuse_capture(function, torch.device("cuda"), draw_ops.BETWEEN_REPLAYS)
+            refuse_capture(function, torch.device("cuda"), BETWEEN_REPLAYS)
 
     def reseed_members(self, stream: Stream) -> None:
         """Give member i the key of index i of ``stream``."""

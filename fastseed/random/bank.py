@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from .._backend import derive_ops, draw_ops, tensors
-from .._backend.compile import eager
-from .._backend.derive_ops import signed
+from .._backend import tensors
+from .._backend.compile import eager, refuse_capture
+from .._backend.ops import keys as ops
+from .._backend.reference import scalar
+from .._backend.reference.scalar import signed
 from .._utils.types import StateDict
 from .._utils.validation import check_int
 from ..derivation import context, coordinates, reserved, streams
@@ -16,11 +18,7 @@ from ..derivation.equal_streams import StreamUsers
 from . import bank_rows, bank_state, distributions, functional
 from .functional import Shape
 
-_OPS = torch.ops.fastseed
-_RESEED = _OPS.reseed_streams.default
-_RESEED_AT = _OPS.reseed_streams_at.default
-_RESEED_FROM = _OPS.reseed_streams_from.default
-_STREAM = derive_ops.DOMAIN_STREAM << 24
+_STREAM = scalar.DOMAIN_STREAM << 24
 
 _users: StreamUsers[StreamBank] = StreamUsers(
     "fastseed.random.StreamBank.reseed: another bank with the name %r has the same streams in this "
@@ -149,10 +147,12 @@ class StreamBank:
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
         hint = "use reseed_from_scope, or call it between replays"
-        draw_ops.refuse_capture("random.StreamBank.reseed", self.device, hint)
+        refuse_capture("random.StreamBank.reseed", self.device, hint)
         _users.enter(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
-        _RESEED(self._keys, self._positions, key, tweak, stream.rank | _STREAM, stream.worker, 0)
+        ops.reseed_streams(
+            self._keys, self._positions, key, tweak, stream.rank | _STREAM, stream.worker, 0
+        )
         self._seeded = True
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
@@ -173,7 +173,7 @@ class StreamBank:
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
         at = (*self._words, origin.rank | _STREAM, 0, 0)
-        _RESEED_AT(self._keys, self._positions, scope.contiguous(), *at)
+        ops.reseed_streams_at(self._keys, self._positions, scope.contiguous(), *at)
         self._seeded = True
 
     def reseed_from_seeds(
@@ -205,7 +205,7 @@ class StreamBank:
             tensors.check_values(function, "indices", indices, top)
             indices = indices.to(self.device)
         seeds = seeds.view(torch.uint64).to(self.device)
-        _RESEED_FROM(self._keys, self._positions, seeds, indices, *self._words)
+        ops.reseed_streams_from(self._keys, self._positions, seeds, indices, *self._words)
         self._seeded = True
 
     def _integers(
@@ -215,7 +215,7 @@ class StreamBank:
         found = tensors.as_int64(function, argument, values, len(self), low, high, self.device)
         if found.device != self.device:
             instead = f"give {argument} as a tensor on {self.device}"
-            draw_ops.refuse_capture(function, self.device, instead)
+            refuse_capture(function, self.device, instead)
         self._check_apart(function, argument, found)
         return found
 

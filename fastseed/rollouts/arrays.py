@@ -50,7 +50,7 @@ def seeds(
 
     Seed i is ``seed(step, prompts[i], samples[i], turn=turns[i], ...)``. A prompt may repeat.
 
-    Needs NumPy only, and does not load torch. Where torch is loaded, native code is used.
+    Needs NumPy only, and does not load torch.
 
     Args:
         step: the training step, in [0, 2**64).
@@ -97,8 +97,7 @@ def seeds(
 
 def derive(address: Address, ranks: U64, workers: U64, words: U64) -> npt.NDArray[np.int64]:
     """Return the seeds of the prompts in ``words`` (rows) with their ``workers`` (columns)."""
-    grid = (identity.native() or philox).derive_seed_grid
-    array: U64 = grid(identity.name_key(address), ranks, workers, words)
+    array: U64 = philox.derive_seed_grid(identity.name_key(address), ranks, workers, words)
     array &= np.uint64(address.mask)
     return array.view(np.int64)
 

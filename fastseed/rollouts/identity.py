@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .. import _backend
-from .._backend.reference import keys
-from .._backend.reference.keys import NameKey
+from .._backend.reference import scalar
+from .._backend.reference.scalar import NameKey
 from .._utils import environ, validation
 from .._utils.validation import type_error, value_error
 from ..derivation import context, coordinates, reserved
@@ -149,14 +149,14 @@ def check_address(
 
 def native() -> ModuleType | None:
     """Return the native code's module if torch is loaded anyway."""
-    module: ModuleType | None = getattr(_backend, "derive_ops", None)  # faster than to import it
+    module: ModuleType | None = getattr(_backend, "derive", None)  # faster than to import it
     if module is None and sys.modules.get("torch") is not None:
-        from .._backend import derive_ops as module
+        from .._backend import derive as module
     return module
 
 
 @functools.lru_cache(maxsize=256)
 def name_key(at: Address) -> NameKey:
     """Return the key of the name in the scope; the last 256 are kept."""
-    scope = keys.scope_key(at.master_seed, at.task, at.epoch, at.step)
-    return keys.name_key(scope, keys.name_words(at.name))
+    scope = scalar.scope_key(at.master_seed, at.task, at.epoch, at.step)
+    return scalar.name_key(scope, scalar.name_words(at.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._backend.reference import keys
+from .._backend.reference import scalar
 from .._utils import validation
 from ..derivation import coordinates
 from . import identity
@@ -68,5 +68,5 @@ def seed(
     sample = validation.check_int(_NAME, "sample", sample, 0, coordinates.MAX_WORKER)
     _, word = identity.read_prompt(_NAME, "prompt", prompt)
     name_key = identity.name_key(address)
-    key: int = (identity.native() or keys).stream_key(name_key, turn, sample, word)
+    key: int = (identity.native() or scalar).stream_key(name_key, turn, sample, word)
     return key & address.mask

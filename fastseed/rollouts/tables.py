@@ -155,7 +155,7 @@ def table(
     The seed of sample k of a prompt p is ``seed(step, p, k, turn=turn, ...)``. At one point of the
     job different rollouts have different 128-bit keys, of which a seed is the lowest bits.
 
-    Needs NumPy only, and does not load torch. Where torch is loaded, native code is used.
+    Needs NumPy only, and does not load torch.
 
     Args:
         step: the training step, in [0, 2**64).

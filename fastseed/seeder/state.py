@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from .._backend import derive_ops
+from .._backend.reference import scalar
 from .._utils import validation
 from .._utils.types import StateDict
 from ..derivation import coordinates
@@ -42,7 +42,7 @@ _BEFORE = coordinates.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the 
 _EXPECTED: dict[str, str | int] = {
     "format": "fastseed",
     "version": 1,
-    "derivation": derive_ops.DERIVATION_VERSION,
+    "derivation": scalar.DERIVATION_VERSION,
 }
 _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 

@@ -196,7 +196,7 @@ def test_script_fails_for_tests_that_fail(status, code, tmp_path: Path) -> None:
     done = run(OUT=str(tmp_path / "out"), PYTHON=python, STAGES="tests")
     assert done.returncode == code
     called = (tmp_path / "calls").read_text()
-    assert "pytest -m cuda" in called and "tests/backend/test_derive_ops.py" in called
+    assert "pytest -m cuda" in called and "tests/backend/test_derive.py" in called
     assert "tests/seeder/test_fwr13y_scheme.py" not in called
 
 
@@ -206,7 +206,7 @@ def test_script_settings_of_pytest_work_without_pytest_timeout() -> None:
     option = addopts.group().removeprefix("-o ").replace('"', "")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:timeout", "-o", option, "--collect-only", "-q",
-         "-m", "cuda", "-p", "no:cacheprovider", "tests/backend/test_derive_ops.py"],
+         "-m", "cuda", "-p", "no:cacheprovider", "tests/backend/test_derive.py"],
         cwd=ROOT, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode in (0, 5), done.stdout + done.stderr

@@ -25,9 +25,9 @@ def assert_passes(done: subprocess.CompletedProcess[str], least: int) -> str:
 
 def paths() -> list[str]:
     """Those of this CPU, as the dispatcher takes them."""
-    from fastseed._backend import derive_ops
+    from fastseed._backend import derive
 
-    return [path for path in PATHS if path in (*derive_ops.simd_paths(), "portable")]
+    return [path for path in PATHS if path in (*derive.simd_paths(), "portable")]
 
 
 def test_digest_has_the_sums_of_the_core_on_every_path(tmp_path):

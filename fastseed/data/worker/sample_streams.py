@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ..._utils.errors import reseed_error
 from ...derivation import streams
 from ...generators.adapter import LOW64
@@ -41,7 +41,7 @@ class SampleStreams:
         transform: object,
     ) -> None:
         self.seeder, self.task, self.epoch = seeder, task, epoch
-        scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
+        scope = derive.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
         self._dataset, self._transform = dataset, transform  # both are searched for generators
         self._first: dict[str, object] | None = None  # drawn for sample 0, for `watch`

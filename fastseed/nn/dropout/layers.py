@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
+from ..._backend.ops.dropout import layer_key
 from ..._utils import validation
 from ...distributed import layout
 from .. import functional
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ...derivation.context import ProcessSeeder
 
 _CLASS = "nn.Dropout"
-_LAYER_KEY = torch.ops.fastseed.layer_key.default
 
 
 class Dropout(torch.nn.Dropout):
@@ -237,7 +237,7 @@ def _drop(
     real = has_values(keys)
     if real:
         at = (*layer.words, scope.label_index, where.row_elements)
-        _LAYER_KEY(keys, *device_scope(input.device, scope), *at)
+        layer_key(keys, *device_scope(input.device, scope), *at)
     keys = keys.view(1, 3)
     if layout.is_dtensor(input):
         found = functional.drop_dtensor(

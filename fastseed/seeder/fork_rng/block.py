@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import torch
 
 from ..._backend.compile import eager
-from ..._backend.derive_ops import Scope
+from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
 from ...derivation import coordinates, streams
 from ...distributed.mesh import RankFields
@@ -58,7 +58,7 @@ class ForkRng:
     def enter(
         self,
         block: Block,
-        scope_of: Callable[[int], Scope],
+        scope_of: Callable[[int], ScopeKey],
         name: str,
         number: int,
         distinct_over: object,
@@ -160,7 +160,7 @@ class Owner(Protocol):
 
     forks: ForkRng
 
-    def scope_of(self, rank: int) -> Scope:
+    def scope_of(self, rank: int) -> ScopeKey:
         """Return the current scope for a rank field; RuntimeError before the first reseed."""
 
 
