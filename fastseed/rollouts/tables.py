@@ -128,7 +128,7 @@ class RolloutSeeds:
         twice = _repeated(self.array.reshape(-1))
         if twice.size:
             both = " and ".join(
-                f"sample {found.sample} of prompt {validation.describe(found.prompt)}"
+                f"sample {found.sample} of prompt {validation.short_repr(found.prompt)}"
                 for found in self._with_seed(int(twice[0]))[:2]
             )
             warnings.warn(
