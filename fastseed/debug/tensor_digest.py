@@ -22,7 +22,7 @@ from .._backend import native
 from .._backend.ops import digest as digest_op
 from .._backend.reference import digest as reference
 from .._utils.validation import type_error
-from ..distributed import layout
+from ..random import layout
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

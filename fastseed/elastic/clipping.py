@@ -13,7 +13,7 @@ import torch.distributed as dist
 from .._backend import tensors
 from .._backend.ops.draws import REALS
 from .._utils import validation
-from ..distributed import layout
+from ..random import layout
 from . import rounding, sums
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from .._backend import tensors
 from .._backend.ops.draws import REALS
 from .._utils import validation
-from ..distributed import layout
+from ..random import layout
 from . import rounding, sums
 
 _NAME = "elastic.mean"

@@ -20,11 +20,11 @@ from .._backend import tensors
 from .._backend.ops import dropout as dropout_op
 from .._backend.ops.draws import REALS
 from .._utils import validation
-from ..distributed import layout
-from ..distributed.layout import Piece, Shard
 from ..random import functional as random_functional
+from ..random import layout
 from ..random.distributions import number
 from ..random.functional import Keys
+from ..random.layout import Piece, Shard
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

@@ -11,7 +11,7 @@ from .._backend.compile import eager, refuse_capture
 from .._backend.ops import keys as ops
 from .._backend.reference import scalar
 from .._backend.reference.scalar import signed
-from .._utils.types import StateDict
+from .._utils import StateDict
 from .._utils.validation import check_int
 from ..derivation import context, coordinates, reserved, streams
 from ..derivation.equal_streams import StreamUsers

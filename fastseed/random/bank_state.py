@@ -6,7 +6,7 @@ import torch
 
 from .._backend import tensors
 from .._backend.reference import scalar
-from .._utils.types import StateDict
+from .._utils import StateDict
 from .._utils.validation import check_instance, value_error
 from . import distributions
 

@@ -10,7 +10,7 @@ import torch
 
 from ..._backend.ops.dropout import layer_key
 from ..._utils import validation
-from ...distributed import layout
+from ...random import layout
 from .. import functional
 from .scope import (
     LayerName,
