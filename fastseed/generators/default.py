@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._backend import native
-from .._backend.derive_ops import Scope
+from .._backend.derive_ops import ScopeKey
 from .._utils.errors import reseed_error
-from ..derivation.coordinates import Coordinates
+from ..derivation.scopes import Scope
 from ..derivation.streams import Stream, sample_stream
 from .adapter import GeneratorAdapter
 from .numpy_rng import NumpyGlobal, Words
@@ -30,7 +30,7 @@ class DefaultGenerators:
             zip(NAMES, (self._python, self._numpy, self._torch), strict=True)
         )
 
-    def reseed_in_place(self, master_seed: int, at: Coordinates, rank: int) -> bool:
+    def reseed_in_place(self, master_seed: int, at: Scope, rank: int) -> bool:
         """Reseed all three; return False where that needs ``reseed``, which names what fails."""
         words = self._numpy.find_words()
         if words is None:
@@ -38,7 +38,7 @@ class DefaultGenerators:
         call = native.generators.reseed_defaults_of_cpu
         return self._set_all(words, call, master_seed, *at, rank)
 
-    def reseed_sample(self, scope: Scope, index: int, occurrence: int) -> None:
+    def reseed_sample(self, scope: ScopeKey, index: int, occurrence: int) -> None:
         """Give all three the stream of a sample; ReseedError names those that failed."""
         words = self._numpy.find_words()
         if words is not None:

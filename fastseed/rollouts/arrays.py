@@ -13,7 +13,7 @@ from .._backend.reference import philox
 from .._backend.reference.philox import U64
 from .._utils import validation
 from .._utils.validation import type_error, value_error
-from ..derivation import coordinates
+from ..derivation import scopes
 from . import identity
 from .identity import Address, PlainPrompt
 
@@ -83,12 +83,12 @@ def seeds(
     """
     address = identity.check_address(_NAME, task, epoch, step, name, bits, master_seed)
     _, words = read_prompts(_NAME, prompts)
-    workers = read_numbers(_NAME, "samples", samples, coordinates.MAX_WORKER, len(words))
+    workers = read_numbers(_NAME, "samples", samples, scopes.MAX_WORKER, len(words))
     if hasattr(type(turns), "__index__") and getattr(turns, "ndim", 0) == 0:
-        turn = validation.check_int(_NAME, "turns", turns, 0, coordinates.MAX_RANK)
+        turn = validation.check_int(_NAME, "turns", turns, 0, scopes.MAX_RANK)
         ranks = np.array([turn], np.uint64)
     else:
-        ranks = read_numbers(_NAME, "turns", turns, coordinates.MAX_RANK, len(words))
+        ranks = read_numbers(_NAME, "turns", turns, scopes.MAX_RANK, len(words))
     found = derive(address, ranks, workers[:, None], words)[:, 0]
     if bits == 31:
         _warn_of_equal_seeds(found, words, workers, np.broadcast_to(ranks, len(words)))
@@ -106,7 +106,7 @@ def derive(address: Address, ranks: U64, workers: U64, words: U64) -> npt.NDArra
 def read_prompts(function: str, prompts: Any) -> tuple[list[PlainPrompt] | U64, U64]:
     """Return prompts in their plain form, and their 64-bit words."""
     given = _read(function, "prompts", _PROMPTS, prompts)
-    words = _words(given, coordinates.MAX_INDEX)
+    words = _words(given, scopes.MAX_INDEX)
     if words is not None:
         return given, words
     plain = [identity.read_prompt(function, f"prompts[{i}]", p) for i, p in enumerate(given)]

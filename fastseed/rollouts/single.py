@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .._backend.reference import keys
 from .._utils import validation
-from ..derivation import coordinates
+from ..derivation import scopes
 from . import identity
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def seed(
     """
     address = identity.check_address(_NAME, task, epoch, step, name, bits, master_seed)
     turn = identity.check_turn(_NAME, turn)
-    sample = validation.check_int(_NAME, "sample", sample, 0, coordinates.MAX_WORKER)
+    sample = validation.check_int(_NAME, "sample", sample, 0, scopes.MAX_WORKER)
     _, word = identity.read_prompt(_NAME, "prompt", prompt)
     name_key = identity.name_key(address)
     key: int = (identity.native() or keys).stream_key(name_key, turn, sample, word)

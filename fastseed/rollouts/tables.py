@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .._backend.reference.philox import U64
 from .._utils import validation
 from .._utils.validation import value_error
-from ..derivation import coordinates
+from ..derivation import scopes
 from . import arrays, identity
 from .identity import PlainPrompt
 
@@ -224,9 +224,9 @@ def _repeated(values: npt.NDArray[N]) -> npt.NDArray[N]:
 
 def _sample_numbers(samples: Any) -> U64:
     if not hasattr(type(samples), "__iter__") or getattr(samples, "ndim", 1) == 0:
-        count = validation.check_int(_NAME, "samples", samples, 0, coordinates.MAX_WORKER + 1)
+        count = validation.check_int(_NAME, "samples", samples, 0, scopes.MAX_WORKER + 1)
         return np.arange(count, dtype=np.uint64)
-    numbers = arrays.read_numbers(_NAME, "samples", samples, coordinates.MAX_WORKER)
+    numbers = arrays.read_numbers(_NAME, "samples", samples, scopes.MAX_WORKER)
     if _repeated(numbers).size:
         raise value_error(_NAME, "samples", "different numbers", samples)
     return numbers

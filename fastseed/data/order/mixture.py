@@ -18,7 +18,7 @@ import torch
 
 from ..._backend import derive_ops
 from ..._utils import validation
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ..worker.scope import keyed_seeder
 from .golden_ratio import BLOCK, STEP, UNIT, ShareOfPoints
 from .occurrences import Repeat
@@ -91,7 +91,7 @@ class MixtureSampler(ShuffleSampler):
         if not 1 <= len(sources) <= _MOST_SOURCES:
             rule = f"between 1 and {_MOST_SOURCES} datasets"
             raise validation.value_error(_CLASS, "sources", rule, sources)
-        self._names = tuple(coordinates.check_name(_CLASS, source) for source in sources)
+        self._names = tuple(scopes.check_name(_CLASS, source) for source in sources)
         self._sizes = tuple(
             check_size(_CLASS, f"sources[{name!r}]", source) for name, source in sources.items()
         )
@@ -192,7 +192,7 @@ def shares_of(weights: list[float]) -> list[int]:
 class Mixture(Order):
     """The order of a mixture in one epoch; it has no end."""
 
-    scope: derive_ops.Scope
+    scope: derive_ops.ScopeKey
     name: str
     names: tuple[str, ...]  # of the sources
     sizes: tuple[int, ...]
@@ -296,7 +296,7 @@ class Mixture(Order):
     def _sources(self, block: int) -> np.ndarray:
         """Return the source of each position of a block."""
         key = derive_ops.stream_key(
-            self._name_key(self.name), coordinates.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
+            self._name_key(self.name), scopes.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
         )
         order = derive_ops.empty_like_keys(BLOCK, dtype=torch.int64)
         derive_ops.fill_shuffle(order, key, BLOCK, 0, 1)
@@ -311,13 +311,13 @@ class Mixture(Order):
 
     def _start(self) -> int:
         """Return the first point of the sequence."""
-        return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % UNIT
+        return derive_ops.stream_key(self._name_key(self.name), scopes.SHARED, 0, 0) % UNIT
 
     def _pass(self, s: int, times: int) -> Permutation:
         """Return the order of a source when it was exhausted so many times."""
         if not self.shuffle:
             return Permutation(self.sizes[s], None)
-        if times > coordinates.MAX_WORKER:
+        if times > scopes.MAX_WORKER:
             raise RuntimeError(
                 f"fastseed.{_CLASS}: source {self.names[s]!r} must be exhausted fewer than 2**32 "
                 f"times, got {times}"
