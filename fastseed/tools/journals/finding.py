@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ..._utils import small_file, strict_json, validation
+from ..._utils import regular_file, strict_json, validation
 from ...data import lineage
 from ...data.lineage import Lineage
 from ...derivation import scopes
@@ -53,7 +53,7 @@ def read(path: str | os.PathLike[str], *, task: int | None = None) -> Lineage:
     problems: list[str] = []
     if _is_json(path):
         try:
-            found = [("", _parsed(small_file.read(path, _MOST_BYTES)))]
+            found = [("", _parsed(regular_file.read(path, _MOST_BYTES)))]
         except ValueError as error:
             raise _error("a contract, or a state of fastseed.data.steps", path, error) from error
     else:
