@@ -1,7 +1,7 @@
-"""Streams and the keys that belong to them, computed by ``fastseed._backend.derive``.
+"""Streams and the keys that belong to them, computed by ``fastseed._backend.derive_ops``.
 
-A *scope* is a point in time of the job (task, epoch, step) under a master seed; a *stream* is a
-named generator on a rank. The only state is a cache of names.
+A *scope* is a point in time of the job (task, epoch, step), and its *scope key* that point under a
+master seed; a *stream* is a named generator on a rank. The only state is a cache of names.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from .._backend import derive
 from .._backend.reference import scalar
-from .coordinates import NARROW_BITS, Coordinates
+from .scopes import NARROW_BITS, Scope
 
 _LOW64 = 2**64 - 1
 
 
 class Stream(NamedTuple):
-    """A named generator on a rank, at one point in time; its members have keys."""
+    """A named generator at a rank field, at one point in time; its members have keys."""
 
     name_key: scalar.NameKey
-    rank: int
+    rank_field: int
     worker: int = 0
     """0: the main process; k + 1: DataLoader worker k."""
     domain: int = scalar.DOMAIN_STREAM
@@ -28,11 +28,12 @@ class Stream(NamedTuple):
     @property
     def rank_word(self) -> int:
         """Rank and domain, as native code takes them."""
-        return self.rank | self.domain << 24
+        return self.rank_field | self.domain << 24
 
     def key(self, index: int = 0) -> int:
         """Return the 128-bit key of member ``index``."""
-        return derive.stream_key(self.name_key, self.rank, self.worker, index, self.domain)
+        where = self.rank_field, self.worker, index, self.domain
+        return derive.stream_key(self.name_key, *where)
 
     def seed(self, bits: int, index: int = 0) -> int:
         """Return the seed of ``bits`` bits of member ``index``.
@@ -41,7 +42,7 @@ class Stream(NamedTuple):
         lowest bits of the key; of samples, which have no rank, always.
         """
         if bits in NARROW_BITS and self.domain == scalar.DOMAIN_STREAM:
-            return derive.narrow_seed(self.name_key, self.rank, self.worker, index, bits)
+            return derive.narrow_seed(self.name_key, self.rank_field, self.worker, index, bits)
         return self.key(index) & (1 << bits) - 1
 
     def numbered(self, number: int) -> Stream:
@@ -68,14 +69,14 @@ def named_scope(scope: scalar.ScopeKey, name: str | None) -> scalar.ScopeKey:
     return key & _LOW64, key >> 64
 
 
-def stream_in(scope: scalar.ScopeKey, name: str, rank: int, worker: int = 0) -> Stream:
-    """Return the stream ``name`` of ``rank`` in a scope. Arguments are trusted."""
-    return Stream(derive.name_key(scope, name_words(name)), rank, worker)
+def stream_in(scope: scalar.ScopeKey, name: str, rank_field: int, worker: int = 0) -> Stream:
+    """Return the stream ``name`` of a rank field in a scope. Arguments are trusted."""
+    return Stream(derive.name_key(scope, name_words(name)), rank_field, worker)
 
 
-def stream(master_seed: int, at: Coordinates, name: str, rank: int, worker: int = 0) -> Stream:
-    """Return the stream ``name`` of ``rank`` at a point in time. Arguments are trusted."""
-    return stream_in(derive.scope_key(master_seed, *at), name, rank, worker)
+def stream(master_seed: int, at: Scope, name: str, rank_field: int, worker: int = 0) -> Stream:
+    """Return the stream ``name`` of a rank field in the scope ``at``. Arguments are trusted."""
+    return stream_in(derive.scope_key(master_seed, *at), name, rank_field, worker)
 
 
 def sample_stream(scope: scalar.ScopeKey, name: str, index: int, occurrence: int = 0) -> Stream:

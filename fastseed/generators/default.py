@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .._backend import native
 from .._backend.reference.scalar import ScopeKey
-from ..derivation.coordinates import Coordinates
+from ..derivation.scopes import Scope
 from ..derivation.streams import Stream, sample_stream
 from .adapter import GeneratorAdapter
 from .numpy_rng import NumpyGlobal, Words
@@ -29,7 +29,7 @@ class DefaultGenerators:
             zip(NAMES, (self._python, self._numpy, self._torch), strict=True)
         )
 
-    def reseed_natively(self, master_seed: int, at: Coordinates, rank: int) -> bool:
+    def reseed_natively(self, master_seed: int, at: Scope, rank: int) -> bool:
         """Reseed all three; return False where that needs ``reseed``, which names what fails."""
         words = self._numpy.find_words()
         if words is None:

@@ -11,7 +11,7 @@ from .._backend import derive, native, tensors
 from .._backend.compile import refuse_capture
 from .._backend.reference import scalar
 from .._utils import validation
-from ..derivation.coordinates import MAX_INDEX, MAX_MEMBERS
+from ..derivation.scopes import MAX_INDEX, MAX_MEMBERS
 from ..derivation.streams import Stream
 
 
@@ -36,7 +36,7 @@ def members(
         target = torch.empty(shape, dtype=torch.uint64, device=place)
     else:
         target = derive.empty_words(*shape)
-    derive.fill(operator, target, stream.name_key, stream.rank, stream.worker, start)
+    derive.fill(operator, target, stream.name_key, stream.rank_field, stream.worker, start)
     if out is None:
         return target.to(place)
     return out if target is out else out.copy_(target)

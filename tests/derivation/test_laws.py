@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import fastseed
 from fastseed._backend import derive
 from fastseed._backend.reference import philox, scalar, shuffle
-from fastseed.derivation.coordinates import NARROW_BITS
+from fastseed.derivation.scopes import NARROW_BITS
 
 LAWS = settings(max_examples=150, deadline=None, derandomize=True)
 
@@ -49,21 +49,17 @@ def key_of(scope, name, rank, worker, index, domain=scalar.DOMAIN_STREAM) -> int
     return derive.stream_key(derive.name_key(scope, name), rank, worker, index, domain)
 
 
-def _words(*values: int) -> list[int]:
-    return [scalar.signed(value) for value in values]
-
-
 def derived_keys(name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM) -> np.ndarray:
     out = torch.empty(n, 2, dtype=torch.uint64)
-    torch.ops.fastseed.derive_keys(out, *_words(*name), rank | domain << 24, worker, *_words(start))
+    words = (rank | domain << 24, worker, scalar.signed(start))
+    torch.ops.fastseed.derive_keys(out, *map(scalar.signed, name), *words)
     return out.numpy()
 
 
 def derived_seeds(name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM) -> np.ndarray:
     out = torch.empty(n, dtype=torch.uint64)
-    torch.ops.fastseed.derive_seeds(
-        out, *_words(*name), rank | domain << 24, worker, *_words(start)
-    )
+    words = (rank | domain << 24, worker, scalar.signed(start))
+    torch.ops.fastseed.derive_seeds(out, *map(scalar.signed, name), *words)
     return out.numpy()
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..._backend import derive
 from ..._utils import JSON, validation
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ..order.golden_ratio import UNIT
 from ..order.mixture import Mixture, MixtureSampler
 from ..order.permutation import Order, Permutation
@@ -97,7 +97,7 @@ def parse_order(function: str, argument: str, given: JSON) -> OrderSpec:
     for i, source in enumerate(check_list(function, f"{argument}['sources']", given["sources"])):
         where = f"{argument}['sources'][{i}]"
         fields = check_fields(function, where, source, limits, ("name",))
-        coordinates.check_name(function, source["name"])
+        scopes.check_name(function, source["name"])
         sources.append(Source(source["name"], **fields))
     total = sum(source.share for source in sources)
     names = {source.name for source in sources}

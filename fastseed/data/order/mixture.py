@@ -19,7 +19,7 @@ import torch
 from ..._backend import derive
 from ..._backend.reference import scalar
 from ..._utils import validation
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ..worker.scope import keyed_seeder
 from .golden_ratio import BLOCK, STEP, UNIT, ShareOfPoints
 from .occurrences import Repeat
@@ -92,7 +92,7 @@ class MixtureSampler(ShuffleSampler):
         if not 1 <= len(sources) <= _MOST_SOURCES:
             rule = f"between 1 and {_MOST_SOURCES} datasets"
             raise validation.value_error(_CLASS, "sources", rule, sources)
-        self._names = tuple(coordinates.check_name(_CLASS, source) for source in sources)
+        self._names = tuple(scopes.check_name(_CLASS, source) for source in sources)
         self._sizes = tuple(
             check_size(_CLASS, f"sources[{name!r}]", source) for name, source in sources.items()
         )
@@ -297,7 +297,7 @@ class Mixture(Order):
     def _sources(self, block: int) -> np.ndarray:
         """Return the source of each position of a block."""
         key = derive.stream_key(
-            self._name_key(self.name), coordinates.SHARED, 0, block, scalar.DOMAIN_SHUFFLE
+            self._name_key(self.name), scopes.SHARED, 0, block, scalar.DOMAIN_SHUFFLE
         )
         order = derive.empty_words(BLOCK, dtype=torch.int64)
         derive.fill_shuffle(order, key, BLOCK, 0, 1)
@@ -312,13 +312,13 @@ class Mixture(Order):
 
     def _start(self) -> int:
         """Return the first point of the sequence."""
-        return derive.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % UNIT
+        return derive.stream_key(self._name_key(self.name), scopes.SHARED, 0, 0) % UNIT
 
     def _pass(self, s: int, times: int) -> Permutation:
         """Return the order of a source when it was exhausted so many times."""
         if not self.shuffle:
             return Permutation(self.sizes[s], None)
-        if times > coordinates.MAX_WORKER:
+        if times > scopes.MAX_WORKER:
             raise RuntimeError(
                 f"fastseed.{_CLASS}: source {self.names[s]!r} must be exhausted fewer than 2**32 "
                 f"times, got {times}"
