@@ -94,8 +94,8 @@ def test_integers_and_permutations():
         model.b1.random_(9)
         model.b2.random_()
         torch.randperm(50, out=model.b3)
-    assert model.b0.tolist() == fastseed.random.randint(key("b0"), -3, 9, 50).tolist()
-    assert model.b1.tolist() == fastseed.random.randint(key("b1"), 0, 9, 50).tolist()
+    assert model.b0.tolist() == fastseed.random.randint(key("b0"), 50, -3, 9).tolist()
+    assert model.b1.tolist() == fastseed.random.randint(key("b1"), 50, 0, 9).tolist()
     assert model.b2.min() >= 0 and model.b2.max() > 2**60
     assert sorted(model.b3.tolist()) == list(range(50)) != model.b3.tolist()
 
@@ -110,7 +110,7 @@ def test_each_fill_of_a_name_has_its_own_numbers():
     for found, name, count in (
         (first, "weight", 0), (model.weight, "weight", 1), (model.bias, "bias", 0)
     ):  # fmt: skip
-        wanted = fastseed.random.randn(key(name, count), tuple(found.shape))
+        wanted = fastseed.random.normal(key(name, count), tuple(found.shape))
         assert torch.equal(found, wanted)
 
 
@@ -145,7 +145,7 @@ def test_tied_parameters_have_the_first_name():
     model[1].weight = model[0].weight
     with fastseed.nn.initialize(model):
         model[1].weight.data.normal_()
-    assert torch.equal(model[0].weight, fastseed.random.randn(key("0.weight"), (6, 4)))
+    assert torch.equal(model[0].weight, fastseed.random.normal(key("0.weight"), (6, 4)))
 
 
 def test_meta_then_to_empty():
@@ -186,8 +186,8 @@ def test_parameters_in_one_storage_are_told_apart():
     with fastseed.nn.initialize(model):
         model.b.data.normal_()
         model.a.data.normal_()
-    assert torch.equal(model.a, fastseed.random.randn(key("a"), (2, 4)))
-    assert torch.equal(model.b, fastseed.random.randn(key("b"), (3, 4)))
+    assert torch.equal(model.a, fastseed.random.normal(key("a"), (2, 4)))
+    assert torch.equal(model.b, fastseed.random.normal(key("b"), (3, 4)))
 
 
 def test_scratch_tensors_of_initializers_have_the_name_of_their_source():
@@ -323,9 +323,9 @@ def test_construct():
     before = snapshot()
     model = fastseed.nn.construct(Model)
     assert snapshot() == before
-    assert torch.equal(model.scaled, fastseed.random.randn(key("scaled"), 7) * 0.5)
+    assert torch.equal(model.scaled, fastseed.random.normal(key("scaled"), 7) * 0.5)
     assert torch.equal(model.a.weight, reset(nn.ModuleDict({"a": nn.Linear(3, 4)}))["a"].weight)
-    table = fastseed.random.randn(key("table.weight"), (5, 3))
+    table = fastseed.random.normal(key("table.weight"), (5, 3))
     assert torch.equal(model.table.weight[1:], table[1:]) and not model.table.weight[0].any()
     assert sorted(model.order.tolist()) == list(range(6))
 

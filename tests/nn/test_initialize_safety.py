@@ -282,7 +282,7 @@ def test_threads_initialize_models_of_their_own():
     for i, model in enumerate(models):
         wanted = fastseed.nn.init.orthogonal_(torch.empty(6, 6), key(f"{i}.weight"))
         assert torch.equal(model.weight, wanted)
-        assert torch.equal(model.bias, fastseed.random.randn(key(f"{i}.bias"), 6))
+        assert torch.equal(model.bias, fastseed.random.normal(key(f"{i}.bias"), 6))
     torch.manual_seed(3)
     assert torch.equal(plain, nn.init.orthogonal_(torch.empty(5, 5)))
 
@@ -344,7 +344,7 @@ def test_construction_releases_temporaries():
     model = fastseed.nn.construct(factory)
     assert alive == [4, 4]  # the last ones, which the factory still holds
     drawn = [
-        fastseed.random.randn(
+        fastseed.random.normal(
             fastseed.derive_key("init/p2", task=0, rank=fastseed.SHARED, index=i), (50, 50)
         )
         for i in range(4)
@@ -360,5 +360,5 @@ def test_construction_follows_numbers_through_tensors_that_are_gone():
             self.b = nn.Parameter(torch.randn(3, 7)[1])
 
     model = fastseed.nn.construct(Model)
-    assert torch.equal(model.a, fastseed.random.randn(key("a"), 7))
-    assert torch.equal(model.b, fastseed.random.randn(key("b"), (3, 7))[1])
+    assert torch.equal(model.a, fastseed.random.normal(key("a"), 7))
+    assert torch.equal(model.b, fastseed.random.normal(key("b"), (3, 7))[1])

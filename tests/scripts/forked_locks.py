@@ -69,7 +69,9 @@ def big(generator=None):
 def start(on_os_fork):
     fastseed.init(42, on_os_fork=on_os_fork)
     fastseed.register_generator(own, name="own")
-    fastseed.register_generator(fastseed.GeneratorPool([own, member]))  # one generator twice
+    fastseed.register_generator(
+        fastseed.GeneratorPool([own, member], "pool")
+    )  # one generator twice
     fastseed.register_generator(numpy, name="numbers")
     fastseed.reseed(1, 2)
 

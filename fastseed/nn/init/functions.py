@@ -11,13 +11,13 @@ from ..._backend import derive_ops, tensors
 from ..._backend.op_checks import REALS
 from ..._utils import validation
 from ...random import bits, layout, normal_, uniform_
-from ...random.functional import Keys, check_device, check_keys
+from ...random.functional import Key, check_device, check_keys
 from .names import local_part
 
 
 def kaiming_uniform_(
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     a: float = 0.0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
@@ -47,7 +47,7 @@ def kaiming_uniform_(
 
 def kaiming_normal_(
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     a: float = 0.0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
@@ -75,7 +75,7 @@ def kaiming_normal_(
     return normal_(tensor, key, 0.0, std)
 
 
-def xavier_uniform_(tensor: torch.Tensor, key: Keys, gain: float = 1.0) -> torch.Tensor:
+def xavier_uniform_(tensor: torch.Tensor, key: Key, gain: float = 1.0) -> torch.Tensor:
     """Fill a weight with uniform random numbers bounded by its fan in and fan out.
 
     Args:
@@ -97,7 +97,7 @@ def xavier_uniform_(tensor: torch.Tensor, key: Keys, gain: float = 1.0) -> torch
     return fill_uniform(tensor, key, -bound, bound)
 
 
-def xavier_normal_(tensor: torch.Tensor, key: Keys, gain: float = 1.0) -> torch.Tensor:
+def xavier_normal_(tensor: torch.Tensor, key: Key, gain: float = 1.0) -> torch.Tensor:
     """Fill a weight with normal random numbers of a std from its fan in and fan out.
 
     Args:
@@ -119,7 +119,7 @@ def xavier_normal_(tensor: torch.Tensor, key: Keys, gain: float = 1.0) -> torch.
     return normal_(tensor, key, 0.0, std)
 
 
-def orthogonal_(tensor: torch.Tensor, key: Keys, gain: float = 1.0) -> torch.Tensor:
+def orthogonal_(tensor: torch.Tensor, key: Key, gain: float = 1.0) -> torch.Tensor:
     """Fill a weight with a random (semi-)orthogonal matrix, times ``gain``.
 
     It is Q of the QR decomposition of a matrix of normal random numbers, (rows, all other
@@ -154,7 +154,7 @@ def orthogonal_(tensor: torch.Tensor, key: Keys, gain: float = 1.0) -> torch.Ten
     return keep_part(function, tensor, q if rows >= flat.size(1) else q.T)
 
 
-def sparse_(tensor: torch.Tensor, key: Keys, sparsity: float, std: float = 0.01) -> torch.Tensor:
+def sparse_(tensor: torch.Tensor, key: Key, sparsity: float, std: float = 0.01) -> torch.Tensor:
     """Fill a matrix with normal random numbers, and the same number of zeros in each column.
 
     The zeros of a column are where it has the smallest 64-bit words, of those of the stream from
@@ -182,7 +182,7 @@ def sparse_(tensor: torch.Tensor, key: Keys, sparsity: float, std: float = 0.01)
         return tensor
     # more words than the numbers take, in any dtype
     after = torch.tensor(2 * tensor.numel(), device="cpu")
-    words = bits(_on_cpu(key), tuple(tensor.shape), dtype=torch.uint64, positions=after)
+    words = bits(_on_cpu(key), tuple(tensor.shape), dtype=torch.uint64, position=after)
     signed = words.view(torch.int64) ^ torch.iinfo(torch.int64).min  # in the order of the words
     chosen = signed.argsort(dim=0, stable=True)[: math.ceil(part * tensor.size(0))]
     zero = torch.zeros_like(words, dtype=torch.bool).scatter_(0, chosen, value=True)
@@ -190,7 +190,7 @@ def sparse_(tensor: torch.Tensor, key: Keys, sparsity: float, std: float = 0.01)
     return keep_part(function, tensor, zero, as_zeros=True)
 
 
-def randperm_(tensor: torch.Tensor, key: Keys) -> torch.Tensor:
+def randperm_(tensor: torch.Tensor, key: Key) -> torch.Tensor:
     """Fill a vector of integers with a random permutation of 0, 1, ..., n - 1.
 
     It is the order of n samples that ``docs/spec/derivation.md`` calls the shuffle.
@@ -222,14 +222,14 @@ def randperm_(tensor: torch.Tensor, key: Keys) -> torch.Tensor:
 # ---------------------------------------------------------------- shared
 
 
-def _check_weight(function: str, tensor: torch.Tensor, key: Keys) -> None:
+def _check_weight(function: str, tensor: torch.Tensor, key: Key) -> None:
     _check_tensor(function, tensor, key, REALS, (2, 64), "a tensor of 2 dimensions or more")
 
 
 def _check_tensor(
     function: str,
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     dtypes: tuple[torch.dtype, ...],
     dimensions: tuple[int, int],
     rule: str,
@@ -252,7 +252,7 @@ def _check_tensor(
             layout.of_dtensor(function, tensor)
 
 
-def _check_memory(function: str, tensor: torch.Tensor, key: Keys | None = None) -> None:
+def _check_memory(function: str, tensor: torch.Tensor, key: Key | None = None) -> None:
     local = local_part(tensor)
     check_device(function, "tensor", local.device)
     tensors.check_dense(function, "tensor", local)
@@ -288,7 +288,7 @@ def _kaiming(function: str, tensor: torch.Tensor, a: float, mode: str, nonlinear
 
 
 def fill_uniform(
-    tensor: torch.Tensor, key: Keys, low: float = 0.0, high: float = 1.0
+    tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0
 ) -> torch.Tensor:
     """Fill as ``uniform_`` does; with ``low`` where both bounds are equal, as torch does."""
     if low != high or tensor.dtype not in REALS:
@@ -298,7 +298,7 @@ def fill_uniform(
         return tensor.fill_(low)
 
 
-def _on_cpu(key: Keys) -> Keys:
+def _on_cpu(key: Key) -> Key:
     return key.cpu() if isinstance(key, torch.Tensor) else key
 
 

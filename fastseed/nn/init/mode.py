@@ -280,7 +280,7 @@ def initialize(
         ...     torch.nn.init.normal_(model.weight).shape
         torch.Size([4, 4])
         >>> key = fastseed.derive_key("init/layers.0.weight", task=0, rank=fastseed.SHARED)
-        >>> torch.equal(model.weight, fastseed.random.randn(key, (4, 4)))
+        >>> torch.equal(model.weight, fastseed.random.normal(key, (4, 4)))
         True
     """
     validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
