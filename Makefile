@@ -160,6 +160,12 @@ check-wheel: setup wheel
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
 
+# On a machine with nvcc and a GPU, with the torch of $(VENV): a CUDA build. What is skipped fails.
+gpu: setup
+	FORCE_CUDA=1 $(PY) setup.py -q build_ext --inplace
+	FAIL_WITHOUT_CUDA=1 FASTSEED_BACKEND=native $(PY) -m pytest tests -m cuda --durations=10 $(TEST_ARGS)
+	$(PY) -m benchmarks.gpu --out benchmarks/results/local/gpu.jsonl
+
 $(VENV)/.cuda: $(VENV)/.built
 	$(PIP) "nvidia-cuda-cuobjdump>=13" "nvidia-cuda-nvdisasm>=13"
 	@touch $@

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from .._backend import derive_ops
+from .._backend.reference import scalar
 from .._utils import StateDict
 from .._utils.validation import check_instance, value_error
 
@@ -19,7 +19,7 @@ def save(kind: str, name: str, n: int, states: torch.Tensor) -> StateDict:
     return {
         "format": f"fastseed.{kind}",
         "version": 1,
-        "derivation": derive_ops.DERIVATION_VERSION,
+        "derivation": scalar.DERIVATION_VERSION,
         "name": name,
         "n": n,
         "states": states,

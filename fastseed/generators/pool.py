@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .._backend import draw_ops, native, tensors
-from .._backend.compile import eager
+from .._backend import native, tensors
+from .._backend.compile import BETWEEN_REPLAYS, eager, refuse_capture
 from .._utils import StateDict, validation
-from ..derivation import context, coordinates, member_states, reserved, streams
+from ..derivation import context, member_states, reserved, scopes, streams
 from ..derivation.equal_streams import StreamUsers
 from ..derivation.streams import Stream
 from .adapter import LOW64
@@ -58,7 +58,7 @@ class GeneratorPool:
     def __init__(self, generators: Iterable[torch.Generator], name: str) -> None:
         function = "GeneratorPool"
         self._generators = _check_generators(function, generators)
-        self.name = reserved.check_free(function, coordinates.check_name(function, name))
+        self.name = reserved.check_free(function, scopes.check_name(function, name))
         self._on_cuda = any(g.device.type == "cuda" for g in self._generators)
         self._native: Any = None
         if native.generators is not None:
@@ -93,13 +93,13 @@ class GeneratorPool:
         """
         function = "GeneratorPool.reseed"
         origin = context.origin(function, "reseed_from_seeds")
-        at = coordinates.check_coordinates(function, task, epoch, step)
+        at = scopes.check_scope(function, task, epoch, step)
         self._refuse_capture(function)
-        self._reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
+        self._reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
 
     def _refuse_capture(self, function: str) -> None:
         if self._on_cuda:
-            draw_ops.refuse_capture(function, torch.device("cuda"), draw_ops.BETWEEN_REPLAYS)
+            refuse_capture(function, torch.device("cuda"), BETWEEN_REPLAYS)
 
     def _reseed_members(self, stream: Stream) -> None:
         """Give member i the key of index i of ``stream``."""
