@@ -12,7 +12,7 @@ from .._backend.derive_ops import signed
 from .._utils.types import StateDict
 from .._utils.validation import check_int
 from ..derivation import context, coordinates, reserved, streams
-from ..derivation.equal_streams import StreamUsers
+from ..derivation.shared_use import StreamUsers
 from . import bank_rows, bank_state, distributions, functional
 from .functional import Shape
 
@@ -150,7 +150,7 @@ class StreamBank:
         """Give stream i the key of index i of ``stream``."""
         hint = "use reseed_from_scope, or call it between replays"
         draw_ops.refuse_capture("random.StreamBank.reseed", self.device, hint)
-        _users.enter(self, self.name, stream)
+        _users.warn_if_shared(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
         _RESEED(self._keys, self._positions, key, tweak, stream.rank | _STREAM, stream.worker, 0)
         self._seeded = True

@@ -15,7 +15,7 @@ import fastseed
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBPACKAGES = (
-    "random", "nn", "nn.init", "sampling", "rollouts", "data", "data.lineage", "distributed",
+    "random", "nn", "sampling", "rollouts", "data", "data.lineage", "distributed",
     "checkpoint", "debug", "elastic", "integrations",
 )  # fmt: skip
 

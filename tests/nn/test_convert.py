@@ -48,7 +48,7 @@ X = torch.linspace(-1, 1, 4 * 6 * 8).view(4, 6, 8)
 
 
 def names(found):
-    return {m.layer.name for m in found.modules() if isinstance(m, fastseed.nn.Dropout)}
+    return {m.key_name.name for m in found.modules() if isinstance(m, fastseed.nn.Dropout)}
 
 
 def test_layers_have_the_names_of_their_places():

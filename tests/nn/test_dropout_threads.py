@@ -60,7 +60,10 @@ def test_threads_have_their_own_rows_and_labels():
 
     for i, (part, view) in enumerate(at_once(work)):
         assert torch.equal(part, whole[2 * i : 2 * i + 2]) and torch.equal(view, labelled[i])
-    assert layer_scope.current.open == [] and layer_scope.thread_scope().rows is None
+    assert (
+        layer_scope.process_state.threads_in_blocks == []
+        and layer_scope.thread_scope().rows is None
+    )
 
 
 def test_a_block_counts_in_the_thread_that_entered_it_alone():
@@ -239,6 +242,6 @@ def test_interrupts_leave_no_block_in_force(kind):
             held.clear()
         assert scope.blocks == [] and scope.rows is None and scope.label_index == 0, where
         assert scope.first_rows[torch.device("cpu")].item() == 0, where
-        assert layer_scope.current.open == [], where
+        assert layer_scope.process_state.threads_in_blocks == [], where
         points += 1
     assert points > 10
