@@ -11,7 +11,7 @@ import torch
 from helpers.support import needs_native, restart
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional as torch_functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -91,6 +91,23 @@ def test_a_mesh_without_the_data_dimension_needs_rows(layer):
             layer(x)
         with nn.rows(0, total=8):
             assert layer(x).shape == ONES.shape
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_causal_attention_of_dtensors_is_that_of_the_whole():
+    store = FakeStore()
+    torch.distributed.init_process_group("fake", store=store, rank=0, world_size=2)
+    try:
+        mesh = init_device_mesh("cpu", (2,))
+        q = torch.linspace(-1, 1, 2 * 4 * 6 * 8).view(2, 4, 6, 8)
+        options = {"dropout_p": 0.5, "is_causal": True, "dropout_key": 7}
+        whole = scaled_dot_product_attention(q, q, q, **options)
+        for placement, wanted in ((Replicate(), whole), (Shard(1), whole[:, :2])):
+            part = q if placement.is_replicate() else q[:, :2]
+            x = DTensor.from_local(part, mesh, [placement], run_check=False)
+            found = scaled_dot_product_attention(x, x, x, **options)
+            assert torch.equal(found.to_local(), wanted)
     finally:
         torch.distributed.destroy_process_group()
 

@@ -158,13 +158,13 @@ WORK = {
 def test_an_interrupt_leaves_no_mode_after_the_next_reseed(function):
     model, points = nn.Linear(2, 2), random.Random(0)
     WORK[function](model)
-    function = inspect.unwrap(nn.init.orthogonal_)
-    before, code = mode_flags(), function.__code__
+    replaced = inspect.unwrap(nn.init.orthogonal_)
+    before, code = mode_flags(), replaced.__code__
     for at in points.sample(range(400), 60):
         where = interrupt(lambda: WORK[function](model), at)
         fastseed.reseed(1)
         assert mode_flags() == before, where
-        assert function.__code__ is code, where
+        assert replaced.__code__ is code, where
 
 
 def test_reseed_removes_the_mode_of_a_block_whose_end_was_interrupted(monkeypatch):

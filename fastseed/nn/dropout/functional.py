@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
@@ -158,10 +158,11 @@ def drop(
 def _apply(input: torch.Tensor, mask: Mask, channels: bool) -> torch.Tensor:
     """Run the operator, and on the tangent as well: torch drops those of registered operators."""
     if private_torch.has_tangents():
-        primal, tangent = forward_ad.unpack_dual(input)
+        dual: Any = forward_ad
+        primal, tangent = dual.unpack_dual(input)
         if tangent is not None:
-            found = _apply(primal, mask, channels), _apply(tangent, mask, channels)
-            out: torch.Tensor = forward_ad.make_dual(*found)
+            parts = _apply(primal, mask, channels), _apply(tangent, mask, channels)
+            out: torch.Tensor = dual.make_dual(*parts)
             return out
     return _run(input, mask, channels)
 
@@ -260,7 +261,7 @@ def check_attention(
 
 def _broadcast(*shapes: Sequence[int]) -> bool:
     try:
-        torch.broadcast_shapes(*shapes)
+        torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
     except RuntimeError:
         return False
     return True

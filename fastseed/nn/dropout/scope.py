@@ -128,11 +128,11 @@ class ThreadScope:
         """Take rows and label of the innermost blocks."""
         rows, label_index = None, 0
         for entry in self.blocks:
-            block = entry()
-            if block is not None and isinstance(block.value, RowRange):
-                rows = block.value
-            elif block is not None:
-                label_index = block.value
+            value = getattr(entry(), "value", None)  # None: the block is gone
+            if isinstance(value, RowRange):
+                rows = value
+            elif value is not None:
+                label_index = value
         self.rows, self.label_index = rows, label_index
         for device, held in tuple(process_state.devices.items()):
             if held.is_usable:
@@ -186,7 +186,12 @@ class Block:
 
     def __enter__(self) -> None:
         scope = this_thread.scope
-        scope.enter(weakref.ref(self, scope.leave))
+        entry = weakref.ref(self, scope.leave)
+        try:
+            scope.enter(entry)
+        except BaseException:
+            scope.leave(entry)
+            raise
 
     def __exit__(self, *error: object) -> None:
         scope = this_thread.scope

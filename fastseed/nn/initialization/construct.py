@@ -32,7 +32,7 @@ _Event = tuple[str, tuple[int, ...]]
 """A random operator that ran, and the shape that it filled."""
 
 
-class _ConstructionMode(KeyedMode):
+class _ConstructionMode(KeyedMode):  # type: ignore[no-untyped-call]
     """Fills what random operators return from keys by their number."""
 
     function = _FUNCTION

@@ -31,7 +31,7 @@ _FUNCTION = "nn.initialize"
 _LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initializers
 
 
-class InitializationMode(KeyedMode):
+class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
     """Fills tensors of a model from keys of their names.
 
     Attributes:
