@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..._backend import derive_ops, tensors
-from ..._backend.op_checks import REALS
+from ..._backend import derive, tensors
+from ..._backend.ops.draws import REALS
 from ..._utils import validation
-from ...distributed import layout
-from ...random import bernoulli_, bits, exponential_, normal_, randint_, trunc_normal_, uniform_
+from ...random import (
+    bernoulli_,
+    bits,
+    exponential_,
+    layout,
+    normal_,
+    randint_,
+    trunc_normal_,
+    uniform_,
+)
 from ...random.functional import check_device
 from .names import local_part
 
@@ -101,7 +109,7 @@ def _randperm(tensor: torch.Tensor, key: int) -> None:
     _check_tensor(tensor, (torch.int64,), (1, 1), "a vector")
     whole = torch.empty(tensor.numel(), dtype=torch.int64, device="cpu")
     if len(whole):
-        derive_ops.fill_shuffle(whole, key, len(whole), 0, 1)
+        derive.fill_shuffle(whole, key, len(whole), 0, 1)
         keep_part(tensor, whole)
 
 
@@ -109,7 +117,7 @@ def _check_tensor(
     tensor: torch.Tensor, dtypes: tuple[torch.dtype, ...], dimensions: tuple[int, int], rule: str
 ) -> None:
     """Check an output before anything is written; ``rule`` names its dimensions, from and to."""
-    tensors.check_dtype_of(_FUNCTION, "tensor", tensor, dtypes)
+    tensors.check_dtype(_FUNCTION, "tensor", tensor, *dtypes)
     _check_memory(tensor)
     if not dimensions[0] <= tensor.dim() <= dimensions[1]:
         raise validation.value_error(_FUNCTION, "tensor", rule, tensor)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from torch import nn
 
-from ...derivation import coordinates
-from ...derivation.coordinates import SHARED, Coordinates
+from ...derivation import scopes
+from ...derivation.scopes import SHARED, Scope
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import current_seeder
 from .names import Owner
@@ -23,11 +23,11 @@ _modules: StreamUsers[nn.Module] = StreamUsers()
 """By scope and name, the module whose parameter was filled from them first."""
 
 
-def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Coordinates, KeyOf]:
+def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Scope, KeyOf]:
     """Return a checked scope, and the function of name and count that gives the key of a fill."""
     seeder = current_seeder(function)
-    coordinates.require_keys(function, seeder.scheme)
-    scope = coordinates.check_coordinates(function, task, epoch, step)
+    scopes.require_keys(function, seeder.scheme)
+    scope = scopes.check_scope(function, task, epoch, step)
 
     def key_of(name: str, count: int) -> int:
         return seeder.derive_key(f"init/{name}", **scope._asdict(), rank=SHARED, index=count)
@@ -38,7 +38,7 @@ def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Coordinate
 class EqualNames:
     """The names of one block from which tensors of other models were filled before."""
 
-    def __init__(self, function: str, scope: Coordinates) -> None:
+    def __init__(self, function: str, scope: Scope) -> None:
         self._function, self._scope = function, scope
         self._names: dict[str, None] = {}
 

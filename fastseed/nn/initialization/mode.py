@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from ..._utils import validation
-from ...derivation.coordinates import Coordinates
-from ...distributed import layout
+from ...derivation.scopes import Scope
+from ...random import layout
 from ..module_names import check_prefix
 from .fills import Arguments, Fill, Keywords, keep_part
 from .keyed_mode import KeyedMode, keyed
@@ -40,7 +40,7 @@ class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
 
     function = _FUNCTION
 
-    def __init__(self, owners: OwnerTable, scope: Coordinates, key_of: KeyOf) -> None:
+    def __init__(self, owners: OwnerTable, scope: Scope, key_of: KeyOf) -> None:
         super().__init__()
         self.owners, self._key_of = owners, key_of
         self.fills: Counter[str] = Counter()
