@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from .._backend import derive_ops, native, tensors
+from .._backend import derive, native, tensors
 from .._utils import validation
 from ..derivation.streams import Stream
 from .adapter import LOW64, MT_WORDS, check_words, pack, unpack
@@ -48,7 +48,7 @@ class TorchGenerator:
         if native.generators is not None:
             native.generators.reseed(self._generator, key & LOW64, key >> 64)
         elif self._is_mt19937(self.size()):
-            words = derive_ops.mt19937_state(key).astype(np.uint64).tobytes()
+            words = derive.mt19937_state(key).astype(np.uint64).tobytes()
             head = struct.pack("=QiiQ", key & LOW64, 1, 1, 0) + words
             self._generator.set_state(pack(head.ljust(CPU_STATE.itemsize, b"\0")))
         else:

@@ -16,8 +16,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
-from .._backend import dropout_ops, tensors
-from .._backend.op_checks import REALS
+from .._backend import tensors
+from .._backend.ops import dropout as dropout_op
+from .._backend.ops.draws import REALS
 from .._utils import validation
 from ..random import functional as random_functional
 from ..random import layout
@@ -28,7 +29,6 @@ from ..random.layout import Piece, Shard
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-_DROPOUT = torch.ops.fastseed.dropout.default
 _MOST_DIMS = 8  # of a grid that the operator takes
 _LEAST_RUN = 8  # elements of a block
 _FUNCTION = "nn.functional.dropout"
@@ -94,7 +94,7 @@ def dropout(
 
 def check_input(function: str, input: object, p: object) -> int:
     """Return the threshold for a probability, after checking it and the input."""
-    input = tensors.check_dtype_of(function, "input", input, REALS)
+    input = tensors.check_dtype(function, "input", input, *REALS)
     p = check_probability(function, p)
     _check_dense(function, "input", input)
     if not layout.is_dtensor(input):
@@ -123,8 +123,8 @@ def check_probability(function: str, p: object) -> float:
 def threshold_of(p: float) -> int:
     """Return how many of 2**16 numbers drop an element: none and all only for p of 0 and 1."""
     if p in (0, 1):
-        return int(p) * dropout_ops.LEVELS
-    return min(max(round(p * dropout_ops.LEVELS), 1), dropout_ops.LEVELS - 1)
+        return int(p) * dropout_op.LEVELS
+    return min(max(round(p * dropout_op.LEVELS), 1), dropout_op.LEVELS - 1)
 
 
 def drop(
@@ -171,19 +171,21 @@ def _run(
     """Return the operator's result, with the strides that torch's dropout gives it."""
     if not input.is_contiguous():
         along = _strides_along(input.shape[:2] if channels else input.shape, sizes, strides)
-        order = dropout_ops.memory_order(input)
+        order = dropout_op.memory_order(input)
         moved = input.permute(order)
         if along is not None and moved.is_contiguous() and input.dim() <= _MOST_DIMS:
             along += [0] * (input.dim() - len(along))
             steps = [along[dim] for dim in order]
             if steps[-1] == 1 and moved.size(-1) >= _LEAST_RUN:  # else it is slower than copies
-                out: torch.Tensor = _DROPOUT(moved, keys, moved.shape, steps, first, threshold)
-                return out.permute(dropout_ops.inverse(order))
+                out: torch.Tensor = dropout_op.dropout(
+                    moved, keys, moved.shape, steps, first, threshold
+                )
+                return out.permute(dropout_op.inverse(order))
     if channels:
         sizes, strides = sizes or (math.prod(input.shape[:2]),), strides or (1,)
         sizes, strides = (*sizes, math.prod(input.shape[2:])), (*strides, 0)
-    out = _DROPOUT(input.contiguous(), keys, sizes, strides, first, threshold)
-    return dropout_ops.in_memory_order(out, input)
+    out = dropout_op.dropout(input.contiguous(), keys, sizes, strides, first, threshold)
+    return dropout_op.in_memory_order(out, input)
 
 
 def _strides_along(
@@ -238,7 +240,7 @@ def check_attention(
     named = {"query": query, "key": key, "value": value}
     for name, tensor in {**named, "attn_mask": query if attn_mask is None else attn_mask}.items():
         dtypes = (*REALS, torch.bool) if name == "attn_mask" else REALS
-        tensors.check_dtype_of(function, name, tensor, dtypes)
+        tensors.check_dtype(function, name, tensor, *dtypes)
         if name in named and tensor.dim() < 2:
             rule = "of shape (..., length, features)"
             raise validation.value_error(function, name, rule, tuple(tensor.shape))

@@ -6,21 +6,19 @@ from collections.abc import Sequence
 
 import torch
 
-from .._backend import derive_ops, draw_ops, tensors
-from .._backend.compile import eager
-from .._backend.derive_ops import signed
+from .._backend import tensors
+from .._backend.compile import eager, refuse_capture
+from .._backend.ops import keys as ops
+from .._backend.reference import scalar
+from .._backend.reference.scalar import signed
 from .._utils import StateDict
 from .._utils.validation import check_int
-from ..derivation import context, coordinates, reserved, streams
+from ..derivation import context, reserved, scopes, streams
 from ..derivation.equal_streams import StreamUsers
 from . import bank_rows, bank_state, distributions, functional
 from .functional import Shape
 
-_OPS = torch.ops.fastseed
-_RESEED = _OPS.reseed_streams.default
-_RESEED_AT = _OPS.reseed_streams_at.default
-_RESEED_FROM = _OPS.reseed_streams_from.default
-_STREAM = derive_ops.DOMAIN_STREAM << 24
+_STREAM = scalar.DOMAIN_STREAM << 24
 
 _users: StreamUsers[StreamBank] = StreamUsers(
     "fastseed.random.StreamBank.reseed: another bank with the name %r has the same streams in this "
@@ -70,8 +68,8 @@ class StreamBank:
     def __init__(
         self, n: int, device: torch.device | str | int | None = None, name: str = "bank"
     ) -> None:
-        n = check_int("random.StreamBank", "n", n, 0, coordinates.MAX_MEMBERS)
-        self._name = coordinates.check_name("random.StreamBank", name)
+        n = check_int("random.StreamBank", "n", n, 0, scopes.MAX_MEMBERS)
+        self._name = scopes.check_name("random.StreamBank", name)
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
         reserved.check_free("random.StreamBank", name)
@@ -143,23 +141,24 @@ class StreamBank:
                 has no keys; the bank is unchanged.
         """
         origin = context.origin("random.StreamBank.reseed", "reseed_from_seeds")
-        at = coordinates.check_coordinates("random.StreamBank.reseed", task, epoch, step)
-        self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
+        at = scopes.check_scope("random.StreamBank.reseed", task, epoch, step)
+        self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
 
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
         hint = "use reseed_from_scope, or call it between replays"
-        draw_ops.refuse_capture("random.StreamBank.reseed", self.device, hint)
+        refuse_capture("random.StreamBank.reseed", self.device, hint)
         _users.enter(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
-        _RESEED(self._keys, self._positions, key, tweak, stream.rank | _STREAM, stream.worker, 0)
+        at = (key, tweak, stream.rank_field | _STREAM, stream.worker, 0)
+        ops.reseed_streams(self._keys, self._positions, *at)
         self._seeded = True
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
         """Reseed at a scope that is on the device, for CUDA graphs and compiled code.
 
         Args:
-            scope: (2,) torch.uint64 on the bank's device, as ``fastseed.derive_scope`` returns
+            scope: (2,) torch.uint64 on the bank's device, as ``fastseed.derive_scope_key`` returns
                 it. Written in place between replays, it moves a captured graph to another point of
                 the job.
 
@@ -172,8 +171,8 @@ class StreamBank:
         origin = context.origin(function, "reseed_from_seeds")
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
-        at = (*self._words, origin.rank | _STREAM, 0, 0)
-        _RESEED_AT(self._keys, self._positions, scope.contiguous(), *at)
+        at = (*self._words, origin.rank_field | _STREAM, 0, 0)
+        ops.reseed_streams_at(self._keys, self._positions, scope.contiguous(), *at)
         self._seeded = True
 
     def reseed_from_seeds(
@@ -205,7 +204,7 @@ class StreamBank:
             tensors.check_values(function, "indices", indices, top)
             indices = indices.to(self.device)
         seeds = seeds.view(torch.uint64).to(self.device)
-        _RESEED_FROM(self._keys, self._positions, seeds, indices, *self._words)
+        ops.reseed_streams_from(self._keys, self._positions, seeds, indices, *self._words)
         self._seeded = True
 
     def _integers(
@@ -215,7 +214,7 @@ class StreamBank:
         found = tensors.as_int64(function, argument, values, len(self), low, high, self.device)
         if found.device != self.device:
             instead = f"give {argument} as a tensor on {self.device}"
-            draw_ops.refuse_capture(function, self.device, instead)
+            refuse_capture(function, self.device, instead)
         self._check_apart(function, argument, found)
         return found
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .._backend import derive_ops, tensors
+from .._backend import tensors
+from .._backend.reference import scalar
 from .._utils import StateDict
 from .._utils.validation import check_instance, value_error
 from . import distributions
@@ -57,7 +58,7 @@ def state_dict(name: str, n: int, states: torch.Tensor) -> StateDict:
     return {
         "format": "fastseed.StreamBank",
         "version": 1,
-        "derivation": derive_ops.DERIVATION_VERSION,
+        "derivation": scalar.DERIVATION_VERSION,
         "name": name,
         "n": n,
         "states": states,

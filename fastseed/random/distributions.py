@@ -15,19 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .._backend import draw_ops as _draw_ops  # noqa: F401  (defines the operators)
-from .._backend.derive_ops import signed
-from .._backend.op_checks import REALS
+from .._backend.ops import draws
+from .._backend.ops.draws import REALS
+from .._backend.reference.scalar import signed
 from .._utils.validation import type_error, value_error
-
-_OPS = torch.ops.fastseed
-_BITS = _OPS.draw_bits.default
-_UNIFORM = _OPS.draw_uniform.default
-_NORMAL = _OPS.draw_normal.default
-_EXPONENTIAL = _OPS.draw_exponential.default
-_TRUNC_NORMAL = _OPS.draw_trunc_normal.default
-_BERNOULLI = _OPS.draw_bernoulli.default
-_RANDINT = _OPS.draw_randint.default
 
 MAX_WORDS = 2**56
 """Words of one stream: the end of the range of positions."""
@@ -90,7 +81,7 @@ class Distribution(NamedTuple):
 def bits(function: str, dtype: torch.dtype | None) -> Distribution:
     """Words of the stream, ``torch.uint32`` (the default) or ``torch.uint64``."""
     dtype = _check_dtype(function, dtype, torch.uint32, (torch.uint32, torch.uint64))
-    return Distribution(_BITS, dtype, 2 if dtype == torch.uint64 else 1, ())
+    return Distribution(draws.draw_bits, dtype, 2 if dtype == torch.uint64 else 1, ())
 
 
 def uniform(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
@@ -103,7 +94,9 @@ def uniform(function: str, dtype: torch.dtype | None, low: object, high: object)
     computed_in = torch.float64 if dtype == torch.float64 else torch.float32
     if math.isinf(rounded(high - low, computed_in)):
         raise value_error(function, "high - low", f"finite in {dtype}", high - low)
-    return Distribution(_UNIFORM, dtype, _words(dtype), (high - low, low, below(top, dtype)))
+    return Distribution(
+        draws.draw_uniform, dtype, _words(dtype), (high - low, low, below(top, dtype))
+    )
 
 
 def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) -> Distribution:
@@ -112,7 +105,7 @@ def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) 
     mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
     if std < 0:
         raise value_error(function, "std", "0 or more", std)
-    return Distribution(_NORMAL, dtype, _words(dtype), (mean, std))
+    return Distribution(draws.draw_normal, dtype, _words(dtype), (mean, std))
 
 
 def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distribution:
@@ -122,7 +115,7 @@ def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distr
     scale = 1.0 / rate if 0 < rate < math.inf else 0.0  # in steps: 1 / 5e-324 is infinite
     if not 0 < rounded(scale, dtype) < math.inf:
         raise value_error(function, "rate", f"above 0, with 1 / rate finite in {dtype}", rate)
-    return Distribution(_EXPONENTIAL, dtype, _words(dtype), (scale,))
+    return Distribution(draws.draw_exponential, dtype, _words(dtype), (scale,))
 
 
 LEAST_SPAN = 2.0**-64
@@ -177,7 +170,9 @@ def trunc_normal(
     if areas[1] < LEAST_SPAN:
         rule = "an interval that holds at least 2**-64 of the normal distribution"
         raise value_error(function, "[a, b]", rule, [a, b])
-    return Distribution(_TRUNC_NORMAL, dtype, _words(dtype), (mean, std, *areas, low, high))
+    return Distribution(
+        draws.draw_trunc_normal, dtype, _words(dtype), (mean, std, *areas, low, high)
+    )
 
 
 def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distribution:
@@ -186,7 +181,7 @@ def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distributi
     p = number(function, "p", p)
     if not 0 <= p <= 1:
         raise value_error(function, "p", "in [0, 1]", p)
-    return Distribution(_BERNOULLI, dtype, 1, (round(p * 2.0**32),))
+    return Distribution(draws.draw_bernoulli, dtype, 1, (round(p * 2.0**32),))
 
 
 def randint(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
@@ -202,7 +197,7 @@ def randint(function: str, dtype: torch.dtype | None, low: object, high: object)
     if dtype != torch.uint8 and size == top - bottom:  # one more than the words can count to
         rule = f"below {'2**64' if dtype == torch.int64 else '2**32'} for {dtype} (or use bits)"
         raise value_error(function, "high - low", rule, size)
-    return Distribution(_RANDINT, dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
+    return Distribution(draws.draw_randint, dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
 
 
 BY_NAME: dict[str, Callable[..., Distribution]] = {

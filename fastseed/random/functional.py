@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from .._backend import draw_ops, tensors
-from .._backend.derive_ops import signed
+from .._backend import native, tensors
+from .._backend.reference.scalar import signed
 from .._utils import validation
 from . import distributions
 from .distributions import MAX_WORDS, Distribution
@@ -231,10 +231,10 @@ def bits(
 
 def check_device(function: str, argument: str, device: torch.device) -> torch.device:
     """Return ``device`` if the operators run on it."""
-    if device.type in ("cpu", "meta") or (device.type == "cuda" and draw_ops.has_cuda):
+    if device.type in ("cpu", "meta") or (device.type == "cuda" and native.has_cuda):
         return device
     rule = "on the CPU or a CUDA device"
-    if not draw_ops.has_cuda:
+    if not native.has_cuda:
         rule = "on the CPU, as fastseed was built without CUDA (see fastseed.build_info())"
     raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {device}")
 

@@ -7,13 +7,14 @@ import threading
 import numpy as np
 import pytest
 import torch
+from helpers.simd import set_simd
 from helpers.support import holds_key, needs_native, seeder, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastseed
 from fastseed import GeneratorPool
-from fastseed._backend import derive_ops
+from fastseed._backend import derive
 
 EDGES = [0, 1, -1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -(2**63), -(2**32), 12345678901234567]
 
@@ -57,9 +58,9 @@ def test_manual_seed_is_the_loop_bit_for_bit(n):
 
 
 @needs_native
-@pytest.mark.parametrize("simd", derive_ops.simd_paths())
+@pytest.mark.parametrize("simd", derive.simd_paths())
 def test_manual_seed_on_every_simd_path(simd):
-    derive_ops.set_simd(simd)
+    set_simd(simd)
     for n in (1, 7, 8, 9, 15, 16, 17, 33, 70):
         pool = GeneratorPool(used(n))
         pool.manual_seed(seeds_for(n))
@@ -167,9 +168,9 @@ def test_reseed_gives_member_i_the_key_of_index_i(n):
 
 @needs_native
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("simd", derive_ops.simd_paths())
+@pytest.mark.parametrize("simd", derive.simd_paths())
 def test_reseed_on_every_path_and_thread_count(simd, threads):
-    derive_ops.set_simd(simd)
+    set_simd(simd)
     torch.set_num_threads(threads)
     fastseed.init(42)
     pool = GeneratorPool(used(200))

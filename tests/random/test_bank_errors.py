@@ -10,7 +10,7 @@ from helpers.draws import bank_of, contents
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fastseed
-from fastseed._backend import draw_ops
+from fastseed._backend.compile import refuse_capture
 from fastseed.derivation.equal_streams import StreamUsers
 from fastseed.random import StreamBank, bank
 
@@ -160,12 +160,12 @@ def test_reseeds_refuse_what_pools_refuse():
 def test_reseed_is_refused_in_a_capture(monkeypatch):
     """As it looks from here: a graph would keep the key that is passed by value."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    draw_ops.refuse_capture("f", torch.device("cpu"), "x")
+    refuse_capture("f", torch.device("cpu"), "x")
     with pytest.raises(
         RuntimeError,
         match=r"^fastseed\.f: must not be called while a CUDA graph is captured, .*; use y$",
     ):
-        draw_ops.refuse_capture("f", torch.device("cuda:0"), "use y")
+        refuse_capture("f", torch.device("cuda:0"), "use y")
 
 
 def test_memory_that_the_bank_reads_must_not_be_written():

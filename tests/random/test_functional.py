@@ -70,20 +70,6 @@ def test_keys_are_what_derive_key_returns():
     assert same(out, fastseed.random.rand(7, (3,)))
 
 
-def test_vmap_is_a_batch_of_keys():
-    keys, positions = some_keys(6), torch.arange(6) * 4
-    for name, dtype in CALLS:
-        found = torch.vmap(lambda k, a=(name, dtype): draw(*a, k, (5,)))(keys)
-        assert same(found, draw(name, dtype, keys, (5,))), (name, dtype)
-    nested = torch.vmap(torch.vmap(lambda k, p: fastseed.random.randn(k, 3, positions=p)))
-    found = nested(keys.view(2, 3, 2), positions.view(2, 3))
-    assert same(found, fastseed.random.randn(keys, 3, positions=positions).view(2, 3, 3))
-    filled = torch.vmap(fastseed.random.normal_, in_dims=(1, 0))(torch.zeros(3, 6), keys)
-    assert torch.equal(filled, fastseed.random.randn(keys, 3))
-    with pytest.raises(ValueError, match="out must be mapped over by vmap"):
-        torch.vmap(lambda p: fastseed.random.rand(keys[0], 3, positions=p))(positions)
-
-
 @each_call
 def test_draw_of_positions(name, dtype):
     """Draws begin at the next whole block, anywhere in the stream."""

@@ -287,7 +287,7 @@ def test_an_invalid_part_makes_the_row_invalid():
 ERRORS = (
     ({"x": torch.zeros(B)}, ValueError, "logits must be of shape (B, V), V at least 1, got (8,)"),
     ({"x": torch.zeros(B, 0)}, ValueError, "logits must be of shape (B, V)"),
-    ({"x": torch.zeros(B, V, dtype=torch.float64)}, TypeError, "logits must be of dtype float32"),
+    ({"x": torch.zeros(B, V, dtype=torch.float64)}, TypeError, "logits must be of dtype torch.flo"),
     ({"x": 5}, TypeError, "logits must be a tensor"),
     ({"k": torch.zeros(3, 2, dtype=torch.uint64)}, ValueError, "keys must be of shape (8, 2)"),
     ({"k": [1, 2]}, ValueError, "keys must be of shape (8,)"),

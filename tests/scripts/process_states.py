@@ -9,7 +9,7 @@ import torch
 
 import fastseed
 import fastseed.debug
-from fastseed._backend import derive_ops
+from fastseed._backend import derive
 
 fastseed.init(42, rank=3, world_size=8)
 pool = fastseed.GeneratorPool([torch.Generator() for _ in range(5)])
@@ -38,7 +38,7 @@ print(
             "generators": fastseed.build_info()["generators"],
             "restored": before == after,
             "manual_seed": [torch.rand((), generator=g).item() for g in seeded],
-            "order": [derive_ops.shuffle_index(2**127 + 1, 16, i) for i in range(16)],
+            "order": [derive.shuffle_index(2**127 + 1, 16, i) for i in range(16)],
             "digest": str(fastseed.debug.digest(torch.arange(1001))),
             "python": [random.random(), own.random(), random.gauss(0, 1)],
             "numpy": [np.random.random(), old.random_sample(), np.random.standard_normal()],

@@ -19,7 +19,7 @@ from torch.utils.data import (
 
 from ..._backend.compile import eager
 from ..._utils import validation
-from ...derivation import coordinates
+from ...derivation import scopes
 from ...derivation.equal_streams import StreamUsers
 from ...seeder.seeder import Seeder
 from .. import framework_checks
@@ -115,7 +115,7 @@ class Loader(DataLoader[Any]):
     ) -> None:
         _check_dataset(self._path, dataset)
         if name is not None:
-            coordinates.check_name(self._path, name)
+            scopes.check_name(self._path, name)
         if not (batch_size is None or isinstance(batch_size, int)):
             raise validation.type_error(self._path, "batch_size", "an integer or None", batch_size)
         if shuffle is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
+from ..._backend.ops.dropout import layer_key
 from ..._utils import validation
 from ...random import layout
 from .. import functional
@@ -27,10 +28,9 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.placement_types import Placement
 
-    from ...derivation.context import ProcessSeeder
+    from ...seeder.seeder import Seeder
 
 _CLASS = "nn.Dropout"
-_LAYER_KEY = torch.ops.fastseed.layer_key.default
 
 
 class Dropout(torch.nn.Dropout):
@@ -237,7 +237,7 @@ def _drop(
     real = has_values(keys)
     if real:
         at = (*layer.words, scope.label_index, where.row_elements)
-        _LAYER_KEY(keys, *device_scope(input.device, scope), *at)
+        layer_key(keys, *device_scope(input.device, scope), *at)
     keys = keys.view(1, 3)
     if layout.is_dtensor(input):
         found = functional.drop_dtensor(
@@ -271,7 +271,7 @@ def _check_ready(layer: LayerName | None, unknown: bool, input: torch.Tensor) ->
         )
 
 
-def _holds_all_rows(input: torch.Tensor, seeder: ProcessSeeder) -> bool:
+def _holds_all_rows(input: torch.Tensor, seeder: Seeder) -> bool:
     """Return whether the ranks of an input are all those that divide the data."""
     if seeder.data_world_size == 1:
         return True

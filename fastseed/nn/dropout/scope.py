@@ -12,17 +12,21 @@ import contextvars
 import os
 import threading
 import weakref
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from ..._backend import derive_ops
-from ..._backend.derive_ops import signed
+from ..._backend import derive
+from ..._backend.reference import scalar
+from ..._backend.reference.scalar import signed
 from ..._utils import validation
 from ...derivation import context
-from ...derivation.coordinates import require_keys
+from ...derivation.scopes import require_keys
+
+if TYPE_CHECKING:
+    from ...seeder.seeder import Seeder
 
 _CPU = torch.device("cpu")
 
@@ -33,7 +37,7 @@ class LayerName:
     def __init__(self, name: str) -> None:
         self.name = validation.check_text("nn.Dropout", "name", name)
         # kept, because compiled code cannot hash
-        self.words = tuple(map(signed, derive_ops.name_words(f"dropout/{name}")))
+        self.words = tuple(map(signed, scalar.name_words(f"dropout/{name}")))
 
     def __repr__(self) -> str:
         return f"LayerName({self.name!r})"
@@ -81,7 +85,7 @@ def _write_scope() -> None:
     current.used = {}
     seeder, words, current.data_ranks = context.seeder, (0, 0), 0
     if seeder is not None and seeder.scope is not None and seeder.scheme == "philox-v1":
-        words = derive_ops.scope_key(seeder.master_seed, *seeder.scope)
+        words = derive.scope_key(seeder.master_seed, *seeder.scope)
         current.data_ranks = seeder.data_world_size
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
         device_scope(torch.device("cuda", torch.cuda.current_device()), this_thread.scope)
@@ -328,7 +332,7 @@ def _overlap(a: range, b: range) -> bool:
     return any(i in b for i in a)
 
 
-def check_scope(function: str) -> context.ProcessSeeder:
+def check_scope(function: str) -> Seeder:
     """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
     seeder = context.current(function)
     require_keys(function, seeder.scheme)

@@ -7,8 +7,8 @@ import sys
 
 import torch
 
-from ..._backend import derive_ops, tensors
-from ..._backend.op_checks import REALS
+from ..._backend import derive, tensors
+from ..._backend.ops.draws import REALS
 from ..._utils import validation
 from ...random import bits, layout, normal_, uniform_
 from ...random.functional import Keys, check_device, check_keys
@@ -215,7 +215,7 @@ def randperm_(tensor: torch.Tensor, key: Keys) -> torch.Tensor:
     if isinstance(key, torch.Tensor):
         lo, hi = key.tolist()
         key = lo | hi << 64
-    derive_ops.fill_shuffle(whole, int(key), len(whole), 0, 1)
+    derive.fill_shuffle(whole, int(key), len(whole), 0, 1)
     return keep_part(function, tensor, whole)
 
 
@@ -238,7 +238,7 @@ def _check_tensor(
 
     ``dimensions`` are the least and the most that the tensor may have, which ``rule`` says.
     """
-    tensors.check_dtype_of(function, "tensor", tensor, dtypes)
+    tensors.check_dtype(function, "tensor", tensor, *dtypes)
     _check_memory(function, tensor, key)
     if not dimensions[0] <= tensor.dim() <= dimensions[1]:
         raise validation.value_error(function, "tensor", rule, tensor)

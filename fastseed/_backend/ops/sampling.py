@@ -1,14 +1,14 @@
-"""The registered operators that choose tokens: ``torch.ops.fastseed.sampling_race`` and another.
-
-``.operators`` says where their implementations are.
-"""
+"""The operators that choose tokens: ``torch.ops.fastseed.sampling_race`` and another."""
 # Annotations are read at run time: no `from __future__ import annotations` here.
 
 import torch
 from torch import Tensor
 
-from .operators import operator
-from .reference import sampling
+from ..reference import sampling
+from .register import operator
+
+NUMBERS = (torch.float32, torch.float16, torch.bfloat16)
+"""The dtypes of logits."""
 
 DIGIT_BITS = sampling.DIGIT_BITS
 BINS = 1 << DIGIT_BITS

@@ -1,6 +1,6 @@
-"""The registered operators of dropout: ``torch.ops.fastseed.dropout`` and ``layer_key``.
+"""The operators of dropout: ``torch.ops.fastseed.dropout`` and ``layer_key``.
 
-``.operators`` says where their implementations are. ``dropout`` is a function with derivatives of
+``dropout`` is a function with derivatives of
 every order: the backward pass calls it again with the same keys, so nothing of the size of the
 input is saved.
 """
@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.validation import check_int, value_error
-from . import native, op_checks, operators, tensors
-from .reference import dropout as reference
+from .. import native, private_torch
+from ..reference import dropout as reference
+from .register import define, operator
 
 LEVELS = reference.LEVELS
 
-_OP = "fastseed::dropout"
+_LOW64 = 2**64 - 1
 
 
-def dropout_in_numpy(
+def _in_numpy(
     input: Tensor, keys: Tensor, sizes: Sequence[int], strides: Sequence[int],
     offset: int, threshold: int,
 ) -> Tensor:  # fmt: skip
@@ -32,7 +32,6 @@ def dropout_in_numpy(
     of the first element of its row. Indices are counted modulo 2**64. Elements along a dimension
     of stride 0, such as those of a channel, have one number.
     """
-    _check(input, keys, sizes, strides, offset, threshold)
     count = input.numel() // len(keys)
     kept = torch.empty(len(keys), count, dtype=torch.bool)
     if count:
@@ -48,39 +47,21 @@ def dropout_in_numpy(
     return torch.where(kept.view(input.shape), stays, torch.zeros_like(input))
 
 
-def _check(
-    input: Tensor, keys: Tensor, sizes: Sequence[int], strides: Sequence[int],
-    offset: int, threshold: int,
-) -> None:  # fmt: skip
-    """Refuse what csrc/ops/dropout_ops.h refuses."""
-    function = "dropout"
-    tensors.check_dtype_of(function, "input", input, op_checks.REALS)
-    tensors.check_dense(function, "input", input)
-    tensors.check_tensor(function, "keys", keys, torch.uint64)
-    if keys.dim() != 2 or len(keys) == 0 or keys.size(1) not in (2, 3):
-        raise value_error(function, "keys", "of shape (n, 2) or (n, 3)", tuple(keys.shape))
-    for name, tensor in (("input", input), ("keys", keys)):
-        if not tensor.is_contiguous():
-            raise value_error(function, name, "contiguous", tensor)
-    check_int(function, "threshold", threshold, 0, LEVELS)
-    op_checks.check_layout(function, input.numel(), len(keys), sizes, strides, offset)
-
-
-@operators.operator("out")
+@operator("out")
 def layer_key(
     out: Tensor, scope: Tensor, first_row: Tensor, name_lo: int, name_hi: int, label: int,
     row_elements: int,
 ) -> None:  # fmt: skip
     """Write the key of a layer and the index of the first element, (3,)."""
     lo, hi = scope.tolist()
-    key = reference.layer_key((lo, hi), operators.pair(name_lo, name_hi), label)
-    first = int(first_row) * row_elements & 2**64 - 1
-    out[:] = torch.tensor([key & 2**64 - 1, key >> 64, first], dtype=torch.uint64)
+    key = reference.layer_key((lo, hi), (name_lo & _LOW64, name_hi & _LOW64), label)
+    first = int(first_row) * row_elements & _LOW64
+    out[:] = torch.tensor([key & _LOW64, key >> 64, first], dtype=torch.uint64)
 
 
 def in_memory_order(found: Tensor, like: Tensor) -> Tensor:
     """Return a contiguous tensor with the strides that torch gives to a result for ``like``."""
-    if like.is_contiguous() or torch._C._functorch.is_batchedtensor(like):
+    if like.is_contiguous() or private_torch.is_batched(like):
         return found
     order = memory_order(torch.empty_like(like, device="meta"))
     return found.permute(order).contiguous().permute(inverse(order))
@@ -96,9 +77,6 @@ def inverse(order: list[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-# ---------------------------------------------------------------- registration
-
-
 def _fake(input: Tensor, *_: object) -> Tensor:
     return torch.empty_like(input)
 
@@ -110,7 +88,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     (keys,) = ctx.saved_tensors
-    found = torch.ops.fastseed.dropout(gradient.contiguous(), keys, *ctx.rest)
+    found = dropout(gradient.contiguous(), keys, *ctx.rest)
     return in_memory_order(found, gradient), None, None, None, None, None
 
 
@@ -123,14 +101,16 @@ def _batched(
         for t, dim in zip((input, keys), in_dims[:2], strict=True)
     )
     keys = keys.flatten(0, 1).contiguous()
-    return torch.ops.fastseed.dropout(input.contiguous(), keys, *rest), 0
+    return dropout(input.contiguous(), keys, *rest), 0
 
 
-operators.IMPLEMENTATIONS["dropout"] = dropout_in_numpy
-operators.define(
+dropout = define(
     "dropout",
     "(Tensor input, Tensor keys, int[] sizes, int[] strides, int offset, int threshold) -> Tensor",
+    _in_numpy,
     _fake,
 )
-torch.library.register_autograd(_OP, _backward, setup_context=_save, lib=native.library)
-torch.library.register_vmap(_OP, _batched, lib=native.library)
+torch.library.register_autograd(
+    "fastseed::dropout", _backward, setup_context=_save, lib=native.library
+)
+torch.library.register_vmap("fastseed::dropout", _batched, lib=native.library)
