@@ -16,7 +16,7 @@ from .._backend import native, tensors
 from .._backend.compile import BETWEEN_REPLAYS, eager, refuse_capture
 from .._utils import StateDict, validation
 from ..derivation import context, member_states, reserved, scopes, streams
-from ..derivation.equal_streams import StreamUsers
+from ..derivation.shared_use import StreamUsers
 from ..derivation.streams import Stream
 from .adapter import LOW64
 from .torch_rng import TorchGenerator, pack_states, parse_states
