@@ -103,7 +103,7 @@ class GeneratorPool:
 
     def _reseed_members(self, stream: Stream) -> None:
         """Give member i the key of index i of ``stream``."""
-        _users.enter(self, self.name, stream)
+        _users.warn_if_shared(self, self.name, stream)
         if self._native is not None:
             self._native.reseed(*stream.name_key, stream.rank_word, stream.worker)
             return
