@@ -6,6 +6,7 @@ An upgrade of torch that renames one of them is a change of this file alone.
 from __future__ import annotations
 
 import contextvars
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -106,3 +107,26 @@ def is_plain_eager() -> bool:
     torch has no public function that says so.
     """
     return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0
+
+
+# ---------------------------------------------------------------- accelerators
+
+
+def queue_seeding(module: Any, seed_all: Callable[[], None], why: str) -> bool:
+    """Queue a call that seeds every device for when torch initializes an accelerator.
+
+    It replaces the seeding queued before. False if ``module`` (``torch.cuda``, ...) has no queue.
+    """
+    tracker = getattr(module, "_lazy_seed_tracker", None)
+    if tracker is not None:
+        tracker.queue_seed_all(seed_all, [f"{why}\n"])
+    elif hasattr(module, "_lazy_call"):
+        module._lazy_call(seed_all, seed_all=True)
+    else:
+        return False
+    return True
+
+
+def mps_generator() -> torch.Generator:
+    """Return the default generator of MPS, which ``torch.mps`` has under no public name."""
+    return torch.mps._get_default_mps_generator()

@@ -184,12 +184,16 @@ class MembersAdapter:
         return states
 
     def parse_state(self, state: torch.Tensor) -> Any:
-        """Return the members' states as ``load_state`` takes them; ValueError if invalid."""
+        """Return the members' states as ``restore`` takes them; ValueError if invalid."""
         return self.target._parse(state)
 
-    def load_state(self, parsed: Any) -> None:
-        """Restore what ``parse_state`` returned."""
-        self.target._load(parsed)
+    def save(self) -> Any:
+        """Return the members' states as ``restore`` takes them."""
+        return self.target._parse(self.target._pack())
+
+    def restore(self, saved: Any) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+        self.target._load(saved)
 
 
 def _check_generators(
