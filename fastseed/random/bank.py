@@ -14,7 +14,7 @@ from .._backend.reference.scalar import signed
 from .._utils import StateDict
 from .._utils.validation import check_int
 from ..derivation import context, reserved, scopes, streams
-from ..derivation.equal_streams import StreamUsers
+from ..derivation.shared_use import StreamUsers
 from . import bank_rows, bank_state, distributions, functional
 from .functional import Shape
 
@@ -148,7 +148,7 @@ class StreamBank:
         """Give stream i the key of index i of ``stream``."""
         hint = "use reseed_from_scope, or call it between replays"
         refuse_capture("random.StreamBank.reseed", self.device, hint)
-        _users.enter(self, self.name, stream)
+        _users.warn_if_shared(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
         at = (key, tweak, stream.rank_field | _STREAM, stream.worker, 0)
         ops.reseed_streams(self._keys, self._positions, *at)

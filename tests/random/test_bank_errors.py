@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fastseed
 from fastseed._backend.compile import refuse_capture
-from fastseed.derivation.equal_streams import StreamUsers
+from fastseed.derivation.shared_use import StreamUsers
 from fastseed.random import StreamBank, bank
 
 DRAWS = {
