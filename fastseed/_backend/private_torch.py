@@ -98,3 +98,11 @@ def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
     tell_dynamo = vars(_python_dispatch).get("set_is_in_mode_without_ignore_compile_internals")
     if tell_dynamo is not None:
         tell_dynamo(flags[_FLAGS[-1]])
+
+
+def is_plain_eager() -> bool:
+    """Return whether new tensors are ordinary ones: neither traced nor made by a dispatch mode.
+
+    torch has no public function that says so.
+    """
+    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0

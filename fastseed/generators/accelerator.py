@@ -91,7 +91,7 @@ class AcceleratorGenerators:
         """Return the state of each device; ValueError if they are not those of these devices."""
         if not self.ready():
             raise ValueError("its accelerator must be initialized first")
-        return parse_states(self.generators(), state)
+        return parse_states("load_state_dict", self.generators(), state)
 
     def load_state(self, parsed: list[torch.Tensor]) -> None:
         """Restore a state that ``parse_state`` returned."""

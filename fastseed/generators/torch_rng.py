@@ -98,9 +98,11 @@ def pack_states(generators: Sequence[torch.Generator]) -> torch.Tensor:
     return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
-def parse_states(generators: Sequence[torch.Generator], states: torch.Tensor) -> list[torch.Tensor]:
+def parse_states(
+    function: str, generators: Sequence[torch.Generator], states: torch.Tensor
+) -> list[torch.Tensor]:
     """Return what each ``set_state`` takes; TypeError or ValueError if a state is invalid."""
-    rule, function = "a 1-D uint8 tensor from states()", "GeneratorPool.load_states"
+    rule = "a 1-D uint8 tensor"
     validation.check_instance(function, "states", states, torch.Tensor, rule)
     if states.dtype != torch.uint8 or states.dim() != 1:
         raise validation.type_error(function, "states", rule, states)

@@ -54,11 +54,7 @@ LEFT_OUT = {
     "ReseedError": "made by the library",
     "determinism.Report": "made by the library",
     **dict.fromkeys(
-        (
-            *("GeneratorPool.reseed_members", "random.StreamBank.reseed_members"),
-            *("GeneratorPool.check_states", "random.StreamBank.check_states"),
-            "data.ResumableLoader.parse_state",
-        ),
+        ("data.ResumableLoader.parse_state",),
         "called by the job itself",
     ),
 }

@@ -148,7 +148,7 @@ def test_a_pool_is_called_by_its_own_name_unless_given_another():
     s = seeder()
     a, b = torch.Generator(), torch.Generator()
     s.register_generator(GeneratorPool([a], name="mine"))
-    s.register_generator(GeneratorPool([b]), name="other")
+    s.register_generator(GeneratorPool([b], "pool"), name="other")
     s.register_generator(recorder := Recorder())
     s.reseed(1)
     assert holds_key(a, s.derive_key("mine", task=1))

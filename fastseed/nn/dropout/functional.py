@@ -21,8 +21,8 @@ from ..._backend.ops.draws import REALS
 from ..._utils import validation
 from ...random import functional as random_functional
 from ...random import layout
-from ...random.distributions import number
-from ...random.functional import Keys
+from ...random.distributions import check_real
+from ...random.functional import Key
 from ...random.layout import Piece, Shard
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Mask(NamedTuple):
 def dropout(
     input: torch.Tensor,
     p: float,
-    key: Keys,
+    key: Key,
     *,
     training: bool = True,
     offset: int = 0,
@@ -124,7 +124,7 @@ def _check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
 
 def check_probability(function: str, p: object) -> float:
     """Return a probability as a float."""
-    found = number(function, "p", p)
+    found = check_real(function, "p", p)
     if not 0 <= found <= 1:
         raise validation.value_error(function, "p", "in [0, 1]", found)
     return found
@@ -330,7 +330,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
-    dropout_key: Keys,
+    dropout_key: Key,
     scale: float | None = None,
     enable_gqa: bool = False,
     shard: Shard | None = None,
@@ -367,7 +367,7 @@ def scaled_dot_product_attention(
     is_causal = validation.check_bool(_ATTENTION, "is_causal", is_causal)
     enable_gqa = validation.check_bool(_ATTENTION, "enable_gqa", enable_gqa)
     if scale is not None:
-        scale = number(_ATTENTION, "scale", scale)
+        scale = check_real(_ATTENTION, "scale", scale)
     key, value = check_attention(_ATTENTION, query, key, value, attn_mask, enable_gqa)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     return dropout(weights, dropout_p, dropout_key, shard=shard) @ value

@@ -96,7 +96,7 @@ def sparse_(tensor: torch.Tensor, key: int, sparsity: float, std: float = 0.01) 
         return
     # more words than the numbers take, in any dtype
     after = torch.tensor(2 * tensor.numel(), device="cpu")
-    words = bits(key, tuple(tensor.shape), dtype=torch.uint64, positions=after)
+    words = bits(key, tuple(tensor.shape), dtype=torch.uint64, position=after)
     signed = words.view(torch.int64) ^ torch.iinfo(torch.int64).min  # in the order of the words
     chosen = signed.argsort(dim=0, stable=True)[: math.ceil(part * tensor.size(0))]
     zero = torch.zeros_like(words, dtype=torch.bool).scatter_(0, chosen, value=True)
