@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .._utils.types import StateDict
+from .._utils import StateDict
 from . import exit_codes, output
 
 if TYPE_CHECKING:

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .._backend import build, derive_ops
+from .._backend import build, derive
 from .._utils import validation
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
 from ..generators.accelerator import AcceleratorGenerators, relative_index
 from ..generators.adapter import MT_WORDS
 from ..generators.default import NAMES
-from ..generators.exact_state import make_mt19937, read_adapter, words_between
 from ..generators.pool import GeneratorPool
 from ..seeder.seeder import Seeder, process_seeder
+from .exact_state import make_mt19937, read_adapter, words_between
 from .generator_states import state_of
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
@@ -109,7 +109,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed, and count what it has drawn."""
     assert current.scope is not None
     at = current.scope._asdict()
-    if os.getpid() != current.process_id or current.lineage.forks:
+    if os.getpid() != current.process_id or current._ancestry.forks:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         defaults = random._inst, np.random.mtrand._rand, torch.default_generator
@@ -137,7 +137,7 @@ def _generator(name: str, generator: object, key: int, note: str = "") -> Row:
     if now is None or now.algorithm != "MT19937" or isinstance(generator, np.random.Generator):
         detail = f"a {type(generator).__name__}, whose state is not examined{note}"
         return Row("streams", name, FINE, detail)
-    words = derive_ops.mt19937_state(key).tolist()
+    words = derive.mt19937_state(key).tolist()
     if isinstance(generator, random.Random):
         words = random.Random(key).getstate()[1][:-1]
     count = words_between(make_mt19937(words, MT_WORDS, seed=now.seed), now, _MOST_DRAWN)

@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..derivation import context
 from ..distributed.discovery import discover_rank
 from .collector import Rows, SlotPlan

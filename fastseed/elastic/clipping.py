@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 import torch.distributed as dist
 
-from .._backend import op_checks, private_torch, tensors
+from .._backend import private_torch, tensors
+from .._backend.ops.draws import REALS
 from .._utils import validation
-from ..distributed import layout
+from ..random import layout
 from . import rounding, sums
 from .peers import check_group
 
@@ -179,7 +180,7 @@ def _local_parts(
         try:
             if layout.is_dtensor(tensor):
                 _check_placements(name, label, tensor)
-            tensors.check_dtype_of(name, label, local, op_checks.REALS)
+            tensors.check_dtype(name, label, local, *REALS)
             tensors.check_dense(name, label, local)
         except (TypeError, ValueError) as error:
             problem = problem or error

@@ -14,7 +14,7 @@ from torch import nn
 
 from .._backend import private_torch
 from .._utils import validation
-from ..distributed.layout import is_dtensor
+from ..random.layout import is_dtensor
 from .peers import FUNCTION, Peers
 
 Rows = list[list[str]]

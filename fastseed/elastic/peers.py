@@ -15,8 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from .._backend import private_torch
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..distributed import agreement, rendezvous
 
 FUNCTION = "elastic.SlotGradients"

@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
 from .._utils import validation
-from ..distributed.layout import is_dtensor
+from ..random.layout import is_dtensor
 from .collector import Collector, SlotPlan, check_dense, undo
 from .exchange import gather_means, make_buckets
 from .peers import FUNCTION

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from .._backend import draw_ops, exact_ops, private_torch
+from .._backend import native, private_torch
+from .._backend.ops import exact as exact_op
 from .._backend.reference import exact_sum as reference
 from ..distributed import rendezvous
 
@@ -39,8 +40,8 @@ class Total(NamedTuple):
 
 
 # behind an accumulator: how many tensors are of float64, ranks with an error, and their sum
-_WIDE, _REFUSALS, _REFUSING = range(exact_ops.SIZE, exact_ops.SIZE + 3)
-_WIDTH = exact_ops.SIZE + 3
+_WIDE, _REFUSALS, _REFUSING = range(exact_op.SIZE, exact_op.SIZE + 3)
+_WIDTH = exact_op.SIZE + 3
 
 
 def dtype_of(totals: Sequence[Total]) -> torch.dtype:
@@ -59,7 +60,7 @@ def accumulate(
     devices = list(dict.fromkeys(t.device for t in tensors)) or [torch.device("cpu")]
     parts = []
     for device in devices:
-        readable = device.type == "cpu" or (device.type == "cuda" and draw_ops.has_cuda)
+        readable = device.type == "cpu" or (device.type == "cuda" and native.has_cuda)
         work = device if readable else torch.device("cpu")
         here = [i for i, t in enumerate(tensors) if t.device == device]
         values = [tensors[i].to(work).contiguous() for i in here]
@@ -69,7 +70,7 @@ def accumulate(
         total = torch.zeros(_WIDTH, dtype=torch.int64, device=work)
         if wide := sum(t.dtype == torch.float64 for t in values):
             total[_WIDE] = wide
-        torch.ops.fastseed.exact_sum(total[: exact_ops.SIZE], values, others)
+        exact_op.exact_sum(total[: exact_op.SIZE], values, others)
         parts.append(total if work == devices[0] else total.to(devices[0]))
     # limbs are below 2**32: those of 2**30 devices and ranks can be added
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from ..._backend import derive_ops
-from ..._utils.errors import reseed_error
+from ..._backend import derive
+from ..._backend.reference import scalar
 from ...derivation import streams
 from ...generators.adapter import LOW64
 from ...generators.default import NAMES
+from ...seeder.errors import reseed_error
 from .discovery import found_in
 from .scope import call_and_leave
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
@@ -41,7 +42,7 @@ class SampleStreams:
         transform: object,
     ) -> None:
         self.seeder, self.task, self.epoch = seeder, task, epoch
-        scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
+        scope = derive.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
         self._dataset, self._transform = dataset, transform  # both are searched for generators
         self._first: dict[str, object] | None = None  # drawn for sample 0, for `watch`
@@ -59,7 +60,7 @@ class SampleStreams:
 
     def reseed(self, index: int, occurrence: int) -> None:
         """Give every generator its stream of this sample."""
-        GENERATORS.reseed_sample(self.scope, index, occurrence)
+        _reseed_defaults(self.scope, index, occurrence)
         for entry in self._others:
             name, adapter = entry.name, entry.adapter
             stream = streams.sample_stream(self.scope, name, index, occurrence)
@@ -92,10 +93,10 @@ class SampleStreams:
         once in 2**63 times.
         """
         if self._first is None:
-            GENERATORS.reseed_sample(self.scope, 0, 0)
+            _reseed_defaults(self.scope, 0, 0)
             self._first = _draw()
         before = self._states_of_others()
-        GENERATORS.reseed_sample(self.scope, 0, 0)
+        _reseed_defaults(self.scope, 0, 0)
         result = call()
         first, after = _draw(), self._states_of_others()
         drawn = [name for name, number in first.items() if number != self._first[name]]
@@ -104,6 +105,13 @@ class SampleStreams:
 
     def _states_of_others(self) -> list[torch.Tensor | None]:
         return [entry.adapter.state() for entry in self._others]
+
+
+def _reseed_defaults(scope: scalar.ScopeKey, index: int, occurrence: int) -> None:
+    """Give the three global generators their stream of a sample."""
+    failures = GENERATORS.reseed_sample(scope, index, occurrence)
+    if failures:
+        raise reseed_error(failures)
 
 
 def _draw() -> dict[str, object]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ..._utils import small_file, strict_json, validation
+from ..._utils import regular_file, strict_json, validation
 from ...data import lineage
 from ...data.lineage import Lineage
-from ...derivation import coordinates
+from ...derivation import scopes
 from ..rng_states.finding import Path, walk
 from ..rng_states.folders import noted, parts_of
 
@@ -49,11 +49,11 @@ def read(path: str | os.PathLike[str], *, task: int | None = None) -> Lineage:
     """
     path = validation.check_path(_FUNCTION, "path", path)
     if task is not None:
-        task = validation.check_int(_FUNCTION, "task", task, 0, coordinates.MAX_TASK)
+        task = validation.check_int(_FUNCTION, "task", task, 0, scopes.MAX_TASK)
     problems: list[str] = []
     if _is_json(path):
         try:
-            found = [("", _parsed(small_file.read(path, _MOST_BYTES)))]
+            found = [("", _parsed(regular_file.read(path, _MOST_BYTES)))]
         except ValueError as error:
             raise _error("a contract, or a state of fastseed.data.steps", path, error) from error
     else:

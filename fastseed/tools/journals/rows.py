@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..._utils.types import JSON
+from ..._utils import JSON
 from ...data.lineage import Lineage, Visits
 
 

@@ -1,0 +1,122 @@
+"""The fully qualified names of parameters and buffers, and the one that a view belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ..module_names import strip_wrappers, unwrap
+
+
+def named_tensors(
+    model: torch.nn.Module,
+) -> Iterator[tuple[str, torch.Tensor, torch.nn.Module]]:
+    """Yield (qualified name, parameter or buffer, its module); tied ones by their first name."""
+    model = unwrap(model)
+    for named in (model.named_parameters(), model.named_buffers()):
+        for name, tensor in named:
+            yield strip_wrappers(name), tensor, _module_of(model, name)
+
+
+def _module_of(model: torch.nn.Module, name: str) -> torch.nn.Module:
+    try:
+        return model.get_submodule(name.rpartition(".")[0])
+    except AttributeError:  # a model that gives its parameters other names
+        return model
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor of this process that holds the elements of a ``DTensor``, or ``tensor``."""
+    local = getattr(tensor, "_local_tensor", tensor)
+    return local if isinstance(local, torch.Tensor) else tensor
+
+
+def untied_weights(model: torch.nn.Module) -> list[tuple[str, str]]:
+    """Return (name, name of its source) of weights that transformers ties and that are not tied."""
+    found: list[tuple[str, str]] = []
+    for path, module in model.named_modules():
+        tied = getattr(module, "all_tied_weights_keys", None)
+        above = f"{path}." if path else ""
+        for target, source in tied.items() if isinstance(tied, dict) else ():
+            try:
+                storages = {storage_of(_tensor_of(module, name)) for name in (target, source)}
+            except AttributeError:  # a layer that an adapter has replaced
+                continue
+            if len(storages) > 1:
+                found.append((above + target, above + source))
+    return found
+
+
+def _tensor_of(module: torch.nn.Module, name: str) -> torch.Tensor:
+    above, _, leaf = name.rpartition(".")
+    found = getattr(module.get_submodule(above), leaf)
+    if not isinstance(found, torch.Tensor):
+        raise AttributeError(name)
+    return found
+
+
+class Owner(NamedTuple):
+    """The qualified name of a parameter or buffer, and the module that has it."""
+
+    name: str
+    module: torch.nn.Module
+
+
+class OwnerTable:
+    """Which parameter or buffer of a model a tensor shares its memory with.
+
+    It refers to storages: a tensor that something refers to weakly cannot be swapped, as
+    ``to_empty`` does with a ``DTensor``.
+    """
+
+    def __init__(self, model: torch.nn.Module, prefix: str = "") -> None:
+        self.model, self._prefix = model, prefix
+        self._owners: dict[int, list[tuple[StorageWeakRef, tuple[int, int], Owner]]] = {}
+
+    def add(self, tensor: torch.Tensor, owner: Owner) -> None:
+        """Let tensors in the memory of ``tensor`` belong to ``owner``."""
+        entry = weak_storage(tensor), _extent(tensor), owner
+        self._owners.setdefault(storage_of(tensor), []).append(entry)
+
+    def owner_of(self, tensor: torch.Tensor) -> Owner | None:
+        """Return the owner; parameters may have been added or replaced meanwhile."""
+        found = self._find(tensor)
+        if found is None:
+            for name, owned, module in named_tensors(self.model):
+                if self._find(owned) is None:
+                    self.add(owned, Owner(self._prefix + name, module))
+            found = self._find(tensor)
+        return found
+
+    def _find(self, tensor: torch.Tensor) -> Owner | None:
+        begin, _ = _extent(tensor)
+        for _, (first, end), owner in self._owners.get(storage_of(tensor), ()):
+            if first <= begin < end or first == begin:
+                return owner
+        return None
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Return what identifies the memory of a tensor while it is alive."""
+    return int(local_part(tensor).untyped_storage()._cdata)
+
+
+def weak_storage(tensor: torch.Tensor) -> StorageWeakRef:
+    """Return a weak reference to the memory of a tensor.
+
+    Memory is released in spite of it, and ``storage_of`` gives no other memory the same number.
+    """
+    storage = local_part(tensor).untyped_storage()
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return where in its storage a tensor begins and ends, in bytes; parameters may share one."""
+    local = local_part(tensor)
+    reach = sum((size - 1) * step for size, step in zip(local.shape, local.stride(), strict=True))
+    begin = int(local.storage_offset())
+    end = begin + int(reach) + 1 if local.numel() else begin
+    return begin * local.element_size(), end * local.element_size()

@@ -1,0 +1,40 @@
+"""The names and modules of a model without what wrappers add to them."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch.nn import parallel
+
+from .._utils import validation
+
+# What torch.compile, activation checkpointing and FSDP1 put into qualified names.
+_WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+
+
+@functools.lru_cache(maxsize=2**16)
+def strip_wrappers(name: str) -> str:
+    """Return a qualified name without what ``torch.compile`` and wrappers add to it."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def unwrap(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the user's module inside DDP, ``DataParallel`` and ``torch.compile``."""
+    while True:
+        if isinstance(model, (parallel.DistributedDataParallel, parallel.DataParallel)):
+            model = model.module
+        elif "_orig_mod" in model._modules:
+            model = model.get_submodule("_orig_mod")
+        else:
+            return model
+
+
+def check_prefix(function: str, prefix: object) -> str:
+    """Return the prefix of qualified names with its dot; users write it with or without."""
+    if isinstance(prefix, str) and not prefix:
+        return ""
+    text = validation.check_text(function, "prefix", prefix).removesuffix(".")
+    if not text or text.startswith(".") or text.endswith("."):
+        raise validation.value_error(function, "prefix", "a name, as 'layers.3'", prefix)
+    return f"{text}."
