@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import torch.distributed as dist
 
+from .._backend import private_torch
 from .._utils import StateDict
 
 Record: TypeAlias = StateDict  # of one rank, in JSON's types
