@@ -58,7 +58,7 @@ def check_vocabulary(function: str, offset: object, size: int) -> int:
 def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> torch.Tensor:
     """Return one key a row, (rows, 2) uint64; seeds become keys, and None is an unseeded row."""
     if isinstance(keys, StreamBank):
-        keys.check_seeded(function)
+        keys._check_seeded(function)
         keys = keys.keys
     if keys is None:
         return _fresh_keys(rows, device)

@@ -29,7 +29,7 @@ def logits(rows=B, size=V, seed=0, scale=3.0):
 
 
 def keys(rows=B):
-    bank = fastseed.random.StreamBank(rows)
+    bank = fastseed.random.StreamBank(rows, "bank")
     bank.reseed_from_seeds(range(100, 100 + rows))
     return bank.keys
 
@@ -206,7 +206,7 @@ def test_log_probabilities_are_those_of_the_survivors():
 
 def test_keys_of_seeds_are_those_of_a_bank():
     seeds = [7, 2**64 - 1, 0, -1, 5, 6, 2**63, 8]
-    bank = fastseed.random.StreamBank(B, name="requests")
+    bank = fastseed.random.StreamBank(B, "requests")
     bank.reseed_from_seeds(seeds)
     assert torch.equal(tokens(k=bank), tokens(k=bank.keys))
     jobs = [fastseed.Seeder(seed % 2**64, rank=0, world_size=1) for seed in seeds]
@@ -225,7 +225,7 @@ def test_keys_of_seeds_are_those_of_a_bank():
 
 def test_a_bank_without_keys_is_an_error():
     with pytest.raises(RuntimeError, match=r"fastseed\.sampling\.sample: the bank has no keys yet"):
-        tokens(k=fastseed.random.StreamBank(B))
+        tokens(k=fastseed.random.StreamBank(B, "bank"))
 
 
 def test_rows_without_a_seed_take_torchs_generator():
@@ -352,7 +352,7 @@ def test_out_shares_memory_with_no_input():
     threshold = fastseed.sampling.find_threshold(logits, top_k=2)
     with pytest.raises(ValueError, match="threshold"):
         fastseed.sampling.sample(logits, [1, 2, 3], 0, threshold=threshold, out=threshold)
-    bank = fastseed.random.StreamBank(3)
+    bank = fastseed.random.StreamBank(3, "bank")
     bank.reseed_from_seeds(torch.arange(3))
     with pytest.raises(ValueError, match="keys"):
         out = bank.keys.view(torch.int64).view(-1)[:3]

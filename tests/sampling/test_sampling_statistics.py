@@ -17,7 +17,7 @@ N = 1_000_000
 
 @functools.cache
 def keys(n: int = N) -> torch.Tensor:
-    bank = fastseed.random.StreamBank(n)
+    bank = fastseed.random.StreamBank(n, "bank")
     bank.reseed_from_seeds(torch.arange(n))
     return bank.keys
 

@@ -54,16 +54,13 @@ def original_classes(function: str, model: nn.Module) -> Iterator[None]:
             )
     sharded: list[Any] = [m for m in modules if isinstance(m, fsdp.FSDPModule)]
     try:
-        try:
-            for module in sharded:
-                module.reshard()
-                vars(module)["_apply"] = _Apply(module)
-                before = [c for c in type(module).__mro__ if not issubclass(c, fsdp.FSDPModule)]
-                module.__class__ = before[0]
-            yield
-        finally:
-            _restore(sharded)
-    finally:  # again, for an interrupt in the first
+        for module in sharded:
+            module.reshard()
+            vars(module)["_apply"] = _Apply(module)
+            before = [c for c in type(module).__mro__ if not issubclass(c, fsdp.FSDPModule)]
+            module.__class__ = before[0]
+        yield
+    finally:
         _restore(sharded)
 
 

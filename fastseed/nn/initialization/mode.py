@@ -1,25 +1,24 @@
-"""Keyed initialization of unmodified models: a mode that replaces random operators by fills."""
+"""Keyed initialization of unmodified models: random operators on parameters become fills."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from ..._utils import validation
-from ...derivation import scopes
-from ...derivation.scopes import SHARED, Scope
-from ...random import bernoulli_, exponential_, layout, normal_, randint_
-from ...seeder.seeder import current_seeder
-from . import functions
-from .equal_names import EqualNames
+from ...derivation.scopes import Scope
+from ...random import layout
+from ..module_names import check_prefix
+from .fills import Arguments, Fill, Keywords, keep_part
+from .keyed_mode import KeyedMode, keyed
+from .keys import EqualNames, KeyOf, keys_at
 from .names import Owner, OwnerTable, local_part, untied_weights
 from .sharded_classes import original_classes
-from .torch_functions import Arguments, Fill, FillingMode, Keywords
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -29,75 +28,43 @@ _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
 
 
-# ---------------------------------------------------------------- operators as fills
-
-
-def _randint(tensor: torch.Tensor, key: int, low: int = 0, high: int | None = None) -> None:
-    randint_(tensor, key, low, torch.iinfo(tensor.dtype).max + 1 if high is None else high)
-
-
-def _randint_below(tensor: torch.Tensor, key: int, high: int) -> None:
-    randint_(tensor, key, 0, high)
-
-
-FILLS: dict[object, Fill] = {
-    _ATEN.normal_.default: normal_,
-    _ATEN.uniform_.default: functions.fill_uniform,
-    _ATEN.exponential_.default: exponential_,
-    _ATEN.bernoulli_.float: bernoulli_,
-    _ATEN.random_.default: _randint,
-    getattr(_ATEN.random_, "from"): _randint,
-    _ATEN.random_.to: _randint_below,
-}
-"""In-place operators, and what fills the same tensor from a key."""
 _LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initializers
 
 
-class InitializationMode(FillingMode):
-    """Fills tensors of a model from keys of their names, instead of drawing random numbers.
+class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
+    """Fills tensors of a model from keys of their names.
 
     Attributes:
         fills: how many random fills each name has had.
     """
 
-    def __init__(
-        self, owners: OwnerTable, key_of: Callable[[str, int], int], equal_names: EqualNames
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.owners, self._key_of, self._equal_names = owners, key_of, equal_names
+    function = _FUNCTION
+
+    def __init__(self, owners: OwnerTable, scope: Scope, key_of: KeyOf) -> None:
+        super().__init__()
+        self.owners, self._key_of = owners, key_of
         self.fills: Counter[str] = Counter()
+        self._equal_names = EqualNames(_FUNCTION, scope)
         self._rows: dict[int, _Row] = {}
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: object,
-        args: Arguments = (),
-        kwargs: Keywords | None = None,
-    ) -> object:
-        """Run an operator, or the fill that takes its place."""
-        kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            fill, generator = FILLS.get(func), kwargs.get("generator")
-            if fill is not None:
-                return self.fill(func, fill, *args, generator=generator)
-            if func in (_ATEN.randperm.out, _ATEN.randperm.generator_out):
-                out = kwargs["out"]
-                if args[0] == out.numel():
-                    return self.fill(func, functions.randperm_, out, generator=generator)
-            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-            raise _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
+    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
+        """Run an operator that draws nothing, and what torch does not do for a ``DTensor``."""
         if func._schema.is_mutable and (row := self._rows.get(id(args[0]))) is not None:
             return row.write(func, *args[1:])
         if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
             # a parameter's part of a whole tensor, which torch refuses to copy
-            return functions.keep_part(_FUNCTION, args[0], args[1].expand(args[0].shape))
+            return keep_part(args[0], args[1].expand(args[0].shape))
         result = func(*args, **kwargs)
         if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
             self.owners.add(result, owner)
         elif func is _ATEN.select.int and layout.is_dtensor(args[0]):
             self._watch_row(result, *args)
         return result
+
+    def refusal(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> RuntimeError:
+        """Return the error for a random operator without a keyed form."""
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        return _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
 
     def _is_part(self, target: torch.Tensor, whole: torch.Tensor) -> bool:
         is_part = layout.is_dtensor(target) and not layout.is_dtensor(whole)
@@ -122,7 +89,7 @@ class InitializationMode(FillingMode):
         if owner is None:
             raise _unmapped(operator, None)
         name = owner.name
-        refuse_generator(_FUNCTION, generator, f"{operator} on {name}")
+        self.refuse_generator(generator, f"{operator} on {name}")
         if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
             return tensor
         if not self.fills:
@@ -133,7 +100,7 @@ class InitializationMode(FillingMode):
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{error} ({operator} on {name})") from error
         self.fills[name] += 1
-        self._equal_names.note(*owner)
+        self._equal_names.note(owner)
         return tensor
 
     def warn(self, stacklevel: int) -> None:
@@ -157,15 +124,6 @@ def _check_ties(model: torch.nn.Module) -> None:
         raise RuntimeError(
             f"fastseed.{_FUNCTION}: tied weights must be one tensor, got two for {pairs}; nothing "
             "was drawn: call tie_weights() after to_empty()"
-        )
-
-
-def refuse_generator(function: str, generator: object, where: str) -> None:
-    """Refuse a generator, which would not be used."""
-    if generator is not None:
-        raise RuntimeError(
-            f"fastseed.{function}: generator must be None, as numbers come from keys of names, "
-            f"got {generator!r} for {where}; nothing was drawn"
         )
 
 
@@ -206,22 +164,8 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
         f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
         "exponential_, bernoulli_, random_, orthogonal_, sparse_ or randperm(out=), "
         f"got {operator} on {owner.name}; nothing was drawn. Write that value "
-        "with a function of fastseed.nn.init, or outside of the block"
+        "with a function of fastseed.random, or outside of the block"
     )
-
-
-def keys_at(
-    function: str, task: int, epoch: int = 0, step: int = 0
-) -> tuple[Scope, Callable[[str, int], int]]:
-    """Return a checked scope, and the function of name and count that gives the key of a fill."""
-    seeder = current_seeder(function)
-    scopes.require_keys(function, seeder.scheme)
-    scope = scopes.check_scope(function, task, epoch, step)
-
-    def key_of(name: str, count: int) -> int:
-        return seeder.derive_key(f"init/{name}", **scope._asdict(), rank=SHARED, index=count)
-
-    return scope, key_of
 
 
 # ---------------------------------------------------------------- public
@@ -254,9 +198,8 @@ def initialize(
             step, shared by all ranks, with the count of fills that the name has had as its index.
         epoch: [0, 2**32).
         step: [0, 2**64).
-        prefix: what stands before the names of ``model`` in the whole model, such as
-            ``"layers.3."`` for a stage of a pipeline, with the dot; of a second model a word of its
-            own.
+        prefix: what stands before the names of ``model`` in the whole model, with or without its
+            dot: ``"layers.3"`` for a stage of a pipeline. Give a second model another word.
 
     Returns:
         A context manager.
@@ -276,22 +219,17 @@ def initialize(
         >>> import torch
         >>> fastseed.init(42)
         >>> model = torch.nn.Linear(4, 4, bias=False)
-        >>> with fastseed.nn.initialize(model, prefix="layers.0."):
+        >>> with fastseed.nn.initialize(model, prefix="layers.0"):
         ...     torch.nn.init.normal_(model.weight).shape
         torch.Size([4, 4])
         >>> key = fastseed.derive_key("init/layers.0.weight", task=0, rank=fastseed.SHARED)
-        >>> torch.equal(model.weight, fastseed.random.randn(key, (4, 4)))
+        >>> torch.equal(model.weight, fastseed.random.normal_(torch.empty(4, 4), key))
         True
     """
     validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
-    if not isinstance(prefix, str) or prefix:
-        validation.check_text(_FUNCTION, "prefix", prefix)
-        if not prefix.endswith("."):  # else "layers.3" and "weight" were one word
-            rule = "a name that ends with a dot, as 'layers.3.'"
-            raise validation.value_error(_FUNCTION, "prefix", rule, prefix)
+    prefix = check_prefix(_FUNCTION, prefix)
     scope, key_of = keys_at(_FUNCTION, task, epoch, step)
-    equal_names = EqualNames(_FUNCTION, scope, "prefix= or another task=")
-    mode = InitializationMode(OwnerTable(model, prefix), key_of, equal_names)
-    with original_classes(_FUNCTION, model), mode:
+    mode = InitializationMode(OwnerTable(model, prefix), scope, key_of)
+    with original_classes(_FUNCTION, model), keyed(mode):
         yield
     mode.warn(stacklevel=3)

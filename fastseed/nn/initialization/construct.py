@@ -16,66 +16,48 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from ..._utils import validation
-from ...random import normal_, uniform_
-from . import functions
-from .equal_names import EqualNames
-from .mode import FILLS, keys_at, refuse_generator
-from .names import named_tensors, storage_of, weak_storage
-from .torch_functions import Arguments, Fill, FillingMode, Keywords
+from ..module_names import check_prefix
+from .fills import Arguments, Fill, Keywords
+from .keyed_mode import KeyedMode, keyed
+from .keys import EqualNames, keys_at
+from .names import Owner, named_tensors, storage_of, weak_storage
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
 M = TypeVar("M", bound=torch.nn.Module)
 
-_ATEN = torch.ops.aten
 _FUNCTION = "nn.construct"
-_MADE: dict[object, Fill] = {
-    _ATEN.randn.default: normal_,
-    _ATEN.rand.default: uniform_,
-    _ATEN.randn_like.default: normal_,
-    _ATEN.rand_like.default: uniform_,
-    _ATEN.randperm.default: functions.randperm_,
-}
-"""Operators that return a new tensor, and what fills it from a key."""
 _Event = tuple[str, tuple[int, ...]]
 """A random operator that ran, and the shape that it filled."""
 
 
-class _ConstructionMode(FillingMode):
+class _ConstructionMode(KeyedMode):  # type: ignore[no-untyped-call]
     """Fills what random operators return from keys by their number."""
 
+    function = _FUNCTION
+
     def __init__(self, key_of: Callable[[int, _Event], int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._key_of = key_of
         self.events: list[_Event] = []
         self._sources: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: object,
-        args: Arguments = (),
-        kwargs: Keywords | None = None,
-    ) -> object:
-        """Run an operator, or the fill that takes its place."""
-        kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            if func in FILLS:
-                generator = kwargs.get("generator")
-                return self.fill(func, FILLS[func], *args, generator=generator)
-            if func in _MADE:
-                return self.fill(func, _MADE[func], _made(func, args, kwargs))
-            raise RuntimeError(
-                f"fastseed.{_FUNCTION}: random operators must be in-place fills, rand, randn, "
-                "randperm or initializers of torch.nn.init, without a generator, "
-                f"got {func}; nothing was drawn"
-            )
+    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
+        """Run an operator that draws nothing, and follow random numbers through it."""
         result = func(*args, **kwargs)
         used = self._events_of(tree_leaves((args, kwargs)))
         if used:
             self._mark(tree_leaves(result), used)
         return result
+
+    def refusal(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> RuntimeError:
+        """Return the error for a random operator without a keyed form."""
+        return RuntimeError(
+            f"fastseed.{_FUNCTION}: random operators must be in-place fills, rand, randn, "
+            "randperm or initializers of torch.nn.init, without a generator, "
+            f"got {func}; nothing was drawn"
+        )
 
     def fill(
         self,
@@ -87,7 +69,7 @@ class _ConstructionMode(FillingMode):
         **named: object,
     ) -> torch.Tensor:
         """Fill ``tensor`` with the random numbers of this event."""
-        refuse_generator(_FUNCTION, generator, str(operator))
+        self.refuse_generator(generator, str(operator))
         number, event = len(self.events), (str(operator), tuple(tensor.shape))
         self.events.append(event)
         if not tensor.is_meta:
@@ -117,17 +99,15 @@ class _ConstructionMode(FillingMode):
         return names
 
 
-def _made(func: OpOverload, args: Arguments, kwargs: Keywords) -> torch.Tensor:
-    """Return an uninitialized tensor like the one that the operator would make."""
-    options = {k: kwargs[k] for k in ("dtype", "device") if kwargs.get(k) is not None}
-    if isinstance(args[0], torch.Tensor):
-        return torch.empty_like(args[0], **options)
-    if func is _ATEN.randperm.default:
-        options.setdefault("dtype", torch.int64)
-    return torch.empty(args[0], **options)
-
-
-def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: Any) -> M:
+def construct(
+    factory: Callable[..., M],
+    *args: Any,
+    task: int = 0,
+    epoch: int = 0,
+    step: int = 0,
+    prefix: str = "",
+    **kwargs: Any,
+) -> M:
     """Return ``factory(*args, **kwargs)``, a model whose weights depend on their names alone.
 
     The factory runs twice, and the first model is deleted before the second is made: names are
@@ -139,34 +119,40 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
     Args:
         factory: a class or function that returns the model; it has to do the same each time.
         args: its arguments.
-        task: [0, 2**24), as for ``fastseed.nn.initialize``; not passed to ``factory``.
+        task: [0, 2**24), as the next three for ``fastseed.nn.initialize``; ``factory`` gets none
+            of the four.
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+        prefix: what stands before the names of the model, with or without its dot.
         kwargs: its arguments by name.
 
     Returns:
         The model.
 
     Raises:
-        TypeError, ValueError: ``factory`` is not callable or returns no module.
+        TypeError, ValueError: an argument is invalid, or ``factory`` returns no module.
         RuntimeError: before ``init``; for a random operator that cannot be mapped; or if the
             factory does not do the same twice.
 
-    A warning in the log says that another model, which exists, was initialized with the same names
-    at this task: both have the same random numbers.
+    A warning in the log names another model, which exists, that was initialized with the same names
+    at this task, epoch and step: both have the same random numbers.
 
     Examples:
         >>> import torch
         >>> fastseed.init(42)
         >>> model = fastseed.nn.construct(torch.nn.Linear, 4, 3, bias=False)
-        >>> key = fastseed.derive_key("init/weight", task=0, rank=fastseed.SHARED)
-        >>> wanted = fastseed.nn.init.kaiming_uniform_(torch.empty(3, 4), key, a=5**0.5)
-        >>> torch.equal(model.weight, wanted)
+        >>> again = torch.nn.Linear(4, 3, bias=False)
+        >>> with fastseed.nn.initialize(again, task=0):
+        ...     again.reset_parameters()
+        >>> torch.equal(model.weight, again.weight)
         True
     """
     if not callable(factory):
         raise validation.type_error(_FUNCTION, "factory", "callable", factory)
-    scope, key_of = keys_at(_FUNCTION, task)
+    prefix = check_prefix(_FUNCTION, prefix)
+    scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     first = _ConstructionMode(lambda number, _: key_of("", number))
-    with first:
+    with keyed(first):
         model = factory(*args, **kwargs)
     validation.check_instance(_FUNCTION, "factory()", model, torch.nn.Module, "a torch.nn.Module")
     names, events = first.names_of_events(model), first.events
@@ -181,15 +167,15 @@ def construct(factory: Callable[..., M], *args: Any, task: int = 0, **kwargs: An
             )
         if number not in names:  # of a weight that another one has replaced, as tied ones are
             return key_of("", number)
-        name = names[number]
+        name = prefix + names[number]
         counts[name] += 1
         return key_of(name, counts[name] - 1)
 
-    with _ConstructionMode(key_of_event):
+    with keyed(_ConstructionMode(key_of_event)):
         model = factory(*args, **kwargs)
-    equal_names = EqualNames(_FUNCTION, scope, "another task=")
+    equal_names = EqualNames(_FUNCTION, scope)
     for name, _, module in named_tensors(model):
-        if name in counts:
-            equal_names.note(name, module)
+        if prefix + name in counts:
+            equal_names.note(Owner(prefix + name, module))
     equal_names.warn()
     return model

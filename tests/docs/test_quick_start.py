@@ -1,4 +1,4 @@
-"""The script of docs/first-script.md, killed and started again, ends as one that never stopped."""
+"""The script of docs/quick-start.md, killed and started again, ends as one that never stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers.paths import ROOT
 from helpers.processes import Script
 
 (SCRIPT,) = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs" / "first-script.md").read_text("utf-8"), re.DOTALL
+    r"```python\n(.*?)```", (ROOT / "docs" / "quick-start.md").read_text("utf-8"), re.DOTALL
 )
 # The process ends while it saves for the nth time: before or after the file gets its name.
 KILLED = """
