@@ -83,7 +83,7 @@ def at(step, act):
 
 
 def names(found):
-    return [(p.group, p.name) for p in found.differences]
+    return [tuple(p.name.split(" ", 1)) for p in found.differences]
 
 
 # ---------------------------------------------------------------- planted faults
@@ -257,7 +257,7 @@ def test_following_an_optimizer(a, tmp_path):
     seed_all(1)
     model = Net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    watch = Watch(model, [optimizer], path=tmp_path).follow().follow()
+    watch = Watch(model, [optimizer], path=tmp_path).attach().attach()
     fit(model, optimizer, range(3))
     watch.close()
     optimizer.step()
@@ -342,7 +342,7 @@ def test_a_recording_is_not_overwritten(tmp_path):
 def test_errors_of_a_closed_watch(tmp_path):
     watch = Watch(nn.Linear(2, 2), path=tmp_path)
     with pytest.raises(RuntimeError, match=r"Watch.follow: optimizer must be a torch.optim"):
-        watch.follow()
+        watch.attach()
     with pytest.raises(ValueError, match=r"Watch.record: step must be in"):
         watch.record(-1)
     watch.close()

@@ -72,7 +72,7 @@ def compare_ranks(
 ) -> RankComparison:
     """Run a script under torchrun with several numbers of ranks, and compare its training state.
 
-    The script records with ``fastseed.debug.Watch(model, optimizer).follow()`` on every rank. After
+    The script records with ``fastseed.debug.Watch(model, optimizer).attach()`` on every rank. After
     each step parameters, buffers, gradients and the state of the optimizer are compared bit for
     bit, over all ranks that record a tensor of one name. A ``DTensor`` counts as a whole.
 
@@ -165,7 +165,7 @@ def _recordings(folder: Path, count: int) -> list[Recording]:
 
     found = recording(folder)
     if found is None:
-        rule = "a script that records with fastseed.debug.Watch(model, optimizer).follow()"
+        rule = "a script that records with fastseed.debug.Watch(model, optimizer).attach()"
         got = f"no recording in FASTSEED_RUN_DIR with {_ranks(count)}"
         raise ValueError(f"fastseed.{_FUNCTION}: command must be {rule}, got {got}")
     runs = [Recording(file) for file in found.glob("rank-*.watch")]

@@ -1,4 +1,4 @@
-"""Detect random generators and seeding calls that fastseed does not control."""
+"""Find the generators and seeding calls of a block that fastseed does not control."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from ..generators.adapter import unpack
 from ..seeder.seeder import process_seeder
 from .generator_states import state_of, states_of_defaults
 
+FINE, NOTE, WRONG = "fine", "note", "wrong"
+
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
 _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
@@ -36,70 +38,36 @@ _SEEDING_CALLS = (
 T = TypeVar("T")
 
 
-class Finding(NamedTuple):
-    """One use of random numbers that ``audit`` detected."""
+class Row(NamedTuple):
+    """One thing that ``check`` examined."""
 
-    kind: str
-    """``unregistered``: numbers were drawn from a generator that is not registered. ``unseeded``:
-    the same, and it was made without a seed. ``seeded``: a default generator was seeded by a call
-    outside fastseed. ``repeated``: a scope was used again. ``unmoved``: an optimizer made several
-    steps without a ``reseed`` since ``init``, and random numbers were drawn between them."""
-    what: str
-    """The generator or the call."""
-    where: str
-    """The holder of the generator, or the file and line of the call."""
-
-
-class Audit:
-    """The findings of ``audit``, complete after its block; true if there are any.
-
-    Attributes:
-        findings: a list of ``Finding``.
-    """
-
-    def __init__(self) -> None:
-        self.findings: list[Finding] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.findings)
+    topic: str
+    """``build``, ``job``, ``streams``, ``ranks``, ``process``, or ``use`` for what ran."""
+    item: str
+    status: str
+    """``fine``, ``note`` (worth knowing) or ``wrong`` (to be fixed)."""
+    detail: str
 
 
 @contextmanager
-def audit() -> Iterator[Audit]:
-    """Detect uses of random numbers in a block that fastseed does not control.
+def watched_use() -> Iterator[list[Row]]:
+    """Yield a list that has, after the block, what it used and fastseed does not control.
 
-    Detected are random numbers from NumPy's, Python's and torch's generators that are neither
-    default generators nor registered; calls of ``random.seed``, ``numpy.random.seed``,
-    ``torch.manual_seed`` and ``torch.seed``; scopes that were reseeded twice; and training that
-    draws and never calls ``reseed`` after ``init``. Generators are those that exist when the block
-    ends, and those that ``numpy.random.default_rng`` made in it. Generators at module level of
-    installed packages are left out, and so is one of another kind that was made and deleted inside
-    the block. The audit draws nothing and changes no state.
-
-    Yields:
-        An ``Audit``, whose ``findings`` are complete after the block.
-
-    Examples:
-        >>> import numpy as np, fastseed
-        >>> with fastseed.debug.audit() as report:
-        ...     x = np.random.default_rng().random()
-        >>> [(finding.kind, finding.what) for finding in report.findings]
-        [('unseeded', 'numpy.random._generator.Generator')]
+    Generators are those that exist when the block ends, and those that ``numpy.random.default_rng``
+    made in it; one of another kind that was made and deleted inside the block is not found. Nothing
+    is drawn, and no state changes.
     """
-    report = Audit()
+    rows: list[Row] = []
     made = {id(found): _Made(found, "", _state(found), False) for found in _living()}
     repeats = _repeats()
-    with _watched_calls(report, made), _watched_steps(report):
-        yield report
+    with _watched_calls(rows, made), _watched_steps(rows):
+        yield rows
     controlled = {id(generator) for generator in _controlled()}
     for generator in _living(one.generator for one in made.values()):
         if id(generator) not in controlled:
-            report.findings += _examine(generator, made.get(id(generator)))
+            rows += _used_outside(generator, made.get(id(generator)))
     if again := _repeats() - repeats:
-        report.findings.append(Finding("repeated", f"{again} scopes", "fastseed.reseed"))
-
-
-# ---------------------------------------------------------------- generators
+        rows.append(Row("use", f"{again} scopes", WRONG, "used again by fastseed.reseed"))
 
 
 class _Made(NamedTuple):
@@ -112,16 +80,17 @@ class _Made(NamedTuple):
     unseeded: bool
 
 
-def _examine(generator: object, known: _Made | None) -> list[Finding]:
-    """Return the finding for a generator if numbers were drawn from it."""
+def _used_outside(generator: object, known: _Made | None) -> list[Row]:
+    """Return the row of a generator if numbers were drawn from it."""
     used = _was_used(generator) if known is None else _state(generator) != known.state
     holder, module, is_global = _holder(generator) if used else ("", "", False)
     if not used or (_is_installed(module) and (is_global or known is None)):
         return []
-    kind = "unseeded" if known is not None and known.unseeded else "unregistered"
+    unseeded = known is not None and known.unseeded
+    why = "made without a seed" if unseeded else "not registered"
     name = f"{type(generator).__module__}.{type(generator).__qualname__}"
     where = known.where if known is not None and known.where else holder
-    return [Finding(kind, name.replace("torch._C.", "torch."), where)]
+    return [Row("use", name.replace("torch._C.", "torch."), WRONG, f"drawn from, {why}: {where}")]
 
 
 def _controlled() -> list[object]:
@@ -219,11 +188,11 @@ def _repeats() -> int:
 
 
 @contextmanager
-def _watched_calls(report: Audit, made: dict[int, _Made]) -> Iterator[None]:
+def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
     """Record seeding calls and generators of ``default_rng`` inside the block."""
 
     def seeding(name: str, original: Callable[..., T], *args: object, **kwargs: object) -> T:
-        report.findings.append(Finding("seeded", name, _caller()))
+        rows.append(Row("use", name, WRONG, f"seeds a default generator: {_caller()}"))
         return original(*args, **kwargs)
 
     def making(original: Callable[..., T], seed: object = None) -> T:
@@ -245,7 +214,7 @@ def _watched_calls(report: Audit, made: dict[int, _Made]) -> Iterator[None]:
 
 
 @contextmanager
-def _watched_steps(report: Audit) -> Iterator[None]:
+def _watched_steps(rows: list[Row]) -> Iterator[None]:
     """Report training inside the block that draws and never leaves the scope of ``init``.
 
     A run that resumes there draws what the first steps drew.
@@ -269,8 +238,9 @@ def _watched_steps(report: Audit) -> Iterator[None]:
     finally:
         handle.remove()
     if drawn and not reseeded:
-        what = f"{count} optimizer steps without a reseed"
-        report.findings.append(Finding("unmoved", what, "call fastseed.reseed in the loop"))
+        what = f"{count} optimizer steps"
+        detail = "draw in the scope of init: call fastseed.reseed in the loop"
+        rows.append(Row("use", what, WRONG, detail))
 
 
 def _caller() -> str:

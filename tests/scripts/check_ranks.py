@@ -1,7 +1,7 @@
-"""One rank of two whose job `fastseed doctor` examines, three times: see the cases below.
+"""One rank of two whose job `fastseed check` examines, three times: see the cases below.
 
-``doctor_ranks.py FOLDER``: what the command printed and ended with goes to ``FOLDER/<rank>.json``.
-``doctor_ranks.py FOLDER CASE`` is the script that it examines, in the same process.
+``check_ranks.py FOLDER``: what the command printed and ended with goes to ``FOLDER/<rank>.json``.
+``check_ranks.py FOLDER CASE`` is the script that it examines, in the same process.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def job(case):
 def examined(case):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        code = cli.main(["doctor", "--json", __file__, sys.argv[1], case])
+        code = cli.main(["check", "--json", __file__, sys.argv[1], case])
     return code, [row for row in json.loads(printed.getvalue())["rows"] if row["topic"] == "ranks"]
 
 

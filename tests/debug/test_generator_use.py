@@ -1,4 +1,4 @@
-"""fastseed.debug.audit: unregistered generators, seeding calls, repeated scopes."""
+"""What a block uses: unregistered generators, seeding calls, repeated scopes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from helpers.support import snapshot
 
 import fastseed
-from fastseed.debug import rng_audit
+from fastseed.debug import generator_use
 
 
 def start() -> None:
@@ -27,28 +27,28 @@ class Transform:
         self.idle = random.Random(2)
 
 
-def test_audit_names_unregistered_generators():
+def test_names_unregistered_generators():
     start()
     transform, known = Transform(), random.Random(1)
     fastseed.register_generator(known, name="known")
-    with rng_audit.audit() as report:
+    with generator_use.watched_use() as found:
         random.random(), np.random.rand(), torch.rand(()), known.random()
-        assert not report
+        assert not found
         transform.rng.random()
         torch.rand(1, generator=transform.other)
-    found = {(f.kind, f.what, f.where) for f in report.findings}
-    assert found == {
-        ("unregistered", "numpy.random._generator.Generator", "Transform.rng"),
-        ("unregistered", "torch.Generator", "Transform.other"),
+    assert {(row.item, row.detail) for row in found} == {
+        ("numpy.random._generator.Generator", "drawn from, not registered: Transform.rng"),
+        ("torch.Generator", "drawn from, not registered: Transform.other"),
     }
+    assert {(row.topic, row.status) for row in found} == {("use", "wrong")}
 
 
-def test_audit_finds_generators_that_are_deleted():
+def test_finds_generators_that_are_deleted():
     start()
-    with rng_audit.audit() as report:
+    with generator_use.watched_use() as found:
         np.random.default_rng().random()
-    (finding,) = report.findings
-    assert finding.kind == "unseeded" and finding.where.startswith(f"{__file__}:")
+    (row,) = found
+    assert row.detail.startswith(f"drawn from, made without a seed: {__file__}:")
 
 
 @pytest.mark.parametrize(
@@ -59,58 +59,59 @@ def test_audit_finds_generators_that_are_deleted():
         ("torch.manual_seed", lambda: torch.manual_seed(7)),
     ],
 )
-def test_audit_finds_seeding_calls(name, seed):
+def test_finds_seeding_calls(name, seed):
     start()
     original = random.seed, np.random.seed, torch.manual_seed, np.random.default_rng
-    with rng_audit.audit() as report:
+    with generator_use.watched_use() as found:
         seed()
-    assert [(f.kind, f.what) for f in report.findings] == [("seeded", name)]
-    assert report.findings[0].where.startswith(f"{__file__}:")
+    (row,) = found
+    assert row.item == name
+    assert row.detail.startswith(f"seeds a default generator: {__file__}:")
     assert (random.seed, np.random.seed, torch.manual_seed, np.random.default_rng) == original
 
 
-def test_audit_finds_repeated_scopes_and_restores_after_errors():
+def test_finds_repeated_scopes_and_restores_after_errors():
     start()
     original = random.seed
-    with rng_audit.audit() as report:
+    with generator_use.watched_use() as found:
         fastseed.reseed(1, 4)
         fastseed.reseed(1, 3)
-    assert [(f.kind, f.what) for f in report.findings] == [("repeated", "1 scopes")]
-    with pytest.raises(ZeroDivisionError), rng_audit.audit():
+    assert [row.item for row in found] == ["1 scopes"]
+    with pytest.raises(ZeroDivisionError), generator_use.watched_use():
         _ = 1 / 0
     assert random.seed is original
 
 
-def test_audit_changes_no_random_number():
+def test_changes_no_random_number():
     drawn = []
     for watched in (False, True):
         start()
         if watched:
-            with rng_audit.audit():
+            with generator_use.watched_use():
                 drawn.append((random.random(), np.random.rand(), float(torch.rand(()))))
         else:
             drawn.append((random.random(), np.random.rand(), float(torch.rand(()))))
     assert drawn[0] == drawn[1]
 
 
-def test_audit_changes_no_state():
+def test_changes_no_state():
     start()
     torch.rand(3)
     before = snapshot()
-    with rng_audit.audit():
+    with generator_use.watched_use():
         pass
     assert snapshot() == before
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_audit_leaves_out_generators_of_packages(monkeypatch, is_new):
+def test_leaves_out_generators_of_packages(monkeypatch, is_new):
     """torch imports sympy, for example, whose module has a generator that sympy itself uses."""
     start()
     package = types.ModuleType("installed_package")
     monkeypatch.setitem(sys.modules, "installed_package", package)
-    own = rng_audit._is_installed
+    own = generator_use._is_installed
     monkeypatch.setattr(
-        rng_audit, "_is_installed", lambda name: name == "installed_package" or own(name)
+        generator_use, "_is_installed", lambda name: name == "installed_package" or own(name)
     )
 
     def make() -> None:
@@ -118,22 +119,22 @@ def test_audit_leaves_out_generators_of_packages(monkeypatch, is_new):
 
     if not is_new:
         make()
-    with rng_audit.audit() as report:
+    with generator_use.watched_use() as found:
         if is_new:
             make()
         package.draw()
-    assert report.findings == []
+    assert found == []
 
 
-def test_audit_reports_generators_that_objects_of_packages_hold():
+def test_reports_generators_that_objects_of_packages_hold():
     """An augmentation of an installed package decides what the job trains on."""
     start()
     holder = random.Random
     kept = type("Augmentation", (), {"__module__": "numpy.augmentations"})()
     kept.rng = holder(1)
-    with rng_audit.audit() as report:
+    with generator_use.watched_use() as found:
         kept.rng.random()
-    assert [(f.kind, f.where) for f in report.findings] == [("unregistered", "Augmentation.rng")]
+    assert [row.detail for row in found] == ["drawn from, not registered: Augmentation.rng"]
 
 
 # ---------------------------------------------------------------- training without reseed
@@ -143,18 +144,18 @@ def train(reseeds=False, draws=True, steps=3):
     fastseed.init(42, rank=0, world_size=1)
     parameter = torch.nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([parameter])
-    with fastseed.debug.audit() as report:
+    with generator_use.watched_use() as found:
         for step in range(steps):
             if reseeds and step == 0:
                 fastseed.reseed(0)
             noise = torch.rand(2) if draws else torch.ones(2)
             (parameter * noise).sum().backward()
             optimizer.step()
-    return [(finding.kind, finding.what) for finding in report.findings]
+    return [row.item for row in found]
 
 
 def test_training_in_the_scope_of_init_is_found():
-    assert train() == [("unmoved", "3 optimizer steps without a reseed")]
+    assert train() == ["3 optimizer steps"]
 
 
 @pytest.mark.parametrize("arguments", [{"reseeds": True}, {"draws": False}, {"steps": 1}])
@@ -167,8 +168,18 @@ def test_training_with_steps_is_no_finding():
     parameter = torch.nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([parameter])
     loader = torch.utils.data.DataLoader(range(4), shuffle=True)
-    with fastseed.debug.audit() as report:
+    with generator_use.watched_use() as found:
         for _ in fastseed.data.steps(loader, epochs=1, task=1):
             (parameter * torch.rand(2)).sum().backward()
             optimizer.step()
-    assert report.findings == []
+    assert found == []
+
+
+def test_check_calls_a_function():
+    start()
+    rows = fastseed.debug.check(lambda: np.random.default_rng().random())
+    assert [row.topic for row in rows if row.status == "wrong"] == ["use"]
+    with pytest.raises(ZeroDivisionError):
+        fastseed.debug.check(lambda: 1 / 0)
+    with pytest.raises(TypeError, match=r"^fastseed.debug.check: run must be callable or None"):
+        fastseed.debug.check(5)
