@@ -1,12 +1,11 @@
-"""The states of random generators in checkpoints of any framework, read without running their code.
+"""Generators' states and journals in checkpoints of any framework; their code is not run.
 
-    from fastseed.tools import rng_states
+from fastseed.tools import checkpoints
 
-    print(rng_states.inspect("checkpoint").findings)
-    for one in rng_states.compare("checkpoint", "after-resume"):
-        print(one.owner, one.stream, one.text)
-
-``docs/inspect-checkpoints.md`` has the formats that are read, and what is not.
+print(checkpoints.inspect("checkpoint").findings)
+for one in checkpoints.compare("checkpoint", "after-resume"):
+    print(one)
+print(checkpoints.read_lineage("checkpoint").at(1, 0).sample)
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from __future__ import annotations
 import os
 
 from ..._utils import validation
-from ...generators.exact_state import MOST_WORDS, GeneratorState
-from .comparison import Difference, compare_states
-from .finding import Found
-from .inspection import Inspection, read
+from ...debug.difference import Difference
+from .inspection import Inspection, compare_states, read
+from .journals import JobComparison, compare_jobs, locate, read_lineage, rows_of
+from .states import Found
 
 __all__ = [
-    "MOST_WORDS", "Difference", "Found", "GeneratorState", "Inspection", "compare", "inspect",
+    "Found", "Inspection", "JobComparison", "compare", "compare_jobs", "inspect", "locate",
+    "read_lineage", "rows_of",
 ]  # fmt: skip
 
 
@@ -29,6 +29,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 
     No code of the checkpoint is run: pickles are read as data. Files of torch.save, plain pickles,
     folders of ``torch.distributed.checkpoint`` (also Megatron's) and files of fastseed are read.
+    The checksums of zip files and of fastseed are checked; a plain pickle has none.
 
     Args:
         path: a file, or the folder of one checkpoint.
@@ -43,29 +44,27 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 
     Examples:
         >>> import os, tempfile, torch
-        >>> from fastseed.tools import rng_states
+        >>> from fastseed.tools import checkpoints
         >>> folder = tempfile.mkdtemp()
         >>> for rank in range(2):
         ...     torch.save({"cpu": torch.get_rng_state()}, f"{folder}/rng_state_{rank}.pth")
-        >>> rng_states.inspect(folder).findings
+        >>> checkpoints.inspect(folder).findings
         ('torch.cpu: rank 0, rank 1 have one state and draw the same random numbers',)
     """
-    function = "tools.rng_states.inspect"
+    function = "tools.checkpoints.inspect"
     return read(function, "path", validation.check_path(function, "path", path))
 
 
-def compare(
-    a: str | os.PathLike[str], b: str | os.PathLike[str], *, most: int = MOST_WORDS
-) -> list[Difference]:
+def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> list[Difference]:
     """Compare the states in two checkpoints, in words drawn.
 
     Args:
         a: a file, or the folder of one checkpoint, of any framework.
         b: the other one, of the same or of another framework.
-        most: how many words to search for a state of one stream in the other, [0, 2**40].
 
     Returns:
-        One ``Difference`` for each stream that is not in the same state in both.
+        One ``Difference`` for each stream that is not in the same state in both; its name has the
+        rank and the generator.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or a checkpoint holds no state.
@@ -73,20 +72,19 @@ def compare(
 
     Examples:
         >>> import os, tempfile, torch
-        >>> from fastseed.tools import rng_states
+        >>> from fastseed.tools import checkpoints
         >>> folder = tempfile.mkdtemp()
         >>> torch.save({"cpu": torch.get_rng_state()}, f"{folder}/a.pth")
         >>> iterator = iter(torch.utils.data.DataLoader([1, 2]))
         >>> torch.save({"cpu": torch.get_rng_state()}, f"{folder}/b.pth")
-        >>> [one.words for one in rng_states.compare(f"{folder}/a.pth", f"{folder}/b.pth")]
-        [2]
+        >>> [one.text for one in checkpoints.compare(f"{folder}/a.pth", f"{folder}/b.pth")]
+        ['2 words further, as one `iter(DataLoader)` draws']
     """
-    function = "tools.rng_states.compare"
-    validation.check_int(function, "most", most, 0, 2**40)
+    function = "tools.checkpoints.compare"
     sides = []
     for name, path in (("a", a), ("b", b)):
         sides.append(read(function, name, validation.check_path(function, name, path)))
         if not sides[-1].states:
             rule = "a checkpoint with states of generators"
             raise validation.value_error(function, name, rule, os.fspath(path))
-    return compare_states(sides[0], sides[1], most)
+    return compare_states(sides[0], sides[1])

@@ -21,25 +21,28 @@ from ...generators.exact_state import (
     read_numpy,
     read_torch_cpu,
 )
-from .archives import Tree, read_tree, tensor_bytes
-from .folders import Part
-from .inert_pickle import Thing, Unreadable
+from .folders import Part, noted
+from .pickles import Opaque, Tree, Unreadable, check_sha256, read_tree, tensor_bytes
 
 A = TypeVar("A")
 T = TypeVar("T")
 
-_MOST_VISITS = 500_000
-_MOST_DEPTH = 24
-_MOST_ENTRIES = 20_000_000  # of lists and dicts, counted again at every visit
-_MOST_STATES = 10_000
-_MOST_KEYS = 16  # of a dict in the state of a bit generator, which has at most six
+_MAX_VISITS = 500_000
+_MAX_DEPTH = 24
+_MAX_ENTRIES = 20_000_000  # of lists and dicts, counted again at every visit
+_MAX_STATES = 10_000
+_MAX_KEYS = 16  # of a dict in the state of a bit generator, which has at most six
 _MT_WORDS = 624
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
 _RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.IGNORECASE)
 # The keys of a dict that Megatron puts into a list, by data-parallel rank.
 _MEGATRON = re.compile("(random|np|torch|cuda)_rng_state|rng_tracker_states")
-_OURS = re.compile(r"rng\.(\d+)\.(.+)$")  # the exact state of a rank in a state of fastseed
-_FILE_OF_OURS = re.compile(r"(^|\.)fastseed_rank_\d+$")  # a tensor of fastseed.checkpoint
+_FASTSEED_STATE = re.compile(
+    r"rng\.(\d{1,9})\.(.+)$"
+)  # the exact state of a rank in a state of fastseed
+_FASTSEED_TENSOR = re.compile(
+    r"(^|\.)fastseed_(job|rank_\d{1,9})$"
+)  # a tensor of fastseed.checkpoint
 
 Path = tuple[str, ...]
 
@@ -58,13 +61,16 @@ class Found(NamedTuple):
     state: GeneratorState
 
 
-def states_in(part: Part) -> Iterator[Found]:
-    """Yield the states in a part of a checkpoint."""
-    tree = part.tree
-    for path, found in walk(part, lambda path, node: _recognize(tree, path, node)):
+def states_in(part: Part, problems: list[str]) -> Iterator[Found]:
+    """Yield the states in a part of a checkpoint; what is damaged is added to ``problems``."""
+
+    def recognize(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
+        with noted(source_of(part, path), problems):
+            yield from _recognize(part.tree, path, node)
+
+    for path, found in walk(part, recognize):
         owner, stream, state = found
-        keys = ".".join(filter(None, path))
-        source = f"{part.source}: {keys}" if keys else part.source
+        source = source_of(part, path)
         held_by = owner or part.owner
         at = next((i for i, key in enumerate(path) if _MEGATRON.fullmatch(key)), 0)
         if at and path[at - 1].isdecimal() and path[at - 1] != "0":
@@ -72,10 +78,16 @@ def states_in(part: Part) -> Iterator[Found]:
         yield Found(held_by, stream, source, part.writer, state)
 
 
+def source_of(part: Part, path: Path) -> str:
+    """Return the file, and the keys in it."""
+    keys = ".".join(filter(None, path))
+    return f"{part.source}: {keys}" if keys else part.source
+
+
 def world_size_in(part: Part) -> int | None:
     """Return the number of ranks that the arguments of a Megatron job say; None for others."""
     match part.tree.root:
-        case {"args": Thing(state={"world_size": int(size)})} if 0 < size < 2**24:
+        case {"args": Opaque(state={"world_size": int(size)})} if 0 < size < 2**24:
             return size
     return None
 
@@ -96,15 +108,15 @@ def walk(part: Part, recognize: Callable[[Path, object], Iterable[T]]) -> Iterat
         path, node = visit
         visits += 1
         entries += len(node) if isinstance(node, (dict, list, tuple)) else 3
-        if visits > _MOST_VISITS or entries > _MOST_ENTRIES:
-            raise Unreadable(f"it holds more than {_MOST_VISITS} objects")
+        if visits > _MAX_VISITS or entries > _MAX_ENTRIES:
+            raise Unreadable(f"it holds more than {_MAX_VISITS} objects")
         before = states
         for found in recognize(path, node):
             states += 1
-            if states > _MOST_STATES:
-                raise Unreadable(f"it holds more than {_MOST_STATES} states")
+            if states > _MAX_STATES:
+                raise Unreadable(f"it holds more than {_MAX_STATES} states")
             yield path, found
-        if states == before and len(path) < _MOST_DEPTH:
+        if states == before and len(path) < _MAX_DEPTH:
             stack.append(_below(path, node))
 
 
@@ -115,10 +127,10 @@ def _below(path: Path, node: object) -> Iterator[tuple[Path, object]]:
         items = node.items()
     elif isinstance(node, (list, tuple)):
         items = ((str(i), held) for i, held in enumerate(node))
-    elif isinstance(node, Thing):
+    elif isinstance(node, Opaque):
         items = (("", held) for held in (node.args, node.state, node.items))
     for key, held in items:
-        if isinstance(held, Thing) or (isinstance(held, (dict, list, tuple)) and held):
+        if isinstance(held, Opaque) or (isinstance(held, (dict, list, tuple)) and held):
             yield (*path, key[:100] if isinstance(key, str) else "…"), held
 
 
@@ -134,12 +146,13 @@ def _recognize(tree: Tree, path: Path, node: object) -> Iterator[tuple[str, str,
     data, name = tensor_bytes(tree, node), path[-1] if path else ""
     if data is None:
         return
-    if _FILE_OF_OURS.search(name):
+    if _FASTSEED_TENSOR.search(name):
+        check_sha256(io.BytesIO(data))
         inner = read_tree(io.BytesIO(data))
         for key, held in inner.root.items() if isinstance(inner.root, dict) else ():
-            yield from _ours(key, tensor_bytes(inner, held))
-    elif _OURS.search(name):
-        yield from _ours(name, data)
+            yield from _fastseed_states(key, tensor_bytes(inner, held))
+    elif _FASTSEED_STATE.search(name):
+        yield from _fastseed_states(name, data)
     elif (cpu := _try(read_torch_cpu, data)) is not None:
         yield "", "torch.cpu", cpu
     elif len(data) == 16 and any(map(_RANDOM.search, path)):
@@ -165,7 +178,7 @@ def _host_state(node: Any) -> tuple[str, GeneratorState]:
 
 def _words(value: Any) -> list[int]:
     """Return the words of a pickled array or of a list of plain numbers."""
-    if isinstance(value, Thing):
+    if isinstance(value, Opaque):
         value = _array(value)
     is_short = isinstance(value, (list, tuple)) and len(value) <= _MT_WORDS
     if is_short and all(type(word) is int for word in value):  # nested lists take long
@@ -175,7 +188,7 @@ def _words(value: Any) -> list[int]:
 
 def _plain(value: StateDict, depth: int = 0) -> StateDict:
     """Return the content of a state of a bit generator; ValueError for others."""
-    if depth == 3 or len(value) > _MOST_KEYS:
+    if depth == 3 or len(value) > _MAX_KEYS:
         raise ValueError("it has more than the state of a bit generator")
     found: StateDict = {}
     for key, held in value.items():
@@ -187,27 +200,29 @@ def _plain(value: StateDict, depth: int = 0) -> StateDict:
     return found
 
 
-def _array(thing: Thing) -> list[int]:
+def _array(thing: Opaque) -> list[int]:
     """Return the numbers in a pickled NumPy array of integers."""
     match thing:
-        case Thing(name=(_, "_reconstruct"), state=(_, _, Thing() as dtype, _, raw)):
+        case Opaque(name=(_, "_reconstruct"), state=(_, _, Opaque() as dtype, _, raw)):
             pass
-        case Thing(name=(_, "_frombuffer"), args=(raw, Thing() as dtype, _, _)):
+        case Opaque(name=(_, "_frombuffer"), args=(raw, Opaque() as dtype, _, _)):
             pass
         case _:
             raise ValueError("it is no array")
     match raw:  # protocol 2 has no bytes
-        case Thing(name=("_codecs", "encode"), args=(str(text), "latin1")):
+        case Opaque(name=("_codecs", "encode"), args=(str(text), "latin1")):
             raw = text[: 8 * _MT_WORDS].encode("latin1", "replace")
     match dtype:
-        case Thing(args=("u4" | "u8" | "i4" | "i8" as code, *_), state=(_, "<" | ">" as order, *_)):
+        case Opaque(
+            args=("u4" | "u8" | "i4" | "i8" as code, *_), state=(_, "<" | ">" as order, *_)
+        ):
             return list(np.frombuffer(raw[: 8 * _MT_WORDS], f"{order}{code}").tolist())
     raise ValueError("it is no array of integers")
 
 
-def _ours(key: object, data: bytes | None) -> Iterator[tuple[str, str, GeneratorState]]:
+def _fastseed_states(key: object, data: bytes | None) -> Iterator[tuple[str, str, GeneratorState]]:
     """Yield what an exact state of fastseed holds; of an accelerator, one for each device."""
-    named = _OURS.search(key) if isinstance(key, str) else None
+    named = _FASTSEED_STATE.search(key) if isinstance(key, str) else None
     if named is None or data is None:
         return
     owner, stream = f"rank {named[1]}", named[2]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ...debug.difference import Difference
+from ...generators.exact_state import MOST_WORDS as MAX_WORDS
 from ...generators.exact_state import GeneratorState, words_between
-from .finding import Found, states_in, world_size_in
 from .folders import noted, parts_of
+from .states import Found, states_in, world_size_in
 
 _NAMES = 6  # in a list
-_MOST_STATES = 100_000  # of all files
+_MAX_STATES = 100_000  # of all files
 _NEAR = 100_000  # words within which two ranks are said to be on one stream
 
 
@@ -24,14 +27,12 @@ class Inspection:
         path: the checkpoint.
         states: every state that was found, by owner and stream.
         findings: what is wrong: ranks that draw the same numbers, streams that some ranks lack,
-            fewer states than ranks, files that could not be read.
-        notes: what is worth knowing: names that ``torch.load(weights_only=True)`` refuses.
+            fewer states than ranks, files and states that are damaged or could not be read.
     """
 
     path: str
     states: tuple[Found, ...]
     findings: tuple[str, ...]
-    notes: tuple[str, ...]
 
     def __bool__(self) -> bool:
         return not self.findings
@@ -53,33 +54,28 @@ def read(function: str, argument: str, path: str) -> Inspection:
     """Return what ``path`` holds; ValueError if nothing in it can be read."""
     states: list[Found] = []
     problems: list[str] = []
-    refused: dict[str, list[str]] = defaultdict(list)
     size, count = 0, 0
     writers: set[int] = set()
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"fastseed.{function}: {argument} must exist, got {path!r}")
     for part in parts_of(path, problems):
-        found: list[Found] | None = None
+        before = len(states)
         with noted(part.source, problems):
-            found = list(states_in(part))
-        if found is None:
-            continue
-        if len(states) + len(found) > _MOST_STATES:
+            states += states_in(part, problems)
+            count += 1
+        if len(states) > _MAX_STATES:
+            del states[before:]
             problems.append(f"{part.source} and what follows are not read: too many states")
             break
-        states += found
         size = max(size, world_size_in(part) or 0)
-        count += 1
         writers |= set() if part.writer is None else {part.writer}
-        if found and part.tree.refused:
-            refused[", ".join(part.tree.refused)].append(part.source)
     if not count:
         why = "; ".join(problems[:_NAMES]) or "it has no file of a checkpoint"
         rule = "a checkpoint that can be read"
         raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {path!r} ({why})")
-    whole = Inspection(path, tuple(sorted(_distinct(states), key=_order)), (), ())
+    whole = Inspection(path, tuple(sorted(_distinct(states), key=_order)), ())
     findings = [*_findings(whole, max(size, len(writers))), *problems]
-    loader = "torch.load(weights_only=True)"
-    notes = [f"{loader} refuses {names} in {_listed(held)}" for names, held in refused.items()]
-    return Inspection(path, whole.states, tuple(findings), tuple(notes))
+    return Inspection(path, whole.states, tuple(findings))
 
 
 def _distinct(states: list[Found]) -> Iterator[Found]:
@@ -103,7 +99,9 @@ def _distinct(states: list[Found]) -> Iterator[Found]:
 
 def _order(one: Found) -> tuple[object, ...]:
     """Sort by owner, numbers by value, and stream."""
-    words = [(0, int(w), "") if w.isdecimal() else (1, 0, w) for w in one.owner.split()]
+    words = [
+        (0, int(w), "") if w.isdecimal() and len(w) < 10 else (1, 0, w) for w in one.owner.split()
+    ]
     return words, one.stream
 
 
@@ -160,3 +158,55 @@ def _listed(names: Iterable[str]) -> str:
     held = list(names)
     more = f" and {len(held) - _NAMES} more" if len(held) > _NAMES else ""
     return ", ".join(name or "all ranks" for name in held[:_NAMES]) + more
+
+
+# ---------------------------------------------------------------- two checkpoints
+
+_LOADER = "as one `iter(DataLoader)` draws"
+_SHUFFLING = "as one `iter(DataLoader(shuffle=True))` draws, or two without shuffling"
+_HINTS = {2: _LOADER, 4: _SHUFFLING}
+"""Words of torch's generator on the CPU. A DataLoader without a generator of its own draws a base
+seed of 64 bits when it is iterated, and its RandomSampler another."""
+
+
+def compare_states(a: Inspection, b: Inspection) -> list[Difference]:
+    """Return the streams that differ, in the order of ``a`` and then of ``b``."""
+    mine, other = ({(one.owner, one.stream): one for one in side.states} for side in (a, b))
+    found = []
+    for key in dict.fromkeys([*mine, *other]):
+        before, after = mine.get(key), other.get(key)
+        name = f"{key[0] or 'all ranks'} {key[1]}"
+        if before is None or after is None:
+            where = "the first" if after is None else "the second"
+            found.append(Difference(name, before, after, f"only in {where}"))
+        elif before.state != after.state:
+            found.append(Difference(name, before, after, _difference(a, before, after.state)))
+    return found
+
+
+def _difference(a: Inspection, before: Found, after: GeneratorState) -> str:
+    words = words_between(before.state, after)
+    if words == 0:
+        return "equal but for a cached Gaussian, half a word, or the form in which it is stored"
+    if words is not None:
+        hint = _HINTS.get(abs(words)) if before.stream.startswith("torch.cpu") else None
+        return _count(words) + (f", {hint}" if hint else "")
+    text = next(_others(a, before, after), "")
+    if not text and before.state.seed != after.seed:
+        text = f"another stream: its seed was {before.state.seed}, and is {after.seed}"
+    return text or f"another stream, or more than {MAX_WORDS} words apart"
+
+
+def _count(words: int) -> str:
+    if words == 0:
+        return "in the same state"
+    noun, where = ("word" if abs(words) == 1 else "words"), ("further" if words > 0 else "behind")
+    return f"{abs(words)} {noun} {where}"
+
+
+def _others(a: Inspection, before: Found, after: GeneratorState) -> Iterator[str]:
+    """Yield the other ranks of the first checkpoint whose stream this is."""
+    for owner, one in a.by_stream()[before.stream].items():
+        words = words_between(one.state, after, 0) if owner != before.owner else None
+        if words is not None:
+            yield f"it has the stream of {owner or 'all ranks'}, {_count(words)}"

@@ -15,15 +15,14 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .archives import Tree, open_regular, read_tree
-from .inert_pickle import Thing, Unreadable
+from .pickles import Opaque, Tree, Unreadable, check_sha256, open_file, read_tree
 
-_MOST_FILES = 10_000
-_MOST_DEPTH = 3
-_MOST_NAME = 1000  # characters
-_MOST_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
+_MAX_FILES = 10_000
+_MAX_DEPTH = 3
+_MAX_NAME = 1000  # characters
+_MAX_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
 _SUFFIXES = (".pkl", ".pth", ".pt", ".ckpt", ".bin", ".fastseed")
-_RANK_OF_FILE = re.compile(r"(?:random_states|rng_state|rng|rank|rng_rank)[_-]?(\d+)(?=\D|$)")
+_RANK_OF_FILE = re.compile(r"(?:random_states|rng_state|rng|rank|rng_rank)[_-]?(\d{1,9})(?=\D|$)")
 _RANK_OF_KEY = re.compile(r"(?:^|[._/])(?:rank|rng|rng_state)s?[_.]?(\d{1,9})(?=[._/]|$)")
 _SHARD = re.compile(r"^(.*)/shard_([\d.]{1,99})_([\d.]{1,99})$")  # of an object of Megatron's
 _WRITER = re.compile(r"^__(\d+)_\d+\.distcp$")
@@ -44,17 +43,13 @@ class Part(NamedTuple):
 
 
 def parts_of(path: str, problems: list[str]) -> Iterator[Part]:
-    """Yield the trees of a checkpoint, a file or a folder; FileNotFoundError without one.
-
-    What cannot be read is added to ``problems``.
-    """
+    """Yield the trees of a checkpoint, a file or a folder; what cannot be read is a problem."""
     if not os.path.isdir(path):
-        os.stat(path)
         yield from _file(os.path.realpath(path), os.path.basename(path), problems)
         return
-    for count, name in enumerate(_files(path)):
-        if count == _MOST_FILES:
-            problems.append(f"{path} is not read: it has more than {_MOST_FILES} files")
+    for count, name in enumerate(_files(path, problems)):
+        if count == _MAX_FILES:
+            problems.append(f"{path} is not read: it has more than {_MAX_FILES} files")
             return
         if os.path.basename(name) == ".metadata":
             yield from _distributed(path, os.path.dirname(name), problems)
@@ -62,12 +57,16 @@ def parts_of(path: str, problems: list[str]) -> Iterator[Part]:
             yield from _file(os.path.join(path, name), name, problems)
 
 
-def _files(path: str) -> Iterator[str]:
+def _files(path: str, problems: list[str]) -> Iterator[str]:
     """Yield the files below ``path``, sorted; symbolic links to folders are not followed."""
-    for folder, folders, names in os.walk(path):
+
+    def unreadable(error: OSError) -> None:
+        problems.append(f"{error.filename} is not read: {error.strerror}")
+
+    for folder, folders, names in os.walk(path, onerror=unreadable):
         below = os.path.relpath(folder, path)
         depth = 0 if below == "." else below.count(os.sep) + 1
-        folders[:] = sorted(folders) if depth < _MOST_DEPTH else []
+        folders[:] = sorted(folders) if depth < _MAX_DEPTH else []
         yield from (os.path.normpath(os.path.join(below, name)) for name in sorted(names))
 
 
@@ -75,8 +74,13 @@ def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
     found = _RANK_OF_FILE.search(os.path.basename(name))
     parallel = re.match(r"mp_rank_\d+(?:_\d+)*", os.path.basename(os.path.dirname(name)))
     owner = f"rank {int(found[1])}" if found else parallel[0] if parallel else ""
-    with noted(name, problems), open_regular(path) as file:
-        yield Part(read_tree(file), name, owner, None, "")
+    with noted(name, problems), open_file(path) as file:
+        tree = read_tree(file)
+        match tree.root:
+            case {"format": "fastseed", "padding": _}:  # of fastseed.checkpoint.save
+                with noted(name, problems):  # its states are read nevertheless
+                    check_sha256(file)
+        yield Part(tree, name, owner, None, "")
 
 
 @contextlib.contextmanager
@@ -94,7 +98,7 @@ def noted(name: str, problems: list[str]) -> Iterator[None]:
 def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:
     """Yield the entries of a folder of torch.distributed.checkpoint that are small enough."""
     name = os.path.join(below, ".metadata")
-    with noted(name, problems), open_regular(os.path.join(path, name)) as file:
+    with noted(name, problems), open_file(os.path.join(path, name)) as file:
         root = read_tree(file).root
         stored, sizes = _field(root, "storage_data"), _field(root, "state_dict_metadata")
         if not (isinstance(stored, dict) and isinstance(sizes, dict)):
@@ -112,11 +116,11 @@ def _entry(folder: str, below: str, key: str, info: object) -> Part:
         raise Unreadable(f"its file is not in the folder: {name!r}"[:120])
     if not (isinstance(start, int) and isinstance(length, int) and 0 <= start < 2**62):
         raise Unreadable("its position is not a number")
-    if len(key) > _MOST_NAME:
-        raise Unreadable(f"its name has more than {_MOST_NAME} characters")
-    if not 0 <= length <= _MOST_PART:
-        raise Unreadable(f"it has {length} bytes, more than {_MOST_PART}")
-    with open_regular(os.path.join(folder, name)) as file:
+    if len(key) > _MAX_NAME:
+        raise Unreadable(f"its name has more than {_MAX_NAME} characters")
+    if not 0 <= length <= _MAX_PART:
+        raise Unreadable(f"it has {length} bytes, more than {_MAX_PART}")
+    with open_file(os.path.join(folder, name)) as file:
         file.seek(start)
         tree = read_tree(io.BytesIO(file.read(length)))
     writer = _WRITER.match(name)
@@ -133,12 +137,12 @@ def _may_hold_a_state(held: object) -> bool:
     match _field(held, "size"), _field(held, "properties"):
         case None, _:
             return True
-        case Thing(args=[[_]]), Thing(state=[Thing(name=("torch", "uint8")), *_]):
+        case Opaque(args=[[_]]), Opaque(state=[Opaque(name=("torch", "uint8")), *_]):
             return True
     return False
 
 
 def _field(thing: object, name: str) -> object:
     """Return the attribute of a pickled object."""
-    state = thing.state if isinstance(thing, Thing) else None
+    state = thing.state if isinstance(thing, Opaque) else None
     return state.get(name) if isinstance(state, dict) else None
