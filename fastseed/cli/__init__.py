@@ -113,12 +113,12 @@ def _summary(as_json: bool) -> int:
     import torch
 
     from .._backend.build import build_info
-    from .._utils import environ
+    from .._utils import StateDict, environ
     from .._utils.version import __version__
 
     info = build_info()
     cuda = torch.cuda.device_count()
-    document = {
+    document: StateDict = {
         "version": __version__,
         "torch": str(torch.__version__),
         "backend": info["backend"],

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .._utils.types import JSON
+from .._utils import JSON
 from . import exit_codes
 
+_WIDEST = 60  # characters of a value in a table
 MAX_ROWS = 40  # of a table without --all
 
 # C0 except newline and tab, DEL, C1, and the characters that reorder or hide text (bidi controls).
@@ -32,6 +33,15 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--all", action="store_const", const=None, default=MAX_ROWS, dest="limit",
         help=f"all rows, not the first {MAX_ROWS}",
     )  # fmt: skip
+
+
+def add_deterministic(parser: argparse.ArgumentParser) -> None:
+    """Add ``--deterministic[=warn]`` (``args.deterministic``, as ``launch.variables`` takes it)."""
+    for name, value in (("--deterministic", True), ("--deterministic=warn", "warn")):
+        parser.add_argument(
+            name, dest="deterministic", action="store_const", const=value, default=False,
+            help=f"deterministic algorithms, or {'warnings' if value == 'warn' else 'errors'}",
+        )  # fmt: skip
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
@@ -125,3 +135,11 @@ def table(
 
 def _one_line(cell: object) -> str:
     return clean(cell).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def short(value: object) -> str:
+    """Return a value as text that a table has room for."""
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"

@@ -129,7 +129,7 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         >>> found.step, found.first.name
         (2, 'parameter bias')
     """
-    one, other = _recordings("a", a), _recordings("b", b)
+    one, other = (recordings("debug.bisect", *side) for side in (("a", a), ("b", b)))
     common = sorted(one.keys() & other.keys())
     if not common:
         raise ValueError(
@@ -194,12 +194,12 @@ def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
 # ---------------------------------------------------------------- files
 
 
-def _recordings(argument: str, given: str | os.PathLike[str]) -> dict[int, Recording]:
+def recordings(function: str, argument: str, given: str | os.PathLike[str]) -> dict[int, Recording]:
     """Return the recordings of a run by rank."""
-    path = Path(check_path("debug.bisect", argument, given))
+    path = Path(check_path(function, argument, given))
     rule = "a folder with recordings of fastseed.debug.Watch, or one of its files"
     if not path.exists():
-        raise value_error("debug.bisect", argument, f"{rule}, that exists", str(path))
+        raise value_error(function, argument, f"{rule}, that exists", str(path))
     if not path.is_dir():
         found = Recording(path)
         return {found.header["rank"]: found}
@@ -207,7 +207,7 @@ def _recordings(argument: str, given: str | os.PathLike[str]) -> dict[int, Recor
         files = [file for file in sorted(folder.glob("rank-*.watch")) if _FILE.fullmatch(file.name)]
         if files:
             return {int(file.stem.removeprefix("rank-")): Recording(file) for file in files}
-    raise value_error("debug.bisect", argument, rule, str(path))
+    raise value_error(function, argument, rule, str(path))
 
 
 def _notes(a: Recording, b: Recording, where: str) -> list[str]:

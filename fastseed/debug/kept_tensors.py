@@ -78,7 +78,7 @@ def load(folder: Path, rank: int, step: int, key: str) -> torch.Tensor | None:
     if not path.exists():
         return None
     try:
-        regular_file.open_to_read(path).close()  # torch would wait for a pipe
+        regular_file.open_file(path).close()  # torch would wait for a pipe
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True).get(key)
     except Exception as error:  # torch raises many types for files of other kinds
         raise ValueError(

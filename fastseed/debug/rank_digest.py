@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from ..distributed import layout
 from ..distributed.rendezvous import collective
+from ..random import layout
 from . import tensor_digest
 from .tensor_digest import MODULUS, Fragment, Part
 

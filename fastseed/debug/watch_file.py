@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from .._utils import regular_file, strict_json
-from .._utils.types import StateDict
+from .._utils import StateDict, regular_file, strict_json
 from .._utils.validation import value_error
 from .tree_digest import Leaf
 
@@ -166,7 +165,7 @@ class Recording:
         self.repeated: list[int] = []
         self.end = 0
         try:
-            opened = regular_file.open_to_read(path)
+            opened = regular_file.open_file(path)
         except ValueError as error:
             raise value_error("debug.bisect", "path", str(error), str(path)) from None
         with opened as file:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..data import ResumableLoader, ShuffleSampler
 from ..data.loaders.division import Division
 from ..data.loaders.loader import settings_of

@@ -15,8 +15,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..data import Steps
 from ..data.loaders.saved_state import check_state
 from ..derivation import coordinates

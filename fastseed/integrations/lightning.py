@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch.utils._pytree import tree_leaves
 from torch.utils.data.distributed import DistributedSampler
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..data import Loader, ShuffleSampler
 from ..data.order.samplers import samplers_in
 from ..seeder import api

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..checkpoint import files as checkpoint
 from ..data import Loader
 from ..data.order.samplers import samplers_in

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed.cli import exit_codes, main
-from fastseed.tools import journals
+from fastseed.tools import checkpoints
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def document(capsys, *arguments):
 
 
 def test_at_lists_the_samples_of_a_step(folder, capsys):
-    lineage = journals.read("a.pt")
+    lineage = checkpoints.read_lineage("a.pt")
     expected = lineage.at(1, 2)
     code, found = document(capsys, "at", 5, "a.pt")
     assert code == exit_codes.OK and found["next"] == {"epoch": 2, "step": 1}
@@ -63,7 +63,7 @@ def test_at_lists_the_samples_of_a_step(folder, capsys):
 
 
 def test_where_lists_the_visits_to_come_too(folder, capsys):
-    lineage = journals.read("a.pt")
+    lineage = checkpoints.read_lineage("a.pt")
     code, found = document(capsys, "where", 3, "a.pt")
     assert code == exit_codes.OK
     points = [(row["epoch"], row["step"], row["row"]) for row in found["visits"]]

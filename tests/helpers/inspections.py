@@ -6,14 +6,14 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from fastseed.tools import rng_states
+from fastseed.tools import checkpoints
 
 
 def inspect_within(path: Path, limit: int) -> tuple[Any, str]:
     """Return states and findings, or no states and the refusal, of at most ``limit`` bytes."""
     tracemalloc.start(1)
     try:
-        found = rng_states.inspect(path)
+        found = checkpoints.inspect(path)
         return found.states, " ".join(found.findings)
     except ValueError as error:
         return (), str(error)

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 import fastseed
 
+pytestmark = pytest.mark.proof
 ARANGE = list(range(50))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ..._utils import validation
-from ..._utils.types import JSON
+from ..._utils import JSON, validation
 
 MOST_ELEMENTS = 2**20
 Bounds = tuple[int, int]

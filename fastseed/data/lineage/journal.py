@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..._backend import derive_ops
-from ..._utils.types import JSON
+from ..._utils import JSON
 from .orders import OTHER, OrderSpec
 
 FORMAT, VERSION = "fastseed.lineage", 1

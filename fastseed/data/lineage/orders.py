@@ -6,8 +6,7 @@ import itertools
 from typing import NamedTuple
 
 from ..._backend import derive_ops
-from ..._utils import validation
-from ..._utils.types import JSON
+from ..._utils import JSON, validation
 from ...derivation import coordinates, streams
 from ..order.golden_ratio import UNIT
 from ..order.mixture import Mixture, MixtureSampler

@@ -7,8 +7,7 @@ import os
 from collections.abc import Mapping
 
 from ..._backend import derive_ops
-from ..._utils import small_file, strict_json, validation
-from ..._utils.types import JSON
+from ..._utils import JSON, regular_file, strict_json, validation
 from ...derivation import coordinates
 from .answers import Lineage
 from .fields import check_fields, check_list
@@ -58,7 +57,7 @@ def read(source: Mapping[str, JSON] | str | os.PathLike[str]) -> Lineage:
         return Lineage(parse_fields(_FUNCTION, "source", found))
     path = validation.check_path(_FUNCTION, "source", source)
     try:
-        text = small_file.read(path, _MOST_BYTES)
+        text = regular_file.read(path, _MOST_BYTES)
     except ValueError as error:
         raise validation.value_error(_FUNCTION, "source", str(error), path) from error
     return Lineage(parse(_FUNCTION, "source", text))

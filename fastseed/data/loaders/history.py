@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import BatchSampler
 
-from ..._utils import validation
-from ..._utils.types import JSON
+from ..._utils import JSON, validation
 from ...derivation import coordinates
 from ..lineage.answers import indices_of, removed
 from ..lineage.journal import Entry, Journal, Quarantine, Skip

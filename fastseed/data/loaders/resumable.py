@@ -14,8 +14,7 @@ from torch.utils.data import (
 )
 
 from ..._backend.compile import eager
-from ..._utils import validation
-from ..._utils.types import StateDict
+from ..._utils import StateDict, validation
 from ...derivation import context, coordinates
 from ...seeder.seeder import Seeder
 from ..order.samplers import RANDOM_SAMPLERS, samplers_in

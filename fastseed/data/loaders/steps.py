@@ -8,8 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..._utils import validation
-from ..._utils.types import StateDict
+from ..._utils import StateDict, validation
 from ...derivation import context, coordinates
 from ...seeder import api
 from ..lineage.answers import Lineage

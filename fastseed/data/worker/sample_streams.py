@@ -13,10 +13,10 @@ import torch
 from torch.utils.data import get_worker_info
 
 from ..._backend import derive_ops
-from ..._utils.errors import reseed_error
 from ...derivation import streams
 from ...generators.adapter import LOW64
 from ...generators.default import NAMES
+from ...seeder.errors import reseed_error
 from .discovery import found_in
 from .scope import call_and_leave
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
@@ -59,7 +59,7 @@ class SampleStreams:
 
     def reseed(self, index: int, occurrence: int) -> None:
         """Give every generator its stream of this sample."""
-        GENERATORS.reseed_sample(self.scope, index, occurrence)
+        _reseed_defaults(self.scope, index, occurrence)
         for entry in self._others:
             name, adapter = entry.name, entry.adapter
             stream = streams.sample_stream(self.scope, name, index, occurrence)
@@ -92,10 +92,10 @@ class SampleStreams:
         once in 2**63 times.
         """
         if self._first is None:
-            GENERATORS.reseed_sample(self.scope, 0, 0)
+            _reseed_defaults(self.scope, 0, 0)
             self._first = _draw()
         before = self._states_of_others()
-        GENERATORS.reseed_sample(self.scope, 0, 0)
+        _reseed_defaults(self.scope, 0, 0)
         result = call()
         first, after = _draw(), self._states_of_others()
         drawn = [name for name, number in first.items() if number != self._first[name]]
@@ -104,6 +104,13 @@ class SampleStreams:
 
     def _states_of_others(self) -> list[torch.Tensor | None]:
         return [entry.adapter.state() for entry in self._others]
+
+
+def _reseed_defaults(scope: derive_ops.Scope, index: int, occurrence: int) -> None:
+    """Give the three global generators their stream of a sample."""
+    failures = GENERATORS.reseed_sample(scope, index, occurrence)
+    if failures:
+        raise reseed_error(failures)
 
 
 def _draw() -> dict[str, object]:

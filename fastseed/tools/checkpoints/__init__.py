@@ -15,12 +15,19 @@ import os
 from ..._utils import validation
 from ...debug.difference import Difference
 from .inspection import Inspection, compare_states, read
-from .journals import JobComparison, compare_jobs, locate, read_lineage, rows_of
+from .journals import (
+    JobComparison,
+    compare_jobs,
+    has_lineage,
+    locate,
+    read_lineage,
+    rows_of,
+)
 from .states import Found
 
 __all__ = [
-    "Found", "Inspection", "JobComparison", "compare", "compare_jobs", "inspect", "locate",
-    "read_lineage", "rows_of",
+    "Found", "Inspection", "JobComparison", "compare", "compare_jobs", "has_lineage", "inspect",
+    "locate", "read_lineage", "rows_of",
 ]  # fmt: skip
 
 

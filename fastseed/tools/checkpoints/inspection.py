@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...debug.difference import Difference
-from ...generators.exact_state import MOST_WORDS as MAX_WORDS
-from ...generators.exact_state import GeneratorState, words_between
+from ...debug.exact_state import MAX_WORDS, GeneratorState, words_between
 from .folders import noted, parts_of
 from .states import Found, states_in, world_size_in
 
@@ -28,11 +27,13 @@ class Inspection:
         states: every state that was found, by owner and stream.
         findings: what is wrong: ranks that draw the same numbers, streams that some ranks lack,
             fewer states than ranks, files and states that are damaged or could not be read.
+        problems: those findings that are damage, or files that could not be read.
     """
 
     path: str
     states: tuple[Found, ...]
     findings: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return not self.findings
@@ -75,7 +76,7 @@ def read(function: str, argument: str, path: str) -> Inspection:
         raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {path!r} ({why})")
     whole = Inspection(path, tuple(sorted(_distinct(states), key=_order)), ())
     findings = [*_findings(whole, max(size, len(writers))), *problems]
-    return Inspection(path, whole.states, tuple(findings))
+    return Inspection(path, whole.states, tuple(findings), tuple(problems))
 
 
 def _distinct(states: list[Found]) -> Iterator[Found]:
@@ -99,10 +100,9 @@ def _distinct(states: list[Found]) -> Iterator[Found]:
 
 def _order(one: Found) -> tuple[object, ...]:
     """Sort by owner, numbers by value, and stream."""
-    words = [
-        (0, int(w), "") if w.isdecimal() and len(w) < 10 else (1, 0, w) for w in one.owner.split()
-    ]
-    return words, one.stream
+    words = one.owner.split()
+    numbers = [int(w) if w.isdecimal() and len(w) < 10 else -1 for w in words]
+    return [(n < 0, n, w) for n, w in zip(numbers, words, strict=True)], one.stream
 
 
 # ---------------------------------------------------------------- findings

@@ -1,4 +1,4 @@
-"""Which steps of a job had which samples: its journal in a contract or any checkpoint, and two jobs."""
+"""Which steps of a job had which samples, from a contract or a checkpoint; two jobs compared."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..._utils import small_file, strict_json, validation
-from ..._utils.types import JSON
+from ..._utils import JSON, regular_file, strict_json, validation
 from ...data import lineage
 from ...data.lineage import Lineage, Visits
 from ...data.lineage.answers import removed
@@ -25,7 +24,7 @@ _FUNCTION = "tools.checkpoints.read_lineage"
 _START = '{"format":"fastseed.lineage",'  # of the text that states of steps contain
 _MAX_BYTES = 1 << 24  # of a JSON file
 _MAX_EPOCHS = 2**32
-_MAX_STEPS = 10_000_000  # that are compared one by one
+_MAX_PARTS = 1_000_000  # steps, or ranges of equal ones, of epochs that a caller names
 _NAMES = 6  # in a list
 
 Point = tuple[int, int]
@@ -68,7 +67,7 @@ def read_lineage(path: str | os.PathLike[str], *, task: int | None = None) -> Li
         raise FileNotFoundError(f"fastseed.{_FUNCTION}: path must exist, got {path!r}")
     if is_json(path):
         try:
-            found = [("", _parsed(small_file.read(path, _MAX_BYTES)))]
+            found = [("", _parsed(regular_file.read(path, _MAX_BYTES)))]
         except ValueError as error:
             raise _error("a contract, or a state of fastseed.data.steps", path, error) from error
     else:
@@ -88,6 +87,11 @@ def read_lineage(path: str | os.PathLike[str], *, task: int | None = None) -> Li
     raise _error(rule, path, problem)
 
 
+def has_lineage(path: str) -> bool:
+    """Return whether a checkpoint holds a journal, damaged or not."""
+    return any(True for _ in _texts_in(path, []))
+
+
 def _error(rule: str, path: str, problem: object) -> ValueError:
     return ValueError(f"fastseed.{_FUNCTION}: path must be {rule}, got {path!r} ({problem})")
 
@@ -102,18 +106,21 @@ def is_json(path: str) -> bool:
 
 def _of_checkpoint(path: str, problems: list[str]) -> list[tuple[str, Lineage]]:
     """Return each journal with where it is; what cannot be read is added to ``problems``."""
-    texts = []
-    for part in parts_of(path, problems):
-        with noted(part.source, problems):
-            for keys, text in walk(part, _journals):
-                texts.append((source_of(part, keys), text))
     found = []
-    for name, text in texts:
+    for name, text in _texts_in(path, problems):
         try:
             found.append((name, _parsed(text)))
         except ValueError as error:
             raise _error("a checkpoint without damage", path, f"{name}: {error}") from error
     return found
+
+
+def _texts_in(path: str, problems: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the text of each journal with where it is."""
+    for part in parts_of(path, problems):
+        with noted(part.source, problems):
+            for keys, text in walk(part, _journals):
+                yield source_of(part, keys), text
 
 
 def _journals(_: Path, node: object) -> Iterator[str]:
@@ -257,26 +264,40 @@ def compare_jobs(a: Lineage, b: Lineage, *, epochs: int | None = None) -> JobCom
     function = "tools.checkpoints.compare_jobs"
     for name, one in (("a", a), ("b", b)):
         validation.check_instance(function, name, one, Lineage, "a Lineage")
+    is_long = epochs is not None
     if epochs is None:
         points = [one.journal.point for one in (a, b)]
         epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
     epochs = validation.check_int(function, "epochs", epochs, 1, 2**32)
     first: Point | None = None
     steps = differing = samples = missing = compared = 0
-    for epoch in range(epochs):
-        for step, count, size, gone in _epoch(a, b, epoch):
-            compared += 1
-            if compared > _MAX_STEPS:
-                rule = f"at most {epoch}, of which {_MAX_STEPS:,} parts are compared"
+    for alike in _alike(a, b, epochs):
+        for epoch in alike:
+            parts = list(_epoch(a, b, epoch))
+            is_same = all(gone is None for *_, gone in parts)
+            times = len(alike) if is_same else 1  # the same layout: so are all of these epochs
+            compared += len(parts)
+            if is_long and compared > _MAX_PARTS:
+                rule = f"fewer: {_MAX_PARTS:,} steps were compared up to epoch {epoch}"
                 raise validation.value_error(function, "epochs", rule, epochs)
-            steps, samples = steps + count, samples + size
-            if gone is not None:
-                first = first or (epoch, step)
-                differing, missing = differing + count, missing + gone
+            for step, count, size, gone in parts:
+                steps, samples = steps + times * count, samples + times * size
+                if gone is not None:
+                    first = first or (epoch, step)
+                    differing, missing = differing + count, missing + gone
+            if is_same:
+                break
     why = () if first is None else tuple(_reasons(a, b, *first))
     pairs = [(f, getattr(a.journal, f), getattr(b.journal, f)) for f in ("master_seed", "task")]
     notes = tuple(f"{field}: {x}, {y}: keys of samples differ" for field, x, y in pairs if x != y)
     return JobComparison(epochs, steps, differing, first, why, samples, missing, notes)
+
+
+def _alike(a: Lineage, b: Lineage, epochs: int) -> Iterator[range]:
+    """Yield parts of the epochs in which each job's steps are cut alike."""
+    ranges = [[*one.journal.alike(range(epochs))] for one in (a, b)]
+    edges = sorted({one.start for part in ranges for one in part} | {epochs})
+    yield from (range(*pair) for pair in itertools.pairwise(edges))
 
 
 def _epoch(a: Lineage, b: Lineage, epoch: int) -> Iterator[tuple[int, int, int, int | None]]:

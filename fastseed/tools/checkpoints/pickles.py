@@ -1,9 +1,9 @@
-"""Read pickles and files of torch.save as data, within limits: classes and functions stay names, and nothing is imported or called.
+"""Read pickles and files of torch.save as data: names of classes stay names, no code is run.
 
 The unpickler of the standard library builds lists, tuples, dicts and plain values. ``Opaque`` takes
 the place of whatever else it would create. It is the one in Python, ``pickle._Unpickler``: the one
-in C allocates by numbers that a pickle claims, and hashes any key of a dict. Nothing is allocated by
-a number that a file claims: every read is bounded by a constant and by the size of the file.
+in C allocates by numbers that a pickle claims, and hashes any key of a dict. Every read is bounded
+by a constant and by the size of the file, never by a number that a file claims.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pickle
 import pickletools
 import zipfile
 from collections.abc import Callable
-from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
+from typing import IO, Any, ClassVar, NamedTuple, cast
 
 from ..._utils import regular_file
 
@@ -150,17 +150,19 @@ class Tree(NamedTuple):
     prefix: str
 
 
-def open_file(path: str) -> BinaryIO:
+def open_file(path: str) -> IO[bytes]:
     """Open a regular file; a symbolic link, a pipe or a device is ``Unreadable``."""
     try:
-        return regular_file.open_to_read(path, follow=False)
+        if os.path.islink(path):
+            raise ValueError
+        return regular_file.open_file(path)
     except OSError as error:
         raise Unreadable(error.strerror or "it cannot be opened") from None
     except ValueError:
         raise Unreadable("it is not a regular file") from None
 
 
-def read_tree(file: BinaryIO) -> Tree:
+def read_tree(file: IO[bytes]) -> Tree:
     """Return the tree in a file of torch.save or a plain pickle.
 
     Raises:
@@ -179,7 +181,7 @@ def read_tree(file: BinaryIO) -> Tree:
     return Tree(root, None, "")
 
 
-def check_sha256(file: BinaryIO) -> None:
+def check_sha256(file: IO[bytes]) -> None:
     """Check the SHA-256 that fastseed appends to what it writes; ``Unreadable`` if it is wrong."""
     size, sha = file.seek(0, os.SEEK_END) - _SHA256, hashlib.sha256()
     file.seek(0)
@@ -193,7 +195,7 @@ def check_sha256(file: BinaryIO) -> None:
 class _Bounded:
     """A file for ``zipfile``, which reads a whole directory of the size that the file claims."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.limit = _MAX_DIRECTORY
         self._read = file.read
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
@@ -205,10 +207,10 @@ class _Bounded:
         return self._read(self.limit if size < 0 else size)
 
 
-def _read_zip(file: BinaryIO) -> Tree:
+def _read_zip(file: IO[bytes]) -> Tree:
     try:
         bounded = _Bounded(file)
-        archive = zipfile.ZipFile(cast(BinaryIO, bounded))
+        archive = zipfile.ZipFile(cast(IO[bytes], bounded))
         bounded.limit = MAX_BYTES
         names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(names) != 1:

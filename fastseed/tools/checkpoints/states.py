@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..._utils.types import StateDict
-from ...generators.adapter import pack
-from ...generators.exact_state import (
+from ..._utils import StateDict
+from ...debug.exact_state import (
     BIT_GENERATORS,
     GeneratorState,
     make_cuda,
@@ -21,6 +20,7 @@ from ...generators.exact_state import (
     read_numpy,
     read_torch_cpu,
 )
+from ...generators.adapter import pack
 from .folders import Part, noted
 from .pickles import Opaque, Tree, Unreadable, check_sha256, read_tree, tensor_bytes
 
@@ -37,12 +37,9 @@ _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
 _RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.IGNORECASE)
 # The keys of a dict that Megatron puts into a list, by data-parallel rank.
 _MEGATRON = re.compile("(random|np|torch|cuda)_rng_state|rng_tracker_states")
-_FASTSEED_STATE = re.compile(
-    r"rng\.(\d{1,9})\.(.+)$"
-)  # the exact state of a rank in a state of fastseed
-_FASTSEED_TENSOR = re.compile(
-    r"(^|\.)fastseed_(job|rank_\d{1,9})$"
-)  # a tensor of fastseed.checkpoint
+# The exact state of a rank in a state of fastseed, and a tensor of fastseed.checkpoint.
+_FASTSEED_STATE = re.compile(r"rng\.(\d{1,9})\.(.+)$")
+_FASTSEED_TENSOR = re.compile(r"(^|\.)fastseed_(job|rank_\d{1,9})$")
 
 Path = tuple[str, ...]
 

@@ -1,0 +1,149 @@
+"""The state of one generator of any library, and the distance of two states in words drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from .._utils import StateDict, strict_json
+from ..generators.adapter import MT19937_BYTES, unpack, unpack_mt19937
+from ..generators.torch_rng import CPU_STATE
+
+CUDA = "CUDA Philox"
+BIT_GENERATORS = {
+    kind.__name__: kind
+    for kind in (
+        np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64,
+    )
+}  # fmt: skip
+MAX_WORDS = 10_000_000
+"""How far ``words_between`` searches by default; a tenth of a second for each direction."""
+
+_NEAR, _CHUNK = 1 << 13, 1 << 20
+_SAME = 32  # words in a row that are equal only if the streams are
+
+
+@dataclass(frozen=True)
+class GeneratorState:
+    """The state of a generator.
+
+    Attributes:
+        algorithm: the name of a bit generator of NumPy (also for Python's generator and for torch's
+            on the CPU), or ``"CUDA Philox"`` for the one of torch on a GPU.
+        text: its state as JSON: what the ``state`` of that bit generator takes, or seed and offset.
+        seed: the seed that torch stores with the state; None for other libraries.
+        cached: numbers that were made but not yet returned (Gaussians).
+    """
+
+    algorithm: str
+    text: str
+    seed: int | None = None
+    cached: tuple[float, ...] = ()
+
+
+def make_state(
+    state: StateDict, cached: Sequence[float] = (), seed: int | None = None
+) -> GeneratorState:
+    """Return the state of a bit generator of NumPy; ValueError if NumPy does not take it."""
+    kind = state["bit_generator"]
+    scratch = BIT_GENERATORS[kind](0)
+    scratch.state = state  # type: ignore[assignment]
+    held: StateDict = dict(scratch.state)
+    position = held["state"].get("pos", 0) if kind == "MT19937" else 0
+    if not (0 <= held.get("buffer_pos", 0) <= 4 and 0 <= position <= 624):
+        raise ValueError("its position is outside its buffer")  # where NumPy would read
+    text = json.dumps(held, default=lambda array: array.tolist())
+    return GeneratorState(kind, text, seed, tuple(map(float, cached)))
+
+
+def make_mt19937(
+    words: Sequence[int], position: int, cached: Sequence[float] = (), seed: int | None = None
+) -> GeneratorState:
+    """Return the state of an MT19937, which Python, NumPy and torch on the CPU have."""
+    inner = {"key": words, "pos": position}
+    return make_state({"bit_generator": "MT19937", "state": inner}, cached, seed)
+
+
+def make_cuda(seed: int, offset: int) -> GeneratorState:
+    """Return the state of torch's generator of a GPU."""
+    return GeneratorState(CUDA, json.dumps([seed, offset]), seed)
+
+
+def read_numpy(state: StateDict) -> GeneratorState:
+    """Return the state of a ``numpy.random.RandomState`` or of a bit generator."""
+    cached = [state["gauss"]] if state.get("has_gauss") == 1 else []
+    of_bits = {k: v for k, v in state.items() if k not in ("has_gauss", "gauss", "seed_seq")}
+    return make_state(of_bits, cached)
+
+
+def read_torch_cpu(data: bytes) -> GeneratorState:
+    """Return the state of ``torch.get_rng_state()``."""
+    (held,) = np.frombuffer(data, CPU_STATE)
+    cached = [float(held[kind]) for kind in ("normal", "float_normal") if held[f"has_{kind}"]]
+    used = 625 - int(held["left"])  # 624 after seeding: the next word is of a new block
+    return make_mt19937(held["words"].tolist(), used, cached, int(held["seed"]))
+
+
+def read_adapter(state: torch.Tensor) -> GeneratorState:
+    """Return what the adapter of one generator of Python, NumPy or torch on the CPU has written.
+
+    Raises:
+        ValueError, TypeError, LookupError, OverflowError: it is another state.
+    """
+    data = unpack(state)
+    if len(data) == CPU_STATE.itemsize:
+        return read_torch_cpu(data)
+    if data[:1] == b"{":
+        return read_numpy(strict_json.parse(data))
+    if data[MT19937_BYTES : MT19937_BYTES + 1] not in (b"", b"{"):
+        raise ValueError("it has more than the words of an MT19937")
+    words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
+    cached = [] if gauss is None else [gauss]
+    return make_mt19937(np.frombuffer(words, "<u4").tolist(), position, cached)
+
+
+def words_between(a: GeneratorState, b: GeneratorState, limit: int = MAX_WORDS) -> int | None:
+    """Return how many words ``b`` is further than ``a`` on one stream; negative if it is behind.
+
+    A word is one output of the bit generator, 32 bits of MT19937 and 64 bits of the others; of
+    torch's generator of a GPU it is one step of the offset.
+
+    Returns:
+        The number; None if the states are on different streams or further apart than ``limit``.
+    """
+    if a.algorithm != b.algorithm or a.seed != b.seed:  # torch keeps the seed with the state
+        return None
+    if a.text == b.text:
+        return 0
+    if a.algorithm == CUDA:
+        return int(json.loads(b.text)[1]) - int(json.loads(a.text)[1])
+    for reach in (min(limit, _NEAR), limit):  # near states first, in both directions
+        for start, target, sign in ((a, b, 1), (b, a, -1)):
+            found = _find(start, target, reach)
+            if found is not None:
+                return sign * found
+    return None
+
+
+def _find(start: GeneratorState, target: GeneratorState, limit: int) -> int | None:
+    """Return after how many words ``start`` gives the numbers of ``target``."""
+    walker = _bit_generator(start)
+    wanted = _bit_generator(target).random_raw(_SAME)
+    held = walker.random_raw(_SAME - 1)
+    for done in range(0, limit + 1, _CHUNK):
+        size = min(_CHUNK, limit + 1 - done)
+        held = np.concatenate([held[1 - _SAME :], walker.random_raw(size)])
+        for at in np.flatnonzero(held[:size] == wanted[0]):
+            if np.array_equal(held[at : at + _SAME], wanted):
+                return done + int(at)
+    return None
+
+
+def _bit_generator(state: GeneratorState) -> np.random.BitGenerator:
+    made = BIT_GENERATORS[state.algorithm](0)
+    made.state = json.loads(state.text)  # lists serve as arrays
+    return made

@@ -1,0 +1,278 @@
+"""Which values of a logical tensor a part holds: against torch's own cutting of index tensors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.processes import run_job, run_script
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributed.tensor import Partial, Replicate
+from torch.distributed.tensor import Shard as Cut
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from fastseed.random import Shard, layout
+
+
+def values(shape, pieces) -> torch.Tensor:
+    """Return what a local tensor of ``shape`` holds, as operators read pieces; -1 where nothing."""
+    out = torch.full(shape, -1)
+    for box, sizes, strides, offset in pieces:
+        view = out[box] if box else out
+        assert (view == -1).all(), "pieces overlap"
+        if not sizes:
+            sizes, strides = (view.numel(),), (1,)
+        assert strides[-1] == 1 and math.prod(sizes) == view.numel()
+        found = torch.tensor(offset)
+        for size, stride in zip(sizes, strides, strict=True):
+            found = found[..., None] + torch.arange(size) * stride
+        view.copy_(found.reshape(view.shape))
+    return out
+
+
+def indices(shape) -> torch.Tensor:
+    return torch.arange(math.prod(shape)).view(shape)
+
+
+# ---------------------------------------------------------------- boxes
+
+BOXES = st.lists(
+    st.integers(0, 5).flatmap(
+        lambda n: st.tuples(st.integers(0, n), st.integers(0, n), st.just(n))
+    ),
+    max_size=5,
+)
+
+
+@given(BOXES)
+def test_boxes(axes):
+    low = [min(a, b) for a, b, _ in axes]
+    high = [max(a, b) for a, b, _ in axes]
+    shape = tuple(n for *_, n in axes)
+    expected = indices(shape)[tuple(map(slice, low, high))]
+    pieces = layout.of_shard("f", expected.shape, Shard(shape, low))
+    assert torch.equal(values(expected.shape, pieces), expected)
+    assert len(pieces) == (1 if expected.numel() else 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "shard", "grid"),
+    [
+        ((4, 5), Shard((4, 5), (0, 0)), ((), (), 0)),
+        ((2, 5), Shard((4, 5), (1, 0)), ((), (), 5)),
+        ((4, 2), Shard((4, 5), (0, 1)), ((4, 2), (5, 1), 1)),
+        ((4, 1), Shard((4, 5), (0, 3)), ((4, 1), (5, 1), 3)),
+        ((2, 3, 4, 5), Shard((2, 6, 4, 5), (0, 3, 0, 0)), ((2, 60), (120, 1), 60)),
+        ((1, 3, 1, 2), Shard((9, 3, 9, 2), (8, 0, 8, 0)), ((3, 2), (18, 1), 8 * 54 + 16)),
+        ((), Shard((), ()), ((), (), 0)),
+        ((1,), Shard((2**53,), (2**53 - 1,)), ((), (), 2**53 - 1)),
+    ],
+)
+def test_boxes_are_as_simple_as_they_can_be(shape, shard, grid):
+    (piece,) = layout.of_shard("f", shape, shard)
+    assert piece[1:] == grid
+
+
+@pytest.mark.parametrize(
+    ("shape", "shard", "error", "says"),
+    [
+        ((2,), ((4,), (0,)), TypeError, "shard must be a fastseed.random.Shard or None"),
+        ((2,), Shard(4, (0,)), TypeError, "shard.global_shape must be a sequence of integers"),
+        ((2,), Shard((4,), (0.0,)), TypeError, r"shard.offsets\[0\] must be an integer"),
+        ((2,), Shard((4, True), (0, 0)), TypeError, r"shard.global_shape\[1\] must be an integer"),
+        ((2,), Shard((4,), (-1,)), ValueError, r"shard.offsets\[0\] must be in \[0"),
+        ((2,), Shard((4,), (3,)), ValueError, r"shard must hold a tensor of shape \(2,\), got"),
+        ((2,), Shard((4, 4), (0, 0)), ValueError, "shard must hold"),
+        ((2,), Shard((4,), (0, 0)), ValueError, "shard must hold"),
+        ((0,), Shard((4,), (5,)), ValueError, "shard must hold"),
+        ((1,), Shard((2**53 + 1,), (0,)), ValueError, r"at most 2\*\*53 elements"),
+    ],
+)
+def test_shards_are_checked(shape, shard, error, says):
+    with pytest.raises(error, match=rf"fastseed\.f: .*{says}"):
+        layout.of_shard("f", shape, shard)
+
+
+# ---------------------------------------------------------------- meshes without processes
+
+
+def dtensor(local, shape, mesh_shape, coordinate, placements, shard_order=None):
+    """A stand-in with what :func:`layout.of_dtensor` reads of a ``DTensor``."""
+    return SimpleNamespace(
+        device_mesh=SimpleNamespace(
+            size=lambda d: mesh_shape[d], get_coordinate=lambda: coordinate, shape=mesh_shape
+        ),
+        placements=placements,
+        shape=torch.Size(shape),
+        dim=lambda: len(shape),
+        to_local=lambda: local,
+        _spec=SimpleNamespace(shard_order=shard_order),
+    )
+
+
+def torch_cuts(whole, mesh_shape, coordinate, placements):
+    """The local shard as torch itself cuts it, placement by placement."""
+    for n, i, placement in zip(mesh_shape, coordinate, placements, strict=True):
+        if not isinstance(placement, Replicate):
+            whole = placement._split_tensor(whole, n, with_padding=False, contiguous=False)[0][i]
+    return whole
+
+
+@st.composite
+def layouts(draw, strided):
+    shape = tuple(draw(st.lists(st.integers(0, 9), min_size=1, max_size=4)))
+    mesh = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+    dims = st.integers(0, len(shape) - 1)
+    choices = [st.just(Replicate()), st.builds(Cut, dims)]
+    if strided:
+        choices.append(
+            st.builds(lambda d, f: _StridedShard(d, split_factor=f), dims, st.integers(1, 4))
+        )
+    placements = tuple(draw(st.one_of(choices)) for _ in mesh)
+    return shape, mesh, placements
+
+
+@settings(deadline=None)
+@given(layouts(strided=False))
+def test_any_mesh_and_placements(mesh_layout):
+    shape, mesh, placements = mesh_layout
+    seen = torch.zeros(shape)
+    for coordinate in itertools.product(*map(range, mesh)):
+        expected = torch_cuts(indices(shape), mesh, coordinate, placements)
+        given_ = dtensor(expected.clone(), shape, mesh, coordinate, placements)
+        _, pieces = layout.of_dtensor("f", given_)
+        assert torch.equal(values(expected.shape, pieces), expected)
+        assert len(pieces) <= 1
+        seen.view(-1)[expected.reshape(-1)] += 1
+    repeats = math.prod(
+        n for n, p in zip(mesh, placements, strict=True) if isinstance(p, Replicate)
+    )
+    assert (seen == repeats).all()
+
+
+@settings(deadline=None)
+@given(layouts(strided=True))
+def test_strided_placements_left_to_right(mesh_layout):
+    """Placements alone: factors that no order of cuts explains are read from left to right."""
+    shape, mesh, placements = mesh_layout
+    for coordinate in itertools.product(*map(range, mesh)):
+        expected = torch_cuts(indices(shape), mesh, coordinate, placements)
+        cuts = [
+            [
+                (d, mesh[d], coordinate[d], p)
+                for d, p in enumerate(placements)
+                if dim == getattr(p, "dim", None)
+            ]
+            for dim in range(len(shape))
+        ]
+        along = [
+            layout._along(n, length, cut, None)
+            for n, length, cut in zip(shape, expected.shape, cuts, strict=True)
+        ]
+        assert torch.equal(values(expected.shape, layout.pieces(shape, along)), expected)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 40),
+    st.lists(st.integers(1, 4), min_size=2, max_size=3).flatmap(
+        lambda mesh: st.tuples(st.just(tuple(mesh)), st.permutations(range(len(mesh))))
+    ),
+)
+def test_strided_placements_stand_for_an_order_of_cuts(size, mesh_and_order):
+    """FSDP2 on tensors that tensor parallelism has cut, evenly or not."""
+    mesh, order = mesh_and_order
+    placements = []
+    for d in range(len(mesh)):
+        place = order.index(d)
+        factor = math.prod(mesh[e] for e in order[:place] if e > d)
+        placements.append(_StridedShard(0, split_factor=factor) if factor > 1 else Cut(0))
+    held = []
+    for coordinate in itertools.product(*map(range, mesh)):
+        expected = indices((size,))
+        for d in order:
+            expected = Cut(0)._split_tensor(expected, mesh[d], with_padding=False)[0][coordinate[d]]
+        _, pieces = layout.of_dtensor(
+            "f", dtensor(expected.clone(), (size,), mesh, coordinate, tuple(placements))
+        )
+        assert torch.equal(values(expected.shape, pieces), expected)
+        held.append(expected)
+    assert torch.cat(held).sort().values.equal(indices((size,)))
+
+
+def test_an_explicit_order_of_cuts():
+    entry = SimpleNamespace(tensor_dim=0, mesh_dims=(1, 0))
+    for coordinate in itertools.product(range(2), range(3)):
+        expected = indices((10,)).chunk(3)[coordinate[1]].chunk(2)[coordinate[0]]
+        given_ = dtensor(expected, (10,), (2, 3), coordinate, (Cut(0), Cut(0)), (entry,))
+        assert values(expected.shape, layout.of_dtensor("f", given_)[1]).equal(expected)
+
+
+def test_regular_pieces_are_one_grid():
+    """Rows that lie apart at even distances take one launch."""
+    placements = (_StridedShard(0, split_factor=4), Replicate())
+    local = torch.empty(8, 5)
+    _, pieces = layout.of_dtensor("f", dtensor(local, (16, 5), (2, 4), (1, 0), placements))
+    assert [piece[1:] for piece in pieces] == [((4, 10), (20, 1), 10)]
+
+
+def test_a_rank_outside_the_mesh_has_nothing_to_fill():
+    _, pieces = layout.of_dtensor("f", dtensor(torch.empty(0), (4,), (2,), None, (Cut(0),)))
+    assert pieces == []
+
+
+def test_sums_have_no_elements():
+    with pytest.raises(ValueError, match=r"fastseed\.f: tensor must have no placements but"):
+        layout.of_dtensor("f", dtensor(torch.empty(4), (4,), (2,), (0,), (Partial(),)))
+
+
+@pytest.mark.parametrize("local", [(3,), (2, 1)])
+def test_a_local_shard_of_another_shape_is_refused(local):
+    with pytest.raises(ValueError, match=r"local shape that its placements say, got \("):
+        layout.of_dtensor("f", dtensor(torch.empty(local), (4,), (2,), (0,), (Cut(0),)))
+
+
+@pytest.mark.slow
+def test_shards_of_fsdp_over_tensor_parallelism_on_sixteen_ranks():
+    """The cuts are torch's own, of index tensors; the process group is a fake one."""
+    assert run_script("dtensor_fake.py") == {"right": 78, "wrong": []}
+
+
+# ---------------------------------------------------------------- real ranks
+
+
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
+def ranks(request, tmp_path_factory):
+    """Return what the ranks of ``scripts/dtensor_fill.py`` found."""
+    folder = tmp_path_factory.mktemp("ranks")
+    run_job("dtensor_fill.py", request.param, folder)
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
+
+
+def test_gathered_tensors_are_those_of_one_process(ranks):
+    for rank in ranks:
+        cases = {k: v for k, v in rank.items() if k not in ("torch", "sums")}
+        assert {"FSDP2", "TP", "FSDP2 over TP", "HSDP"} < set(cases) and len(cases) == 22
+        assert [f"{case}: {found}" for case, found in cases.items() if found is not True] == []
+
+
+def test_gathered_sums_are_refused_and_stay(ranks):
+    for rank in ranks:
+        says, unchanged = rank["sums"]
+        assert unchanged
+        assert says.startswith(
+            "fastseed.random.normal_: tensor must have no placements but Replicate"
+        )
+
+
+def test_initialization_by_torch_itself_depends_on_the_mesh(ranks):
+    """The reason for these fills: on the CPU, torch repeats the numbers of one shard on each."""
+    mesh, alone = (torch.tensor(ranks[0]["torch"][which]) for which in ("mesh", "alone"))
+    assert not mesh.equal(alone)
+    first, *others = mesh.chunk(len(ranks))
+    assert all(other.equal(first) for other in others)
