@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .._backend import build, derive_ops
+from .._backend import build, derive
 from .._utils import validation
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
@@ -123,7 +123,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed, and count what it has drawn."""
     assert current.scope is not None
     at = current.scope._asdict()
-    if os.getpid() != current.process_id or current.lineage.forks:
+    if os.getpid() != current.process_id or current._ancestry.forks:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         defaults = random._inst, np.random.mtrand._rand, torch.default_generator
@@ -153,7 +153,7 @@ def _generator(name: str, generator: object, key: int, note: str = "") -> Row:
         return Row("streams", name, FINE, detail)
     if now.seed is not None and now.seed != key % 2**64:  # torch stores it with the state
         return Row("streams", name, WRONG, "has another seed: registered or seeded by a later call")
-    words = derive_ops.mt19937_state(key).tolist()
+    words = derive.mt19937_state(key).tolist()
     if isinstance(generator, random.Random):
         words = random.Random(key).getstate()[1][:-1]
     count = words_between(make_mt19937(words, MT_WORDS, seed=now.seed), now, _MAX_DRAWN)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 import torch.distributed as dist
 
-from .._backend import op_checks, tensors
+from .._backend import tensors
+from .._backend.ops.draws import REALS
 from .._utils import validation
 from ..random import layout
 from . import rounding, sums
@@ -145,7 +146,7 @@ def _local_parts(name: str, argument: str, given: list[torch.Tensor]) -> _Parts:
         cut, local, label = None, tensor, f"{argument}[{i}]"
         if layout.is_dtensor(tensor):
             cut, local = _cut_of(name, label, tensor), tensor.to_local()
-        tensors.check_dtype_of(name, label, local, op_checks.REALS)
+        tensors.check_dtype(name, label, local, *REALS)
         tensors.check_dense(name, label, local)
         parts.setdefault(cut, []).append(local.detach() if local.requires_grad else local)
     return parts

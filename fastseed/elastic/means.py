@@ -9,7 +9,8 @@ from typing import SupportsFloat
 import torch
 import torch.distributed as dist
 
-from .._backend import op_checks, tensors
+from .._backend import tensors
+from .._backend.ops.draws import REALS
 from .._utils import validation
 from ..random import layout
 from . import rounding, sums
@@ -123,7 +124,7 @@ def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
         raise validation.type_error(_NAME, name, "a tensor of this rank, not a DTensor", tensor)
     tensors.check_dense(_NAME, name, tensor)
     tensor = tensor.detach()
-    if tensor.dtype in op_checks.REALS:
+    if tensor.dtype in REALS:
         return tensor
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         rule = "of dtype float16, bfloat16, float32, float64 or integers"

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from .._backend import draw_ops, exact_ops
+from .._backend import native
+from .._backend.ops import exact as exact_op
 from .._backend.reference import exact_sum as reference
 from .._utils import validation
 
@@ -34,7 +35,7 @@ class Total(NamedTuple):
     """float64 if some rank added tensors of it, else float32."""
 
 
-_WIDTH = exact_ops.SIZE + 1  # how many tensors are of float64 stands behind an accumulator
+_WIDTH = exact_op.SIZE + 1  # how many tensors are of float64 stands behind an accumulator
 
 
 def accumulate(
@@ -48,7 +49,7 @@ def accumulate(
     devices = list(dict.fromkeys(t.device for t in tensors)) or [torch.device("cpu")]
     parts = []
     for device in devices:
-        readable = device.type == "cpu" or (device.type == "cuda" and draw_ops.has_cuda)
+        readable = device.type == "cpu" or (device.type == "cuda" and native.has_cuda)
         work = device if readable else torch.device("cpu")
         here = [i for i, t in enumerate(tensors) if t.device == device]
         values = [tensors[i].to(work).contiguous() for i in here]
@@ -58,7 +59,7 @@ def accumulate(
         total = torch.zeros(_WIDTH, dtype=torch.int64, device=work)
         if wide := sum(t.dtype == torch.float64 for t in values):
             total[-1] = wide
-        torch.ops.fastseed.exact_sum(total[:-1], values, others)
+        exact_op.exact_sum(total[:-1], values, others)
         parts.append(total if work == devices[0] else total.to(devices[0]))
     # limbs are below 2**32: those of 2**30 devices and ranks can be added
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)

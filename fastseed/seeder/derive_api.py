@@ -158,7 +158,7 @@ def derive_seeds(
     )  # fmt: skip
 
 
-def derive_scope(
+def derive_scope_key(
     task: int,
     epoch: int = 0,
     step: int = 0,
@@ -188,9 +188,11 @@ def derive_scope(
     Examples:
         >>> import fastseed
         >>> fastseed.init(42)
-        >>> bank = fastseed.random.StreamBank(4, name="noise")
-        >>> bank.reseed_from_scope(fastseed.derive_scope(task=1, epoch=3))
-        >>> bank.rand(2).shape
+        >>> bank = fastseed.random.StreamBank(4, "noise")
+        >>> bank.reseed_from_scope(fastseed.derive_scope_key(task=1, epoch=3))
+        >>> bank.uniform(2).shape
         torch.Size([4, 2])
     """
-    return current_seeder("derive_scope").derive_scope(task, epoch, step, out=out, device=device)
+    return current_seeder("derive_scope_key").derive_scope_key(
+        task, epoch, step, out=out, device=device
+    )

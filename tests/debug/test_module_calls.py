@@ -301,13 +301,13 @@ def test_wrong_arguments(tmp_path, arguments, says):
 
 def test_the_command_prints_the_call(a, tmp_path, capsys):
     b = train(tmp_path, plant=lambda m: flip_output(m.layers[1].up, element=20), keep={1: ""})
-    assert cli.main(["bisect", str(a), str(b)]) == 1
+    assert cli.main(["diff", str(a), str(b)]) == 1
     assert (
         "first call that differs: step 1, layers.1.up, forward: inputs equal, output differs in "
         "1 of 96 elements by 1 ulp\n"
     ) in capsys.readouterr().out
-    assert cli.main(["bisect", str(a), str(b), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["call"] == {
+    assert cli.main(["diff", str(a), str(b), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["recordings"]["call"] == {
         "step": 1,
         "direction": "forward",
         "tensor": {"module": "layers.1.up", "call": 0, "path": "output"},

@@ -13,7 +13,7 @@ from helpers.support import LOW64, clean_environment, needs_native, scramble, se
 
 import fastseed
 from fastseed._backend import native
-from fastseed.derivation import coordinates, streams
+from fastseed.derivation import scopes, streams
 from fastseed.generators import accelerator as accelerators
 from fastseed.generators.accelerator import AcceleratorGenerators, relative_index
 from fastseed.seeder import seeder as seeder_module
@@ -78,7 +78,7 @@ def test_own_device_has_one_stream_whether_it_sees_one_device_or_eight(monkeypat
         devices = [torch.Generator() for _ in range(count)]
         monkeypatch.setattr(AcceleratorGenerators, "_default_generators", lambda self, d=devices: d)
         monkeypatch.setattr(AcceleratorGenerators, "_current_device", lambda self, c=current: c)
-        at = coordinates.Coordinates(1, 7, 0)
+        at = scopes.Scope(1, 7, 0)
         AcceleratorGenerators("cuda").reseed(streams.stream(42, at, "torch.cuda", 3))
         found.append(devices[current].initial_seed())
         assert len({g.initial_seed() for g in devices}) == count
@@ -215,22 +215,22 @@ def test_reseed_is_refused_while_a_graph_is_captured(fake_cuda, monkeypatch):
 
 def test_a_pool_with_a_cuda_member_is_refused_before_any_has_changed(monkeypatch):
     fastseed.init(42)
-    pool = fastseed.GeneratorPool([torch.Generator().manual_seed(i) for i in range(3)])
-    before = pool.states()
+    pool = fastseed.GeneratorPool([torch.Generator().manual_seed(i) for i in range(3)], "pool")
+    before = pool.state_dict()["states"]
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     pool.reseed(1)  # none of its members is on a GPU
-    assert not torch.equal(pool.states(), before)
+    assert not torch.equal(pool.state_dict()["states"], before)
     monkeypatch.setattr(pool, "_on_cuda", True)
-    before = pool.states()
+    before = pool.state_dict()["states"]
     for name, call in (
         ("reseed", lambda: pool.reseed(2)),
-        ("manual_seed", lambda: pool.manual_seed([1, 2, 3])),
+        ("manual_seed", lambda: pool.reseed_from_seeds([1, 2, 3])),
     ):
         with pytest.raises(
             RuntimeError, match=f"fastseed.GeneratorPool.{name}: must not .*StreamBank"
         ):
             call()
-    assert torch.equal(pool.states(), before)
+    assert torch.equal(pool.state_dict()["states"], before)
 
 
 def test_a_failing_accelerator_is_reported_and_the_rest_is_reseeded(fake_cuda, monkeypatch):
@@ -311,11 +311,11 @@ def test_cuda_generators_get_their_keys():
 def test_cuda_generators_in_a_pool():
     fastseed.init(42)
     members = [torch.Generator("cuda"), torch.Generator(), torch.Generator("cuda")]
-    pool = fastseed.GeneratorPool(members)
+    pool = fastseed.GeneratorPool(members, "pool")
     pool.reseed(1)
     keys = [fastseed.derive_key("pool", task=1, index=i) & LOW64 for i in range(3)]
     assert [g.initial_seed() for g in members] == keys
-    pool.manual_seed([5, 6, 7])
+    pool.reseed_from_seeds([5, 6, 7])
     assert [g.initial_seed() for g in members] == [5, 6, 7]
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..._backend import derive_ops, tensors
+from ..._backend import derive, tensors
 from ..._backend.reference import philox
 from ..._utils import atomic_file, validation
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ..order.permutation import MOST_VISITS, Array, Order, Permutation, visits_of_keys
 from ..order.quarantine import Quarantined
 from ..order.shuffle import MAX_N
@@ -106,12 +106,12 @@ class Visits:
         Raises:
             TypeError, ValueError: ``name`` is no name.
         """
-        words = streams.name_words(coordinates.check_name("data.lineage.Visits.keys", name))
+        words = streams.name_words(scopes.check_name("data.lineage.Visits.keys", name))
         out = np.empty((len(self), 2), np.uint64)
         for epoch in np.unique(self.epoch).tolist():
             here = self.epoch == epoch
-            scope = derive_ops.scope_key(self.master_seed, self.task, epoch, 0)
-            key = derive_ops.name_key(scope, words)
+            scope = derive.scope_key(self.master_seed, self.task, epoch, 0)
+            key = derive.name_key(scope, words)
             out[here] = philox.sample_keys(key, self.sample[here], self.occurrence[here])
         return out
 
@@ -169,8 +169,8 @@ class Lineage:
             RuntimeError: there are not enough spare positions for the samples in quarantine.
         """
         function = f"{_CLASS}.at"
-        epoch = validation.check_int(function, "epoch", epoch, 0, coordinates.MAX_EPOCH)
-        step = validation.check_int(function, "step", step, 0, coordinates.MAX_STEP)
+        epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
+        step = validation.check_int(function, "step", step, 0, scopes.MAX_STEP)
         journal = self.journal
         for span in journal.spans(epoch):
             if span.first <= step < span.last:

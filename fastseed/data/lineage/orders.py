@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ..._utils import JSON, validation
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ..order.golden_ratio import UNIT
 from ..order.mixture import Mixture, MixtureSampler
 from ..order.permutation import Order, Permutation
@@ -44,10 +44,10 @@ class OrderSpec(NamedTuple):
         """Return the order of an epoch."""
         if self.kind == SEQUENCE:
             return Permutation(self.n, None)
-        scope = derive_ops.scope_key(master_seed, task, epoch, 0)
+        scope = derive.scope_key(master_seed, task, epoch, 0)
         if self.kind == SHUFFLE:
             name = streams.name_words(self.name)
-            return Permutation(self.n, derive_ops.shuffle_key(scope, name, self.n))
+            return Permutation(self.n, derive.shuffle_key(scope, name, self.n))
         names, sizes, shares, skips = zip(*self.sources, strict=True)
         return Mixture(scope, self.name, names, sizes, shares, skips, bool(self.shuffled))
 
@@ -97,7 +97,7 @@ def parse_order(function: str, argument: str, given: JSON) -> OrderSpec:
     for i, source in enumerate(check_list(function, f"{argument}['sources']", given["sources"])):
         where = f"{argument}['sources'][{i}]"
         fields = check_fields(function, where, source, limits, ("name",))
-        coordinates.check_name(function, source["name"])
+        scopes.check_name(function, source["name"])
         sources.append(Source(source["name"], **fields))
     total = sum(source.share for source in sources)
     names = {source.name for source in sources}

@@ -6,9 +6,9 @@ import itertools
 import os
 from collections.abc import Mapping
 
-from ..._backend import derive_ops
+from ..._backend.reference import scalar
 from ..._utils import JSON, regular_file, strict_json, validation
-from ...derivation import coordinates
+from ...derivation import scopes
 from .answers import Lineage
 from .fields import check_fields, check_list
 from .journal import FORMAT, STOPPED, VERSION, Entry, Journal, Point, Quarantine, Skip
@@ -16,15 +16,15 @@ from .orders import OrderSpec, parse_order
 
 _FUNCTION = "data.lineage.read"
 _MOST_BYTES = 1 << 24
-_EPOCH, _STEP = (0, coordinates.MAX_EPOCH + 1), (0, 2**62)
+_EPOCH, _STEP = (0, scopes.MAX_EPOCH + 1), (0, 2**62)
 _ENTRY = {
     "epoch": _EPOCH,
     "step": _STEP,
     "position": (0, 2**63 - 1),
     "order": (STOPPED, 2**20),
-    "ranks": (1, coordinates.MAX_RANK + 1),
+    "ranks": (1, scopes.MAX_RANK + 1),
     "batch_size": (1, 2**48),
-    "slots": (0, coordinates.MAX_RANK),
+    "slots": (0, scopes.MAX_RANK),
     "drop_last": (0, 1),
     "ranks_drop_last": (0, 1),
 }
@@ -78,13 +78,13 @@ def parse_fields(function: str, argument: str, given: JSON) -> Journal:
     bounds = {
         "version": (0, 2**31),
         "derivation": (0, 2**31),
-        "master_seed": (0, coordinates.MAX_MASTER),
-        "task": (0, coordinates.MAX_TASK),
+        "master_seed": (0, scopes.MAX_MASTER),
+        "task": (0, scopes.MAX_TASK),
         "epoch": _EPOCH,
         "step": _STEP,
     }
     numbers = check_fields(function, argument, given, bounds, texts, lists)
-    expected = {"format": FORMAT, "version": VERSION, "derivation": derive_ops.DERIVATION_VERSION}
+    expected = {"format": FORMAT, "version": VERSION, "derivation": scalar.DERIVATION_VERSION}
     for field, value in expected.items():
         if given[field] != value:
             rule = f"{value!r}, as of this version of fastseed"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch.utils.data import BatchSampler
 
-from ...derivation import context, coordinates, streams
+from ...derivation import context, scopes, streams
 from ..order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..worker.scope import IterationScope, current_scope
 
@@ -35,9 +35,9 @@ class Division(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         scope: IterationScope = current_scope()  # type: ignore[assignment]  # a loader's
-        at = coordinates.Coordinates(scope.task, scope.epoch, 0)
+        at = scopes.Scope(scope.task, scope.epoch, 0)
         seed = context.current("data.Division").master_seed
-        key = streams.stream(seed, at, _NAME, coordinates.SHARED).key(0) & coordinates.MAX_MASTER
+        key = streams.stream(seed, at, _NAME, scopes.SHARED).key(0) & scopes.MAX_MASTER
         for sampler in samplers_in(self.sampler):
             generator = getattr(sampler, "generator", None)
             if isinstance(generator, torch.Generator) and not isinstance(sampler, RANDOM_SAMPLERS):

@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.data import BatchSampler
 
 from ..._utils import JSON, validation
-from ...derivation import coordinates
+from ...derivation import scopes
 from ..lineage.answers import indices_of, removed
 from ..lineage.journal import Entry, Journal, Quarantine, Skip
 from ..lineage.orders import OTHER, OrderSpec, spec_of
@@ -118,9 +118,9 @@ class History:
     def skip(self, epoch: int, first: int, last: int, next_step: tuple[int, int]) -> None:
         """Leave out steps; ValueError if they are not all steps to come."""
         function = f"{_CLASS}.skip"
-        epoch = validation.check_int(function, "epoch", epoch, 0, coordinates.MAX_EPOCH)
-        first = validation.check_int(function, "first_step", first, 0, coordinates.MAX_STEP)
-        last = validation.check_int(function, "last_step", last, first, coordinates.MAX_STEP)
+        epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
+        first = validation.check_int(function, "first_step", first, 0, scopes.MAX_STEP)
+        last = validation.check_int(function, "last_step", last, first, scopes.MAX_STEP)
         if (epoch, first) < next_step:
             rule = f"not before step {next_step[1]} of epoch {next_step[0]}, which is next"
             raise validation.value_error(function, "first_step", rule, (epoch, first))

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ..._backend.compile import eager
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import Seeder
 from ..order.samplers import samplers_in, without_generator
@@ -68,7 +68,7 @@ class Iteration:
         self._received = 0
 
     def _stream(self, name: str, step: int, rank: int) -> streams.Stream:
-        scope = derive_ops.scope_key(self._master_seed, self.scope.task, self.scope.epoch, step)
+        scope = derive.scope_key(self._master_seed, self.scope.task, self.scope.epoch, step)
         return streams.stream_in(streams.named_scope(scope, self.name), name, rank)
 
     def generator(self) -> torch.Generator:
@@ -145,7 +145,7 @@ class Iteration:
         set_epochs(samplers, self.scope.task, self.scope.epoch)
         # What divides an order into replicas needs one that is the same on all ranks.
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
-        rank = coordinates.SHARED if is_shared else self._rank
+        rank = scopes.SHARED if is_shared else self._rank
         is_known = all(type(s).__module__.startswith(_KNOWN_MODULES) for s in samplers)
         iterator: Iterator[object] | None = None
 

@@ -19,8 +19,8 @@ from torch.utils.data import (
 
 from ..._backend.compile import eager
 from ..._utils import validation
-from ...derivation import coordinates
-from ...derivation.equal_streams import StreamUsers
+from ...derivation import scopes
+from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
 from .. import framework_checks
 from ..order.samplers import samplers_in, without_generator
@@ -115,7 +115,7 @@ class Loader(DataLoader[Any]):
     ) -> None:
         _check_dataset(self._path, dataset)
         if name is not None:
-            coordinates.check_name(self._path, name)
+            scopes.check_name(self._path, name)
         if not (batch_size is None or isinstance(batch_size, int)):
             raise validation.type_error(self._path, "batch_size", "an integer or None", batch_size)
         if shuffle is not None:
@@ -184,9 +184,9 @@ class Loader(DataLoader[Any]):
         if isinstance(self.dataset, PerSample):
             self.dataset.enter_scope(at.task, at.epoch)
         elif self.num_workers and self.name is None:
-            _stream_users.enter(self, at.task, at.epoch, at.start)
+            _stream_users.warn_if_shared(self, at.task, at.epoch, at.start)
         if isinstance(sampler, ShuffleSampler) and sampler.describe_order() == _ORDER:
-            _order_users.enter(self, at.task, at.epoch, sampler.n)
+            _order_users.warn_if_shared(self, at.task, at.epoch, sampler.n)
 
 
 class TorchLoader:

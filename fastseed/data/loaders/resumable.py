@@ -15,7 +15,7 @@ from torch.utils.data import (
 
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
-from ...derivation import context, coordinates
+from ...derivation import context, scopes
 from ...seeder.seeder import Seeder
 from ..order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..worker.scope import IterationScope, keyed_seeder
@@ -33,9 +33,9 @@ VERSION = 1
 
 _CLASS = "data.ResumableLoader"
 _LIMITS = {
-    "master_seed": (0, coordinates.MAX_MASTER),
-    "task": (0, coordinates.MAX_TASK),
-    "epoch": (0, coordinates.MAX_EPOCH),
+    "master_seed": (0, scopes.MAX_MASTER),
+    "task": (0, scopes.MAX_TASK),
+    "epoch": (0, scopes.MAX_EPOCH),
     "position": (0, MAX_POSITION),
     "over": (0, 1),
 }

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from ..._utils import StateDict, validation
-from ...derivation import context, coordinates
+from ...derivation import context, scopes
 from ...seeder import api
 from ..lineage.answers import Lineage
 from ..order.slots import SlotSampler
@@ -113,12 +113,12 @@ class Steps:
         slots: int | None = None,
     ) -> None:
         if epochs is not None:
-            epochs = validation.check_int(_CLASS, "epochs", epochs, 0, coordinates.MAX_EPOCH)
+            epochs = validation.check_int(_CLASS, "epochs", epochs, 0, scopes.MAX_EPOCH)
         self._epochs = epochs
-        self._task = validation.check_int(_CLASS, "task", task, 0, coordinates.MAX_TASK)
+        self._task = validation.check_int(_CLASS, "task", task, 0, scopes.MAX_TASK)
         self._slots: SlotSampler | None = None
         if slots is not None:
-            slots = validation.check_int(_CLASS, "slots", slots, 1, coordinates.MAX_RANK)
+            slots = validation.check_int(_CLASS, "slots", slots, 1, scopes.MAX_RANK)
             if isinstance(loader, ResumableLoader):
                 rule = "the DataLoader that it is made of, with slots"
                 raise validation.type_error(_CLASS, "loader", rule, loader)
@@ -172,7 +172,7 @@ class Steps:
                 state of another scope, or the micro-batches of a step were not all taken.
         """
         function = f"{_CLASS}.in_epoch"
-        epoch = validation.check_int(function, "epoch", epoch, 0, coordinates.MAX_EPOCH)
+        epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
         if self._is_loaded and epoch != self.epoch and not self._is_next(epoch):
             rule = f"{self.epoch}, where the loaded state continues: start the loop at steps.epoch"
             raise validation.value_error(function, "epoch", rule, epoch)
@@ -289,7 +289,7 @@ class Steps:
         new_order = validation.check_bool(function, "new_order", new_order)
         others = ("epoch", "step", "loader", "journal")
         check_state(function, "loop", state, self._own_fields(), others)
-        limits = {"epoch": coordinates.MAX_EPOCH + 1, "step": coordinates.MAX_STEP}
+        limits = {"epoch": scopes.MAX_EPOCH + 1, "step": scopes.MAX_STEP}
         epoch, step = (
             validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
             for field, limit in limits.items()

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sized
 import torch
 from torch.utils.data import Sampler
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ..._utils import validation
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ...seeder.seeder import current_seeder
 from ..framework_checks import refuse_second_division
 from ..worker.scope import current_scope, epoch_scope, keyed_seeder
@@ -76,13 +76,13 @@ class ShuffleSampler(Sampler[int]):
     ) -> None:
         self.n = check_size(_CLASS, "data", data)
         if rank is not None or world_size is not None:
-            limit = coordinates.MAX_RANK + 1
+            limit = scopes.MAX_RANK + 1
             world_size = validation.check_int(_CLASS, "world_size", world_size, 1, limit)
             rank = validation.check_int(_CLASS, "rank", rank, 0, world_size - 1)
         self.rank, self.world_size = rank, world_size
         self.drop_last = validation.check_bool(_CLASS, "drop_last", drop_last)
         self.shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
-        self.name = coordinates.check_name(_CLASS, name)
+        self.name = scopes.check_name(_CLASS, name)
         self.task: int | None = None
         self.epoch: int | None = None
         self._first = 0  # the position at which the next iteration begins
@@ -106,7 +106,7 @@ class ShuffleSampler(Sampler[int]):
             epoch: [0, 2**32).
         """
         self.epoch = validation.check_int(
-            f"{_CLASS}.set_epoch", "epoch", epoch, 0, coordinates.MAX_EPOCH
+            f"{_CLASS}.set_epoch", "epoch", epoch, 0, scopes.MAX_EPOCH
         )
 
     def set_scope(self, task: int, epoch: int) -> None:
@@ -116,7 +116,7 @@ class ShuffleSampler(Sampler[int]):
             task: [0, 2**24).
             epoch: [0, 2**32).
         """
-        at = coordinates.check_coordinates(f"{_CLASS}.set_scope", task, epoch, 0)
+        at = scopes.check_scope(f"{_CLASS}.set_scope", task, epoch, 0)
         self.task, self.epoch = at.task, at.epoch
 
     def seek(self, position: int) -> None:
@@ -143,7 +143,7 @@ class ShuffleSampler(Sampler[int]):
                 f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or "
                 "set_epoch(epoch) of the sampler"
             )
-        found = coordinates.check_coordinates(function, 0 if task is None else task, epoch, 0)
+        found = scopes.check_scope(function, 0 if task is None else task, epoch, 0)
         return found.task, found.epoch
 
     def _order(self, function: str, task: int | None, epoch: int | None) -> Order:
@@ -151,9 +151,9 @@ class ShuffleSampler(Sampler[int]):
         task, epoch = self._scope(function, task, epoch)
         if not self.shuffle:
             return Permutation(self.n, None)
-        scope = derive_ops.scope_key(keyed_seeder(function).master_seed, task, epoch, 0)
+        scope = derive.scope_key(keyed_seeder(function).master_seed, task, epoch, 0)
         name = streams.name_words(self.name)
-        return Permutation(self.n, derive_ops.shuffle_key(scope, name, self.n))
+        return Permutation(self.n, derive.shuffle_key(scope, name, self.n))
 
     def rank_and_size(self) -> tuple[int, int]:
         """Return the rank that iterates and the number of ranks: those given, else the job's."""

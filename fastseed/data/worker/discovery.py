@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...derivation import coordinates
+from ...derivation import scopes
 from ...generators.accelerator import KNOWN
 from ...generators.pool import GeneratorPool
 from ...seeder.registry import Registration, adapter_for
@@ -44,7 +44,7 @@ logger = logging.getLogger("fastseed")
 MAX_OBJECTS = 100_000
 _LONG = 1000  # a longer container may be plain data; this many of its elements are looked at
 
-_RESERVED = (*coordinates.OWN_NAMES, *(f"torch.{kind}" for kind in KNOWN))
+_RESERVED = (*scopes.OWN_NAMES, *(f"torch.{kind}" for kind in KNOWN))
 _LEAVES: tuple[type, ...] = (
     *(str, bytes, bytearray, int, float, complex, type(None), range, slice, memoryview, type),
     *(types.ModuleType, types.CodeType, np.ndarray, np.generic, np.dtype, logging.Logger),

@@ -14,8 +14,8 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
-from ...derivation import context, coordinates, streams
-from ...derivation.equal_streams import StreamUsers
+from ...derivation import context, scopes, streams
+from ...derivation.shared_use import StreamUsers
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import current_seeder
 from ..order.occurrences import MAX_INDEX, Repeat
@@ -100,7 +100,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
             task: [0, 2**24).
             epoch: [0, 2**32).
         """
-        at = coordinates.check_coordinates("data.PerSample.set_scope", task, epoch, 0)
+        at = scopes.check_scope("data.PerSample.set_scope", task, epoch, 0)
         self._scope.write(IterationScope(at.task, at.epoch, 0, self._scope.number + 1))
 
     def set_epoch(self, epoch: int) -> None:
@@ -149,7 +149,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def enter_scope(self, task: int, epoch: int) -> None:
         """Log a warning if another dataset has the same random numbers in this scope."""
         if self._name is None:
-            _users.enter(self, task, epoch, self.generator)
+            _users.warn_if_shared(self, task, epoch, self.generator)
 
     # -------------------------------------------------------------- samples
 
@@ -325,5 +325,5 @@ def per_sample(
                 rule = "a function that takes (sample, generator)"
             raise validation.type_error(_FUNCTION, argument, rule, given) from error
     if name is not None:
-        coordinates.check_name(_FUNCTION, name)
+        scopes.check_name(_FUNCTION, name)
     return PerSample(dataset, generator, transform, name)

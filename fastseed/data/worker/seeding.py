@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ..._utils import validation
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ...generators.adapter import pack
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
@@ -64,7 +64,9 @@ class WorkerSeeder(NamedTuple):
     def __reduce__(self) -> tuple[object, ...]:
         kept = [entry for entry in self.entries if _can_pickle(entry)]
         _warn_left_out(tuple(entry.name for entry in self.entries if entry not in kept))
-        entries = [(e.name, e.generator, e.rank, getattr(e.adapter, "bits", 31)) for e in kept]
+        entries = [
+            (e.name, e.generator, e.rank_field, getattr(e.adapter, "bits", 31)) for e in kept
+        ]
         return _rebuild_seeder, (self.master_seed, self.rank, entries, self.name)
 
 
@@ -168,11 +170,11 @@ class WorkerInit:
         source, info = self._source, get_worker_info()
         at = source.read() if isinstance(source, SharedScope) else source
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
-        start = derive_ops.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
+        start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
         scope = streams.named_scope(start, self.seeder.name)
 
         def stream_of(name: str, shared: bool = False) -> streams.Stream:
-            rank = coordinates.SHARED if shared else self.seeder.rank
+            rank = scopes.SHARED if shared else self.seeder.rank
             return streams.stream_in(scope, name, rank, self._worker_id + 1)
 
         failures = GENERATORS.reseed(stream_of)
@@ -283,7 +285,7 @@ class _WorkerInitFunction:
 
     def __call__(self, worker_id: int) -> None:
         worker_id = validation.check_int(
-            _FUNCTION, "worker_id", worker_id, 0, coordinates.MAX_WORKER - 1
+            _FUNCTION, "worker_id", worker_id, 0, scopes.MAX_WORKER - 1
         )
         _init_at_current_scope()(worker_id)
 

@@ -16,7 +16,7 @@ from ...data.lineage import Lineage, Visits
 from ...data.lineage.answers import removed
 from ...data.lineage.journal import Span
 from ...data.lineage.orders import OrderSpec
-from ...derivation import coordinates
+from ...derivation import scopes
 from .folders import noted, parts_of
 from .states import Path, source_of, walk
 
@@ -61,7 +61,7 @@ def read_lineage(path: str | os.PathLike[str], *, task: int | None = None) -> Li
     """
     path = validation.check_path(_FUNCTION, "path", path)
     if task is not None:
-        task = validation.check_int(_FUNCTION, "task", task, 0, coordinates.MAX_TASK)
+        task = validation.check_int(_FUNCTION, "task", task, 0, scopes.MAX_TASK)
     problems: list[str] = []
     if not os.path.exists(path):
         raise FileNotFoundError(f"fastseed.{_FUNCTION}: path must exist, got {path!r}")

@@ -14,7 +14,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from helpers.inspections import inspect_within
 
-from fastseed.tools.checkpoints import finding, inert_pickle
+from fastseed.tools.checkpoints import pickles, states
 
 _LIMIT = 48 << 20  # bytes that reading a small file may take
 
@@ -32,7 +32,7 @@ class Payload:
 @pytest.fixture(autouse=True)
 def few_visits(monkeypatch):
     """Trees without end take their limit of visits; here it takes less time."""
-    monkeypatch.setattr(finding, "_MOST_VISITS", 5_000)
+    monkeypatch.setattr(states, "_MAX_VISITS", 5_000)
 
 
 def torch_file(data, **entries):
@@ -127,10 +127,10 @@ def test_a_tree_without_end_is_left_after_some_visits(tmp_path):
 
 
 def test_operations_are_counted(monkeypatch, tmp_path):
-    monkeypatch.setattr(inert_pickle, "MOST_OPERATIONS", 1000)
+    monkeypatch.setattr(pickles, "MAX_OPERATIONS", 1000)
     (tmp_path / "a.pkl").write_bytes(pickle.dumps(list(range(2000))))
     assert "more than 1000 operations" in inspect(tmp_path / "a.pkl")[1]
-    monkeypatch.setattr(inert_pickle, "MOST_BYTES", 1000)
+    monkeypatch.setattr(pickles, "MAX_BYTES", 1000)
     assert ", more than 1000" in inspect(tmp_path / "a.pkl")[1]
 
 

@@ -15,7 +15,8 @@ from helpers.inspections import inspect_within
 
 import fastseed
 from fastseed import checkpoint
-from fastseed.tools.checkpoints import finding, folders, inert_pickle, inspection
+from fastseed.tools.checkpoints import folders, inspection, pickles
+from fastseed.tools.checkpoints import states as finding
 
 _LIMIT = 64 << 20  # bytes that reading a small file may take
 
@@ -96,7 +97,7 @@ def test_names_joined_of_long_memoised_texts(tmp_path):
     ],
 )
 def test_nested_lists_in_place_of_words(form, tmp_path, monkeypatch):
-    monkeypatch.setattr(finding, "_MOST_VISITS", 5_000)
+    monkeypatch.setattr(finding, "_MAX_VISITS", 5_000)
     lists = b"](" + b"K\x01" * 10 + b"e\x94" + b"".join(
         b"](" + (b"h" + bytes([level])) * 10 + b"e\x94" for level in range(8)
     )  # fmt: skip
@@ -105,7 +106,7 @@ def test_nested_lists_in_place_of_words(form, tmp_path, monkeypatch):
 
 
 def test_lists_of_many_entries_that_are_visited_many_times(tmp_path, monkeypatch):
-    monkeypatch.setattr(finding, "_MOST_ENTRIES", 100_000)
+    monkeypatch.setattr(finding, "_MAX_ENTRIES", 100_000)
     wide = b"](" + b")" * 5_000 + b"e\x94"  # 5,000 times nothing
     top = b"](" + b"h\x00" * 5_000 + b"e."
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04" + wide + top)
@@ -114,7 +115,7 @@ def test_lists_of_many_entries_that_are_visited_many_times(tmp_path, monkeypatch
 
 
 def test_memory_of_the_walk_is_that_of_its_depth(tmp_path, monkeypatch):
-    monkeypatch.setattr(finding, "_MOST_VISITS", 5_000)
+    monkeypatch.setattr(finding, "_MAX_VISITS", 5_000)
     lists = b"](" + b"](K\x01e" * 50_000 + b"e\x94" + b"".join(
         b"](" + (b"h" + bytes([level])) * 4 + b"e\x94" for level in range(20)
     )  # fmt: skip
@@ -124,12 +125,12 @@ def test_memory_of_the_walk_is_that_of_its_depth(tmp_path, monkeypatch):
 
 
 def test_states_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(finding, "_MOST_STATES", 50)
+    monkeypatch.setattr(finding, "_MAX_STATES", 50)
     one = pickle.dumps(random.getstate(), 4)[11:-1]
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04](" + one + b"2" * 50 + b"e.")
     found, why = inspect(tmp_path / "a.pkl")
     assert found == () and "it holds more than 50 states" in why
-    monkeypatch.setattr(inspection, "_MOST_STATES", 2)
+    monkeypatch.setattr(inspection, "_MAX_STATES", 2)
     for i in range(3):
         (tmp_path / f"rng_{i}.pkl").write_bytes(pickle.dumps(random.getstate()))
     (tmp_path / "a.pkl").unlink()
@@ -140,10 +141,10 @@ def test_states_are_counted(tmp_path, monkeypatch):
 def test_numbers_of_many_digits_as_keys():
     huge = b"\x8b" + struct.pack("<i", 1 << 20) + b"\x01" * (1 << 20) + b"\x94"
     start = time.process_time()
-    found = inert_pickle.loads(b"\x80\x04" + huge + b"}(" + b"h\x00N" * 50_000 + b"u.")
+    found = pickles.loads(b"\x80\x04" + huge + b"}(" + b"h\x00N" * 50_000 + b"u.")
     assert time.process_time() - start < 20
-    assert all(isinstance(key, inert_pickle.Thing) for key in found) and len(found) == 50_000
-    assert inert_pickle.loads(pickle.dumps({2**59: 1, -5: 2, True: 3})) == {2**59: 1, -5: 2, 1: 3}
+    assert all(isinstance(key, pickles.Opaque) for key in found) and len(found) == 50_000
+    assert pickles.loads(pickle.dumps({2**59: 1, -5: 2, True: 3})) == {2**59: 1, -5: 2, 1: 3}
 
 
 @pytest.mark.parametrize("claimed", [400 << 20, 17 << 20])
@@ -183,11 +184,11 @@ def test_entries_of_a_distributed_checkpoint_with_unusual_names(tmp_path):
         (tmp_path / ".metadata").write_bytes(metadata.replace(old, new))
         assert text in inspect(tmp_path)[1]
     for state in ({}, 5, None, []):
-        properties = inert_pickle.Thing(("x", "p"))
+        properties = pickles.Opaque(("x", "p"))
         properties.state = state
-        held = inert_pickle.Thing(("x", "t"))
+        held = pickles.Opaque(("x", "t"))
         held.state = {
-            "size": inert_pickle.Thing(("torch", "Size"), ((5,),)),
+            "size": pickles.Opaque(("torch", "Size"), ((5,),)),
             "properties": properties,
         }
         assert not folders._may_hold_a_state(held)

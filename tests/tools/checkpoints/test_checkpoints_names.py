@@ -22,7 +22,7 @@ def test_files_with_the_same_keys_are_compared_one_by_one(tmp_path):
         torch.save({"rng": torch_state(seed)}, tmp_path / folder / "x.pt")
         torch.save({"rng": torch_state(5)}, tmp_path / folder / "y.pt")
     (found,) = checkpoints.compare(tmp_path / "a", tmp_path / "b")
-    assert found.stream == "torch.cpu in x.pt: rng"
+    assert found.name == "all ranks torch.cpu in x.pt: rng"
     assert found.text == "another stream: its seed was 1, and is 2"
 
 
@@ -32,8 +32,8 @@ def test_keys_that_cannot_be_told_apart_are_numbered(tmp_path):
         held = {i: state for i, state in enumerate(states)}
         (tmp_path / name).write_bytes(pickle.dumps(held))
     assert len({one.stream for one in checkpoints.inspect(tmp_path / "a.pkl").states}) == 3
-    (found,) = checkpoints.compare(tmp_path / "a.pkl", tmp_path / "b.pkl", most=100)
-    assert found.stream.endswith(" (2)")
+    (found,) = checkpoints.compare(tmp_path / "a.pkl", tmp_path / "b.pkl")
+    assert found.name.endswith(" (2)")
 
 
 def test_ranks_on_the_stream_of_another_than_the_first(tmp_path):
@@ -54,6 +54,6 @@ def test_half_a_word_and_other_forms(tmp_path):
     for i, state in enumerate(states):
         (tmp_path / f"{i}.pkl").write_bytes(pickle.dumps(state))
     (half,) = checkpoints.compare(tmp_path / "0.pkl", tmp_path / "1.pkl")
-    assert half.words == 0 and "half a word" in half.text
+    assert "half a word" in half.text
     (form,) = checkpoints.compare(tmp_path / "1.pkl", tmp_path / "2.pkl")
-    assert form.words == 0 and "the form in which it is stored" in form.text
+    assert "the form in which it is stored" in form.text

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import os
 import pickle
 import random
 import struct
@@ -10,10 +13,12 @@ import struct
 import numpy as np
 import pytest
 import torch
+from helpers.inspections import words_of
 from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed.cli import main
+from fastseed.debug import exact_state
 from fastseed.tools import checkpoints
 
 
@@ -70,7 +75,7 @@ KINDS += [lambda: Bits("Philox"), lambda: Bits("MT19937")]
 
 
 @pytest.mark.parametrize("make", KINDS)
-def test_words_between_states_in_both_directions(make, tmp_path):
+def test_words_between_states_in_both_directions(make, tmp_path, monkeypatch):
     source, drawn, paths = make(), (0, 1, 5, 617, 1, 1248, 50_000), []
     for i, count in enumerate(drawn):
         if count:
@@ -78,10 +83,11 @@ def test_words_between_states_in_both_directions(make, tmp_path):
         paths.append((sum(drawn[: i + 1]), save(tmp_path / f"{i}.pt", rng=source.state())))
     for start, a in paths[:3] + paths[-1:]:
         for end, b in paths:
-            found = checkpoints.compare(a, b, most=60_000)
-            assert [one.words for one in found] == ([end - start] if end != start else [])
-    (far,) = checkpoints.compare(paths[0][1], paths[-1][1], most=51_871)
-    assert far.words is None and "more than 51871 words apart" in far.text
+            found = checkpoints.compare(a, b)
+            assert [words_of(one) for one in found] == ([end - start] if end != start else [])
+    monkeypatch.setattr(exact_state.words_between, "__defaults__", (51_871,))
+    (far,) = checkpoints.compare(paths[0][1], paths[-1][1])
+    assert words_of(far) is None and "more than" in far.text
 
 
 def test_torch_and_numpy_with_one_seed_are_in_one_state(tmp_path):
@@ -101,8 +107,8 @@ def test_ten_million_words_are_found_by_default(tmp_path):
     a = save(tmp_path / "a.pt", numpy=made.get_state())
     made.randint(0, 2**32, size=9_999_999, dtype=np.uint32)
     b = save(tmp_path / "b.pt", numpy=made.get_state())
-    assert [one.words for one in checkpoints.compare(a, b)] == [9_999_999]
-    assert [one.words for one in checkpoints.compare(b, a)] == [-9_999_999]
+    assert [words_of(one) for one in checkpoints.compare(a, b)] == [9_999_999]
+    assert [words_of(one) for one in checkpoints.compare(b, a)] == [-9_999_999]
 
 
 @pytest.mark.parametrize(("options", "words"), [({}, 2), ({"shuffle": True}, 4)])
@@ -111,7 +117,7 @@ def test_a_data_loader_is_named_by_the_words_it_draws(options, words, tmp_path):
     next(iter(DataLoader(range(4), **options)))
     b = save(tmp_path / "b.pt", cpu=torch.get_rng_state())
     (found,) = checkpoints.compare(a, b)
-    assert (found.owner, found.stream, found.words) == ("", "torch.cpu", words)
+    assert (found.name, words_of(found)) == ("all ranks torch.cpu", words)
     assert found.text.startswith(f"{words} words further, as one `iter(DataLoader")
 
 
@@ -121,9 +127,7 @@ def test_seeds_offsets_and_streams_of_other_ranks_on_a_gpu(tmp_path):
         after = cuda(0, 8 + 4 * rank) if rank != 1 else cuda(77, 0)
         save(tmp_path / f"b/rng_state_{rank}.pth", cuda=[after, cuda(9, 4 * rank)])
     found = checkpoints.compare(tmp_path / "a", tmp_path / "b")
-    assert [(one.owner, one.stream) for one in found] == [
-        (f"rank {rank}", "torch.cuda:0") for rank in (1, 2, 3)
-    ]
+    assert [one.name for one in found] == [f"rank {rank} torch.cuda:0" for rank in (1, 2, 3)]
     assert [one.text for one in found] == [
         "another stream: its seed was 1, and is 77",
         "it has the stream of rank 0, 8 words further",
@@ -143,9 +147,9 @@ def test_a_cached_gaussian_is_a_difference(tmp_path):
     b = save(tmp_path / "b.pt", rng=made.getstate())
     made.gauss(0, 1)
     c = save(tmp_path / "c.pt", rng=made.getstate())
-    assert [one.words for one in checkpoints.compare(a, b)] == [4]
+    assert [words_of(one) for one in checkpoints.compare(a, b)] == [4]
     (found,) = checkpoints.compare(b, c)
-    assert found.words == 0 and "cached Gaussian" in found.text
+    assert words_of(found) == 0 and "cached Gaussian" in found.text
 
 
 def test_ranks_that_share_or_lack_a_state(tmp_path):
@@ -183,7 +187,9 @@ def test_states_of_fastseed_in_a_file_and_in_other_formats(tmp_path):
         assert checkpoints.compare(tmp_path / "a.fastseed", tmp_path / f"{other}.pt") == []
     save(tmp_path / "e/rng_state_0.pth", cpu=torch.get_rng_state())
     found = checkpoints.compare(tmp_path / "c.pt", tmp_path / "e")
-    assert [(o.stream, o.words) for o in found if o.words is not None] == [("torch.cpu", 7)]
+    assert [(o.name, words_of(o)) for o in found if words_of(o) is not None] == [
+        ("rank 0 torch.cpu", 7)
+    ]
 
 
 @pytest.mark.parametrize("protocol", range(6))
@@ -200,17 +206,6 @@ def test_pickles_of_every_protocol(protocol, tmp_path):
     assert checkpoints.compare(tmp_path / "a.pkl", tmp_path / "b.pkl") == []
 
 
-def test_what_weights_only_refuses_is_what_torch_refuses(tmp_path):
-    path = save(tmp_path / "a.pt", numpy=np.random.get_state(), cpu=torch.get_rng_state())
-    (note,) = checkpoints.inspect(path).notes
-    for name in torch.serialization.get_unsafe_globals_in_checkpoint(path):
-        assert name in note
-    with pytest.raises(pickle.UnpicklingError):
-        torch.load(path, weights_only=True)
-    path = save(tmp_path / "b.pt", cpu=torch.get_rng_state())
-    assert checkpoints.inspect(path).notes == () and torch.load(path, weights_only=True)
-
-
 def test_command(tmp_path, capsys):
     for rank in range(2):
         torch.manual_seed(rank)
@@ -218,16 +213,17 @@ def test_command(tmp_path, capsys):
         iter(DataLoader([1]))
         save(tmp_path / f"b/rng_state_{rank}.pth", cpu=torch.get_rng_state())
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    assert main(["checkpoint", "inspect", a]) == 0
+    assert main(["show", a]) == 0
     assert "2 states of 2 rank(s), 0 finding(s)" in capsys.readouterr().out
-    assert main(["checkpoint", "compare", a, a]) == 0
-    assert main(["checkpoint", "compare", a, b]) == 1
+    assert main(["diff", a, a]) == 0
+    assert main(["diff", a, b]) == 1
     shown = capsys.readouterr().out
     assert shown.count("2 words further, as one `iter(DataLoader)` draws") == 2
-    assert main(["checkpoint", "compare", a, b, "--json"]) == 1
+    assert main(["diff", a, b, "--json", "--all"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert [one["words"] for one in document["differences"]] == [2, 2] and not document["equal"]
-    assert main(["checkpoint", "inspect", b, "--json"]) == 0
+    assert [one["text"][:15] for one in document["states"]] == ["2 words further"] * 2
+    assert not document["equal"]
+    assert main(["show", b, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [(s["owner"], s["stream"], s["state"]["seed"]) for s in document["states"]] == [
         ("rank 0", "torch.cpu", 0),
@@ -235,8 +231,20 @@ def test_command(tmp_path, capsys):
     ]
     (tmp_path / "a/rng_state_1.pth").unlink()
     save(tmp_path / "a/rng_state_1.pth", weights=torch.ones(3))
-    assert main(["checkpoint", "compare", a, b]) == 1
+    assert main(["diff", a, b]) == 1
     assert "only in the second" in capsys.readouterr().out
+
+
+def test_all_rows_are_printed_with_all(tmp_path, capsys):
+    for folder, seed in (("a", 0), ("b", 100)):
+        for rank in range(50):
+            torch.manual_seed(seed + rank)
+            save(tmp_path / folder / f"rng_state_{rank}.pth", cpu=torch.get_rng_state())
+    words = ["diff", str(tmp_path / "a"), str(tmp_path / "b")]
+    assert main(words) == 1
+    assert "… and 10 more (--all shows them)" in capsys.readouterr().out
+    assert main([*words, "--all"]) == 1
+    assert capsys.readouterr().out.count("another stream") == 50
 
 
 def test_wrong_arguments(tmp_path, capsys):
@@ -244,17 +252,74 @@ def test_wrong_arguments(tmp_path, capsys):
     empty = save(tmp_path / "empty.pt", weights=torch.ones(3))
     (found,) = checkpoints.inspect(empty).findings
     assert "it holds no state of a generator" in found
-    for path in (tmp_path / "gone", tmp_path / "text.txt", tmp_path, empty):
-        action = ["inspect"] if path != empty else ["compare", str(empty)]
-        if path == tmp_path:
-            empty.unlink()
-        assert main(["checkpoint", *action, str(path)]) == 2
+    for words in (["show", "gone"], ["show", "text.txt"], ["diff", "empty.pt", "empty.pt"]):
+        assert main([words[0], *(str(tmp_path / word) for word in words[1:])]) == 2
         assert "Traceback" not in capsys.readouterr().err
-        if path == tmp_path:
-            save(tmp_path / "empty.pt", weights=torch.ones(3))
-    with pytest.raises(
-        TypeError, match=r"fastseed\.tools\.checkpoints\.inspect: path must be a path"
-    ):
+    with pytest.raises(TypeError, match=r"^fastseed.tools.checkpoints.inspect: path must be a pa"):
         checkpoints.inspect(3)
-    with pytest.raises(ValueError, match=r"fastseed\.tools\.checkpoints\.compare: most must be in"):
-        checkpoints.compare(empty, empty, most=-1)
+    with pytest.raises(FileNotFoundError, match=r"^fastseed.tools.checkpoints.inspect: path must"):
+        checkpoints.inspect(tmp_path / "gone")
+
+
+# ---------------------------------------------------------------- damage
+
+
+def flipped(path, data, at):
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    return checkpoints.inspect(path)
+
+
+def test_a_damaged_state_is_a_finding(tmp_path):
+    save(tmp_path / "a.pt", cpu=torch.get_rng_state(), python=random.getstate())
+    data = (tmp_path / "a.pt").read_bytes()
+    at = data.index(torch.get_rng_state().numpy().tobytes()[24:200])
+    found = flipped(tmp_path / "b.pt", data, at + 1000)
+    assert [one.stream for one in found.states] == ["python"] and not found
+    assert any("b.pt: cpu is not read: its bytes are damaged" in one for one in found.findings)
+    assert found.problems and main(["diff", *[str(tmp_path / "b.pt")] * 2]) == 1
+
+
+def test_each_bit_of_a_file_of_fastseed_is_checked(tmp_path):
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1)
+    fastseed.checkpoint.save(tmp_path / "a.fastseed")
+    data = (tmp_path / "a.fastseed").read_bytes()
+    assert checkpoints.inspect(tmp_path / "a.fastseed")
+    for at in [*random.Random(1).sample(range(len(data)), 100), len(data) - 5]:
+        try:
+            assert not flipped(tmp_path / "b.fastseed", data, at), at
+        except ValueError as error:
+            assert "b.fastseed" in str(error)
+    (tmp_path / "b.fastseed").write_bytes(data[:-5])
+    assert "its SHA-256 is wrong" in str(checkpoints.inspect(tmp_path / "b.fastseed").findings)
+
+
+def test_tensors_of_fastseed_are_checked(tmp_path):
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1)
+    tensors = fastseed.checkpoint.to_tensors(fastseed.state_dict(rng=True))
+    tensors["fastseed_rank_0"][-1] ^= 1
+    found = checkpoints.inspect(save(tmp_path / "a.pt", **tensors))
+    assert "fastseed_rank_0 is not read: its SHA-256 is wrong" in str(found.findings)
+
+
+def test_a_rank_of_many_digits_is_no_rank(tmp_path):
+    inner = io.BytesIO()
+    torch.save({"rng." + "1" * 5000 + ".torch.cuda": torch.zeros(16, dtype=torch.uint8)}, inner)
+    data = inner.getvalue() + hashlib.sha256(inner.getvalue()).digest()
+    tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    assert (
+        checkpoints.inspect(save(tmp_path / "a.pt", **{"x.fastseed_rank_0": tensor})).states == ()
+    )
+
+
+def test_a_folder_that_cannot_be_read_is_a_finding(tmp_path, monkeypatch):
+    save(tmp_path / "a.pt", cpu=torch.get_rng_state())
+
+    def walk(path, onerror):
+        onerror(PermissionError(13, "Permission denied", str(tmp_path / "closed")))
+        yield str(tmp_path), [], ["a.pt"]
+
+    monkeypatch.setattr(os, "walk", walk)
+    (finding,) = checkpoints.inspect(tmp_path).findings
+    assert finding.endswith("closed is not read: Permission denied")

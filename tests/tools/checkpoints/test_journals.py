@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, RandomSampler
 import fastseed
 from fastseed.data.lineage import Lineage
 from fastseed.tools import checkpoints
+from fastseed.tools.checkpoints import journals
 
 
 @pytest.fixture(autouse=True)
@@ -111,9 +112,11 @@ def test_files_without_a_journal_and_damaged_ones_are_refused(tmp_path):
         ("other.json", "must be 1, as of this version"),
         ("damaged.pkl", r"damaged.pkl: bad: .*\['task'\] must be in"),
     ):
-        with pytest.raises(ValueError, match=rf"checkpoints.read_lineage: path must be .*{problem}"):
+        with pytest.raises(
+            ValueError, match=rf"checkpoints.read_lineage: path must be .*{problem}"
+        ):
             checkpoints.read_lineage(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"^fastseed.tools.checkpoints.read_lineage: path"):
         checkpoints.read_lineage(tmp_path / "absent")
     with pytest.raises(TypeError, match="path must be"):
         checkpoints.read_lineage(7)
@@ -138,7 +141,7 @@ def test_locate_refuses_steps_that_do_not_exist():
     lineage = loop().lineage()
     assert checkpoints.locate(lineage, 10 * 2**32 - 1) == (2**32 - 1, 9)
     for number, error in ((10 * 2**32, ValueError), (-1, ValueError), (1.5, TypeError)):
-        with pytest.raises(error, match=r"tools\.journals\.locate: number must be"):
+        with pytest.raises(error, match=r"tools\.checkpoints\.locate: number must be"):
             checkpoints.locate(lineage, number)
 
 
@@ -217,7 +220,23 @@ def test_an_order_that_is_not_known_is_not_called_equal():
 
     with pytest.raises(ValueError, match="the order of epoch 0 must be a ShuffleSampler"):
         checkpoints.compare_jobs(unknown(), unknown())
-    with pytest.raises(TypeError, match="diff: b must be a Lineage"):
+    with pytest.raises(TypeError, match="compare_jobs: b must be a Lineage"):
         checkpoints.compare_jobs(loop().lineage(), 3)
-    with pytest.raises(ValueError, match="diff: epochs must be in"):
+    with pytest.raises(ValueError, match="compare_jobs: epochs must be in"):
         checkpoints.compare_jobs(loop().lineage(), loop().lineage(), epochs=0)
+
+
+def test_equal_epochs_are_compared_at_once_and_others_up_to_a_limit(monkeypatch):
+    found = checkpoints.compare_jobs(loop().lineage(), loop().lineage(), epochs=2**32)
+    assert found and found.steps == 10 * 2**32 and found.samples == 40 * 2**32
+    monkeypatch.setattr(journals, "_MAX_PARTS", 50)
+    with pytest.raises(ValueError, match=r"epochs must be fewer: 50 steps were compared up to"):
+        checkpoints.compare_jobs(loop().lineage(), loop(batch=5).lineage(), epochs=2**31 - 1)
+
+
+def test_rows_refuse_other_arguments():
+    lineage = loop().lineage()
+    with pytest.raises(TypeError, match=r"rows_of: visits must be the answer of a Lineage"):
+        checkpoints.rows_of(lineage, 5)
+    with pytest.raises(TypeError, match=r"rows_of: lineage must be a Lineage"):
+        checkpoints.rows_of(5, lineage.at(0, 0))

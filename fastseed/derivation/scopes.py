@@ -1,0 +1,93 @@
+"""Scope of scopes and streams: their ranges and the checks of them. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .._backend.reference import scalar
+from .._utils import validation
+
+
+class _Shared(int):
+    """The rank of what all ranks share, with a name in error messages."""
+
+    def __repr__(self) -> str:
+        return "fastseed.SHARED"
+
+    def __reduce__(self) -> str:
+        return "SHARED"
+
+
+SHARED = _Shared(scalar.SHARED_RANK)
+"""The rank of streams that all ranks share: pass it as ``rank``."""
+
+MAX_MASTER = MAX_STEP = 2**64 - 1
+MAX_EPOCH = 2**32 - 1
+MAX_TASK = 2**24 - 1
+MAX_RANK = 2**24 - 2
+MAX_WORKER = 2**32 - 1
+MAX_INDEX = 2**64 - 1
+MAX_MEMBERS = 2**40
+"""The largest number of members that one call derives, or that a pool or bank has."""
+
+NARROW_BITS = (31, 32)
+"""The sizes of seeds that two ranks never have in common at one point of the job."""
+
+OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
+"""The built-in streams."""
+
+_ANY = 2**1000
+
+SCHEMES = ("philox-v1", "fwr13y")
+
+
+class Scope(NamedTuple):
+    """A point in time of a job."""
+
+    task: int
+    epoch: int
+    step: int
+
+
+def parse_master_seed(text: str) -> int | None:
+    """Return the master seed that an environment variable holds; None if it is not one."""
+    if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= MAX_MASTER:
+        return int(text)
+    return None
+
+
+def check_scope(function: str, task: object, epoch: object, step: object) -> Scope:
+    """Return a scope; TypeError or ValueError if one is invalid."""
+    if (
+        type(task) is type(epoch) is type(step) is int
+        and 0 <= task <= MAX_TASK
+        and 0 <= epoch <= MAX_EPOCH
+        and 0 <= step <= MAX_STEP
+    ):  # nearly every call
+        return Scope(task, epoch, step)
+    return Scope(
+        validation.check_int(function, "task", task, 0, MAX_TASK),
+        validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
+        validation.check_int(function, "step", step, 0, MAX_STEP),
+    )
+
+
+def check_name(function: str, name: object) -> str:
+    """Return a stream name: any non-empty string that UTF-8 can encode."""
+    return validation.check_text(function, "name", name)
+
+
+def require_keys(function: str, scheme: str, instead: str = "") -> None:
+    """Raise ValueError under scheme ``"fwr13y"``, which has no keys; ``instead`` helps there."""
+    if scheme != "philox-v1":
+        rule = f"'philox-v1' ({instead})" if instead else "'philox-v1'"
+        raise validation.value_error(function, "scheme", rule, scheme)
+
+
+def check_rank_field(function: str, rank: object) -> int:
+    """Return the argument ``rank`` of a stream: a rank, or ``SHARED``."""
+    rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
+    number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
+    if not 0 <= number <= SHARED:
+        raise validation.value_error(function, "rank", rule, rank)
+    return number
