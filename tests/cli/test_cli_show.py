@@ -125,10 +125,10 @@ def test_show_says_where_a_job_is(folder, capsys):
     for name in ("a.pt", "b.json"):
         code, found = document(capsys, "show", name)
         assert code == exit_codes.OK
-        job = {"master_seed": 42, "task": 0, "next": {"epoch": 2, "step": 1}}
-        assert found == {"path": name, "job": job}
+        job = {"master_seed": 42, "task": 1, "next": {"epoch": 2, "step": 1}}
+        assert found["job"] == job and found["path"] == name
     _, shown = ran(capsys, "show", "a.pt")
-    assert shown.out == "job: master seed 42, task 0; next: epoch 2, step 1\n"
+    assert shown.out == "job: master seed 42, task 1; next: epoch 2, step 1\n"
 
 
 def test_things_of_different_kinds_are_not_compared(folder, capsys):

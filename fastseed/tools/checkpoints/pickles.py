@@ -159,7 +159,7 @@ def open_file(path: str) -> IO[bytes]:
     except OSError as error:
         raise Unreadable(error.strerror or "it cannot be opened") from None
     except ValueError:
-        raise Unreadable("it is not a regular file") from None
+        raise Unreadable("it is not a regular file, or it cannot be opened") from None
 
 
 def read_tree(file: IO[bytes]) -> Tree:

@@ -223,5 +223,5 @@ def test_control_characters_of_names_do_not_reach_the_terminal(tmp_path, capsys)
     from fastseed.cli import main
 
     torch.save({"\x1b[2Jrng": torch.get_rng_state()}, tmp_path / "a.pt")
-    assert main(["checkpoint", "inspect", str(tmp_path / "a.pt")]) == 0
+    assert main(["show", str(tmp_path / "a.pt")]) == 0
     assert "\x1b" not in capsys.readouterr().out
