@@ -304,6 +304,17 @@ def test_compiled_layer_takes_each_scope_and_row(layer):
     assert len(graphs) == 2, "one without rows, and one for all of them"
 
 
+def test_a_layer_that_a_compiled_graph_uses_twice_is_an_error_or_a_warning(layer, caplog):
+    torch._dynamo.reset()
+    twice = lambda x: layer(layer(x))  # noqa: E731
+    with pytest.raises(Exception, match="is used twice in one compiled graph"):
+        torch.compile(twice, fullgraph=True, backend="eager")(torch.ones(4))
+    caplog.clear()
+    torch.compile(twice, backend="eager")(torch.ones(4))  # torch goes on in two graphs
+    (message,) = [r.getMessage() for r in caplog.records if r.name == "fastseed"]
+    assert "'block.0' is used twice in one compiled graph" in message
+
+
 @pytest.mark.slow
 def test_inductor_gives_the_same_values_and_gradients(layer):
     def step(x, weight):

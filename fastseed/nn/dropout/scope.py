@@ -9,6 +9,7 @@ and the blocks of ``fastseed.nn.dropout.rows`` rows and label.
 from __future__ import annotations
 
 import contextvars
+import logging
 import os
 import threading
 import weakref
@@ -26,6 +27,7 @@ from ...derivation.scopes import require_keys
 if TYPE_CHECKING:
     from ...seeder.seeder import Seeder
 
+logger = logging.getLogger("fastseed")
 _CPU = torch.device("cpu")
 
 
@@ -306,6 +308,31 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
         "`with fastseed.nn.label(...)`; other rows of the batch belong into "
         "`with fastseed.nn.rows(start, total)`"
     )
+
+
+_traced: weakref.WeakKeyDictionary[object, set[tuple[str, int]]] = weakref.WeakKeyDictionary()
+"""The names and labels of the layers in each graph that ``torch.compile`` traces."""
+
+
+@private_torch.answer_at_trace
+def _repeats_in_graph(name: str, label_index: int) -> str:
+    """Note a layer of the graph that is being traced; return what is wrong if it was there."""
+    layers = _traced.setdefault(private_torch.graph_being_traced(), set())
+    if (name, label_index) not in layers:
+        layers.add((name, label_index))
+        return ""
+    wrong = (
+        f"fastseed.nn.Dropout: {name!r} is used twice in one compiled graph, and its mask would "
+        "repeat: use a layer of another name for the second"
+    )
+    logger.warning(wrong)  # also where torch goes on after the error, in two graphs
+    return wrong
+
+
+def check_use_in_graph(layer: LayerName, label_index: int) -> None:
+    """RuntimeError, and a warning, where a compiled graph uses a layer twice."""
+    if wrong := _repeats_in_graph(layer.name, label_index):
+        raise RuntimeError(wrong)
 
 
 def _named(taken: range) -> str:
