@@ -86,13 +86,9 @@ def test_vmap_over_keys_and_over_inputs():
 
 REFUSED = [
     ({"p": 1.5}, ValueError, "p must be in"),
-    ({"p": "a"}, TypeError, "p must be a number"),
     ({"input": torch.ones(3, dtype=torch.int32)}, TypeError, "input must be of dtype"),
-    ({"input": [1.0]}, TypeError, "input must be a tensor"),
     ({"input": torch.ones(3).to_sparse()}, ValueError, "input must be strided"),
-    ({"key": 2**128}, ValueError, "key must be in"),
     ({"key": torch.zeros(3, 2, dtype=torch.uint64)}, ValueError, "key must be of"),
-    ({"offset": -1}, ValueError, "offset must be in"),
     ({"shard": Shard((2,), (0,))}, ValueError, "shard must hold"),
 ]
 
@@ -258,22 +254,14 @@ def test_layer_needs_a_scope_a_name_and_rows():
         layer(x)
 
 
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
+def test_rows_lie_in_the_batch():
+    for call, text in (
         (lambda: nn.rows(4, 4), "start must be in"),
-        (lambda: nn.rows(0, 0), "total must be in"),
-        (lambda: nn.rows(0, 4, step=0), "step must be in"),
         (lambda: nn.rows(1, 4, step=2, count=3), "count must be in"),
         (lambda: nn.rows.of_micro_batch(2, 2, 2), "micro_batch must be in"),
-        (lambda: nn.label(""), "text must be a non-empty string"),
-        (lambda: nn.Dropout(0.5, name=""), "name must be a non-empty string"),
-        (lambda: nn.Dropout(0.5, batch_dim=-1), "batch_dim must be in"),
-    ],
-)
-def test_arguments_are_checked(call, text):
-    with pytest.raises(ValueError, match=text):
-        call()
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
 
 
 # ---------------------------------------------------------------- compiled
