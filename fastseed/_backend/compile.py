@@ -1,4 +1,4 @@
-"""Keeping calls with side effects out of compiled graphs."""
+"""Keeping calls with side effects out of compiled and captured graphs."""
 
 from __future__ import annotations
 
@@ -66,3 +66,19 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
     call._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
     return call
+
+
+BETWEEN_REPLAYS = (
+    "call it between replays, which read the seed again, or use a StreamBank, whose "
+    "reseed_from_scope can be captured"
+)
+"""The way out for functions that seed torch's own generators."""
+
+
+def refuse_capture(function: str, device: torch.device, instead: str) -> None:
+    """RuntimeError, naming what to do ``instead``, while a CUDA graph is captured."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            f"fastseed.{function}: must not be called while a CUDA graph is captured, which would "
+            f"keep one key for ever; {instead}"
+        )

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from .._utils import environ
+from . import private_torch
 
 INTERFACE = 19
 """Counted up with each change of an operator, of csrc/ops/interface.h or of ``_generators``.
@@ -35,7 +36,7 @@ _TOOLS = (
 )
 
 library: torch.library.Library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
-"""The library that ``.operators`` defines the operators in, which live as long as it does."""
+"""The library that ``.ops`` defines the operators in, which live as long as it does."""
 kernels: Any = None
 """``torch.ops.fastseed`` with the native operators, or None."""
 generators: Any = None
@@ -44,6 +45,8 @@ missing: str | None = None
 """Why ``kernels`` is None."""
 generators_missing: str | None = None
 """Why ``generators`` is None."""
+has_cuda: bool = False
+"""True if the operators were built for CUDA devices, whatever this machine has."""
 
 
 def why_not_built() -> str:
@@ -85,8 +88,8 @@ def _load_generators(loop_table: int) -> ModuleType:
 
 
 def _choose() -> None:
-    global kernels, generators, missing, generators_missing
-    choice = os.environ.get(environ.BACKEND, "auto")
+    global kernels, generators, missing, generators_missing, has_cuda
+    choice = environ.get(environ.BACKEND) or "auto"
     if choice not in CHOICES:
         raise ValueError(f"fastseed: FASTSEED_BACKEND must be one of {CHOICES}, got {choice!r}")
     if choice == "reference":
@@ -94,6 +97,7 @@ def _choose() -> None:
         return
     try:
         kernels = _load_kernels()
+        has_cuda = private_torch.has_kernel("fastseed::draw_bits", "CUDA")
         generators = _load_generators(kernels.loop_table())
     except (ImportError, OSError) as error:
         generators_missing = str(error)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .._backend import build, derive_ops
+from .._backend import build, derive
 from .._utils import validation
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
@@ -137,7 +137,7 @@ def _generator(name: str, generator: object, key: int, note: str = "") -> Row:
     if now is None or now.algorithm != "MT19937" or isinstance(generator, np.random.Generator):
         detail = f"a {type(generator).__name__}, whose state is not examined{note}"
         return Row("streams", name, FINE, detail)
-    words = derive_ops.mt19937_state(key).tolist()
+    words = derive.mt19937_state(key).tolist()
     if isinstance(generator, random.Random):
         words = random.Random(key).getstate()[1][:-1]
     count = words_between(make_mt19937(words, MT_WORDS, seed=now.seed), now, _MOST_DRAWN)

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from .._backend import draw_ops, native
+from .._backend import native
+from .._backend.compile import BETWEEN_REPLAYS, refuse_capture
 from ..derivation.streams import Stream
 from .adapter import LOW64
 from .torch_rng import pack_states, parse_states
@@ -67,7 +68,7 @@ class AcceleratorGenerators:
         A graph that another stream captures takes the new seed with its next replay.
         """
         if self.kind == "cuda" and self.ready():
-            draw_ops.refuse_capture(function, torch.device("cuda"), draw_ops.BETWEEN_REPLAYS)
+            refuse_capture(function, torch.device("cuda"), BETWEEN_REPLAYS)
 
     def generators(self) -> list[torch.Generator]:
         """Return the default generators by ordinal; an empty list before initialization."""
@@ -90,7 +91,7 @@ class AcceleratorGenerators:
         """Return the state of each device; ValueError if they are not those of these devices."""
         if not self.ready():
             raise ValueError("its accelerator must be initialized first")
-        return parse_states(self.generators(), state)
+        return parse_states("load_state_dict", self.generators(), state)
 
     def load_state(self, parsed: list[torch.Tensor]) -> None:
         """Restore a state that ``parse_state`` returned."""

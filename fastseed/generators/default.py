@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._backend import native
-from .._backend.derive_ops import ScopeKey
+from .._backend.reference.scalar import ScopeKey
 from ..derivation.scopes import Scope
 from ..derivation.streams import Stream, sample_stream
 from .adapter import GeneratorAdapter

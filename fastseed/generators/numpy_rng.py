@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from numpy.random import SeedSequence as _SeedSequence
 
-from .._backend import derive_ops, native
+from .._backend import derive, native
 from .._utils import JSON, StateDict
 from ..derivation.streams import Stream
 from .adapter import LOW64, MT19937_BYTES, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
@@ -209,7 +209,7 @@ class NumpyRandomState(NumpyGenerator):
         """Set the state that belongs to the key of ``stream``."""
         bit_generator, key = self._bit_generator(), stream.key()
         if type(bit_generator) is np.random.MT19937:
-            self._set(_mt19937(derive_ops.mt19937_state(key), MT_WORDS))
+            self._set(_mt19937(derive.mt19937_state(key), MT_WORDS))
         else:
             _rebuild(bit_generator, key)
             self._set({**self._get(), "has_gauss": 0, "gauss": 0.0})

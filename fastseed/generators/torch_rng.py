@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from .._backend import derive_ops, native, tensors
+from .._backend import derive, native, tensors
 from .._utils import validation
 from ..derivation.streams import Stream
 from .adapter import LOW64, MT_WORDS, check_words, pack, unpack
@@ -48,7 +48,7 @@ class TorchGenerator:
         if native.generators is not None:
             native.generators.reseed(self._generator, key & LOW64, key >> 64)
         elif self._is_mt19937(self.size()):
-            words = derive_ops.mt19937_state(key).astype(np.uint64).tobytes()
+            words = derive.mt19937_state(key).astype(np.uint64).tobytes()
             head = struct.pack("=QiiQ", key & LOW64, 1, 1, 0) + words
             self._generator.set_state(pack(head.ljust(CPU_STATE.itemsize, b"\0")))
         else:
@@ -98,9 +98,11 @@ def pack_states(generators: Sequence[torch.Generator]) -> torch.Tensor:
     return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
-def parse_states(generators: Sequence[torch.Generator], states: torch.Tensor) -> list[torch.Tensor]:
+def parse_states(
+    function: str, generators: Sequence[torch.Generator], states: torch.Tensor
+) -> list[torch.Tensor]:
     """Return what each ``set_state`` takes; TypeError or ValueError if a state is invalid."""
-    rule, function = "a 1-D uint8 tensor from states()", "GeneratorPool.load_states"
+    rule = "a 1-D uint8 tensor"
     validation.check_instance(function, "states", states, torch.Tensor, rule)
     if states.dtype != torch.uint8 or states.dim() != 1:
         raise validation.type_error(function, "states", rule, states)

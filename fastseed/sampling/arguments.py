@@ -7,16 +7,15 @@ from typing import Any
 
 import torch
 
-from .._backend import sampling_ops as _sampling_ops  # noqa: F401  (defines the operators)
 from .._backend import tensors
-from .._backend.derive_ops import signed
-from .._backend.op_checks import NUMBERS
+from .._backend.ops import keys as ops
+from .._backend.ops.sampling import NUMBERS
+from .._backend.reference.scalar import signed
 from .._utils import validation
 from ..derivation import streams
 from ..random import StreamBank
 from ..random.functional import check_device
 
-_RESEED_FROM = torch.ops.fastseed.reseed_streams_from.default
 _SEEDS_NAME = tuple(map(signed, streams.name_words("sampling")))
 
 Keys = torch.Tensor | StreamBank | Sequence[int | None] | None
@@ -36,7 +35,7 @@ def check_numbers(
     function: str, argument: str, value: object, dims: int, device: torch.device | None = None
 ) -> torch.Tensor:
     """Return logits or probabilities with consecutive tokens."""
-    value = tensors.check_dtype_of(function, argument, value, NUMBERS)
+    value = tensors.check_dtype(function, argument, value, *NUMBERS)
     tensors.check_tensor(function, argument, value, value.dtype, None, device)
     if value.dim() != dims or value.size(-1) == 0:
         shape = ("(B, V)", "(B, K, V)")[dims - 2]
@@ -81,7 +80,7 @@ def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> to
     seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1, device)
     found = torch.empty(rows, 2, dtype=torch.uint64, device=device)
     unused = torch.empty(rows, dtype=torch.int64, device=device)
-    _RESEED_FROM(found, unused, seeds.to(device).view(torch.uint64), None, *_SEEDS_NAME)
+    ops.reseed_streams_from(found, unused, seeds.to(device).view(torch.uint64), None, *_SEEDS_NAME)
     if not unseeded:
         return found
     mask = torch.tensor([[i in unseeded] for i in range(rows)]).to(device)

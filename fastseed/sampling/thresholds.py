@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from .._backend.sampling_ops import BINS, DIGIT_BITS, DIGITS, INDEX_BITS, LEAST_CODE
+from .._backend.ops.sampling import (
+    BINS,
+    DIGIT_BITS,
+    DIGITS,
+    INDEX_BITS,
+    LEAST_CODE,
+    sampling_histogram,
+)
 from .._utils import validation
 from . import arguments
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-_HISTOGRAM = torch.ops.fastseed.sampling_histogram.default
 
 Numbers = float | torch.Tensor
 Integers = int | torch.Tensor
@@ -66,7 +71,9 @@ class Rows(NamedTuple):
     ) -> torch.Tensor:
         """Return counts (masses where ``greatest`` is given) by digit of the codes, (B, 4096)."""
         out = floor.new_empty(floor.size(0), BINS)
-        _HISTOGRAM(out, self.logits, floor, prefix, greatest, self.temperature, digit, self.first)
+        sampling_histogram(
+            out, self.logits, floor, prefix, greatest, self.temperature, digit, self.first
+        )
         return self.summed(out)
 
 

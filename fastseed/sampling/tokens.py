@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 
 from .._backend import tensors
-from .._backend.sampling_ops import LEAST_CODE
+from .._backend.ops.sampling import LEAST_CODE, sampling_race
 from .._utils import validation
 from ..random import StreamBank
 from . import arguments, thresholds
 from .arguments import Keys
 from .thresholds import Integers, Numbers, Rows
 
-_RACE = torch.ops.fastseed.sampling_race.default
 _NEVER = 2**62  # above every token
 
 Found = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
@@ -174,7 +173,9 @@ def race(
         threshold = positions.new_full((n,), LEAST_CODE)
     scores = temperature.new_empty((n, parts))
     tokens = positions.new_empty((n, parts))
-    _RACE(scores, tokens, numbers, keys, positions, temperature, threshold, role, first, weights)
+    sampling_race(
+        scores, tokens, numbers, keys, positions, temperature, threshold, role, first, weights
+    )
     return _merged(scores, tokens, 1)
 
 

@@ -13,7 +13,7 @@ FILTERS = ({}, {"temperature": 0.0}, {"temperature": 0.7, "top_k": 20, "top_p": 
 
 
 def rows(n=5, size=20_000, dtype=torch.float32):
-    bank = StreamBank(n)
+    bank = StreamBank(n, "bank")
     bank.reseed_from_seeds(range(n))
     logits = torch.randn(n, size, generator=torch.Generator().manual_seed(0)) * 3
     return logits.to(dtype), bank.keys, torch.arange(n) * 7

@@ -77,7 +77,9 @@ def test_doctor_examines_registered_generators():
     fastseed.register_generator(early, name="early")
     fastseed.register_generator(other, name="other", shared=True)
     fastseed.register_generator(lambda seed: None, name="function")
-    fastseed.register_generator(fastseed.GeneratorPool([torch.Generator()] * 2), name="pool")
+    fastseed.register_generator(
+        fastseed.GeneratorPool([torch.Generator()] * 2, "pool"), name="pool"
+    )
     fastseed.reseed(1, 0)
     fastseed.register_generator(np.random.RandomState(3), name="late")
     found = rows()

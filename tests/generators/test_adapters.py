@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.simd import set_simd
 from helpers.support import (
     SETS_SEED_SEQUENCES,
     Key,
@@ -26,7 +27,7 @@ from helpers.support import (
 )
 
 import fastseed
-from fastseed._backend import derive_ops
+from fastseed._backend import derive
 from fastseed._backend.reference import philox
 from fastseed.derivation.scopes import Scope
 from fastseed.generators import numpy_rng
@@ -35,7 +36,7 @@ from fastseed.generators.numpy_rng import NumpyGenerator, NumpyGlobal, NumpyRand
 from fastseed.generators.python_rng import PythonRandom
 from fastseed.generators.torch_rng import TorchGenerator
 
-NATIVE = derive_ops.backend == "native"
+NATIVE = derive.backend == "native"
 
 # One to four 32-bit words, with zero words on top, in the middle and below.
 KEYS = [
@@ -53,7 +54,7 @@ def path(request, monkeypatch):
     """Both ways to write a state: at the documented address, and by ``set_state``."""
     if request.param == "public":
         monkeypatch.setattr(numpy_rng, "_can_write_words", lambda: False)
-    elif derive_ops.backend != "native":
+    elif derive.backend != "native":
         pytest.skip("only native code writes in place")
     return request.param
 
@@ -318,11 +319,11 @@ def test_public_path_gives_the_same_process_states(monkeypatch):
 
 
 @needs_native
-@pytest.mark.parametrize("simd", derive_ops.simd_paths())
+@pytest.mark.parametrize("simd", derive.simd_paths())
 def test_every_simd_path_gives_the_same_states(simd):
     key = 0x0123456789ABCDEF_FEDCBA9876543210
-    derive_ops.set_simd(simd)
-    assert derive_ops.simd() == simd
+    set_simd(simd)
+    assert derive.simd() == simd
     generator = torch.Generator()
     TorchGenerator(generator).seed(key)
     assert np.array_equal(torch_words(generator), philox.mt19937_state(key))
@@ -334,12 +335,12 @@ def test_every_simd_path_gives_the_same_states(simd):
 
 
 def test_unknown_simd_path_is_refused():
-    if derive_ops.backend == "native":
+    if derive.backend == "native":
         with pytest.raises(ValueError, match=r"must be one of portable.*, got sse9"):
-            derive_ops.set_simd("sse9")
+            set_simd("sse9")
     else:
         with pytest.raises(RuntimeError, match="no native kernels"):
-            derive_ops.set_simd("portable")
+            set_simd("portable")
 
 
 @pytest.fixture(scope="module")

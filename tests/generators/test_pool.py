@@ -7,13 +7,14 @@ import threading
 import numpy as np
 import pytest
 import torch
+from helpers.simd import set_simd
 from helpers.support import holds_key, needs_native, seeder, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastseed
 from fastseed import GeneratorPool
-from fastseed._backend import derive_ops
+from fastseed._backend import derive
 
 EDGES = [0, 1, -1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -(2**63), -(2**32), 12345678901234567]
 
@@ -50,35 +51,35 @@ def loop(generators, seeds) -> list[bytes]:
 @pytest.mark.parametrize("n", range(71))
 def test_manual_seed_is_the_loop_bit_for_bit(n):
     seeds = seeds_for(n)
-    pool = GeneratorPool(used(n))
-    assert pool.manual_seed(seeds) is None
+    pool = GeneratorPool(used(n), "pool")
+    assert pool.reseed_from_seeds(seeds) is None
     assert states(pool) == loop(used(n), seeds)
     assert [g.initial_seed() for g in pool] == seeds
 
 
 @needs_native
-@pytest.mark.parametrize("simd", derive_ops.simd_paths())
+@pytest.mark.parametrize("simd", derive.simd_paths())
 def test_manual_seed_on_every_simd_path(simd):
-    derive_ops.set_simd(simd)
+    set_simd(simd)
     for n in (1, 7, 8, 9, 15, 16, 17, 33, 70):
-        pool = GeneratorPool(used(n))
-        pool.manual_seed(seeds_for(n))
+        pool = GeneratorPool(used(n), "pool")
+        pool.reseed_from_seeds(seeds_for(n))
         assert states(pool) == loop(used(n), seeds_for(n)), n
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_manual_seed_on_any_number_of_threads(threads):
     torch.set_num_threads(threads)
-    pool = GeneratorPool(used(300))
-    pool.manual_seed(seeds_for(300))
+    pool = GeneratorPool(used(300), "pool")
+    pool.reseed_from_seeds(seeds_for(300))
     assert states(pool) == loop(used(300), seeds_for(300))
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.integers(-(2**63), 2**64 - 1), max_size=40))
 def test_manual_seed_over_random_seeds(seeds):
-    pool = GeneratorPool(used(len(seeds)))
-    pool.manual_seed(seeds)
+    pool = GeneratorPool(used(len(seeds)), "pool")
+    pool.reseed_from_seeds(seeds)
     assert states(pool) == loop(used(len(seeds)), seeds)
 
 
@@ -88,7 +89,7 @@ def test_manual_seed_of_duplicates_the_last_wins(threads):
     places = [(i * 7) % 90 for i in range(400)]  # each generator stands there four or five times
     mine, theirs = used(90), used(90)
     for _ in range(20):
-        GeneratorPool([mine[i] for i in places]).manual_seed(range(400))
+        GeneratorPool([mine[i] for i in places], "pool").manual_seed(range(400))
         loop([theirs[i] for i in places], range(400))
         assert states(mine) == states(theirs)
 
@@ -117,8 +118,8 @@ def _forms():
     ("form", "seeds"), list(_forms()), ids=lambda v: v if type(v) is str else ""
 )
 def test_manual_seed_takes_every_form(form, seeds):
-    pool = GeneratorPool(used(5))
-    pool.manual_seed(seeds)
+    pool = GeneratorPool(used(5), "pool")
+    pool.reseed_from_seeds(seeds)
     assert states(pool) == loop(used(5), [int(seed) for seed in seeds])
 
 
@@ -146,10 +147,10 @@ ZEROS = torch.zeros(3, dtype=torch.int64)
     ],
 )
 def test_manual_seed_refuses(seeds, error, says):
-    pool = GeneratorPool(used(3))
+    pool = GeneratorPool(used(3), "pool")
     before = states(pool)
     with pytest.raises(error, match=r"^fastseed\.GeneratorPool\.manual_seed: " + says):
-        pool.manual_seed(seeds)
+        pool.reseed_from_seeds(seeds)
     assert states(pool) == before
 
 
@@ -167,12 +168,12 @@ def test_reseed_gives_member_i_the_key_of_index_i(n):
 
 @needs_native
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("simd", derive_ops.simd_paths())
+@pytest.mark.parametrize("simd", derive.simd_paths())
 def test_reseed_on_every_path_and_thread_count(simd, threads):
-    derive_ops.set_simd(simd)
+    set_simd(simd)
     torch.set_num_threads(threads)
     fastseed.init(42)
-    pool = GeneratorPool(used(200))
+    pool = GeneratorPool(used(200), "pool")
     pool.reseed(1, 7)
     for i in (0, 1, 63, 64, 65, 128, 199):
         assert holds_key(pool[i], fastseed.derive_key("pool", task=1, epoch=7, index=i)), i
@@ -180,7 +181,7 @@ def test_reseed_on_every_path_and_thread_count(simd, threads):
 
 def test_reseed_is_prefix_stable():
     fastseed.init(42)
-    long, short = GeneratorPool(used(40)), GeneratorPool(used(13))
+    long, short = GeneratorPool(used(40), "pool"), GeneratorPool(used(13), "pool")
     long.reseed(1)
     short.reseed(1)
     assert states(long)[:13] == states(short)
@@ -197,7 +198,7 @@ def test_reseed_of_duplicates_the_last_wins():
 def test_reseed_touches_nothing_else():
     fastseed.init(42)
     before = snapshot()
-    GeneratorPool(used(3)).reseed(1)
+    GeneratorPool(used(3), "pool").reseed(1)
     assert snapshot() == before
 
 
@@ -213,7 +214,7 @@ def test_pool_as_a_sequence():
     pool = GeneratorPool(iter(generators), name="mine")
     assert len(pool) == 3 and pool[1] is generators[1] and pool.name == "mine"
     assert "3 generators" in repr(pool) and "mine" in repr(pool)
-    assert len(GeneratorPool([])) == 0
+    assert len(GeneratorPool([], "pool")) == 0
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_pool_refuses(members, name, error, says):
 
 def test_pool_refuses_bad_coordinates_and_changes_nothing():
     fastseed.init(42)
-    pool = GeneratorPool(used(3))
+    pool = GeneratorPool(used(3), "pool")
     before = states(pool)
     with pytest.raises(ValueError, match=r"^fastseed\.GeneratorPool\.reseed: task must be in"):
         pool.reseed(-1)
@@ -242,7 +243,7 @@ def test_pool_refuses_bad_coordinates_and_changes_nothing():
 
 
 def test_pool_needs_init_and_the_scheme_with_keys():
-    pool = GeneratorPool(used(3))
+    pool = GeneratorPool(used(3), "pool")
     with pytest.raises(
         RuntimeError, match=r"^fastseed\.GeneratorPool\.reseed: call fastseed\.init\(\.\.\.\) first"
     ):
@@ -252,7 +253,7 @@ def test_pool_needs_init_and_the_scheme_with_keys():
         ValueError, match=r"scheme must be 'philox-v1' .use manual_seed., got 'fwr13y'"
     ):
         pool.reseed(1)
-    pool.manual_seed([1, 2, 3])
+    pool.reseed_from_seeds([1, 2, 3])
 
 
 @needs_native
@@ -261,7 +262,7 @@ def test_overlapping_pools_in_many_threads_do_not_lock_up():
     """Pools over the same generators in opposite orders, while others draw from them."""
     fastseed.init(42)
     generators = used(64)
-    pools = [GeneratorPool(generators), GeneratorPool(generators[::-1])]
+    pools = [GeneratorPool(generators, "pool"), GeneratorPool(generators[::-1], "pool")]
     stop, failures = threading.Event(), []
 
     def guarded(work):
@@ -297,16 +298,20 @@ def test_what_is_no_sequence_is_refused(values):
     with pytest.raises(TypeError, match=r"fastseed.GeneratorPool: generators must be a sequence"):
         GeneratorPool(values)
     with pytest.raises(TypeError, match=r"^fastseed.GeneratorPool.manual_seed: seeds must be"):
-        GeneratorPool([torch.Generator()]).manual_seed(values)
+        GeneratorPool([torch.Generator()], "pool").manual_seed(values)
 
 
 @pytest.mark.parametrize(
     "change", [lambda s: s[1:], lambda s: s.to("meta"), torch.Tensor.to_sparse]
 )
 def test_states_that_are_invalid_are_refused_and_nothing_changes(change):
-    pool = GeneratorPool(used(2))
+    pool = GeneratorPool(used(2), "pool")
     before = states(pool)
-    for bad in (change(pool.states()), freed(pool.states()), torch.zeros_like(pool.states())):
+    for bad in (
+        change(pool.state_dict()["states"]),
+        freed(pool.state_dict()["states"]),
+        torch.zeros_like(pool.state_dict()["states"]),
+    ):
         with pytest.raises(ValueError, match=r"^fastseed.GeneratorPool.load_states: states is inv"):
             pool.load_states(bad)
     assert states(pool) == before

@@ -10,16 +10,16 @@ from helpers.draws import bank_of, contents
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fastseed
-from fastseed._backend import draw_ops
-from fastseed.derivation.equal_streams import StreamUsers
+from fastseed._backend.compile import refuse_capture
+from fastseed.derivation.shared_use import StreamUsers
 from fastseed.random import StreamBank, bank
 
 DRAWS = {
-    "rand": lambda bank: bank.rand(3),
-    "randn": lambda bank: bank.randn(3),
+    "uniform": lambda bank: bank.uniform(3),
+    "normal": lambda bank: bank.normal(3),
     "exponential": lambda bank: bank.exponential(3),
-    "bernoulli": lambda bank: bank.bernoulli(0.5, 3),
-    "randint": lambda bank: bank.randint(0, 9, 3),
+    "bernoulli": lambda bank: bank.bernoulli(3, 0.5),
+    "randint": lambda bank: bank.randint(3, 0, 9),
     "bits": lambda bank: bank.bits(3),
 }
 
@@ -30,7 +30,7 @@ def test_a_bank_without_keys_refuses(draw):
         RuntimeError,
         match=rf"^fastseed\.random\.StreamBank\.{draw}: the bank has no keys yet; call reseed",
     ):
-        DRAWS[draw](StreamBank(3))
+        DRAWS[draw](StreamBank(3, "bank"))
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ MASK, ONE = torch.ones(3, dtype=torch.bool), torch.tensor([0])
 )
 def test_draws_refuse_and_nothing_moves(arguments, more, error, says):
     bank = bank_of(3)
-    bank.rand(2)
+    bank.uniform(2)
     before = contents(bank)
-    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.rand: " + says):
-        bank.rand(*arguments, **more)
+    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.uniform: " + says):
+        bank.uniform(*arguments, **more)
     assert contents(bank) == before
 
 
@@ -124,7 +124,7 @@ def test_reseed_from_seeds_refuses_and_changes_nothing(seeds, indices, error, sa
 
 
 def test_reseeds_refuse_what_pools_refuse():
-    bank = StreamBank(3)
+    bank = StreamBank(3, "bank")
     scope = torch.zeros(2, dtype=torch.uint64)
     for call in (lambda: bank.reseed(1), lambda: bank.reseed_from_scope(scope)):
         with pytest.raises(
@@ -160,12 +160,12 @@ def test_reseeds_refuse_what_pools_refuse():
 def test_reseed_is_refused_in_a_capture(monkeypatch):
     """As it looks from here: a graph would keep the key that is passed by value."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    draw_ops.refuse_capture("f", torch.device("cpu"), "x")
+    refuse_capture("f", torch.device("cpu"), "x")
     with pytest.raises(
         RuntimeError,
         match=r"^fastseed\.f: must not be called while a CUDA graph is captured, .*; use y$",
     ):
-        draw_ops.refuse_capture("f", torch.device("cuda:0"), "use y")
+        refuse_capture("f", torch.device("cuda:0"), "use y")
 
 
 def test_memory_that_the_bank_reads_must_not_be_written():
@@ -173,7 +173,7 @@ def test_memory_that_the_bank_reads_must_not_be_written():
     bank = bank_of(3)
     before = contents(bank)
     calls = (
-        lambda: bank.randint(0, 100, (), out=bank.positions),
+        lambda: bank.randint((), 0, 100, out=bank.positions),
         lambda: bank.bits(2, dtype=torch.uint64, out=bank.keys),
         lambda: bank.reseed_from_seeds(bank.positions),
         lambda: bank.reseed_from_seeds(bank.keys.view(-1)[:3]),
@@ -194,8 +194,8 @@ def test_freed_memory_is_refused():
         return tensor
 
     calls = (
-        lambda: bank.rand(2, out=freed(torch.zeros(3, 2))),
-        lambda: bank.rand(2, rows=freed(torch.zeros(2, dtype=torch.int64))),
+        lambda: bank.uniform(2, out=freed(torch.zeros(3, 2))),
+        lambda: bank.uniform(2, rows=freed(torch.zeros(2, dtype=torch.int64))),
         lambda: bank.reseed_from_seeds(freed(torch.zeros(3, dtype=torch.int64))),
         lambda: bank.reseed_from_seeds([1, 2, 3], freed(torch.zeros(3, dtype=torch.int64))),
         lambda: bank.reseed_from_scope(freed(torch.zeros(2, dtype=torch.uint64))),
@@ -212,12 +212,12 @@ def test_freed_memory_is_refused():
 def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
     monkeypatch.setattr(bank, "_users", StreamUsers(bank._users._message))
     fastseed.init(42, rank=0, world_size=1)
-    first, second, third = StreamBank(4), StreamBank(2), StreamBank(2, name="another")
+    first, second, third = StreamBank(4, "bank"), StreamBank(2, "bank"), StreamBank(2, "another")
     first.reseed(0)
     first.reseed(0)
     third.reseed(0)
     second.reseed(0, step=1)
-    StreamBank(4).reseed(0, step=2)  # which no longer exists
+    StreamBank(4, "bank").reseed(0, step=2)  # which no longer exists
     first.reseed(0, step=2)
     assert not caplog.messages
     first.reseed(0, step=1)
@@ -230,9 +230,9 @@ def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
 
 def test_a_mask_of_a_negated_view_draws_like_any_other():
     rows = torch.tensor([True, False, True])
-    expected = bank_of(3).rand(2, rows=rows)
+    expected = bank_of(3).uniform(2, rows=rows)
     out = torch._neg_view(torch.ones(3, 2))
-    assert torch.equal(bank_of(3).rand(2, rows=rows, out=out), expected)
+    assert torch.equal(bank_of(3).uniform(2, rows=rows, out=out), expected)
 
 
 @pytest.mark.parametrize("fake", [False, True])
@@ -240,7 +240,7 @@ def test_a_bank_without_data_says_so(fake):
     with FakeTensorMode() if fake else contextlib.nullcontext():
         bank = StreamBank(3, None if fake else "meta")
         bank.reseed_from_seeds(torch.zeros(3, dtype=torch.int64))
-        assert bank.rand(2).shape == (3, 2)
+        assert bank.uniform(2).shape == (3, 2)
         tokens = fastseed.sampling.sample(torch.zeros(3, 5, device=bank.device), bank, 0)
         assert tokens.shape == (3,)
         with pytest.raises(

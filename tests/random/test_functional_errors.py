@@ -62,7 +62,7 @@ AT, OUT = torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2)
 def test_rand_refuses(change, error, says):
     arguments = {"keys": KEYS, "shape": 2, **change}
     with pytest.raises(error, match=r"^fastseed\.random\.rand: " + says):
-        fastseed.random.rand(**arguments)
+        fastseed.random.uniform(**arguments)
     if isinstance(out := change.get("out"), torch.Tensor) and out.device.type == "cpu":
         assert not out.any()
 
@@ -76,10 +76,10 @@ ALL_64 = {"low": -(2**63), "high": 2**63}
 @pytest.mark.parametrize(
     ("name", "change", "error", "says"),
     [
-        ("randn", {"std": -1}, ValueError, "std must be 0 or more, got -1.0"),
-        ("randn", {"mean": math.inf}, ValueError, "mean must be finite in torch.float32, got inf"),
-        ("randn", {"std": math.nan}, ValueError, "std must be finite in torch.float32, got nan"),
-        ("randn", {"dtype": torch.bool}, ValueError, "dtype must be one of torch.float16"),
+        ("normal", {"std": -1}, ValueError, "std must be 0 or more, got -1.0"),
+        ("normal", {"mean": math.inf}, ValueError, "mean must be finite in torch.float32, got inf"),
+        ("normal", {"std": math.nan}, ValueError, "std must be finite in torch.float32, got nan"),
+        ("normal", {"dtype": torch.bool}, ValueError, "dtype must be one of torch.float16"),
         ("trunc_normal", {"std": 0}, ValueError, "std must be above 0 in torch.float32, got 0.0"),
         ("trunc_normal", {"a": math.inf}, ValueError, "a must be finite in torch.float32, got inf"),
         ("trunc_normal", {"a": 2}, ValueError, r"b must be above a \(2.0\), with a number of"),
@@ -122,7 +122,7 @@ def test_parameters_are_refused(name, change, error, says):
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [("randn", ()), ("rand", ()), ("bits", ()), ("randint", (0, 9))]
+    ("name", "parameters"), [("normal", ()), ("uniform", ()), ("bits", ()), ("randint", (0, 9))]
 )
 def test_two_small_integers_are_no_key_and_shape(name, parameters):
     function = getattr(fastseed.random, name)

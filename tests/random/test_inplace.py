@@ -34,8 +34,8 @@ FUNCTIONS = {  # in-place forms, and the functions of the same values
     **{
         f"{name}_": name for name in ("exponential", "trunc_normal", "bernoulli", "randint", "bits")
     },
-    "uniform_": "rand",
-    "normal_": "randn",
+    "uniform_": "uniform",
+    "normal_": "normal",
 }
 CASES = [(name, d) for name, form in FUNCTIONS.items() for f, d in CALLS if f == form]
 each_case = pytest.mark.parametrize(("name", "dtype"), CASES, ids=lambda v: str(v))

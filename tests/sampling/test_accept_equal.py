@@ -58,7 +58,7 @@ def test_parameters_of_each_row_and_forms_of_keys():
         own = {name: value[one] for name, value in of_rows.items()}
         alone = accept_equal(drafted[one], target[one], keys[one], at[one], **own)
         assert torch.equal(alone.tokens[0], whole.tokens[row])
-    bank = StreamBank(B)
+    bank = StreamBank(B, "bank")
     bank.reseed_from_seeds(keys)
     for form in (bank, bank.keys):
         expected = sample(target[:, 0], form, at)

@@ -7,15 +7,16 @@ import math
 
 import pytest
 import torch
+from helpers.simd import set_simd
 from helpers.support import needs_native, run_script
 
-from fastseed._backend import derive_ops
-from fastseed._backend.operators import IMPLEMENTATIONS
-from fastseed._backend.sampling_ops import BINS, LEAST_CODE
+from fastseed._backend import derive
+from fastseed._backend.ops.register import REFERENCES
+from fastseed._backend.ops.sampling import BINS, LEAST_CODE
 
 OPS = ("sampling_race", "sampling_histogram")
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
-SIMD = derive_ops.simd_paths()
+SIMD = derive.simd_paths()
 SOME_CODE = LEAST_CODE + (0xC0300000 - 0x00800000 << 28)  # of the logit 2.75 and the last token
 
 
@@ -66,9 +67,9 @@ def written(op, function, inputs):
 
 
 def assert_equal_backends(op, inputs):
-    expected = written(op, IMPLEMENTATIONS[op], inputs)
+    expected = written(op, REFERENCES[op], inputs)
     for path in SIMD:
-        derive_ops.set_simd(path)
+        set_simd(path)
         for found, answer in zip(written(op, overload(op), inputs), expected, strict=True):
             assert torch.equal(found, answer), path
 

@@ -19,7 +19,7 @@ TARGET = torch.tensor([0.2, 0.2, 0.3, 0.05, 0.25])
 
 @functools.cache
 def keys(n: int = N) -> torch.Tensor:
-    bank = fastseed.random.StreamBank(n)
+    bank = fastseed.random.StreamBank(n, "bank")
     bank.reseed_from_seeds(torch.arange(n))
     return bank.keys
 

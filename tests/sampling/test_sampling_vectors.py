@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 import torch
 from helpers import vectors
+from helpers.simd import set_simd
 
 import fastseed
-from fastseed._backend import derive_ops
-from fastseed._backend.operators import IMPLEMENTATIONS
+from fastseed._backend import derive
+from fastseed._backend.ops.register import REFERENCES
+from fastseed._backend.ops.sampling import LEAST_CODE
 from fastseed._backend.reference import sampling as reference
-from fastseed._backend.sampling_ops import LEAST_CODE
 from fastseed.sampling import thresholds, tokens
 
 FIRST_RELEASE = (484, "925c4f02088907467e6c180bfc95f3923b118a26ff6ebe55e1f383ab29d63ebe")
 KINDS = {"noise": 84, "mass": 88, "threshold": 103, "race": 108, "weights": 12}
 ROLES = ("target", "draft", "accept", "residual")
-BACKENDS = ("reference", *derive_ops.simd_paths())
+BACKENDS = ("reference", *derive.simd_paths())
 
 
 rows = functools.partial(vectors.fields_of, "sampling")
@@ -48,11 +49,11 @@ def key(fields: list[str]) -> torch.Tensor:
 def race(request, monkeypatch):
     """The operator of a backend, and the public functions with it."""
     if request.param == "reference":
-        found = IMPLEMENTATIONS
-        monkeypatch.setattr(tokens, "_RACE", found["sampling_race"])
-        monkeypatch.setattr(thresholds, "_HISTOGRAM", found["sampling_histogram"])
+        found = REFERENCES
+        monkeypatch.setattr(tokens, "sampling_race", found["sampling_race"])
+        monkeypatch.setattr(thresholds, "sampling_histogram", found["sampling_histogram"])
         return found["sampling_race"]
-    derive_ops.set_simd(request.param)
+    set_simd(request.param)
     return torch.ops.fastseed.sampling_race.default
 
 
@@ -86,7 +87,7 @@ def test_noise_is_the_score_of_a_logit_of_zero(race):
 
 
 def test_histograms_give_the_known_masses(race):
-    histogram = thresholds._HISTOGRAM
+    histogram = thresholds.sampling_histogram
     zero = torch.zeros(1, dtype=torch.int64)
     for logit, greatest, temperature, mass in rows("mass"):
         out = torch.empty(1, 4096, dtype=torch.int64)

@@ -17,7 +17,7 @@ POSITIONS = torch.arange(B) * 100
 
 
 def keys(rows=B):
-    bank = StreamBank(rows)
+    bank = StreamBank(rows, "bank")
     bank.reseed_from_seeds(range(rows))
     return bank.keys
 

@@ -66,8 +66,8 @@ def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys(
     """Equal leading words of SHA-256: 10,000 parameters have such a pair with probability 1 %."""
     a, b = SAME_32_BITS
     first, second = (
-        fastseed._backend.derive_ops.name_words(a),
-        fastseed._backend.derive_ops.name_words(b),
+        fastseed._backend.reference.scalar.name_words(a),
+        fastseed._backend.reference.scalar.name_words(b),
     )
     assert first[0] % 2**32 == second[0] % 2**32 and first != second
     s, (of_a, of_b) = seeder(), (Recorder(), Recorder())
@@ -148,7 +148,7 @@ def test_a_pool_is_called_by_its_own_name_unless_given_another():
     s = seeder()
     a, b = torch.Generator(), torch.Generator()
     s.register_generator(GeneratorPool([a], name="mine"))
-    s.register_generator(GeneratorPool([b]), name="other")
+    s.register_generator(GeneratorPool([b], "pool"), name="other")
     s.register_generator(recorder := Recorder())
     s.reseed(1)
     assert holds_key(a, s.derive_key("mine", task=1))

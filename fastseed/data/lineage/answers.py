@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..._backend import derive_ops, tensors
+from ..._backend import derive, tensors
 from ..._backend.reference import philox
 from ..._utils import atomic_file, validation
 from ...derivation import scopes, streams
@@ -110,8 +110,8 @@ class Visits:
         out = np.empty((len(self), 2), np.uint64)
         for epoch in np.unique(self.epoch).tolist():
             here = self.epoch == epoch
-            scope = derive_ops.scope_key(self.master_seed, self.task, epoch, 0)
-            key = derive_ops.name_key(scope, words)
+            scope = derive.scope_key(self.master_seed, self.task, epoch, 0)
+            key = derive.name_key(scope, words)
             out[here] = philox.sample_keys(key, self.sample[here], self.occurrence[here])
         return out
 

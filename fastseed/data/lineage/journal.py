@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..._backend import derive_ops
+from ..._backend.reference import scalar
 from ..._utils import JSON
 from .orders import OTHER, OrderSpec
 
@@ -229,7 +229,7 @@ class Journal:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "derivation": derive_ops.DERIVATION_VERSION,
+            "derivation": scalar.DERIVATION_VERSION,
             "master_seed": self.master_seed,
             "task": self.task,
             "epoch": self.epoch,

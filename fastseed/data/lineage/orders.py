@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ..._utils import JSON, validation
 from ...derivation import scopes, streams
 from ..order.golden_ratio import UNIT
@@ -44,10 +44,10 @@ class OrderSpec(NamedTuple):
         """Return the order of an epoch."""
         if self.kind == SEQUENCE:
             return Permutation(self.n, None)
-        scope = derive_ops.scope_key(master_seed, task, epoch, 0)
+        scope = derive.scope_key(master_seed, task, epoch, 0)
         if self.kind == SHUFFLE:
             name = streams.name_words(self.name)
-            return Permutation(self.n, derive_ops.shuffle_key(scope, name, self.n))
+            return Permutation(self.n, derive.shuffle_key(scope, name, self.n))
         names, sizes, shares, skips = zip(*self.sources, strict=True)
         return Mixture(scope, self.name, names, sizes, shares, skips, bool(self.shuffled))
 

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Mapping
 
-from ..._backend import derive_ops
+from ..._backend.reference import scalar
 from ..._utils import JSON, regular_file, strict_json, validation
 from ...derivation import scopes
 from .answers import Lineage
@@ -84,7 +84,7 @@ def parse_fields(function: str, argument: str, given: JSON) -> Journal:
         "step": _STEP,
     }
     numbers = check_fields(function, argument, given, bounds, texts, lists)
-    expected = {"format": FORMAT, "version": VERSION, "derivation": derive_ops.DERIVATION_VERSION}
+    expected = {"format": FORMAT, "version": VERSION, "derivation": scalar.DERIVATION_VERSION}
     for field, value in expected.items():
         if given[field] != value:
             rule = f"{value!r}, as of this version of fastseed"

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ..._backend.compile import eager
 from ...derivation import scopes, streams
 from ...generators.torch_rng import TorchGenerator
@@ -68,7 +68,7 @@ class Iteration:
         self._received = 0
 
     def _stream(self, name: str, step: int, rank: int) -> streams.Stream:
-        scope = derive_ops.scope_key(self._master_seed, self.scope.task, self.scope.epoch, step)
+        scope = derive.scope_key(self._master_seed, self.scope.task, self.scope.epoch, step)
         return streams.stream_in(streams.named_scope(scope, self.name), name, rank)
 
     def generator(self) -> torch.Generator:

@@ -20,7 +20,7 @@ from torch.utils.data import (
 from ..._backend.compile import eager
 from ..._utils import validation
 from ...derivation import scopes
-from ...derivation.equal_streams import StreamUsers
+from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
 from .. import framework_checks
 from ..order.samplers import samplers_in, without_generator
@@ -184,9 +184,9 @@ class Loader(DataLoader[Any]):
         if isinstance(self.dataset, PerSample):
             self.dataset.enter_scope(at.task, at.epoch)
         elif self.num_workers and self.name is None:
-            _stream_users.enter(self, at.task, at.epoch, at.start)
+            _stream_users.warn_if_shared(self, at.task, at.epoch, at.start)
         if isinstance(sampler, ShuffleSampler) and sampler.describe_order() == _ORDER:
-            _order_users.enter(self, at.task, at.epoch, sampler.n)
+            _order_users.warn_if_shared(self, at.task, at.epoch, sampler.n)
 
 
 class TorchLoader:

@@ -16,7 +16,8 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from ..._backend import derive_ops
+from ..._backend import derive
+from ..._backend.reference import scalar
 from ..._utils import validation
 from ...derivation import scopes, streams
 from ..worker.scope import keyed_seeder
@@ -138,7 +139,7 @@ class MixtureSampler(ShuffleSampler):
 
     def _order(self, function: str, task: int | None, epoch: int | None) -> Mixture:
         master_seed = keyed_seeder(function).master_seed
-        scope = derive_ops.scope_key(master_seed, *self._scope(function, task, epoch), 0)
+        scope = derive.scope_key(master_seed, *self._scope(function, task, epoch), 0)
         parts = self._names, self._sizes, self._shares, self._skip
         return Mixture(scope, self.name, *parts, self.shuffle)
 
@@ -192,7 +193,7 @@ def shares_of(weights: list[float]) -> list[int]:
 class Mixture(Order):
     """The order of a mixture in one epoch; it has no end."""
 
-    scope: derive_ops.ScopeKey
+    scope: scalar.ScopeKey
     name: str
     names: tuple[str, ...]  # of the sources
     sizes: tuple[int, ...]
@@ -295,11 +296,11 @@ class Mixture(Order):
 
     def _sources(self, block: int) -> np.ndarray:
         """Return the source of each position of a block."""
-        key = derive_ops.stream_key(
-            self._name_key(self.name), scopes.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
+        key = derive.stream_key(
+            self._name_key(self.name), scopes.SHARED, 0, block, scalar.DOMAIN_SHUFFLE
         )
-        order = derive_ops.empty_like_keys(BLOCK, dtype=torch.int64)
-        derive_ops.fill_shuffle(order, key, BLOCK, 0, 1)
+        order = derive.empty_words(BLOCK, dtype=torch.int64)
+        derive.fill_shuffle(order, key, BLOCK, 0, 1)
         points = (self._start() + (block * BLOCK + order.numpy()) * STEP) % UNIT
         return np.searchsorted(np.cumsum(self.shares), points, side="right")
 
@@ -311,7 +312,7 @@ class Mixture(Order):
 
     def _start(self) -> int:
         """Return the first point of the sequence."""
-        return derive_ops.stream_key(self._name_key(self.name), scopes.SHARED, 0, 0) % UNIT
+        return derive.stream_key(self._name_key(self.name), scopes.SHARED, 0, 0) % UNIT
 
     def _pass(self, s: int, times: int) -> Permutation:
         """Return the order of a source when it was exhausted so many times."""
@@ -323,7 +324,7 @@ class Mixture(Order):
                 f"times, got {times}"
             )
         name, n = self._name_key(self.names[s]), self.sizes[s]
-        return Permutation(n, derive_ops.stream_key(name, 0, times, n, derive_ops.DOMAIN_SHUFFLE))
+        return Permutation(n, derive.stream_key(name, 0, times, n, scalar.DOMAIN_SHUFFLE))
 
-    def _name_key(self, name: str) -> derive_ops.NameKey:
-        return derive_ops.name_key(self.scope, streams.name_words(name))
+    def _name_key(self, name: str) -> scalar.NameKey:
+        return derive.name_key(self.scope, streams.name_words(name))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sized
 import torch
 from torch.utils.data import Sampler
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ..._utils import validation
 from ...derivation import scopes, streams
 from ...seeder.seeder import current_seeder
@@ -151,9 +151,9 @@ class ShuffleSampler(Sampler[int]):
         task, epoch = self._scope(function, task, epoch)
         if not self.shuffle:
             return Permutation(self.n, None)
-        scope = derive_ops.scope_key(keyed_seeder(function).master_seed, task, epoch, 0)
+        scope = derive.scope_key(keyed_seeder(function).master_seed, task, epoch, 0)
         name = streams.name_words(self.name)
-        return Permutation(self.n, derive_ops.shuffle_key(scope, name, self.n))
+        return Permutation(self.n, derive.shuffle_key(scope, name, self.n))
 
     def rank_and_size(self) -> tuple[int, int]:
         """Return the rank that iterates and the number of ranks: those given, else the job's."""

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from ..._backend import derive_ops
+from ..._backend import derive
+from ..._backend.reference import scalar
 from ...derivation import streams
 from ...generators.adapter import LOW64
 from ...generators.default import NAMES
@@ -41,7 +42,7 @@ class SampleStreams:
         transform: object,
     ) -> None:
         self.seeder, self.task, self.epoch = seeder, task, epoch
-        scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
+        scope = derive.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
         self._dataset, self._transform = dataset, transform  # both are searched for generators
         self._first: dict[str, object] | None = None  # drawn for sample 0, for `watch`
@@ -106,7 +107,7 @@ class SampleStreams:
         return [entry.adapter.state() for entry in self._others]
 
 
-def _reseed_defaults(scope: derive_ops.ScopeKey, index: int, occurrence: int) -> None:
+def _reseed_defaults(scope: scalar.ScopeKey, index: int, occurrence: int) -> None:
     """Give the three global generators their stream of a sample."""
     failures = GENERATORS.reseed_sample(scope, index, occurrence)
     if failures:
