@@ -28,17 +28,12 @@ class Ledger:
     reason. The state after batch b goes into the checkpoint with the optimizer's. A restart
     issues again exactly the units that the checkpoint has not trained or dropped.
 
-    Units are numbered in the order of (epoch, position, sample). Unit k of G prompts a batch is
-    planned for batch p = k // (samples * G), and for the policy version max(0, p - lag), where the
-    version is the number of trained batches. It is leased from that version on. With ``window`` 1
-    a batch holds what is planned for it, whatever the order of completion. With ``window`` w,
-    batch b holds all prompts planned for batch b - w + 1 that are left, then others up to b + w - 1
-    in the order of completion, together at most G. A batch has fewer prompts where some were
-    dropped; all samples of a prompt are in one batch.
-
-    A unit with a version that is older than its batch by more than ``max_staleness`` is not
-    trained: it is generated again, or dropped with reason ``"stale"``. With the planned versions
-    that happens only if ``max_staleness`` is below ``lag + window - 1``.
+    Units are numbered in the order of (epoch, position, sample). Prompt j is planned for batch
+    j // batch_size; its units are leased from ``lag`` batches before on. With ``window`` 1 a batch
+    holds what is planned for it. With ``window`` w it holds the prompts that were planned w - 1
+    batches before, then others up to w - 1 batches ahead, as they complete; all samples of a
+    prompt are in one batch. A unit that is too old for its batch, by ``max_staleness``, is not
+    trained: it is generated again, or dropped with reason ``"stale"``.
 
     All methods may be called from several threads. An interrupt loses no unit: the call has
     happened, or not. Memory holds the open units and their results.
