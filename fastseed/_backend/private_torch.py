@@ -112,6 +112,29 @@ def is_plain_eager() -> bool:
     return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0
 
 
+# ---------------------------------------------------------------- accelerators
+
+
+def queue_seeding(module: Any, seed_all: Callable[[], None], why: str) -> bool:
+    """Queue a call that seeds every device for when torch initializes an accelerator.
+
+    It replaces the seeding queued before. False if ``module`` (``torch.cuda``, ...) has no queue.
+    """
+    tracker = getattr(module, "_lazy_seed_tracker", None)
+    if tracker is not None:
+        tracker.queue_seed_all(seed_all, [f"{why}\n"])
+    elif hasattr(module, "_lazy_call"):
+        module._lazy_call(seed_all, seed_all=True)
+    else:
+        return False
+    return True
+
+
+def mps_generator() -> torch.Generator:
+    """Return the default generator of MPS, which ``torch.mps`` has under no public name."""
+    return torch.mps._get_default_mps_generator()
+
+
 # ---------------------------------------------------------------- gradients, groups, FSDP2
 
 

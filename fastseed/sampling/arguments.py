@@ -63,7 +63,7 @@ def check_role(function: str, role: str) -> int:
 def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> torch.Tensor:
     """Return one key a row, (rows, 2) uint64; seeds become keys, and None is an unseeded row."""
     if isinstance(keys, StreamBank):
-        keys.check_seeded(function)
+        keys._check_seeded(function)
         keys = keys.keys
     if isinstance(keys, torch.Tensor) and keys.dtype == torch.uint64:
         return tensors.check_tensor(

@@ -55,7 +55,7 @@ class Iteration:
         self.index_sampler: Any = index_sampler_of(loader)
         self.scope, self.name = scope, getattr(loader, "name", None)
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
-        self._resume: Callable[[], None] | None = None  # the streams of another library's sampler
+        self._resume: list[Any] | None = None  # the streams of another library's sampler
         self.requested = 0  # batches whose indices were handed out
         self.returned = 0  # batches, and errors in their place
         self.is_over = is_over
@@ -177,20 +177,20 @@ class Iteration:
         number of workers, and a resumed run would have another one. The main process continues as
         if nothing had been drawn, also after an interrupt at any point.
         """
-        restore: Callable[[], None] | None = None
+        saved: list[Any] | None = None
 
         def draw() -> object:
-            nonlocal restore
-            restore = GENERATORS.hold()
+            nonlocal saved
+            saved = GENERATORS.save()
             if self._resume is None:
                 GENERATORS.reseed(lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
             else:
-                self._resume()
+                GENERATORS.restore(self._resume)
             result = call()
-            self._resume = GENERATORS.hold()
+            self._resume = GENERATORS.save()
             return result
 
-        return call_and_leave(draw, lambda: restore and restore())
+        return call_and_leave(draw, lambda: saved and GENERATORS.restore(saved))
 
 
 # ------------------------------------------------------------------ batches

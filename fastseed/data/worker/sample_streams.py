@@ -74,14 +74,13 @@ class SampleStreams:
 
     def hold(self) -> Callable[[], None]:
         """Return a function that restores the exact states that the generators have now."""
-        restore_defaults = GENERATORS.hold()
-        held = [(entry.adapter, entry.adapter.state()) for entry in self._others]
+        of_defaults = GENERATORS.save()
+        saved = [(entry.adapter, entry.adapter.save()) for entry in self._others]
 
         def restore() -> None:
-            restore_defaults()
-            for adapter, state in held:
-                if state is not None:
-                    adapter.load_state(adapter.parse_state(state))
+            GENERATORS.restore(of_defaults)
+            for adapter, state in saved:
+                adapter.restore(state)
 
         return restore
 
