@@ -156,13 +156,12 @@ class Ledger:
     def renew(self, units: Iterable[Unit]) -> None:
         """Let the time of leases begin again: what a producer that is slow calls in between.
 
-        Args:
-            units: what ``lease`` returned.
-
         Raises:
-            TypeError: a unit is not a ``Unit``.
+            TypeError: these are not units that ``lease`` returned.
             LeaseError: a lease does not hold; none was renewed.
         """
+        if not isinstance(units, Iterable):
+            raise validation.type_error(f"{_CLASS}.renew", "units", "a list of units", units)
         units = list(units)
         with self._entered("renew"):
             for unit in units:
@@ -174,11 +173,8 @@ class Ledger:
     def release(self, unit: Unit) -> None:
         """Give a unit back that was not generated: what a producer that leaves calls.
 
-        Args:
-            unit: what ``lease`` returned.
-
         Raises:
-            TypeError: it is not a ``Unit``.
+            TypeError: it is not a unit that ``lease`` returned.
             LeaseError: the lease does not hold.
         """
         with self._entered("release"):
@@ -340,11 +336,9 @@ class Ledger:
             return dict(self._units.dropped)
 
     def counts(self) -> dict[str, int]:
-        """Return how many units are leased, generated, trained and dropped, and what was repeated.
+        """Return how many units are "leased" and "generated", and were "trained" and "dropped".
 
-        Returns:
-            "leased" and "generated" now; "trained" and "dropped" up to now; "expired" and
-            "regenerated", how often a lease ended by time and a unit was too old.
+        "expired" is how often a lease ended by time, "regenerated" how often a unit was too old.
         """
         with self._entered("counts"):
             units, state = self._units, self._state()
@@ -367,9 +361,8 @@ class Ledger:
     def state_dict(self) -> StateDict:
         """Return the state, for the checkpoint that has the weights after the last trained batch.
 
-        Returns:
-            Ints, strings and lists of them, for ``torch.save``, JSON and others: a frontier, the
-            open units below it, their policy versions where not as planned, and a SHA-256.
+        It is made of ints, strings and lists of them, for ``torch.save``, JSON and others: a
+        frontier, the open units below it and their policy versions where not as planned.
         """
         with self._entered("state_dict"):
             return ledger_state.write(self._plan, self._state())

@@ -39,6 +39,7 @@ class Results:
     def __init__(self, function: str, path: str, header: StateDict) -> None:
         self._function, self._path = function, os.path.abspath(path)
         self._connection: sqlite3.Connection | None = None
+        self._files: list[tuple[str, tuple[int, int] | None]] = []
         self._check_file()
         try:
             import sqlite3
@@ -61,18 +62,15 @@ class Results:
 
     def _check_file(self) -> None:
         """Refuse a pipe, a device or a folder; nothing opens it, which would release our locks."""
-        rule, size = "", 0
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                found = os.stat(self._path)
-                regular_file.check(found)
-                size = found.st_size
-            except ValueError as error:
-                rule = str(error)
-        if 0 < size < 100:  # which SQLite may take for an empty file
-            rule = _LEDGER_FILE
-        if rule:
-            raise value_error(self._function, "results", rule, self._path)
+        try:
+            found = os.stat(self._path)
+            regular_file.check(found)
+            if 0 < found.st_size < 100:  # SQLite may take it for an empty file
+                raise ValueError(_LEDGER_FILE)
+        except FileNotFoundError:
+            return
+        except ValueError as error:
+            raise value_error(self._function, "results", str(error), self._path) from None
 
     def _open(self, header: StateDict) -> None:
         self._run("PRAGMA locking_mode = EXCLUSIVE")
@@ -128,8 +126,11 @@ class Results:
             OSError: it cannot be written; the file is as before.
         """
         text = self._write(document)
-        if self._connection is not None:
-            self._check_identity()
+        if self._connection is not None and self._is_moved():
+            raise OSError(
+                f"fastseed.{self._function}: results {self._path} must be the file that was "
+                "opened, got another one or none: it was deleted, moved or replaced since"
+            )
         with self._house_errors():
             self._insert(None, text)
         found: StateDict = json.loads(text)
@@ -199,36 +200,25 @@ class Results:
             "generated again)"
         )
 
-    def _check_identity(self) -> None:
-        """Refuse to write into a file that has another name by now, or none."""
-        for path, identity in self._files:
-            if _identity(path) != identity:
-                raise OSError(
-                    f"fastseed.{self._function}: results {path} must be the file that was opened, "
-                    "got another one or none: it was deleted, moved or replaced since"
-                )
+    def _is_moved(self) -> bool:
+        """Return whether the file has another name by now, or none: writing would succeed."""
+        return any(_identity(path) != identity for path, identity in self._files)
 
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
         """Let another ledger use the file."""
+        if self._is_moved():
+            self.abandon()
         connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        if any(_identity(path) != identity for path, identity in getattr(self, "_files", ())):
-            _abandon(connection)  # closing it would delete the log of another file
-        else:
+        if connection is not None:
             connection.close()
 
     def abandon(self) -> None:
-        """Forget the connection, in a forked process: closing it would end the parent's log."""
+        """Forget the connection: closing it would end the log of another process or file."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            _abandon(connection)
-
-
-def _abandon(connection: sqlite3.Connection) -> None:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # then nothing closes it
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # nothing closes it then
 
 
 def _identity(path: str) -> tuple[int, int] | None:
