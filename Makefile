@@ -16,38 +16,37 @@ export PYTHONDONTWRITEBYTECODE :=
 NATIVE := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h tests/*/*.cu tests/*/*.cuh tests/csrc/*/*.cpp tests/csrc/*/*.h \
   tests/csrc/*/*.cu)
-WARN := -std=c++17 -O2 -Wall -Wextra -Werror
-# -isystem: torch's and Python's own headers are not ours to warn about
-TORCH_INCLUDES = $(shell $(PY) -c "import sysconfig; from torch.utils.cpp_extension import include_paths; \
-  print(*('-isystem ' + p for p in [*include_paths(), sysconfig.get_paths()['include']]))")
 JOBS ?= 2
-PYTEST_ARGS ?= -n $(JOBS) --dist loadfile
+PYTEST_ARGS ?= -n $(JOBS) --dist loadfile --durations=25
 TEST_ARGS ?=
+# The tests of this tier alone are collected: those of the others import what is not installed for it.
+OTHERS = --ignore=tests/integrations --ignore=tests/statistics
 # In folders without a folder `fastseed`, which Python would import instead of the wheel.
 TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package/test_wheel.py \
-  derivation/test_vectors.py random/test_draw_vectors.py \
-  'docs/test_guides.py::test_block_runs_alone[quick-start-0]' \
-  && cd ../build && test-wheel/bin/python -m fastseed doctor
+  derivation/test_vectors.py 'docs/test_guides.py::test_block_runs_alone[quick-start-0]' \
+  && cd ../build && test-wheel/bin/python -m fastseed
 BENCH_ARGS ?=
-OLDEST_NUMPY_TESTS = seeder generators checkpoint sampling rollouts derivation data/test_samples.py \
-  data/test_samples_generator.py data/test_sampler.py data/test_mixture.py data/test_packed.py \
-  random/test_draw_vectors.py random/test_bank_state.py
+# What reads or writes the states of NumPy's generators.
+OLDEST_NUMPY_TESTS = generators checkpoint derivation/test_vectors.py seeder/test_state.py \
+  random/test_draw_vectors.py
 
-.PHONY: help setup demo test test-slow test-matrix test-oldest-numpy lint lint-python lint-native docs wheel \
-  test-wheel check-wheel bench sanitize cuda-check clean
+.PHONY: help setup demo test test-slow test-integrations proofs test-matrix test-oldest-numpy lint \
+  lint-python lint-native docs wheel test-wheel check-wheel bench gpu cuda-check clean
 
 help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
-	@echo "make test      run the tests (under five minutes on two cores)"
-	@echo "make test-slow run the rest: compilers, statistics, training runs, sanitizers"
-	@echo "make test-matrix  the core of the tests beside the oldest and the newest of what is declared, in"
+	@echo "make test      known answers and each subject, in process (three minutes on two cores)"
+	@echo "make test-slow what compiles, trains, kills, or starts many processes"
+	@echo "make test-integrations  what needs a training framework"
+	@echo "make proofs    statistics, vectors made anew, defects of other libraries, Ray"
+	@echo "make test-matrix  the fast tests beside the oldest and the newest of what is declared, in"
 	@echo "               environments of their own; make test-oldest-numpy beside the torch that is here"
-	@echo "make lint      style, types, warnings"
+	@echo "make lint      style, types, format of C++"
 	@echo "make docs      the documentation as a site in build/site; warnings, as of broken links, are errors"
 	@echo "make wheel     one wheel for every torch from 2.10, in dist/; make test-wheel TORCH=... tests it,"
 	@echo "               make check-wheel beside the torch that is here"
 	@echo "make bench     every case beside its baseline"
-	@echo "make sanitize  the torch-free C++ test under ASan and UBSan"
+	@echo "make gpu       on a machine with a GPU: build, tests, compute-sanitizer, benchmarks"
 	@echo "make cuda-check  compile the CUDA kernels and check their machine code; needs nvcc, no GPU"
 	@echo "make clean     remove the environment and what was built"
 
@@ -55,7 +54,7 @@ setup: $(VENV)/.built
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) $(TORCH) "numpy>=1.26" "setuptools>=77" "packaging>=24.2" wheel ninja
+	$(PIP) $(TORCH) "numpy>=2.0" "setuptools>=77" "packaging>=24.2" wheel ninja
 	@touch $@
 
 # The native code is compiled against the torch that will run it, while pip fetches packages:
@@ -78,21 +77,37 @@ demo:
 	  && echo "set up in $$(( $$(date +%s) - start )) s"
 	$(PY) examples/demo.py
 
-# Two tiers. The fast one stays under five minutes on two cores.
+$(VENV)/.integrations: $(VENV)/.built
+	FASTSEED_NO_EXT=1 $(PIP) --no-build-isolation -e ".[integrations]"
+	@touch $@
+
+$(VENV)/.proofs: $(VENV)/.integrations
+	FASTSEED_NO_EXT=1 $(PIP) --no-build-isolation -e ".[proofs]"
+	@touch $@
+
 test: setup
-	$(PY) -m pytest $(PYTEST_ARGS) -m "not slow" $(TEST_ARGS)
+	$(PY) -m pytest $(PYTEST_ARGS) $(OTHERS) --ignore=tests/csrc --ignore=tests/benchmarks \
+	  -m "not slow and not integrations and not proof" $(TEST_ARGS)
 
 test-slow: setup
-	$(PY) -m pytest $(PYTEST_ARGS) -m slow $(TEST_ARGS)
+	$(PY) -m pytest $(PYTEST_ARGS) $(OTHERS) -m slow $(TEST_ARGS)
 
-# The oldest and the newest Python, NumPy, torch, pytest and frameworks; MATRIX and MATRIX_ARGS choose
-# others, see tests/helpers/matrix.py. Gigabytes are downloaded where the index has only CUDA builds of torch.
-MATRIX ?= oldest newest
+test-integrations: $(VENV)/.integrations
+	$(PY) -m pytest $(PYTEST_ARGS) --ignore=tests/statistics -m integrations $(TEST_ARGS)
+
+# Statements about constants: they change when what tests/proofs.sha256 stands for does.
+proofs: $(VENV)/.proofs
+	$(PY) -m pytest $(PYTEST_ARGS) -m proof $(TEST_ARGS)
+	$(PY) tests/helpers/proofs.py --write
+
+# The oldest and the newest Python, NumPy, torch and pytest; MATRIX and MATRIX_ARGS choose others, see
+# tests/helpers/matrix.py. Gigabytes are downloaded where the index has only CUDA builds of torch.
+MATRIX ?= oldest newest cuda
 MATRIX_ARGS ?=
 test-matrix: setup
 	$(PY) tests/helpers/matrix.py $(MATRIX) --jobs $(JOBS) $(MATRIX_ARGS)
 
-# What touches NumPy, beside the oldest NumPy that is declared and everything else of $(VENV).
+# Beside the oldest NumPy that is declared and everything else of $(VENV).
 test-oldest-numpy: setup
 	$(PY) tests/helpers/matrix.py borrowed --jobs $(JOBS) --tests $(OLDEST_NUMPY_TESTS) $(MATRIX_ARGS)
 
@@ -102,14 +117,11 @@ lint: setup
 lint-python:
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) tests/helpers/check_wording.py
 	$(PY) -m mypy
 
+# The build and the tests of csrc compile every file with warnings as errors.
 lint-native:
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
-	$(CXX) -fsyntax-only $(WARN) csrc/cpu/*.cpp
-	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_TARGET_VERSION=0x020a000000000000 csrc/ops/*.cpp
-	$(CXX) -fsyntax-only $(WARN) $(TORCH_INCLUDES) -DTORCH_EXTENSION_NAME=_generators csrc/python/*.cpp
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
@@ -148,8 +160,11 @@ check-wheel: setup wheel
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
 
-sanitize: setup
-	$(PY) -m pytest tests/csrc -k sanitize -m slow
+# On a machine with nvcc and a GPU, with the torch of $(VENV): a CUDA build. What is skipped fails.
+gpu: setup
+	FORCE_CUDA=1 $(PY) setup.py -q build_ext --inplace
+	FAIL_WITHOUT_CUDA=1 FASTSEED_BACKEND=native $(PY) -m pytest tests -m cuda --durations=10 $(TEST_ARGS)
+	$(PY) -m benchmarks.gpu --out benchmarks/results/local/gpu.jsonl
 
 $(VENV)/.cuda: $(VENV)/.built
 	$(PIP) "nvidia-cuda-cuobjdump>=13" "nvidia-cuda-nvdisasm>=13"

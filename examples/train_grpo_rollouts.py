@@ -6,7 +6,7 @@ The task is a sum of two digits. Two processes (gloo) share the prompts, each wo
 every prompt gets 16 rollouts: single tokens, sampled from seeds as an inference engine does it. The
 advantage of a rollout is its reward less the mean of its group, over the standard deviation (GRPO).
 
-- ``rollouts.table``: a seed for each (step, prompt, sample), by global identity.
+- ``rollouts.seeds``: a seed for each (step, prompt, sample), by global identity.
 - ``chunk-local``: ``seed + step + position of the prompt in its chunk``. Then all rollouts of a
   group are the same token, every advantage is zero, and the parameters never move.
 
@@ -36,8 +36,9 @@ TASK = 1
 
 def seeds_of(mode: str, master: int, step: int, prompts: list[str]) -> list[list[int]]:
     """Return one seed for each rollout of a chunk of prompts."""
-    if mode == "rollouts.table":
-        return list(fastseed.rollouts.table(step, prompts, SAMPLES, task=TASK, master_seed=master))
+    if mode == "rollouts.seeds":
+        seeds = fastseed.rollouts.seeds(step, prompts, SAMPLES, task=TASK, master_seed=master)
+        return seeds.tolist()
     return [[master + step + position] * SAMPLES for position in range(len(prompts))]
 
 
@@ -97,7 +98,7 @@ def work(rank: int, store: str, master: int, steps: int, out: str) -> None:
     """Run both modes in one of the processes."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
-    results = {mode: train(mode, master, steps) for mode in ("rollouts.table", "chunk-local")}
+    results = {mode: train(mode, master, steps) for mode in ("rollouts.seeds", "chunk-local")}
     dist.destroy_process_group()
     if rank == 0:
         (Path(out) / "rewards.json").write_text(json.dumps(results))

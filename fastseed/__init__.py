@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from . import rollouts as rollouts
     from . import sampling as sampling
     from ._backend.build import build_info
-    from ._utils.errors import ReseedError
     from ._utils.version import __version__
     from .derivation.coordinates import SHARED
     from .determinism.switches import deterministic
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         derive_seed,
         derive_seeds,
     )
+    from .seeder.errors import ReseedError
     from .seeder.seeder import Seeder
 
 __all__ = [
@@ -84,7 +84,7 @@ _SUBPACKAGES = (
 _HOME = {
     "SHARED": "derivation.coordinates",
     "GeneratorPool": "generators.pool",
-    "ReseedError": "_utils.errors",
+    "ReseedError": "seeder.errors",
     "__version__": "_utils.version",
     "build_info": "_backend.build",
     **dict.fromkeys(
@@ -104,7 +104,7 @@ _INSTEAD = {
         for name in ("rand", "randn", "randint", "bernoulli")
     },
     "DataLoader": "use torch.utils.data.DataLoader, and iterate fastseed.data.steps(loader, ...); "
-    "or fastseed.data.loader, which takes the same arguments",
+    "or fastseed.data.Loader, which takes the same arguments",
 }
 """Names that users of other libraries try, and the call that does it here."""
 

@@ -23,9 +23,13 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 TESTS = Path(__file__).resolve().parent
-# Folders that compile, sample millions of values, or train: the slow tier, but for what is marked
-# as the smoke test of its subject.
-SLOW_FOLDERS = ("benchmarks", "csrc", "examples", "statistics")
+# The tier of a folder's tests, but for those marked as the smoke test of their subject.
+TIERS = {
+    **dict.fromkeys(("benchmarks", "csrc", "examples"), "slow"),
+    "integrations": "integrations",
+    "statistics": "proof",
+}
+TIER_MARKS = ("slow", "integrations", "proof")
 
 collect_ignore = []
 if not torch.cuda.is_available() and os.environ.get("FAIL_WITHOUT_CUDA") != "1":
@@ -40,11 +44,12 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tier; ``make test`` leaves it out and ``make test-slow`` runs it."""
+    """Mark every test with its tier; ``make test`` runs those without a mark."""
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        if folder in SLOW_FOLDERS and item.get_closest_marker("smoke") is None:
-            item.add_marker("slow")
+        tier = TIERS.get(item.path.relative_to(TESTS).parts[0])
+        marked = any(item.get_closest_marker(name) for name in (*TIER_MARKS, "smoke"))
+        if tier is not None and not marked:
+            item.add_marker(tier)
     set_limits(items)
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 
 import fastseed
-from fastseed.rollouts import identity, seed, seeds, table
+from fastseed.rollouts import seed, seeds, single
 
 from ..case import Case, Contest, Side, expect
 
@@ -20,9 +20,9 @@ PROMPT = "What is 7 * 8?"
 def by_prompts(prompts: int) -> Contest:
     """Prompts with identities of 64 bits, 16 samples of each."""
     identities = np.random.default_rng(0).integers(0, 2**63, prompts, np.uint64)
-    names = {"table": table, "prompts": identities, "samples": SAMPLES}
-    call = f"table({STEP}, prompts, samples, master_seed={MASTER}).array"
-    side = Side("rollouts.table", call, names)
+    names = {"seeds": seeds, "prompts": identities, "samples": SAMPLES}
+    call = f"seeds({STEP}, prompts, samples, master_seed={MASTER})"
+    side = Side("rollouts.seeds", call, names)
     loop = f"[hash(({MASTER}, {STEP}, p, k)) for p in prompts for k in range(samples)]"
     baseline = Side("hash of tuples, loop", loop, {**names, "prompts": identities.tolist()})
 
@@ -72,11 +72,11 @@ def of_one(native: bool) -> Contest:
     baseline = Side("SHA-256 of a text", by_hand, {"sha256": hashlib.sha256})
 
     def check(contest: Contest) -> None:
-        expected = table(STEP, [PROMPT], [7], master_seed=MASTER)[0][0]
-        expect(contest.fastseed.run() == expected, "the seed in a table")
+        expected = seeds(STEP, [PROMPT], [7], master_seed=MASTER)[0]
+        expect(contest.fastseed.run() == expected, "the seed of many")
         expect(0 <= contest.baselines[0].run() < 2**63, "a seed")
 
-    context = mock.patch.object(identity, "native", identity.native if native else lambda: None)
+    context = mock.patch.object(single, "_native", single._native if native else lambda: None)
     return Contest(side, (baseline,), check, context=lambda: context)
 
 
@@ -84,8 +84,8 @@ def cases() -> list[Case]:
     """The rows of this module."""
     label = "hash of tuples, loop"
     return [
-        Case("rollouts.table/cpu/1e6", label, 100, functools.partial(by_prompts, 62_500)),
-        Case("rollouts.table/cpu/1024", label, None, functools.partial(by_prompts, 64)),
+        Case("rollouts.seeds/cpu/62500x16", label, 100, functools.partial(by_prompts, 62_500)),
+        Case("rollouts.seeds/cpu/64x16", label, None, functools.partial(by_prompts, 64)),
         Case("rollouts.seeds/cpu/1e6", label, 50, functools.partial(by_arrays, 1_000_000)),
         Case("rollouts.seed/cpu/1", "SHA-256 of a text", None, functools.partial(of_one, True)),
         Case(

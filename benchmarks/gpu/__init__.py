@@ -1,1 +1,1 @@
-"""The benchmarks of a GPU: one process a contender, JSON lines as it goes. See ../gpu.sh."""
+"""The benchmarks of a GPU: one process a contender, JSON lines as it goes."""

@@ -26,12 +26,14 @@ def low_high(number):
 
 def number_of(prompt):
     """A number in [0, 2**64), or 64 bits of SHA-256: of a text, or of 255 and the token ids."""
-    if isinstance(prompt, int):
+    if type(prompt) is int:
         return prompt
-    if isinstance(prompt, str):
+    if type(prompt) is str:
         data = prompt.encode()
-    else:
+    elif type(prompt) in (list, tuple) and all(type(token) is int for token in prompt):
         data = b"\xff" + b"".join(token.to_bytes(4, "little") for token in prompt)
+    else:
+        raise TypeError(f"{prompt!r} must be an int, a str, or a list or tuple of token ids")
     return int.from_bytes(hashlib.sha256(data).digest()[:8], "little")
 
 
@@ -40,8 +42,14 @@ def seed(step, prompt, sample, *, master_seed, turn=0, task=0, epoch=0, name="ro
     index = number_of(prompt)
     limits = ((step, 2**64), (index, 2**64), (master_seed, 2**64), (sample, 2**32), (epoch, 2**32))
     for value, limit in (*limits, (task, 2**24), (turn, 2**24 - 1)):
+        if type(value) is not int:
+            raise TypeError(f"{value!r} must be an int")
         if not 0 <= value < limit:
             raise ValueError(f"{value} must be in [0, {limit})")
+    if type(bits) is not int or bits not in (63, 31):
+        raise ValueError(f"bits must be 63 or 31, got {bits!r}")
+    if type(name) is not str or not name:
+        raise ValueError(f"name must be a string that is not empty, got {name!r}")
     digest = hashlib.sha256(name.encode()).digest()
     words = [int.from_bytes(digest[i : i + 4], "little") for i in (0, 4, 8, 12)]
     key, tweak = philox(master_seed, *low_high(step), epoch, task | 1 << 24)

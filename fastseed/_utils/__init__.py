@@ -1,4 +1,13 @@
-"""Argument checks, errors, atomic files, strict JSON, environment variables.
+"""Argument checks, atomic and checked files, strict JSON, environment variables, lazy packages.
 
 The lowest layer: nothing here imports another part of fastseed.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+JSON = Any
+"""The result of ``json.loads``."""
+StateDict = dict[str, Any]
+"""The entries of a ``state_dict()`` by their names."""

@@ -9,7 +9,7 @@ import secrets
 import stat
 from pathlib import Path
 
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)  # Windows
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def replace(
@@ -18,21 +18,28 @@ def replace(
     """Write ``content`` to a temporary file beside ``path`` and rename it over ``path``.
 
     A symbolic link is replaced, not followed. An existing file keeps its permissions. A device or
-    a pipe (``/dev/stdout``) is written to directly. A process that is killed while it writes leaves
-    its temporary file, ``.<name>.<16 hexadecimal digits>.tmp``, and ``path`` as it was.
-    ``durable`` flushes the file and its folder to the disk, for a crash of the machine. OSError:
-    the file cannot be written; it is what it was.
+    a pipe (``/dev/stdout``) is written to directly, if another process reads it. A process that is
+    killed while it writes leaves its temporary file, ``.<name>.<16 hexadecimal digits>.tmp``, and
+    ``path`` as it was. ``durable`` flushes the file and its folder to the disk, for a crash of the
+    machine. OSError, with the name of the file: it cannot be written; it is what it was.
     """
     path = Path(path)
+    try:
+        return _replace(path, content, durable, mode)
+    except OSError as error:  # name the file that was requested, also where the disk is full
+        raise type(error)(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, content: bytes, durable: bool, mode: int) -> Path:
     before = _mode(path)
     if before is not None and not stat.S_ISREG(before) and not stat.S_ISDIR(before):
-        path.write_bytes(content)
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # raises for a pipe without a reader
+        os.set_blocking(handle, True)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         return path
     temporary = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}.tmp"
-    try:
-        handle = os.open(temporary, _FLAGS, mode if before is None else 0o600)
-    except OSError as error:  # name the file that was requested
-        raise type(error)(error.errno, error.strerror, str(path)) from None
+    handle = os.open(temporary, _FLAGS, mode if before is None else 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             if before is not None:
@@ -60,8 +67,6 @@ def _mode(path: Path) -> int | None:
 
 def flush_folder(folder: Path) -> None:
     """Flush new names in a folder to the disk, where the file system can."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows
-        return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

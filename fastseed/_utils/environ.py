@@ -1,6 +1,7 @@
-"""The environment variables of fastseed: every name and its meaning.
+"""The environment variables of fastseed, by their names.
 
 ``fastseed run`` and ``fastseed verify`` set the first three for the programs that they start.
+``docs/determinism.md`` has what each means.
 """
 
 from __future__ import annotations
@@ -12,25 +13,13 @@ DETERMINISTIC = "FASTSEED_DETERMINISTIC"
 RUN_DIR = "FASTSEED_RUN_DIR"
 BACKEND = "FASTSEED_BACKEND"
 SIMD = "FASTSEED_SIMD"
-NO_EXT = "FASTSEED_NO_EXT"
-NO_CUDA = "FASTSEED_NO_CUDA"
-PORTABLE = "FASTSEED_PORTABLE"
-
-MEANINGS: dict[str, str] = {
-    MASTER_SEED: "the master seed of `fastseed.init()` when it is called without one",
-    DETERMINISTIC: "`1` or `warn`: `fastseed.init()` also calls `fastseed.deterministic()`, "
-    "with `warn_only=True` for `warn`",
-    RUN_DIR: "the folder of this run, in which `fastseed.debug.Watch` records by default",
-    BACKEND: "`native`: an error if the native code cannot be used; `reference`: NumPy only; "
-    "`auto` (default)",
-    SIMD: "the CPU instruction set to use, such as `avx2`; by default the fastest",
-    NO_EXT: "at build time, `1`: build no native code",
-    NO_CUDA: "at build time, `1`: build without the CUDA part",
-    PORTABLE: "at build time, `1`: build `_kernels` alone, for every torch and Python",
-}
-"""The meaning of each variable; `docs/determinism.md` has the same table."""
 
 
 def get(name: str) -> str | None:
     """Return the value of a variable; None if it is not set or empty."""
     return os.environ.get(name) or None
+
+
+def settings() -> dict[str, str]:
+    """Return the variables named ``FASTSEED_...`` that are set, by name."""
+    return {name: os.environ[name] for name in sorted(os.environ) if name.startswith("FASTSEED_")}

@@ -6,7 +6,7 @@ import json
 import math
 from typing import NoReturn
 
-from .types import JSON
+from . import JSON
 
 
 class Invalid(ValueError):

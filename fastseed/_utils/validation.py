@@ -6,54 +6,115 @@ type. Checks return the value in the type that the rest of the code uses.
 
 from __future__ import annotations
 
+import collections
 import math
+import numbers
+import operator
 import os
-import reprlib
+import pathlib
 import sys
-from collections.abc import Collection
+import types
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _LONGEST = 80  # characters of a value in a message
+_DEEPEST = 8  # containers within each other
+_MOST_BITS = 1024  # of an integer that is printed
+_BRACKETS = {
+    list: "[]",
+    tuple: "()",
+    dict: "{}",
+    set: "{}",
+    frozenset: "{}",
+    collections.deque: "[]",
+}
+_BARE = (list, tuple, dict)  # shown without their names
+# Values whose repr is short and reads nothing that may be large, slow or freed.
+_PLAIN = (
+    *(bool, float, complex, range, type(None), type(Ellipsis), type, pathlib.PurePath),
+    *(types.FunctionType, types.BuiltinFunctionType, types.ModuleType),
+)
+_PLAIN_OF_TORCH = ("dtype", "device", "layout", "memory_format")
 
 
-class _Repr(reprlib.Repr):
-    """``repr`` that does not read the elements of tensors, whose memory may have been freed."""
+def short_repr(value: object) -> str:
+    """Return a text of at most 80 characters for an error message, at once, whatever it is.
 
-    def repr1(self, x: object, level: int) -> str:
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(x, torch.Tensor):
-            return f"tensor of shape {tuple(x.shape)} and dtype {x.dtype}"
-        if type(x) in (list, tuple, dict, set, frozenset):
-            return super().repr1(x, level)
-        return repr(x)
-
-
-_repr = _Repr()
-_repr.maxtuple = _repr.maxlist = _repr.maxdict = 20
-
-
-def describe(value: object) -> str:
-    """Return ``repr(value)``, cut to 80 characters; never raises, never reads a tensor."""
+    The elements of tensors and arrays are not read: their memory may have been freed. An object of
+    another class is only named, because its own ``repr`` may print tensors, or megabytes.
+    """
+    text = ""
     try:
-        text = _repr.repr(value)
-    except Exception:  # an integer with thousands of digits, for example
-        text = f"a {type(value).__name__} without a repr"
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+        for piece in _pieces(value, _DEEPEST):
+            text += piece
+            if len(text) > _LONGEST:
+                return text[: _LONGEST - 3] + "..."
+    except Exception:
+        return f"a {type(value).__name__} without a repr"
+    return text
+
+
+def _pieces(value: Any, depth: int) -> Iterator[str]:
+    """Yield the text of a value in parts, so that no more of it is made than is shown."""
+    base = next((kind for kind in _BRACKETS if isinstance(value, kind)), None)
+    if base is None:
+        yield _atom(value)
+        return
+    brackets, name = _BRACKETS[base], "" if type(value) in _BARE else type(value).__name__
+    yield f"{name}({brackets[0]}" if name else brackets[0]
+    for i, item in enumerate(dict.items(value) if base is dict else base.__iter__(value)):
+        yield ", " if i else ""
+        if depth == 0:
+            yield "..."
+            break
+        if base is dict:
+            key, item = item
+            yield from _pieces(key, depth - 1)
+            yield ": "
+        yield from _pieces(item, depth - 1)
+    if type(value) is tuple and len(value) == 1:
+        yield ","
+    yield f"{brackets[1]})" if name else brackets[1]
+
+
+def _atom(value: Any) -> str:
+    """Return the text of a value that is no container."""
+    kind = type(value)
+    if isinstance(value, (str, bytes, bytearray)):
+        return repr(value[: _LONGEST + 1])
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None:
+        if isinstance(value, torch.Tensor):
+            return f"tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
+        if isinstance(value, tuple(getattr(torch, name) for name in _PLAIN_OF_TORCH)):
+            return repr(value)
+    if numpy is not None:
+        if isinstance(value, numpy.ndarray):
+            return f"array of shape {value.shape} and dtype {str(value.dtype)[:_LONGEST]}"
+        if isinstance(value, (numpy.number, numpy.bool_)):
+            return repr(value)
+    if isinstance(value, _PLAIN) or kind.__module__.partition(".")[0] == "fastseed":
+        return repr(value)
+    if isinstance(value, int):
+        bits = int.bit_length(value)
+        return int.__repr__(value) if bits <= _MOST_BITS else f"an integer of {bits} bits"
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"<{module}{kind.__qualname__} object>"
 
 
 def type_error(function: str, argument: str, rule: str, value: object) -> TypeError:
     """Return the error for an argument of the wrong type."""
     kind = type(value).__name__
     return TypeError(
-        f"fastseed.{function}: {argument} must be {rule}, got {describe(value)} of type {kind}"
+        f"fastseed.{function}: {argument} must be {rule}, got {short_repr(value)} of type {kind}"
     )
 
 
 def value_error(function: str, argument: str, rule: str, value: object) -> ValueError:
     """Return the error for an argument of the right type with a wrong value."""
-    return ValueError(f"fastseed.{function}: {argument} must be {rule}, got {describe(value)}")
+    return ValueError(f"fastseed.{function}: {argument} must be {rule}, got {short_repr(value)}")
 
 
 def check_instance(
@@ -68,25 +129,20 @@ def check_instance(
 def check_int(function: str, argument: str, value: Any, low: int, high: int) -> int:
     """Return ``value`` as an int of [low, high]; NumPy integers pass, bools and floats do not."""
     if type(value) is not int:
-        # numpy.integer, without importing NumPy: what has __index__ and is no bool or tensor
-        is_integer = hasattr(type(value), "__index__") and hasattr(type(value), "bit_count")
-        if isinstance(value, bool) or not (isinstance(value, int) or is_integer):
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise type_error(function, argument, "an integer", value)
-    number = int(value)
-    if not low <= number <= high:
+        value = operator.index(value)
+    if not low <= value <= high:
         raise value_error(function, argument, f"in [{low}, {high}]", value)
-    return number
+    return int(value)
 
 
 def check_float(function: str, argument: str, value: Any, low: float, high: float) -> float:
     """Return ``value`` as a finite float of [low, high]; ints pass, bools and tensors do not."""
-    kind = type(value)
-    if isinstance(value, bool) or not hasattr(kind, "__float__") or hasattr(kind, "__len__"):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise type_error(function, argument, "a number", value)
     try:
         number = float(value)
-    except (TypeError, ValueError):  # an array or a tensor of several numbers
-        raise type_error(function, argument, "a number", value) from None
     except OverflowError:
         number = math.inf
     if not (math.isfinite(number) and low <= number <= high):

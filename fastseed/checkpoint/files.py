@@ -8,8 +8,7 @@ import stat
 
 import torch.distributed as dist
 
-from .._utils import atomic_file
-from .._utils.types import StateDict
+from .._utils import StateDict, atomic_file
 from .._utils.validation import check_bool, check_path, value_error
 from ..distributed import discovery
 from ..distributed.agreement import verify_agreement

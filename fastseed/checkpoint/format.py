@@ -15,8 +15,8 @@ from typing import TypeGuard
 
 import torch
 
-from .._utils.types import StateDict
-from .._utils.validation import describe, type_error
+from .._utils import StateDict
+from .._utils.validation import short_repr, type_error
 
 _DIGEST = 32
 _PADDING = "padding"
@@ -62,7 +62,8 @@ def decode(data: bytes) -> StateDict:
     state.pop(_PADDING, None)
     for key, value in state.items():
         if not (isinstance(key, str) and (type(value) in (int, str) or is_bytes(value))):
-            raise Damaged(f"it must hold integers, strings and 1-D uint8 tensors ({describe(key)})")
+            rule = "integers, strings and 1-D uint8 tensors"
+            raise Damaged(f"it must hold {rule} ({short_repr(key)})")
     return state
 
 
@@ -99,8 +100,8 @@ def merge(parts: Sequence[tuple[str, StateDict]]) -> StateDict:
                 same = held == other
             if not same:
                 raise Damaged(
-                    f"its parts are not of one save: {key} is {describe(held)} in {first} and "
-                    f"{describe(other)} in {name}"
+                    f"its parts are not of one save: {key} is {short_repr(held)} in {first} and "
+                    f"{short_repr(other)} in {name}"
                 )
         whole.update(part)
     return whole

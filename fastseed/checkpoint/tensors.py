@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .._utils.types import StateDict
+from .._utils import StateDict
 from .._utils.validation import check_bool, check_instance, type_error, value_error
 from ..seeder import api
 from ..seeder.seeder import current_seeder

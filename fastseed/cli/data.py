@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .._utils.types import StateDict
+from .._utils import StateDict
 from . import exit_codes, output
 
 if TYPE_CHECKING:
-    from ..data.lineage import Lineage, Visits
+    from ..data import Lineage
+    from ..data.lineage import Visits
 
-_JOB = "a contract of Lineage.export, or a checkpoint: a file or a folder"
+_JOB = "a contract of Lineage.save, or a checkpoint: a file or a folder"
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from .._utils.types import StateDict
+from .._utils import StateDict
 from . import exit_codes, output
 
 _LEVELS = ("critical", "high", "medium", "low")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .._utils.types import JSON
+from .._utils import JSON
 from . import exit_codes
 
 MOST_ROWS = 40  # of a table without --all

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .._utils.types import StateDict
+from .._utils import StateDict
 from . import exit_codes, output
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import json
 from typing import Any
 
 from .._backend import derive_ops
-from .._utils import strict_json, validation
-from .._utils.types import JSON
+from .._utils import JSON, strict_json, validation
 from ..derivation import coordinates
 from .history import STOPPED, Entry, History, Quarantine, Skip
 from .order.mixture import UNIT, Source

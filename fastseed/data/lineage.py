@@ -12,8 +12,7 @@ import torch
 
 from .._backend import derive_ops, tensors
 from .._backend.reference import philox
-from .._utils import atomic_file, small_file, validation
-from .._utils.types import JSON, StateDict
+from .._utils import JSON, StateDict, atomic_file, regular_file, validation
 from ..derivation import coordinates, streams
 from . import journal
 from .history import STOPPED, History, Span
@@ -105,7 +104,7 @@ class Lineage:
             return cls(journal.from_dict(function, "source", found))
         path = validation.check_path(function, "source", source)
         try:
-            text = small_file.read(path, _MOST_BYTES)
+            text = regular_file.read(path, _MOST_BYTES)
         except ValueError as error:
             raise validation.value_error(function, "source", str(error), path) from error
         return cls(journal.from_json(function, "source", text))

@@ -12,8 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..derivation import context, coordinates
 from ..distributed.agreement import compare
 from ..distributed.rendezvous import Record, meet

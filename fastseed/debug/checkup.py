@@ -18,9 +18,9 @@ from ..distributed.agreement import verify_agreement
 from ..generators.accelerator import AcceleratorGenerators, relative_index
 from ..generators.adapter import MT_WORDS
 from ..generators.default import NAMES
-from ..generators.exact_state import make_mt19937, read_adapter, words_between
 from ..generators.pool import GeneratorPool
 from ..seeder.seeder import Seeder, process_seeder
+from .exact_state import make_mt19937, read_adapter, words_between
 from .generator_states import state_of
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"

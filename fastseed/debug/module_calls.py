@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from .._utils.module_names import strip_wrappers
-from ..distributed import layout
+from ..nn.module_names import strip_wrappers
+from ..random import layout
 from . import rank_digest
 from .tensor_digest import PLAIN, Part
 from .tree_digest import Leaf, leaf_of, leaves_of

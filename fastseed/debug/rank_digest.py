@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from .._utils.validation import type_error, value_error
-from ..distributed import layout
 from ..distributed.rendezvous import collective
+from ..random import layout
 from . import tensor_digest
 from .tensor_digest import MODULUS, Fragment, Part
 

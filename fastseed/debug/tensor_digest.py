@@ -21,7 +21,7 @@ import torch
 from .._backend import native
 from .._backend.reference import digest as reference
 from .._utils.validation import type_error
-from ..distributed import layout
+from ..random import layout
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from .._utils.validation import check_instance, type_error, value_error
-from ..distributed import layout
+from ..random import layout
 from . import rank_digest, tensor_digest
 from .tensor_digest import MODULUS
 

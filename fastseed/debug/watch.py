@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._utils import environ
-from .._utils.module_names import strip_wrappers, unwrap
 from .._utils.validation import (
     check_bool,
     check_instance,
@@ -23,6 +22,7 @@ from .._utils.validation import (
     value_error,
 )
 from ..distributed import discovery
+from ..nn.module_names import strip_wrappers, unwrap
 from . import kept_tensors
 from .generator_states import states_of_defaults
 from .module_calls import ModuleCalls, whole_copy

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from .._utils import strict_json
-from .._utils.types import StateDict
+from .._utils import StateDict, strict_json
 from .._utils.validation import value_error
 from .tree_digest import Leaf
 

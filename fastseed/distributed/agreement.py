@@ -157,4 +157,4 @@ def find_duplicates(ranks: list[int], records: list[Record]) -> list[str]:
 def _show(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {number}" for name, number in value.items())
-    return validation.describe(value)
+    return validation.short_repr(value)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import torch.distributed as dist
 
-from .._utils.types import StateDict
+from .._utils import StateDict
 
 Record: TypeAlias = StateDict  # of one rank, in JSON's types
 Judge: TypeAlias = Callable[[list[int], list[Record]], Record]

@@ -10,8 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..derivation import context
 from ..distributed import agreement, rendezvous
 from ..distributed.discovery import discover_rank

@@ -8,8 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from .arguments import FUNCTION
 from .collector import SlotPlan
 from .exchange import describe, gather_means, make_buckets

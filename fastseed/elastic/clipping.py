@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from .._backend import op_checks, tensors
 from .._utils import validation
-from ..distributed import layout
+from ..random import layout
 from . import rounding, sums
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import torch.distributed as dist
 
-from .._utils.types import StateDict
+from .._utils import StateDict
 
 
 class SlotPlan(NamedTuple):

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from .._backend import op_checks, tensors
 from .._utils import validation
-from ..distributed import layout
+from ..random import layout
 from . import rounding, sums
 
 _NAME = "elastic.mean"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from .arguments import FUNCTION
 from .exchange import describe
 

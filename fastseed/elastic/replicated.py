@@ -10,9 +10,8 @@ import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
-from .._utils import validation
-from .._utils.types import StateDict
-from ..distributed.layout import is_dtensor
+from .._utils import StateDict, validation
+from ..random.layout import is_dtensor
 from .arguments import FUNCTION
 from .collector import SlotPlan
 from .exchange import gather_means, make_buckets

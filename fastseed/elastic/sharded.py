@@ -13,8 +13,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..distributed import rendezvous
 from .arguments import FUNCTION
 from .collector import SlotPlan

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from .._backend import native
 from .._backend.derive_ops import Scope
-from .._utils.errors import reseed_error
 from ..derivation.coordinates import Coordinates
 from ..derivation.streams import Stream, sample_stream
 from .adapter import GeneratorAdapter
@@ -30,26 +29,26 @@ class DefaultGenerators:
             zip(NAMES, (self._python, self._numpy, self._torch), strict=True)
         )
 
-    def reseed_in_place(self, master_seed: int, at: Coordinates, rank: int) -> bool:
+    def reseed_natively(self, master_seed: int, at: Coordinates, rank: int) -> bool:
         """Reseed all three; return False where that needs ``reseed``, which names what fails."""
         words = self._numpy.find_words()
         if words is None:
             return False
         call = native.generators.reseed_defaults_of_cpu
-        return self._set_all(words, call, master_seed, *at, rank)
+        return self._reseed_three(words, call, master_seed, *at, rank)
 
-    def reseed_sample(self, scope: Scope, index: int, occurrence: int) -> None:
-        """Give all three the stream of a sample; ReseedError names those that failed."""
+    def reseed_sample(self, scope: Scope, index: int, occurrence: int) -> dict[str, Exception]:
+        """Give all three the stream of a sample; return the exceptions of those that failed."""
         words = self._numpy.find_words()
         if words is not None:
             call = native.generators.reseed_sample_of_cpu
-            if self._set_all(words, call, *scope, index, occurrence):
-                return
-        failures = self.reseed(lambda name: sample_stream(scope, name, index, occurrence))
-        if failures:
-            raise reseed_error(failures)
+            if self._reseed_three(words, call, *scope, index, occurrence):
+                return {}
+        return self.reseed(lambda name: sample_stream(scope, name, index, occurrence))
 
-    def _set_all(self, words: Words, call: Callable[..., tuple[int, int]], *where: int) -> bool:
+    def _reseed_three(
+        self, words: Words, call: Callable[..., tuple[int, int]], *where: int
+    ) -> bool:
         """Set all three by one native call; return False if one of them failed."""
         try:
             lo, hi = call(*where, words.lock, words.address)

@@ -17,7 +17,7 @@ import torch
 from numpy.random import SeedSequence as _SeedSequence
 
 from .._backend import derive_ops, native
-from .._utils.types import JSON, StateDict
+from .._utils import JSON, StateDict
 from ..derivation.streams import Stream
 from .adapter import LOW64, MT19937_BYTES, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..derivation import context, coordinates
 from ..distributed.rendezvous import collective
 from ..seeder import api

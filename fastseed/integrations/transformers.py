@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..checkpoint import files as checkpoint
 from ..data import Loader
-from ..data.order.samplers import samplers_in
+from ..data.order.nested import samplers_in
 from ..derivation import coordinates
 from ..sampling import sample
 from ..sampling.arguments import Keys

@@ -19,11 +19,11 @@ from torch.autograd import forward_ad
 from .._backend import dropout_ops, tensors
 from .._backend.op_checks import REALS
 from .._utils import validation
-from ..distributed import layout
-from ..distributed.layout import Piece, Shard
 from ..random import functional as random_functional
+from ..random import layout
 from ..random.distributions import number
 from ..random.functional import Keys
+from ..random.layout import Piece, Shard
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

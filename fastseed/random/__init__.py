@@ -5,7 +5,6 @@ return new tensors; the forms with an underscore fill existing ones. A ``StreamB
 streams on one device; ``Shard`` says which part of a larger tensor a tensor is.
 """
 
-from ..distributed.layout import Shard
 from .bank import StreamBank
 from .functional import bernoulli, bits, exponential, rand, randint, randn, trunc_normal
 from .inplace import (
@@ -17,6 +16,7 @@ from .inplace import (
     trunc_normal_,
     uniform_,
 )
+from .layout import Shard
 
 __all__ = [
     "Shard",

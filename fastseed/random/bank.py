@@ -9,7 +9,7 @@ import torch
 from .._backend import derive_ops, draw_ops, tensors
 from .._backend.compile import eager
 from .._backend.derive_ops import signed
-from .._utils.types import StateDict
+from .._utils import StateDict
 from .._utils.validation import check_int
 from ..derivation import context, coordinates, reserved, streams
 from ..derivation.equal_streams import StreamUsers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .._backend import derive_ops, tensors
-from .._utils.types import StateDict
+from .._utils import StateDict
 from .._utils.validation import check_instance, value_error
 from . import distributions
 

@@ -17,11 +17,10 @@ import torch
 
 from .._backend import tensors
 from .._utils import validation
-from ..distributed import layout
-from ..distributed.layout import Shard
-from . import distributions, functional
+from . import distributions, functional, layout
 from .distributions import MAX_WORDS, Distribution
 from .functional import Keys
+from .layout import Shard
 
 
 def uniform_(

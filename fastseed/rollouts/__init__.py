@@ -12,22 +12,18 @@ if TYPE_CHECKING:
     from .contract import SeedReport, SeedRule, check_seed_contract
     from .ledger import Ledger
     from .single import seed
-    from .tables import Rollout, RolloutSeeds, table
     from .units import Batch, LeaseError, Unit
 
 __all__ = [
     "Batch",
     "LeaseError",
     "Ledger",
-    "Rollout",
-    "RolloutSeeds",
     "SeedReport",
     "SeedRule",
     "Unit",
     "check_seed_contract",
     "seed",
     "seeds",
-    "table",
 ]
 
 _HOME = {  # name: the module that defines it
@@ -36,7 +32,6 @@ _HOME = {  # name: the module that defines it
     "seeds": "arrays",
     **dict.fromkeys(("Batch", "LeaseError", "Unit"), "units"),
     **dict.fromkeys(("SeedReport", "SeedRule", "check_seed_contract"), "contract"),
-    **dict.fromkeys(("Rollout", "RolloutSeeds", "table"), "tables"),
 }
 
 __getattr__, __dir__ = lazy.attributes(__name__, _HOME)

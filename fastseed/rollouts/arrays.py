@@ -1,4 +1,4 @@
-"""Seeds of rollouts that are given as arrays of coordinates. Imports NumPy alone."""
+"""Seeds of many rollouts, of each sample of each prompt or one by one. Imports NumPy alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from .._utils import validation
 from .._utils.validation import type_error, value_error
 from ..derivation import coordinates
 from . import identity
-from .identity import Address, PlainPrompt
 
 if TYPE_CHECKING:
     import torch
@@ -37,8 +36,8 @@ _PROMPTS = (
 def seeds(
     step: int,
     prompts: Prompts,
-    samples: Numbers,
-    turns: Numbers | int = 0,
+    samples: int | Numbers,
+    turns: int | Numbers = 0,
     *,
     task: int = 0,
     epoch: int = 0,
@@ -46,18 +45,21 @@ def seeds(
     bits: int = 63,
     master_seed: int | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Return the seeds of rollouts that are given one by one: for flat batches, in any order.
+    """Return the seeds of many rollouts, whatever chunk or worker generates them.
 
-    Seed i is ``seed(step, prompts[i], samples[i], turn=turns[i], ...)``. A prompt may repeat.
+    An integer ``samples`` gives that many rollouts of each prompt: seed (i, k) is
+    ``seed(step, prompts[i], k, turn=turns[i], ...)``. An array gives one rollout of each prompt:
+    seed i is ``seed(step, prompts[i], samples[i], turn=turns[i], ...)``, and a prompt may repeat.
 
-    Needs NumPy only, and does not load torch. Where torch is loaded, native code is used.
+    Needs NumPy, and does not load torch.
 
     Args:
         step: the training step, in [0, 2**64).
         prompts: n prompts: a sequence of integers, texts and token ids as ``seed`` takes them, or
             an array of n integers.
-        samples: the numbers of the n rollouts among those of their prompts, in [0, 2**32).
-        turns: their n turns, in [0, 2**24 - 1), or the turn of all.
+        samples: the number of rollouts of each prompt; or, of n rollouts, their numbers among
+            those of their prompts, in [0, 2**32).
+        turns: the n turns, in [0, 2**24 - 1), or the turn of all.
         task: as for ``seed``.
         epoch: as for ``seed``.
         name: as for ``seed``.
@@ -65,86 +67,106 @@ def seeds(
         master_seed: as for ``seed``.
 
     Returns:
-        The seeds, of shape (n,) and dtype numpy.int64, each in [0, 2**bits).
+        The seeds, numpy.int64 in [0, 2**bits), of shape (n, samples), or (n,) for an array.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or has another length, or ``init`` chose
-            scheme "fwr13y", which has no keys.
+        TypeError, ValueError: an argument is invalid, or has another length; two prompts are
+            equal, or have equal identities, where ``samples`` is an integer; ``init`` chose scheme
+            "fwr13y", which has no keys.
         RuntimeError: there is no master seed.
 
     Warns:
         UserWarning: two different rollouts have the same seed of 31 bits.
 
     Examples:
-        >>> prompts = ["2 + 2 =", "2 + 2 =", "Name a prime."]
-        >>> flat = fastseed.rollouts.seeds(7, prompts, [0, 1, 0], master_seed=42)
-        >>> int(flat[1]) == fastseed.rollouts.seed(7, "2 + 2 =", 1, master_seed=42)
+        >>> prompts = ["2 + 2 =", "Name a prime."]
+        >>> seeds = fastseed.rollouts.seeds(7, prompts, 4, master_seed=42)
+        >>> seeds.shape
+        (2, 4)
+        >>> flat = fastseed.rollouts.seeds(7, ["Name a prime."] * 2, [3, 0], master_seed=42)
+        >>> flat.tolist() == [seeds[1, 3], seeds[1, 0]]
         True
     """
     address = identity.check_address(_NAME, task, epoch, step, name, bits, master_seed)
-    _, words = read_prompts(_NAME, prompts)
-    workers = read_numbers(_NAME, "samples", samples, coordinates.MAX_WORKER, len(words))
-    if hasattr(type(turns), "__index__") and getattr(turns, "ndim", 0) == 0:
-        turn = validation.check_int(_NAME, "turns", turns, 0, coordinates.MAX_RANK)
-        ranks = np.array([turn], np.uint64)
+    given, words = _read_prompts(prompts)
+    turn = _read_turns(turns, len(words))
+    if _is_number(samples):
+        count = validation.check_int(_NAME, "samples", samples, 0, coordinates.MAX_WORKER + 1)
+        _check_different(given, words, turn)
+        numbers = np.arange(count, dtype=np.uint64)[None]
     else:
-        ranks = read_numbers(_NAME, "turns", turns, coordinates.MAX_RANK, len(words))
-    found = derive(address, ranks, workers[:, None], words)[:, 0]
+        numbers = _read_numbers("samples", samples, coordinates.MAX_WORKER, len(words))[:, None]
+    grid = philox.derive_seed_grid(identity.name_key(address), turn, numbers, words)
+    grid &= np.uint64(address.mask)
+    found = (grid if _is_number(samples) else grid[:, 0]).view(np.int64)
     if bits == 31:
-        _warn_of_equal_seeds(found, words, workers, np.broadcast_to(ranks, len(words)))
+        _warn_of_equal_seeds(found, words[:, None], numbers, turn[:, None])
     return found
 
 
-def derive(address: Address, ranks: U64, workers: U64, words: U64) -> npt.NDArray[np.int64]:
-    """Return the seeds of the prompts in ``words`` (rows) with their ``workers`` (columns)."""
-    grid = (identity.native() or philox).derive_seed_grid
-    array: U64 = grid(identity.name_key(address), ranks, workers, words)
-    array &= np.uint64(address.mask)
-    return array.view(np.int64)
+def _is_number(value: Any) -> bool:
+    return not hasattr(type(value), "__iter__") or getattr(value, "ndim", 1) == 0
 
 
-def read_prompts(function: str, prompts: Any) -> tuple[list[PlainPrompt] | U64, U64]:
-    """Return prompts in their plain form, and their 64-bit words."""
-    given = _read(function, "prompts", _PROMPTS, prompts)
+def _read_turns(turns: Any, length: int) -> U64:
+    """Return turns as an array of ``length`` or of one turn."""
+    if not _is_number(turns):
+        return _read_numbers("turns", turns, coordinates.MAX_RANK, length)
+    turn = validation.check_int(_NAME, "turns", turns, 0, coordinates.MAX_RANK)
+    return np.array([turn], np.uint64)
+
+
+def _check_different(prompts: Any, words: U64, turns: U64) -> None:
+    """Check that no rollout is there twice: each prompt at each turn gets samples once."""
+    rows = np.stack(np.broadcast_arrays(words, turns))
+    different, first, which = np.unique(rows, axis=1, return_index=True, return_inverse=True)
+    if different.shape[1] == len(words):
+        return
+    before = first[which.reshape(-1)]
+    j = int(np.flatnonzero(before != np.arange(len(words)))[0])
+    i = int(before[j])
+    rule = "different prompts (samples is the number of rollouts of each)"
+    raise value_error(_NAME, f"prompts[{i}] and prompts[{j}]", rule, (prompts[i], prompts[j]))
+
+
+def _read_prompts(prompts: Any) -> tuple[Any, U64]:
+    """Return prompts as an array or a list, and their 64-bit words."""
+    given = _read("prompts", _PROMPTS, prompts)
     words = _words(given, coordinates.MAX_INDEX)
-    if words is not None:
-        return given, words
-    plain = [identity.read_prompt(function, f"prompts[{i}]", p) for i, p in enumerate(given)]
-    return [prompt for prompt, _ in plain], np.array([word for _, word in plain], np.uint64)
+    if words is None:
+        found = [identity.word_of(_NAME, f"prompts[{i}]", p) for i, p in enumerate(given)]
+        words = np.array(found, np.uint64)
+    return given, words
 
 
-def read_numbers(
-    function: str, argument: str, numbers: Any, high: int, length: int | None = None
-) -> U64:
-    """Return a sequence of integers of [0, high] as an array, of this length if there is one."""
-    rule = "a sequence of integers, of shape (n,)"
-    if length is not None:
-        rule = f"a sequence of {length} integers, one for each prompt"
-    given = _read(function, argument, rule, numbers)
-    if length is not None and len(given) != length:
-        raise value_error(function, argument, rule, f"{len(given)} of them")
+def _read_numbers(argument: str, numbers: Any, high: int, length: int) -> U64:
+    """Return ``length`` integers of [0, high] as an array."""
+    rule = f"a sequence of {length} integers, one for each prompt"
+    given = _read(argument, rule, numbers)
+    if len(given) != length:
+        raise value_error(_NAME, argument, rule, f"{len(given)} of them")
     words = _words(given, high)
     if words is not None:
         return words
     checked = [
-        validation.check_int(function, f"{argument}[{i}]", number, 0, high)
+        validation.check_int(_NAME, f"{argument}[{i}]", number, 0, high)
         for i, number in enumerate(given)
     ]
     return np.array(checked, np.uint64)
 
 
-def _read(function: str, argument: str, rule: str, values: Any) -> Any:
+def _read(argument: str, rule: str, values: Any) -> Any:
     """Return an array of integers as one of NumPy, anything else as a list."""
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(type(values), "__iter__"):
-        raise type_error(function, argument, rule, values)
+        raise type_error(_NAME, argument, rule, values)
     if not hasattr(values, "__array__"):
         return list(values)
     try:
-        array = np.asarray(identity.check_data(function, argument, values))
+        array = np.asarray(identity.check_data(_NAME, argument, values))
     except (RuntimeError, TypeError) as error:  # a tensor on another device, for example
-        raise type_error(function, argument, rule, values) from error
+        raise type_error(_NAME, argument, rule, values) from error
     if array.ndim != 1:
-        raise value_error(function, argument, rule, f"the shape {array.shape}")
+        raise value_error(_NAME, argument, rule, f"the shape {array.shape}")
     return array if array.dtype.kind in "iu" else array.tolist()
 
 
@@ -164,13 +186,18 @@ def _words(given: Any, high: int) -> U64 | None:
 
 def _warn_of_equal_seeds(found: npt.NDArray[np.int64], *rollouts: U64) -> None:
     """Warn of different rollouts with one seed: likely with 31 bits."""
-    rows = np.stack([found.view(np.uint64), *rollouts])
+    columns = np.broadcast_arrays(found.view(np.uint64).reshape(len(found), -1), *rollouts)
+    rows = np.stack([column.reshape(-1) for column in columns])
     different, at = np.unique(rows, axis=1, return_index=True)  # sorted by seed
     equal = np.flatnonzero(different[0, 1:] == different[0, :-1])
     if equal.size:
-        i, j = sorted(at[equal[0] : equal[0] + 2])
+        both = " and ".join(
+            f"seeds[{', '.join(str(number) for number in np.unravel_index(i, found.shape))}]"
+            for i in sorted(at[equal[0] : equal[0] + 2])
+        )
         warnings.warn(
-            f"fastseed.{_NAME}: rollouts {i} and {j} have the same seed of 31 bits, {found[i]} "
-            f"(pairs in all: {equal.size}); use bits=63 if the engine takes it",
+            f"fastseed.{_NAME}: {both} are the same 31 bits for different rollouts, "
+            f"{different[0, equal[0]]} (pairs in all: {equal.size}); use bits=63 if the engine "
+            "takes it",
             stacklevel=3,
         )

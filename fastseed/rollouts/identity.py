@@ -10,10 +10,8 @@ import hashlib
 import struct
 import sys
 from collections.abc import Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from .. import _backend
 from .._backend.reference import keys
 from .._backend.reference.keys import NameKey
 from .._utils import environ, validation
@@ -45,9 +43,6 @@ class Address(NamedTuple):
         return (1 << self.bits) - 1
 
 
-PlainPrompt: TypeAlias = "int | str | tuple[int, ...]"
-"""A prompt as it is kept and logged: token ids are a tuple."""
-
 NAME = "rollout"
 """The name of the stream, unless another one is given."""
 
@@ -58,21 +53,20 @@ _RULE = (
 )
 
 
-def read_prompt(function: str, argument: str, prompt: object) -> tuple[PlainPrompt, int]:
-    """Return a prompt in its plain form, and its 64 bits: the number, or those of a SHA-256.
+def word_of(function: str, argument: str, prompt: object) -> int:
+    """Return the 64 bits of a prompt: the number, or the lowest ones of a SHA-256.
 
     The SHA-256 of a text is that of its UTF-8; of token ids that of the byte 255, which no UTF-8
     has, and each id as four bytes, little-endian. Its first 8 bytes are the lowest first.
     """
     if isinstance(prompt, str):
         try:
-            return prompt, _low64(prompt.encode())
+            return _low64(prompt.encode())
         except UnicodeEncodeError as error:
             rule = "a string with a UTF-8 encoding"
             raise value_error(function, argument, rule, prompt) from error
     if type(prompt) is int or hasattr(type(prompt), "bit_count"):
-        number = validation.check_int(function, argument, prompt, 0, coordinates.MAX_INDEX)
-        return number, number
+        return validation.check_int(function, argument, prompt, 0, coordinates.MAX_INDEX)
     if hasattr(type(prompt), "tolist"):  # an array or a tensor
         prompt = check_data(function, argument, prompt).tolist()
     if not isinstance(prompt, (list, tuple)):
@@ -82,7 +76,7 @@ def read_prompt(function: str, argument: str, prompt: object) -> tuple[PlainProm
         raise type_error(function, argument, _RULE, prompt)
     tokens = tuple(prompt if kinds <= {int} else map(int, prompt))
     try:
-        return tokens, _low64(struct.pack(f"<B{len(tokens)}I", 255, *tokens))
+        return _low64(struct.pack(f"<B{len(tokens)}I", 255, *tokens))
     except struct.error:
         i = next(i for i, token in enumerate(tokens) if not 0 <= token <= _MAX_TOKEN)
         rule = f"in [0, {_MAX_TOKEN}]"
@@ -124,11 +118,6 @@ def check_master_seed(function: str, given: int | None) -> int:
     return seed
 
 
-def check_turn(function: str, turn: int) -> int:
-    """Return the turn of a conversation."""
-    return validation.check_int(function, "turn", turn, 0, coordinates.MAX_RANK)
-
-
 def check_address(
     function: str,
     task: int,
@@ -145,14 +134,6 @@ def check_address(
         reserved.check_free(function, name)
     bits = validation.check_choice(function, "bits", bits, (63, 31))
     return Address(*at, name, bits, check_master_seed(function, master_seed))
-
-
-def native() -> ModuleType | None:
-    """Return the native code's module if torch is loaded anyway."""
-    module: ModuleType | None = getattr(_backend, "derive_ops", None)  # faster than to import it
-    if module is None and sys.modules.get("torch") is not None:
-        from .._backend import derive_ops as module
-    return module
 
 
 @functools.lru_cache(maxsize=256)

@@ -15,8 +15,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from .._utils import atomic_file, strict_json
-from .._utils.types import JSON, StateDict
+from .._utils import JSON, StateDict, atomic_file, strict_json
 from .._utils.validation import type_error, value_error
 
 _DIGITS = 64

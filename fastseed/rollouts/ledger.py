@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from . import ledger_state
 from .identity import check_master_seed
 from .journal import Journal

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .._utils import validation
-from .._utils.types import JSON, StateDict
+from .._utils import JSON, StateDict, validation
 from .units import Plan, read_ranges, write_ranges
 
 _FUNCTION = "rollouts.Ledger.load_state_dict"

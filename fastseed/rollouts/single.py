@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+from .. import _backend
 from .._backend.reference import keys
 from .._utils import validation
 from ..derivation import coordinates
@@ -30,7 +33,7 @@ def seed(
     """Return the seed of one rollout: for a loop with a coroutine or a request for each.
 
     The seed is a function of the master seed, the scope (task, epoch, step), the name, the prompt,
-    the number of the sample and the turn. ``seeds`` and ``table`` give the same for many.
+    the number of the sample and the turn. ``seeds`` gives the same for many.
 
     Needs neither torch nor NumPy, and loads neither. Where torch is loaded, native code is used.
 
@@ -64,9 +67,16 @@ def seed(
         7894748762319656105
     """
     address = identity.check_address(_NAME, task, epoch, step, name, bits, master_seed)
-    turn = identity.check_turn(_NAME, turn)
+    turn = validation.check_int(_NAME, "turn", turn, 0, coordinates.MAX_RANK)
     sample = validation.check_int(_NAME, "sample", sample, 0, coordinates.MAX_WORKER)
-    _, word = identity.read_prompt(_NAME, "prompt", prompt)
-    name_key = identity.name_key(address)
-    key: int = (identity.native() or keys).stream_key(name_key, turn, sample, word)
+    word = identity.word_of(_NAME, "prompt", prompt)
+    key: int = (_native() or keys).stream_key(identity.name_key(address), turn, sample, word)
     return key & address.mask
+
+
+def _native() -> ModuleType | None:
+    """Return the native code's module if torch is loaded anyway."""
+    module: ModuleType | None = getattr(_backend, "derive_ops", None)  # faster than to import it
+    if module is None and sys.modules.get("torch") is not None:
+        from .._backend import derive_ops as module
+    return module

@@ -7,8 +7,7 @@ import sys
 from typing import Any
 
 from .._backend import derive_ops, native
-from .._utils import environ, validation
-from .._utils.types import StateDict
+from .._utils import StateDict, environ, validation
 from ..derivation import context
 from ..derivation.coordinates import parse_master_seed
 from ..determinism import switches
@@ -81,7 +80,7 @@ def init(
     if seed is not None:
         raise TypeError(
             f"fastseed.init: seed must be given as master_seed, "
-            f"got seed={validation.describe(seed)}"
+            f"got seed={validation.short_repr(seed)}"
         )
     seeder = Seeder(
         requested_seed(master_seed),

@@ -11,9 +11,7 @@ import torch
 
 from .._backend import derive_ops
 from .._backend.compile import eager
-from .._utils import validation
-from .._utils.errors import ReseedError, reseed_error
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..derivation import context, coordinates, lineage, streams
 from ..derivation.coordinates import Coordinates
 from ..distributed import discovery
@@ -23,6 +21,7 @@ from ..generators.adapter import LOW64, GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
 from . import key_tensors, processes
 from . import state as states
+from .errors import ReseedError, reseed_error
 from .fork_rng.block import ForkBlock, ForkRng
 from .fork_rng.stack import refuse_worker, stack
 from .recent_scopes import RecentScopes

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from .._backend import derive_ops
-from .._utils import validation
-from .._utils.types import StateDict
+from .._utils import StateDict, validation
 from ..derivation import coordinates
 from ..distributed.mesh import STATE as MESH
 from ..distributed.mesh import RankFields
@@ -204,7 +203,7 @@ def report(job: Job, state: StateDict, fresh: list[str]) -> None:
 
 
 def _refuse(what: str, value: object) -> ValueError:
-    return ValueError(f"fastseed.load_state_dict: {what}, got {validation.describe(value)}")
+    return ValueError(f"fastseed.load_state_dict: {what}, got {validation.short_repr(value)}")
 
 
 def check(state: object, scheme: str) -> coordinates.Coordinates | None:
@@ -212,7 +211,7 @@ def check(state: object, scheme: str) -> coordinates.Coordinates | None:
     if not isinstance(state, dict):
         raise TypeError(
             "fastseed.load_state_dict: state must be a dict from state_dict(), "
-            f"got {validation.describe(state)} of type {type(state).__name__}"
+            f"got {validation.short_repr(state)} of type {type(state).__name__}"
         )
     for field, value in (*_EXPECTED.items(), ("scheme", scheme)):
         held = state.get(field)

@@ -24,10 +24,10 @@ def folder(tmp_path, monkeypatch):
         next(steps)
     torch.save({"steps": made.state_dict()}, "a.pt")
     made.quarantine(int(made.lineage().at(2, 1).sample[0]))
-    made.lineage().export("b.json")
+    made.lineage().save("b.json")
     sources = {"web": 8, "code": 2}
     mixture = fastseed.data.MixtureSampler(sources, {"web": 0.5, "code": 0.5})
-    fastseed.data.steps(DataLoader(range(10), 2, sampler=mixture), 1).lineage().export("m.json")
+    fastseed.data.steps(DataLoader(range(10), 2, sampler=mixture), 1).lineage().save("m.json")
     return tmp_path
 
 

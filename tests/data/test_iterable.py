@@ -20,7 +20,7 @@ from helpers.loaders import (
 from torch.utils.data import DataLoader, IterableDataset
 
 import fastseed
-from fastseed.data import ResumableLoader, Seekable, loader, per_sample
+from fastseed.data import Loader, Seekable, loader, per_sample
 
 
 def numbers(position):
@@ -129,7 +129,7 @@ def test_every_stop(kind, batch):
     def make(workers, batch=batch, **more):
         source = SOURCES[kind]()
         dataset = source if kind == "seek" else Seekable(source)
-        return ResumableLoader(
+        return Loader(
             dataset, batch_size=batch, num_workers=workers, collate_fn=same, **more
         )
 
@@ -158,7 +158,7 @@ def test_every_stop(kind, batch):
 def test_what_was_seen_is_not_read_again():
     start()
     source = Seeking(37)
-    batches = ResumableLoader(source, batch_size=4, collate_fn=same)
+    batches = Loader(source, batch_size=4, collate_fn=same)
     assert batches.dataset.source is source
     for _ in itertools.islice(batches, 6):
         pass
@@ -172,14 +172,14 @@ def test_what_was_seen_is_not_read_again():
 
 def test_a_source_that_does_not_know_its_length():
     start()
-    batches = ResumableLoader(Seekable(numbers), batch_size=10, collate_fn=same)
+    batches = Loader(Seekable(numbers), batch_size=10, collate_fn=same)
     states = [batches.state_dict() for _ in batches]
     assert [state["position"] for state in states] == [10, 20, 30, 40]
     assert {state["n"] for state in states} == {-1}
     batches.load_state_dict(states[-1])
     assert list(batches) == []
     with pytest.raises(ValueError, match=r"state\['n'\] must be 37"):
-        ResumableLoader(Seeking(37)).load_state_dict(states[0])
+        Loader(Seeking(37)).load_state_dict(states[0])
 
 
 def test_augmentation_that_belongs_to_the_sample():
@@ -187,10 +187,10 @@ def test_augmentation_that_belongs_to_the_sample():
     start(5)
     samples = per_sample(Indexed(24))
     source = Seekable(lambda position: (samples[i] for i in range(position, 24)))
-    whole = flat(ResumableLoader(source, batch_size=4, collate_fn=same))
+    whole = flat(Loader(source, batch_size=4, collate_fn=same))
     assert len({number for sample in whole for number in sample[1:]}) == 72
     for workers in (0, 1, 2):
-        batches = ResumableLoader(source, batch_size=3, num_workers=workers, collate_fn=same)
+        batches = Loader(source, batch_size=3, num_workers=workers, collate_fn=same)
         assert flat(batches) == whole
         for stop in (1, 5):
             for _ in itertools.islice(batches, stop):
@@ -253,11 +253,11 @@ def test_streams_of_workers_in_iterable_data_sets(persistent):
 @pytest.mark.parametrize("batch", [None, 4])
 def test_data_sets_that_keep_their_own_state(batch):
     start()
-    batches = ResumableLoader(Stateful(18), batch_size=batch, collate_fn=same)
+    batches = Loader(Stateful(18), batch_size=batch, collate_fn=same)
     states = [batches.state_dict() for _ in batches]
     assert batches.state_dict()["over"] == 1
     for k, state in enumerate(states, 1):
-        fresh = ResumableLoader(Stateful(18), batch_size=batch, collate_fn=same)
+        fresh = Loader(Stateful(18), batch_size=batch, collate_fn=same)
         fresh.load_state_dict(state)
         rest = list(fresh)
         assert (rest if batch is None else flat(rest)) == list(range(k * (batch or 1), 18))

@@ -187,7 +187,7 @@ def test_journals_of_another_job_are_refused():
         (lambda loop: loop.lineage().where([0, -1]), r"where: sample\[1\] must be in"),
         (lambda loop: loop.lineage().where(1, epochs=3), "where: epochs must be a range"),
         (lambda loop: loop.lineage().where(1, epochs=range(0, 4, 2)), "where: epochs must be of"),
-        (lambda loop: loop.lineage().export("a\0b"), "export: path must be the name of a file"),
+        (lambda loop: loop.lineage().save("a\0b"), "export: path must be the name of a file"),
     ],
 )
 def test_arguments_that_are_refused_change_nothing(call, message):

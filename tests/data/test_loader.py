@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed.data import ResumableLoader, ShuffleSampler, loader, per_sample, worker_init_fn
+from fastseed.data import Loader, ShuffleSampler, loader, per_sample, worker_init_fn
 
 FORK = "fork"
 
@@ -202,7 +202,7 @@ class Stopping(Plain):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", [loader, ResumableLoader])
+@pytest.mark.parametrize("kind", [loader, Loader])
 def test_stop_iteration_of_a_dataset_is_an_error(kind, workers, quick_shutdown):
     start()
     batches = kind(Stopping(10), batch_size=2, num_workers=workers, collate_fn=same)
@@ -228,7 +228,7 @@ def stop_at_six(batch):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", [loader, ResumableLoader])
+@pytest.mark.parametrize("kind", [loader, Loader])
 def test_stop_iteration_of_a_collate_function_is_an_error(kind, workers, quick_shutdown):
     start()
     batches = kind(Plain(10), batch_size=2, num_workers=workers, collate_fn=stop_at_six)

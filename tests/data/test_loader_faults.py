@@ -17,7 +17,7 @@ from helpers.loaders import Indexed, Plain, draw, flat, same, start
 from torch.utils.data import IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data import Loader, ResumableLoader, loader, per_sample
+from fastseed.data import Loader, Loader, loader, per_sample
 from fastseed.data.worker import scope, seeding
 from fastseed.data.worker.scope import IterationScope, SharedScope, current_scope
 from fastseed.data.worker.seeding import ScopedDataset, WorkerInit
@@ -45,7 +45,7 @@ class Deadly(Plain):
         return super().__getitem__(i)
 
 
-@pytest.mark.parametrize("kind", [Loader, ResumableLoader])
+@pytest.mark.parametrize("kind", [Loader, Loader])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_after_the_death_of_a_worker_the_next_iteration_has_new_ones(kind, persistent, tmp_path):
     start()
@@ -72,7 +72,7 @@ class Large(Plain):
         return bytes(1 << 20)
 
 
-@pytest.mark.parametrize("kind", [Loader, ResumableLoader])
+@pytest.mark.parametrize("kind", [Loader, Loader])
 def test_a_worker_that_is_killed_while_it_sends_is_named(kind):
     """In another thread, where torch has no signal handler: it would wait for ever for the rest."""
     start()
@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_while_it_sends_is_named(kind):
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(60)
-    assert messages[0].startswith("fastseed.data.loader: worker 0 (pid ")
+    assert messages[0].startswith("fastseed.data.Loader: worker 0 (pid ")
     assert messages[1:] == [messages[0], 40]
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from fastseed.data import Loader, ResumableLoader, ShuffleSampler, loader, prepare
+from fastseed.data import Loader, Loader, ShuffleSampler, loader, prepare
 
 PARAMETERS = set(inspect.signature(DataLoader.__init__).parameters) - {"self"}
 OTHER = {  # a value that is not the default, for every argument but those of the samplers
@@ -114,7 +114,7 @@ def test_what_shuffle_made_becomes_a_shuffle_of_ours():
 
 
 def test_it_is_kept_as_it_is_where_it_is_ours():
-    for kind in (Loader, ResumableLoader):
+    for kind in (Loader, Loader):
         made = kind(Plain(4), shuffle=True)
         assert prepare(made) is made
 

@@ -26,7 +26,7 @@ from fastseed.data import (
     steps,
     worker_init_fn,
 )
-from fastseed.data import ResumableLoader as resumable
+from fastseed.data import Loader as resumable
 
 NUMBERS = Numbers(9)
 META = torch.ones(1, dtype=torch.int64, device="meta")
@@ -66,8 +66,8 @@ def refused(call, error, rule):
         (lambda: Loader(Plain(4), shuffle="no"), TypeError, "loader: shuffle must be a bool, got "),
         (lambda: Loader(Plain(4), drop_last="no"), TypeError, "loader: drop_last must be a bool"),
         (lambda: Loader(Plain(4), name=3), TypeError, "loader: name must be a string, got 3"),
-        (lambda: resumable(DataLoader(Plain(4))), TypeError, "ResumableLoader: dataset .* not a D"),
-        (lambda: resumable(NUMBERS), TypeError, "ResumableLoader: dataset must be map-style, a Se"),
+        (lambda: resumable(DataLoader(Plain(4))), TypeError, "Loader: dataset .* not a D"),
+        (lambda: resumable(NUMBERS), TypeError, "Loader: dataset must be map-style, a Se"),
         (lambda: resumable(Stateful(9), num_workers=2), ValueError, ".*num_workers must be 0.*got"),
         (lambda: resumable(Plain(4), in_order=False), ValueError, ".*: in_order must be True"),
         (lambda: resumable(Plain(9), sampler=RANDOM), ValueError, ".*: sampler must be without a"),

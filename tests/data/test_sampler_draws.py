@@ -22,7 +22,7 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed.data import Loader, ResumableLoader, ShuffleSampler, count_occurrences, loader
+from fastseed.data import Loader, Loader, ShuffleSampler, count_occurrences, loader
 
 N = 24
 
@@ -98,11 +98,11 @@ def test_a_resumed_order_is_the_same_on_other_workers(name):
     for (workers, persistent), (new_workers, new_persistent) in zip(
         POOLS, POOLS[1:] + POOLS[:1], strict=True
     ):
-        batches = make(ResumableLoader, MAKERS[name](), workers, persistent)
+        batches = make(Loader, MAKERS[name](), workers, persistent)
         done = flat(itertools.islice(batches, 3))
         random.seed(workers)  # elsewhere
         np.random.seed(workers)
-        again = make(ResumableLoader, MAKERS[name](), new_workers, new_persistent, batch=5)
+        again = make(Loader, MAKERS[name](), new_workers, new_persistent, batch=5)
         again.load_state_dict(batches.state_dict())
         assert done + flat(again) == expected, (workers, new_workers)
 
@@ -142,10 +142,10 @@ def test_a_users_order_is_not_what_the_main_process_draws():
 def test_batches_of_any_kind_are_counted_in_samples(kind):
     start(3)
     expected = flat(Loader(Plain(N), batch_sampler=Batches(), collate_fn=same))
-    batches = ResumableLoader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
+    batches = Loader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
     done = flat(itertools.islice(batches, 2))
     assert batches.state_dict()["position"] == 8
-    again = ResumableLoader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
+    again = Loader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
     again.load_state_dict(batches.state_dict())
     assert done + flat(again) == expected
 
@@ -161,7 +161,7 @@ def test_torchs_seed_of_a_worker_comes_again_only_with_its_iteration():
     seen = []
     for epoch, rank in ((0, 0), (0, 1), (1, 0)):
         start(epoch, rank=rank, world_size=2)
-        batches = ResumableLoader(Seeds(N), shuffle=True, num_workers=2, collate_fn=same)
+        batches = Loader(Seeds(N), shuffle=True, num_workers=2, collate_fn=same)
         for _ in range(2):
             iterator = iter(batches)
             first, state = (next(iterator), next(iterator)), batches.state_dict()
@@ -202,7 +202,7 @@ def test_a_loader_made_in_every_epoch_keeps_the_samplers(name):
     sampler, seen = SAMPLERS[name](), []
     for epoch in (2, 3, 4):
         sampler.set_epoch(epoch)
-        batches = fastseed.data.prepare(DataLoader(Plain(N), 4, sampler=sampler, collate_fn=same))
+        batches = fastseed.data.Loader(DataLoader(Plain(N), 4, sampler=sampler, collate_fn=same))
         seen.append(flat(batches))
         assert sampler.epoch == epoch
     assert len(set(map(tuple, seen))) == 3

@@ -24,7 +24,7 @@ from fastseed._backend.reference import philox
 from fastseed.data import loader, per_sample
 from fastseed.data.loaders import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng
-from fastseed.data.worker.sample_streams import _depths
+from fastseed.data.worker.streams import _depths
 from fastseed.data.worker.scope import current_scope
 from fastseed.derivation.equal_streams import StreamUsers
 

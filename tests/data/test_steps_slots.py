@@ -12,7 +12,7 @@ import fastseed
 from fastseed.data import (
     MixtureSampler,
     PackedDataset,
-    ResumableLoader,
+    Loader,
     ShuffleSampler,
     per_sample,
     steps,
@@ -280,4 +280,4 @@ def test_arguments():
         with pytest.raises(ValueError, match="loader must be of a map-style dataset, with batch_"):
             steps(existing, 1, slots=2)
     with pytest.raises(TypeError, match="loader must be the DataLoader that it is made of"):
-        steps(ResumableLoader(data, B), 1, slots=2)
+        steps(Loader(data, B), 1, slots=2)

@@ -9,7 +9,7 @@ from helpers.loaders import Indexed, flat, same, start
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data import ResumableLoader, ShuffleSampler, per_sample, prepare, worker_init_fn
+from fastseed.data import Loader, ShuffleSampler, per_sample, prepare, worker_init_fn
 
 stateful = pytest.importorskip("torchdata.stateful_dataloader")
 
@@ -35,7 +35,7 @@ def make(workers, persistent=False, epoch=0, **more):
 
 
 def expected():
-    return list(ResumableLoader(per_sample(Indexed(N)), BATCH, True, collate_fn=same))
+    return list(Loader(per_sample(Indexed(N)), BATCH, True, collate_fn=same))
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (2, True)])

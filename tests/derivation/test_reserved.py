@@ -26,8 +26,8 @@ def test_a_reserved_name_is_refused_wherever_a_stream_is_named(name):
     with pytest.raises(ValueError, match=rf"fastseed\.(random\.)?StreamBank: {message}"):
         fastseed.random.StreamBank(1, name=name)
     if name != "rollout":
-        with pytest.raises(ValueError, match=rf"fastseed\.rollouts\.table: {message}"):
-            fastseed.rollouts.table(0, [1], 1, name=name, master_seed=1)
+        with pytest.raises(ValueError, match=rf"fastseed\.rollouts\.seeds: {message}"):
+            fastseed.rollouts.seeds(0, [1], 1, name=name, master_seed=1)
 
 
 @pytest.mark.parametrize("name", ["dropout", "init", "samples", "loader/0", "dataset.rng", "jax"])

@@ -28,10 +28,8 @@ def run(out: Path, script: str, *arguments: str, file: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(1800)  # it takes 20 s on two quiet cores
 def test_kills_lose_and_repeat_no_rollout(tmp_path):
-    found = run(
-        tmp_path, "chaos_rollouts.py", "--kills", "15", "--epochs", "1", file="results.json"
-    )
-    assert found["kills"] >= 15 and found["attempts"] > 1
+    found = run(tmp_path, "chaos_rollouts.py", "--kills", "4", "--epochs", "1", file="results.json")
+    assert found["kills"] >= 4 and found["attempts"] > 1
     assert found["lost"] == found["repeated"] == 0
     assert found["different_batches"] == found["different_texts"] == 0
     assert found["equal_weights"]
@@ -41,6 +39,7 @@ def test_kills_lose_and_repeat_no_rollout(tmp_path):
     assert chi2_contingency(table).pvalue > 1e-3
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(1800)
 def test_ray_actors_that_die_change_no_weights(tmp_path):
     pytest.importorskip("ray", reason="needs the extra fastseed[ray]")

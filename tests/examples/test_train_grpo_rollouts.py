@@ -27,7 +27,7 @@ def run(out: Path, *arguments: str) -> dict[str, tuple[list[float], str, str]]:
 @pytest.mark.smoke
 def test_two_steps(tmp_path):
     results = run(tmp_path, "--steps", "2")
-    _, first, last = results["rollouts.table"]
+    _, first, last = results["rollouts.seeds"]
     assert first != last
     _, start, end = results["chunk-local"]
     assert start == end == first
@@ -35,7 +35,7 @@ def test_two_steps(tmp_path):
 
 def test_rollouts_learn(tmp_path):
     results = run(tmp_path)
-    rewards, _, _ = results["rollouts.table"]
+    rewards, _, _ = results["rollouts.seeds"]
     assert max(rewards[:5]) < 0.2 and min(rewards[-5:]) > 0.85
     stalled, start, end = results["chunk-local"]
     assert start == end and max(stalled) < 0.25

@@ -1,14 +1,14 @@
-"""Run the core of the tests beside the oldest and the newest of what pyproject.toml declares.
+"""Run the fast tests beside the oldest and the newest of what pyproject.toml declares.
 
-    python tests/helpers/matrix.py oldest newest
+    python tests/helpers/matrix.py oldest newest cuda
     python tests/helpers/matrix.py middle --python 3.12 --torch 2.12.0 --numpy 2.0
     python tests/helpers/matrix.py borrowed --numpy 2.0
 
 ``oldest`` has the oldest Python and the lower bound of every requirement, ``newest`` what pip
-chooses; options replace either. Each is an environment of its own with a copy of the sources, in
-which the native parts are built. ``borrowed`` is this environment with another NumPy, the oldest
-unless said: it uses the torch and the native parts that are here. Each run ends with a row of
-docs/evidence/guarantees.md.
+chooses, ``cuda`` that with the CUDA part built, which needs a toolkit and no GPU; options replace
+any. Each is an environment of its own with a copy of the sources, in which the native parts are
+built. ``borrowed`` is this environment with another NumPy, the oldest unless said: it uses the
+torch and the native parts that are here. Each run ends with a row of docs/evidence/guarantees.md.
 """
 
 from __future__ import annotations
@@ -33,18 +33,13 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "matrix"
-CORE = (
-    "seeder", "generators", "random", "data", "checkpoint", "nn", "sampling", "rollouts",
-    "derivation",
-)  # fmt: skip
+NOT_FAST = ("integrations", "statistics", "csrc", "benchmarks")
 VERSIONS = """
 import importlib.metadata as m, json, platform
-names = ("numpy", "torch", "pytest", "transformers", "accelerate", "lightning")
-have = {d.metadata["Name"].lower() for d in m.distributions()}
 import numpy, torch, fastseed
 print(json.dumps({"python": platform.python_version(), "numpy": numpy.__version__,
                   "torch": torch.__version__, **fastseed.build_info(),
-                  **{n: m.version(n) for n in names[2:] if n in have}}))
+                  "pytest": m.version("pytest")}))
 """
 
 
@@ -137,7 +132,9 @@ def make(name: str, arguments: argparse.Namespace) -> tuple[Path, Path]:
     run(*install, "torch", "numpy", "setuptools>=77", "packaging>=24.2", "wheel", "ninja")
     shutil.rmtree(home / "src", ignore_errors=True)  # with --keep: files that are gone
     copy_sources(home / "src")
-    run(*install, "--no-build-isolation", "-e", f"{home / 'src'}[{arguments.extras}]")
+    environment = {**os.environ, **({"FORCE_CUDA": "1"} if name == "cuda" else {})}
+    sources = f"{home / 'src'}[{arguments.extras}]"
+    run(*install, "--no-build-isolation", "-e", sources, env=environment)
     return inside, home / "src"
 
 
@@ -165,12 +162,14 @@ def test(name: str, python: Path, sources: Path, arguments: argparse.Namespace) 
         print(asked.stderr, file=sys.stderr)
         return asked.returncode
     have = json.loads(asked.stdout)
-    if have["native"] != "loaded" or have["generators"] != "loaded":
+    built = have["native"] == have["generators"] == "loaded"
+    if not built or (name == "cuda" and have["cuda"] != "built"):
         print(f"{name}: the native parts are not used: {have}", file=sys.stderr)
         return 1
     command = [str(python), "-m", "pytest", "-q", "-n", str(arguments.jobs), "--dist", "loadfile"]
     command += ["-p", "no:cacheprovider", "-m", arguments.markers]
     command += [f"tests/{folder}" for folder in arguments.tests]
+    command += [f"--ignore=tests/{folder}" for folder in NOT_FAST]
     start = time.monotonic()
     with subprocess.Popen(
         command, cwd=sources, env=environment, stdout=subprocess.PIPE, text=True
@@ -182,7 +181,7 @@ def test(name: str, python: Path, sources: Path, arguments: argparse.Namespace) 
             last = line if re.search(r"\d+ (passed|failed|error)", line) else last
     counts = [found[0] for found in re.findall(r"(\d+ (passed|failed|skipped|errors?))", last)]
     seconds = time.monotonic() - start
-    others = [f"{key} {have[key]}" for key in ("pytest", "transformers") if key in have]
+    others = [f"pytest {have['pytest']}", f"CUDA part {have['cuda']}"]
     row = (name, have["python"], have["numpy"], have["torch"], ", ".join(others))
     print("|", " | ".join((*row, ", ".join(counts), f"{seconds:.0f} s")), "|", flush=True)
     return tests.returncode
@@ -191,13 +190,17 @@ def test(name: str, python: Path, sources: Path, arguments: argparse.Namespace) 
 def main() -> int:
     """Run the environments that the command line names; 1 if a test failed in one."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="+", help="oldest, newest, borrowed, or a name of yours")
+    parser.add_argument(
+        "names", nargs="+", help="oldest, newest, cuda, borrowed, or a name of yours"
+    )
     parser.add_argument("--python", help="a version as 3.12")
     parser.add_argument("--torch", help="a version of torch")
     parser.add_argument("--numpy", help="a version of NumPy")
     parser.add_argument("--extras", default="test", help="extras of pyproject.toml to install")
-    parser.add_argument("--tests", nargs="+", default=CORE, help="folders or files in tests/")
-    parser.add_argument("--markers", default="not slow", help="pytest -m")
+    parser.add_argument("--tests", nargs="+", default=[""], help="folders or files in tests/")
+    parser.add_argument(
+        "--markers", default="not slow and not integrations and not proof", help="pytest -m"
+    )
     parser.add_argument("--jobs", default=2, type=int, help="processes that test at once")
     parser.add_argument("--keep", action="store_true", help="use the environment that is there")
     parser.add_argument("--delete", action="store_true", help="delete the environment afterwards")

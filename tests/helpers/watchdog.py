@@ -1,6 +1,6 @@
 """A test that hangs fails, with the stack of every thread.
 
-Each test has a limit: that of its ``timeout`` mark, else 180 seconds, or 600 in the slow tier.
+Each test has a limit: that of its ``timeout`` mark, else 180 seconds, or 600 in the other tiers.
 pytest-timeout interrupts a test there by a signal, whose handler is Python code. Where that cannot
 run, because native code waits, faulthandler writes the stacks a little later and ends the process:
 under pytest-xdist that is one failure, and the other tests still run.
@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give every test a limit. The tiers are marked before."""
     for item in items:
         if item.get_closest_marker("timeout") is None:
-            seconds = FAST if item.get_closest_marker("slow") is None else SLOW
+            others = any(map(item.get_closest_marker, ("slow", "integrations", "proof")))
+            seconds = SLOW if others else FAST
             item.add_marker(pytest.mark.timeout(seconds))
 
 

@@ -16,9 +16,8 @@ from helpers.support import snapshot
 from torch.utils.data import BatchSampler, DataLoader, Dataset, WeightedRandomSampler
 
 import fastseed
-from fastseed.data.loaders.loader import loader
-from fastseed.data.loaders.resumable import ResumableLoader
-from fastseed.data.order.shuffle import ShuffleSampler
+from fastseed.data import Loader
+from fastseed.data import ShuffleSampler
 from fastseed.integrations import Tasks, inside
 from fastseed.integrations.accelerate import AcceleratedJob
 
@@ -227,7 +226,7 @@ def test_a_step_may_be_the_last_that_a_loop_has(tmp_path):
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("kind", [ResumableLoader, loader])
+@pytest.mark.parametrize("kind", [Loader, loader])
 def test_prepare_refuses_loaders_of_fastseed(kind):
     with pytest.raises(TypeError, match=r"accelerator\.prepare must not be given a loader"):
         Accelerator(cpu=True).prepare(kind(range(16), batch_size=2, shuffle=True))

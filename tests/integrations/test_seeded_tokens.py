@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import itertools
 
 import pytest
 import torch
@@ -79,8 +78,7 @@ def test_torchs_own_sampling_depends_on_the_batch(model, prompts):
 
 
 def test_rollout_seeds_of_return_sequences(model, prompts):
-    seeds = fastseed.rollouts.table(3, range(2), 4, master_seed=42)
-    flat = list(itertools.chain(*seeds))
+    flat = fastseed.rollouts.seeds(3, range(2), 4, master_seed=42).reshape(-1).tolist()
     group = generate(model, prompts[:2], flat, num_return_sequences=4, do_sample=True)
     for row, seed in enumerate(flat):
         alone = generate(model, prompts[row // 4 : row // 4 + 1], [seed])

@@ -72,8 +72,8 @@ def first_observations(seed: Any) -> set[bytes]:
 
 def test_seeds_of_environments_with_generators_of_their_own():
     def seeds(master: int) -> list[int]:
-        made = fastseed.rollouts.table(0, range(8), 1, bits=31, master_seed=master)
-        return made.array[:, 0].tolist()
+        made = fastseed.rollouts.seeds(0, range(8), [0] * 8, bits=31, master_seed=master)
+        return made.tolist()
 
     assert len(first_observations(seeds(42)) | first_observations(seeds(43))) == 16
     # The negative control: an integer means seed, seed + 1, ...

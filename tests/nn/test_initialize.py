@@ -13,7 +13,7 @@ from helpers.support import snapshot
 from torch import nn
 
 import fastseed
-from fastseed._utils.module_names import strip_wrappers
+from fastseed.nn.module_names import strip_wrappers
 
 # Models of this module are compared with each other.
 pytestmark = pytest.mark.filterwarnings("ignore:.*random numbers of another model")

@@ -106,7 +106,7 @@ def test_zero_dimensional_tensors_are_not_integers(started):
 
 def test_long_values_are_shortened(started):
     with pytest.raises(ValueError) as caught:
-        fastseed.reseed(1, 10**400)
+        fastseed.reseed(1, 10**200)
     assert len(str(caught.value)) < 200 and str(caught.value).endswith("...")
 
 
@@ -282,9 +282,7 @@ def test_one_default_generator_that_fails_is_reported_and_the_others_are_reseede
     assert list(caught.value.failures) == [failing]
     for name, adapter in s.defaults.adapters.items():
         assert (adapter.state().tolist() == clean[name]) == (name != failing)
-    with pytest.raises(fastseed.ReseedError) as caught:
-        s.defaults.reseed_sample((1, 2), 3, 0)
-    assert list(caught.value.failures) == [failing]
+    assert list(s.defaults.reseed_sample((1, 2), 3, 0)) == [failing]
 
 
 def test_callables_that_raise_under_the_legacy_scheme():

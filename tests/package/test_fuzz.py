@@ -11,7 +11,7 @@ from helpers.processes import Script
 
 @pytest.mark.parametrize(
     ("seed", "calls"),
-    [(0, 300), *(pytest.param(seed, 2500, marks=pytest.mark.slow) for seed in range(1, 4))],
+    [(0, 300), pytest.param(1, 2500, marks=pytest.mark.slow)],
 )
 def test_hostile_calls_are_refused_and_change_nothing(seed, calls):
     """In child processes, one after the other: a call that ends its process is named."""

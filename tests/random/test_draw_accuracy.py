@@ -26,6 +26,7 @@ from scipy import special
 from fastseed._backend.reference import draws as reference
 from fastseed.random import distributions
 
+pytestmark = pytest.mark.proof
 BITS = 120  # of the reference
 LOG_LIMIT, TURN_LIMIT = 1.5, 1.4  # as documented
 QUANTILE_LIMIT = {"float32": 7.0, "float64": 5.0}

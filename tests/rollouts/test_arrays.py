@@ -1,21 +1,28 @@
-"""Seeds of rollouts in flat arrays: any order, repeated prompts, the same bits as one by one."""
+"""Seeds of many rollouts: a grid of samples or one by one, the same bits as ``seed``."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from helpers.processes import Script
+from helpers.support import SCRIPTS, run_python
 
 import fastseed
-from fastseed.rollouts import arrays, seed, seeds, table
+from fastseed.rollouts import identity, seed, seeds
 
 AT = {"task": 1, "epoch": 2, "master_seed": 42}
 PROMPTS = [3, "a", 2**64 - 1, "a", [1, 2], np.array([1, 2]), 0]
 SAMPLES = [0, 1, 2**32 - 1, 0, 5, 5, 7]
 TURNS = [0, 1, 2**24 - 2, 0, 3, 3, 0]
+
+
+# ---------------------------------------------------------------- which bits
 
 
 def test_they_are_the_seeds_of_single_rollouts():
@@ -29,17 +36,30 @@ def test_they_are_the_seeds_of_single_rollouts():
     assert narrow.tolist() == [number % 2**31 for number in expected]
 
 
-def test_they_are_the_cells_of_a_table_in_any_order():
+@pytest.mark.parametrize("turns", [5, [5, 0, 7]])
+def test_a_number_of_samples_gives_a_row_for_each_prompt(turns):
+    prompts = [3, "a", [1, 2]]
+    found = seeds(9, prompts, 4, turns, **AT)
+    assert found.dtype == np.int64 and found.shape == (3, 4) and found.min() >= 0
+    for i, k in itertools.product(range(3), range(4)):
+        turn = turns if isinstance(turns, int) else turns[i]
+        assert found[i, k] == seed(9, prompts[i], k, turn=turn, **AT)
+    assert seeds(9, [], 4, **AT).shape == (0, 4) and seeds(9, [1, 2], 0, **AT).shape == (2, 0)
+
+
+def test_they_are_the_cells_of_a_grid_in_any_order():
+    """Also the loop over parts of a large result."""
     prompts = np.random.default_rng(0).integers(0, 2**63, 300)
-    rows = table(4, prompts, 700, turn=5, **AT).array
+    rows = seeds(4, prompts, 700, 5, **AT)
     at = np.random.default_rng(1).permutation(rows.size)[:100_000]
     found = seeds(4, prompts[at // 700], at % 700, 5, **AT)
     assert np.array_equal(found, rows.reshape(-1)[at])
+    wide = seeds(4, prompts[:2], 70_000, 5, **AT)
+    assert np.array_equal(wide[:, :700], rows[:2])
+    assert wide[1, 69_999] == seed(4, int(prompts[1]), 69_999, turn=5, **AT)
 
 
-@pytest.mark.parametrize("backend", [arrays.identity.native, lambda: None])
-def test_forms_agree_on_either_backend(backend, monkeypatch):
-    monkeypatch.setattr(arrays.identity, "native", backend)
+def test_forms_agree():
     expected = [seed(9, p, k, turn=2, **AT) for p, k in itertools.product((3, 2**40), (0, 6))]
     prompts, samples = [3, 3, 2**40, 2**40], [0, 6, 0, 6]
     wide = np.array([[3, 3, 2**40, 2**40]] * 2)
@@ -53,6 +73,7 @@ def test_forms_agree_on_either_backend(backend, monkeypatch):
         (np.array(prompts, object), samples, (np.uint8(2),) * 4),
     ):
         assert seeds(9, of_prompts, of_samples, turns, **AT).tolist() == expected
+    assert seeds(9, [3, 2**40], np.int64(7), 2, **AT)[:, ::6].reshape(-1).tolist() == expected
     assert seeds(9, [], [], **AT).shape == seeds(9, [], [], [], **AT).shape == (0,)
 
 
@@ -66,26 +87,75 @@ def test_arguments_are_not_written():
     assert [array.tolist() for array in given] == [[3, 5], [0, 1], [7, 8]]
 
 
+def test_every_coordinate_changes_the_seed():
+    base = {"step": 3, "turns": 0, "task": 0, "epoch": 0, "name": "rollout", "master_seed": 42}
+    changed = {"step": 4, "turns": 1, "task": 1, "epoch": 1, "name": "draft", "master_seed": 43}
+    found = [seeds(prompts=[0, 1], samples=2, **base)]
+    found += [
+        seeds(prompts=[0, 1], samples=2, **{**base, name: value}) for name, value in changed.items()
+    ]
+    assert len(np.unique(found)) == 4 * 7
+
+
+# ---------------------------------------------------------------- processes
+
+
+def run_workers(workers: int, chunks: int) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for worker in range(workers):
+        script = Script(
+            SCRIPTS / "rollout_worker.py", worker, workers, chunks, fresh=True,
+            FASTSEED_MASTER_SEED="7",
+        )  # fmt: skip
+        said = json.loads(script.wait().stdout)
+        assert said["loaded"] == [] and not set(found) & set(said["seeds"])
+        found.update(said["seeds"])
+    return found
+
+
+def test_chunks_and_workers_do_not_matter():
+    """48 prompts with 16 samples in 4 chunks, as in a job whose noise repeated in each chunk."""
+    one = run_workers(1, 4)
+    assert len({*itertools.chain(*one.values())}) == 768
+    assert run_workers(3, 6) == one
+
+
+def test_torch_is_not_imported():
+    code = (
+        "import sys, fastseed.sampling; a = 'numpy' in sys.modules; int(fastseed.SHARED);"
+        "fastseed.rollouts.seeds(1, ['x'], 2, master_seed=1);"
+        "print(a, 'torch' in sys.modules, 'numpy' in sys.modules, 'ninja' in sys.modules)"
+    )
+    assert run_python("-c", code).split() == ["False", "False", "True", "False"]
+
+
+# ---------------------------------------------------------------- refused arguments
+
+
+FREED = torch.zeros(2, dtype=torch.int64)
+FREED.untyped_storage().resize_(0)
 BAD = [
     ({"prompts": "ab"}, TypeError, "prompts must be a sequence of prompts"),
     ({"prompts": {"a": 1, "b": 2}}, TypeError, "prompts must be a sequence of prompts"),
     ({"prompts": np.zeros((2, 3), int)}, ValueError, r"prompts must be .* without padding"),
+    ({"prompts": np.zeros(2)}, TypeError, r"prompts\[0\] must be a string, an integer"),
     ({"prompts": [1, [{"role": "user"}]]}, TypeError, r"prompts\[1\] must be a string, .*chat"),
     ({"prompts": [1, -1]}, ValueError, r"prompts\[1\] must be in"),
-    ({"prompts": np.array([1, -1])}, ValueError, r"prompts\[1\] must be in"),
     ({"prompts": np.array([1, -1], np.int8)}, ValueError, r"prompts\[1\] must be in"),
+    ({"prompts": FREED}, ValueError, "prompts must have memory"),
+    ({"prompts": [1, FREED]}, ValueError, r"prompts\[1\] must have memory"),
+    ({"prompts": torch.zeros(2, device="meta")}, ValueError, "prompts must have data"),
     ({"prompts": [1, 2, 3]}, ValueError, "samples must be a sequence of 3 integers, one for each"),
-    ({"samples": 2}, TypeError, "samples must be a sequence of 2 integers"),
+    ({"samples": -1}, ValueError, r"samples must be in \[0, 4294967296\]"),
+    ({"samples": 2.0}, TypeError, "samples must be an integer"),
     ({"samples": [0]}, ValueError, "samples must be a sequence of 2 integers.* got '1 of them'"),
     ({"samples": [0, 2**32]}, ValueError, r"samples\[1\] must be in \[0, 4294967295\]"),
-    ({"samples": np.array([-1, 0])}, ValueError, r"samples\[0\] must be in"),
-    ({"samples": [0, True]}, TypeError, r"samples\[1\] must be an integer"),
     ({"samples": np.array([0, 1.0])}, TypeError, r"samples\[0\] must be an integer"),
     ({"turns": [0]}, ValueError, "turns must be a sequence of 2 integers"),
-    ({"turns": 2**24 - 1}, ValueError, r"turns must be in"),
+    ({"turns": 2**24 - 1}, ValueError, r"turns must be in \[0, 16777214\]"),
     ({"turns": [0, 2**24 - 1]}, ValueError, r"turns\[1\] must be in \[0, 16777214\]"),
-    ({"turns": 0.5}, TypeError, "turns must be a sequence of 2 integers"),
-    ({"turns": None}, TypeError, "turns must be a sequence of 2 integers"),
+    ({"turns": "a"}, TypeError, "turns must be a sequence of 2 integers"),
+    ({"turns": None}, TypeError, "turns must be an integer"),
     ({"bits": 32}, ValueError, "bits must be one of 63, 31"),
 ]
 
@@ -97,24 +167,62 @@ def test_refused_arguments(bad, error, text):
         seeds(3, **given, master_seed=42)
 
 
-def test_equal_seeds_of_31_bits_are_reported_but_not_a_rollout_twice():
-    prompts = np.repeat(np.arange(10_000), 16)
-    samples = np.tile(np.arange(16), 10_000)
-    with pytest.warns(UserWarning, match="have the same seed of 31 bits") as caught:
+@pytest.mark.parametrize("prompts", [["a", "b", "a"], [7, "b", 7], np.array([7, 1, 7])])
+def test_equal_prompts_of_a_grid_are_refused_by_name(prompts):
+    both = r"prompts\[0\] and prompts\[2\] must be different prompts \(samples is the number of"
+    with pytest.raises(ValueError, match=both):
+        seeds(3, prompts, 2, master_seed=42)
+    with pytest.raises(ValueError, match=both):
+        seeds(3, prompts, 2, [1, 1, 1], master_seed=42)
+    assert seeds(3, prompts, 2, [0, 0, 1], master_seed=42).shape == (3, 2)  # turns of one prompt
+
+
+def test_different_prompts_of_one_identity_are_refused():
+    word = int.from_bytes(hashlib.sha256(b"a").digest()[:8], "little")
+    with pytest.raises(ValueError, match=r"must be different prompts .*, got \('a', \d+\)"):
+        seeds(3, ["a", word], 2, master_seed=42)
+
+
+@pytest.mark.parametrize("samples", [16, np.tile(np.arange(16), 10_000)], ids=["grid", "flat"])
+def test_equal_seeds_of_31_bits_are_reported_but_not_a_rollout_twice(samples):
+    prompts = np.arange(10_000) if isinstance(samples, int) else np.repeat(np.arange(10_000), 16)
+    with pytest.warns(UserWarning, match="the same 31 bits for different rollouts") as caught:
         found = seeds(3, prompts, samples, bits=31, master_seed=42)
     assert caught[0].filename == __file__
     values, counts = np.unique(found, return_counts=True)
-    first = values[counts > 1][0]
-    i, j = np.flatnonzero(found == first)
-    pairs = int((counts - 1).sum())
+    first, pairs = values[counts > 1][0], int((counts - 1).sum())
     assert 1 <= pairs <= 20  # 6 are expected
-    assert f"rollouts {i} and {j} have" in str(caught[0].message)
-    assert f"{first} (pairs in all: {pairs})" in str(caught[0].message)
+    i, j = (", ".join(map(str, at)) for at in np.argwhere(found == first))
+    said = str(caught[0].message)
+    assert f"seeds[{i}] and seeds[{j}] are" in said and f"{first} (pairs in all: {pairs})" in said
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         seeds(3, [7, 7], [1, 1], bits=31, master_seed=42)
+        assert len(np.unique(seeds(3, prompts, samples, master_seed=42))) == 160_000
 
 
-def test_the_master_seed_is_that_of_init():
-    fastseed.init(42)
-    assert seeds(3, [1], [1]).tolist() == [4847584437782537390]
+# ---------------------------------------------------------------- the master seed
+
+
+def test_master_seed_of_init_and_of_the_environment(monkeypatch):
+    expected = seed(3, 1, 0, master_seed=99)
+    with pytest.raises(RuntimeError, match=r"give master_seed, or call fastseed\.init\(\.\.\.\)"):
+        seeds(3, [1], 1)
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", "99")
+    assert seeds(3, [1], 1) == expected == seed(3, 1, 0)
+    fastseed.init(5)  # wins over the variable
+    assert seeds(3, [1], 1) == seed(3, 1, 0, master_seed=5) != expected
+
+
+@pytest.mark.parametrize("text", ["abc", "-1", str(2**64), "1e3", "9" * 6000, "0" * 25 + "9" * 30])
+def test_a_variable_that_is_no_seed_is_refused(text, monkeypatch):
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", text)
+    with pytest.raises(ValueError, match="FASTSEED_MASTER_SEED must be an integer in"):
+        identity.check_master_seed("f", None)
+
+
+def test_the_scheme_of_fwr13y_has_no_keys():
+    fastseed.init(5, scheme="fwr13y")
+    with pytest.raises(ValueError, match=r"scheme must be 'philox-v1' \(or give master_seed\)"):
+        seed(3, 1, 2)
+    assert seed(3, 1, 2, master_seed=5)

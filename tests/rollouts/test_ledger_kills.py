@@ -108,6 +108,7 @@ def test_lengths_of_what_is_trained_are_those_of_all_rollouts():
     assert p_value_of_lengths(trained, range(UNITS)) == 1.0
 
 
+@pytest.mark.proof
 def test_a_cursor_of_the_first_untrained_prompt_repeats_and_loses():
     """TRL 1.16: what is too old is lost, and holds the saved position back."""
     whole, killed = by_cursor("TrlCursor", kills=0), by_cursor("TrlCursor")
@@ -116,6 +117,7 @@ def test_a_cursor_of_the_first_untrained_prompt_repeats_and_loses():
     assert repeated(killed) > UNITS / 10 and killed.changed > 0
 
 
+@pytest.mark.proof
 def test_a_live_cursor_loses_what_is_under_way():
     """NeMo-RL before its frontier: the long ones again, at each restart."""
     assert not lost(by_cursor("NemoLiveCursor", kills=0))
@@ -124,6 +126,7 @@ def test_a_live_cursor_loses_what_is_under_way():
     assert p_value_of_lengths(killed.trained(), lost(killed)) < 1e-6
 
 
+@pytest.mark.proof
 def test_a_frontier_with_what_is_covered_loses_nothing_and_replays_nothing():
     """NeMo-RL after it: each prompt once, but a restart makes other batches."""
     killed = by_cursor("NemoFrontier")

@@ -1,4 +1,4 @@
-"""The seed of one rollout: the same bits as a table, prompts of every kind, without NumPy."""
+"""The seed of one rollout: its bits, prompts of every kind, without NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from helpers.support import reference_key, run_python
 
 import fastseed
-from fastseed.rollouts import seed, table
+from fastseed.rollouts import seed, single
 
 # From tests/vectors/make_vectors.py, which shares no code with the library.
 KNOWN = {(0, 0): 8289389468468632370, (0, 1): 8606223786305804989, (1, 1): 4847584437782537390}
@@ -31,24 +31,22 @@ def test_known_answers():
         assert seed_of("What is 7 * 8?", sample, bits=31) == expected % 2**31
 
 
-def test_it_is_the_key_of_the_rollout_and_the_cell_of_a_table():
+def test_it_is_the_key_of_the_rollout():
     at = {"task": 1, "epoch": 2}
     for prompt, sample, turn in ((2**64 - 1, 2**32 - 1, 2**24 - 2), (0, 0, 0), (5, 3, 1)):
         found = seed_of(prompt, sample, turn=turn, **at)
         key = reference_key("rollout", step=3, rank=turn, worker=sample, index=prompt, **at)
         assert found == key % 2**63
-        row = table(3, [prompt], [sample], turn=turn, master_seed=42, **at)
-        assert type(found) is int and row[0] == [found]
-    for prompt in ("a", "", "ä", TOKENS, []):
-        for name in ("rollout", "draft"):
-            rows = table(3, [prompt, 7], 3, name=name, master_seed=42)
-            assert rows[0] == [seed_of(prompt, k, name=name) for k in range(3)]
+        assert type(found) is int
+    fastseed.init(42)
+    where = {"step": 3, "rank": 1, "worker": 3, "index": 5, **at}
+    assert seed_of(5, 3, turn=1, **at) == fastseed.derive_seed("rollout", **where) % 2**63
 
 
 def test_without_native_code_the_bits_are_the_same(monkeypatch):
     prompts = [5, "a", TOKENS]
     expected = [seed_of(prompt) for prompt in prompts]
-    monkeypatch.setattr(fastseed.rollouts.identity, "native", lambda: None)
+    monkeypatch.setattr(single, "_native", lambda: None)
     assert [seed_of(prompt) for prompt in prompts] == expected
 
 
@@ -68,7 +66,6 @@ def test_the_identity_of_token_ids():
         [np.int64(token) for token in TOKENS],
     ):
         assert seed_of(form) == expected
-    assert table(3, [np.array(TOKENS), "a"], [1], master_seed=42)[0] == [expected]
     others = [[], [0], [0, 0], [1, 15, 4], [15, 1, 4, 2**32 - 1], [TOKENS[0]], TOKENS[0], "1"]
     assert len({expected, *map(seed_of, others)}) == 9
 
@@ -144,7 +141,7 @@ sys.meta_path.insert(0, Absent())
 import fastseed.rollouts as r
 print(r.seed(3, "What is 7 * 8?", 1, master_seed=42))
 if "numpy" not in absent:
-    print(r.table(3, [0, 1], 2, master_seed=42).array.tolist())
+    print(r.seeds(3, [0, 1], 2, master_seed=42).tolist())
     print(r.seeds(3, [0, 1], [0, 1], master_seed=42).tolist())
 """
 

@@ -20,7 +20,7 @@ LIMITS = {"turn": 2**24 - 1, "task": 2**24, "epoch": 2**32, "master_seed": 2**64
 
 def test_it_is_one_short_file_with_its_licenses():
     text = PATH.read_text()
-    assert len(text.splitlines()) <= 80
+    assert len(text.splitlines()) <= 90
     assert "SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause" in text
     imports = [n for n in ast.walk(ast.parse(text)) if isinstance(n, (ast.Import, ast.ImportFrom))]
     assert [ast.unparse(node) for node in imports] == ["import hashlib"]
@@ -66,11 +66,24 @@ def test_it_refuses_what_the_library_refuses(bad):
             function(**given)
 
 
-@pytest.mark.parametrize("prompt", [[{"role": "user"}], {"a": 1}, 1.5, None, ["1"], [1.0]])
+NO_PROMPTS = [
+    [{"role": "user"}], {7: 1}, {3, 1}, range(2), b"abc", 1.5, None, True, ["1"], [1.0], [True]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prompt", NO_PROMPTS, ids=repr)
 def test_it_refuses_what_is_no_prompt(prompt):
     for function in (FILE["seed"], seed):
-        with pytest.raises((TypeError, AttributeError)):
+        with pytest.raises(TypeError):
             function(0, prompt, 0, master_seed=0)
+
+
+@pytest.mark.parametrize("bad", [{"bits": 64}, {"bits": 5}, {"bits": 63.0}, {"name": ""},
+                                 {"name": b"a"}, {"sample": True}, {"step": 1.0}])  # fmt: skip
+def test_it_refuses_other_arguments_that_the_library_refuses(bad):
+    for function in (FILE["seed"], seed):
+        with pytest.raises((TypeError, ValueError)):
+            function(**{"step": 0, "prompt": 0, "sample": 0, "master_seed": 0, **bad})
 
 
 def test_arrays_of_token_ids_become_lists():

@@ -11,6 +11,7 @@ from scipy import stats
 import fastseed
 from fastseed.sampling import accept_or_resample, find_threshold, sample
 
+pytestmark = pytest.mark.proof
 N = 1_000_000
 DRAFT = torch.tensor([0.5, 0.3, 0.1, 0.06, 0.04])
 TARGET = torch.tensor([0.2, 0.2, 0.3, 0.05, 0.25])

@@ -2,7 +2,7 @@
 
 Each rank is a fork of this process with torch's fake process group, which communicates nothing.
 Parameters are index tensors before they are cut; what is left of them has to be what the pieces of
-:mod:`fastseed.distributed.layout` say. Prints how many shards were right, and the wrong ones.
+:mod:`fastseed.random.layout` say. Prints how many shards were right, and the wrong ones.
 """
 
 import json
@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import fastseed
-from fastseed.distributed import layout
+from fastseed.random import layout
 
 WORLD = 16
 RANKS = (0, 7, 9, 12, 14, 15)

@@ -57,7 +57,7 @@ LEFT_OUT = {
         (
             *("GeneratorPool.reseed_members", "random.StreamBank.reseed_members"),
             *("GeneratorPool.check_states", "random.StreamBank.check_states"),
-            "data.ResumableLoader.parse_state",
+            "data.Loader.parse_state",
         ),
         "called by the job itself",
     ),

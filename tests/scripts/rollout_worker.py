@@ -17,7 +17,7 @@ def main() -> None:
     seeds = {}
     for chunk in range(worker, chunks, workers):
         prompts = [f"prompt {i}" for i in range(chunk * size, (chunk + 1) * size)]
-        rows = fastseed.rollouts.table(59, prompts, SAMPLES, task=1)
+        rows = fastseed.rollouts.seeds(59, prompts, SAMPLES, task=1).tolist()
         seeds.update(zip(prompts, rows, strict=True))
     loaded = [name for name in ("torch", "fastseed._generators") if name in sys.modules]
     print(json.dumps({"seeds": seeds, "loaded": loaded}))

@@ -18,7 +18,7 @@ from torch.utils.data import (
 
 from ..._backend.compile import eager
 from ..._utils import validation
-from ..._utils.types import StateDict
+from ..._utils import StateDict
 from ...derivation import context, coordinates
 from ...derivation.equal_streams import StreamUsers
 from ...seeder.seeder import Seeder

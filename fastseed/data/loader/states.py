@@ -9,7 +9,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from ..._utils import validation
-from ..._utils.types import StateDict
+from ..._utils import StateDict
 from ...derivation import coordinates
 from ..order.nested import RANDOM_SAMPLERS, samplers_in
 from .sample_layout import index_sampler_of, is_iterable, layout_of
@@ -97,7 +97,7 @@ def check_state(
             rule = f"what state_dict() returned: pass state[{inner[0]!r}]"
         elif _format(state) not in (None, kind):
             rule = f"of format {kind!r}, but this is a state of {_format(state)!r}"
-        keys = sorted(key if type(key) is str else validation.describe(key) for key in state)
+        keys = sorted(key if type(key) is str else validation.short_repr(key) for key in state)
         raise validation.value_error(function, "state", rule, keys)
     for field, value in expected.items():
         given = state[field]

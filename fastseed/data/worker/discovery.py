@@ -42,7 +42,6 @@ logger = logging.getLogger("fastseed")
 
 MAX_OBJECTS = 100_000
 _LONG = 1000  # a longer container may be plain data
-_HIDDEN_LEVELS = 3  # of references from an object to a generator that has no path
 
 _RESERVED = (*coordinates.OWN_NAMES, *(f"torch.{kind}" for kind in KNOWN))
 _LEAVES: tuple[type, ...] = (
@@ -50,6 +49,7 @@ _LEAVES: tuple[type, ...] = (
     *(types.ModuleType, types.CodeType, np.ndarray, np.generic, np.dtype, logging.Logger),
     *(torch.Tensor, torch.UntypedStorage, torch.dtype, torch.device),
 )
+_HIDDEN_LEVELS = 4  # of references without a path: function, closure, cell, object
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None))
 _CONTAINERS = (list, tuple, dict)
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
@@ -68,20 +68,40 @@ def discover(dataset: object, name: str = "dataset", known: Iterable[object] = (
     The process's global generators and those in ``known`` are left out. The search ends with a
     warning after ``MAX_OBJECTS`` objects. Another warning names generators without a path.
     """
-    found: list[Found] = []
-    hidden: list[Found] = []
     done = {identity(generator) for generator in (*global_generators(), *known)}
     seen: set[int] = set()
-    queue = collections.deque([(name, dataset)])
-    while queue:
+    opaque: list[tuple[str, Any]] = []
+    found = _search([(name, dataset)], done, seen, opaque)
+    missed: list[Found] = []
+    for _ in range(_HIDDEN_LEVELS):
+        hidden = [(path, child) for path, held in opaque for child in _referents(held)]
+        opaque = []
+        missed += _search(hidden, done, seen, opaque)
+    if missed:
+        _warn_hidden(tuple(dict.fromkeys(path for path, _ in missed)))
+    if len(seen) >= MAX_OBJECTS:
+        _warn_incomplete(name)
+    return found
+
+
+def _search(
+    begin: list[tuple[str, Any]],
+    done: set[int],
+    seen: set[int],
+    opaque: list[tuple[str, Any]],
+) -> list[Found]:
+    """Return the generators that are not ``done``, nearest first; objects are ``seen`` once.
+
+    ``opaque`` gets the objects that may refer to others without a path.
+    """
+    found: list[Found] = []
+    queue = collections.deque(begin)
+    while queue and len(seen) < MAX_OBJECTS:
         path, held = queue.popleft()
         while issubclass(type(held), DatasetWrapper):  # ScopedDataset has another __class__
             held = held.__dict__["dataset"]
-        if id(held) in seen:
+        if id(held) in seen or issubclass(type(held), _LEAVES):
             continue
-        if len(seen) >= MAX_OBJECTS:
-            _warn_incomplete(name, path)
-            break
         seen.add(id(held))
         if is_generator(held):
             if identity(held) not in done:
@@ -92,10 +112,7 @@ def discover(dataset: object, name: str = "dataset", known: Iterable[object] = (
             if not issubclass(type(child), _LEAVES):
                 queue.append((path + step, child))
         if not issubclass(type(held), _CONTAINERS):
-            hidden += (Found(path, generator) for generator in _hidden_in(held))
-    missed = [path for path, generator in hidden if identity(generator) not in done]
-    if missed:
-        _warn_hidden(tuple(dict.fromkeys(missed)))
+            opaque.append((path, held))
     return found
 
 
@@ -148,12 +165,12 @@ def generators_of(registered: object) -> list[object]:
 
 
 @functools.cache
-def _warn_incomplete(name: str, path: str) -> None:
+def _warn_incomplete(name: str) -> None:
     logger.warning(
-        "fastseed: %s is too large to be searched for random generators: the search ended at %s; "
-        "if it holds some there, pass them to fastseed.register_generator",
+        "fastseed: %s is too large to be searched for random generators: the search ended after %d "
+        "objects; if it holds some, pass them to fastseed.register_generator",
         name,
-        path[:200],
+        MAX_OBJECTS,
     )
 
 
@@ -209,20 +226,18 @@ def _dictionary(held: object) -> dict[str, object]:
         return {}
 
 
-def _hidden_in(held: object) -> Iterator[object]:
-    """Yield generators that an object, or its class, refers to without a path."""
-    own = () if type(held) is types.FunctionType else type(held).__mro__
-    yield from (value for kind in own for value in vars(kind).values() if is_generator(value))
-    skipped = {id(value) for value in _dictionary(held).values()}
-    level: list[object] = [held]
-    for _ in range(_HIDDEN_LEVELS):
-        children = [child for one in level for child in gc.get_referents(one)]
-        yield from (child for child in children if is_generator(child) and id(child) not in skipped)
-        level = [c for c in children if id(c) not in skipped and issubclass(type(c), _OPAQUE)]
+def _referents(held: object) -> Iterator[object]:
+    """Yield what an object, or its class, refers to without a path."""
+    kind = type(held)
+    if _has_unnamed(kind):
+        for child in gc.get_referents(held):
+            if not (type(child) is dict and "__builtins__" in child):  # of a module
+                yield child
+    yield from (value for base in kind.__mro__ for value in vars(base).values() if is_generator(value))
 
 
-# What refers to a generator without a path.
-_OPAQUE = (
-    *(types.FunctionType, types.MethodType, types.BuiltinMethodType, types.CellType),
-    *(tuple, collections.deque),
-)
+@functools.cache
+def _has_unnamed(kind: type) -> bool:
+    """Return True for functions, for types without ``__dict__``, and for those with slots."""
+    has_slots = any(vars(base).get("__slots__") for base in kind.__mro__)
+    return kind is types.FunctionType or not kind.__dictoffset__ or has_slots

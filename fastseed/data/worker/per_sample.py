@@ -14,8 +14,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ..._backend.compile import eager
-from ..._utils import validation
-from ..._utils.types import StateDict
+from ..._utils import StateDict, validation
 from ...derivation import context, coordinates, streams
 from ...derivation.equal_streams import StreamUsers
 from ...generators.torch_rng import TorchGenerator

@@ -16,10 +16,10 @@ from torch.utils.data import get_worker_info
 
 from ..._backend import derive_ops
 from ..._utils import validation
-from ..._utils.errors import reseed_error
 from ...derivation import coordinates, streams
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
+from ...seeder.errors import reseed_error
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from .discovery import found_in

@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import get_worker_info
 
 from ..._backend import derive_ops
-from ..._utils.errors import reseed_error
 from ...derivation import streams
 from ...generators.adapter import LOW64, GeneratorAdapter
+from ...seeder.errors import reseed_error
 from .discovery import found_in
 from .scope import run_then_restore
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
@@ -55,7 +55,7 @@ class SampleStreams:
 
     def reseed(self, index: int, occurrence: int) -> None:
         """Give every generator its stream of this sample."""
-        GENERATORS.reseed_sample(self.scope, index, occurrence)
+        _reseed_defaults(self.scope, index, occurrence)
         for entry in self._others:
             name, adapter = entry.name, entry.adapter
             stream = streams.sample_stream(self.scope, name, index, occurrence)

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..._utils import validation
-from ..._utils.module_names import strip_wrappers
+from ..module_names import strip_wrappers
 from .calls import Calls, calling_class
 from .layers import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import torch
 
 from ..._utils import validation
-from ...distributed import layout
+from ...random import layout
 from .. import functional
 from .scope import (
     LayerName,

@@ -10,8 +10,7 @@ import torch
 from ..._backend import derive_ops, tensors
 from ..._backend.op_checks import REALS
 from ..._utils import validation
-from ...distributed import layout
-from ...random import bits, normal_, uniform_
+from ...random import bits, layout, normal_, uniform_
 from ...random.functional import Keys, check_device, check_keys
 from .names import local_part
 

@@ -13,8 +13,7 @@ import torch
 from ..._utils import validation
 from ...derivation import coordinates
 from ...derivation.coordinates import SHARED, Coordinates
-from ...distributed import layout
-from ...random import bernoulli_, exponential_, normal_, randint_
+from ...random import bernoulli_, exponential_, layout, normal_, randint_
 from ...seeder.seeder import current_seeder
 from . import functions
 from .equal_names import EqualNames

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..._utils.module_names import strip_wrappers, unwrap
+from ..module_names import strip_wrappers, unwrap
 
 
 def named_tensors(

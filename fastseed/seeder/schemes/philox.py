@@ -39,7 +39,7 @@ class PhiloxScheme:
         """Reseed everything; return the exceptions of what failed, by stream name."""
         failures: dict[str, Exception] = {}
         common = self._common
-        done = common is not None and self._defaults.reseed_in_place(
+        done = common is not None and self._defaults.reseed_natively(
             lineage.master(master_seed, common), at, common
         )
         if done and not self._accelerators and not self._registry:

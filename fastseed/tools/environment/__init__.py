@@ -16,7 +16,7 @@ import logging
 import os
 from pathlib import Path
 
-from ..._utils import atomic_file, small_file, strict_json, validation
+from ..._utils import atomic_file, regular_file, strict_json, validation
 from .collect import Capture, collect
 from .comparison import Difference, compare, is_comparable
 
@@ -116,7 +116,7 @@ def load(directory: str | os.PathLike[str]) -> Capture:
         raise validation.value_error(function, "directory", rule, os.fspath(directory))
     reason = "not damaged"
     try:
-        document = strict_json.parse(small_file.read(file))
+        document = strict_json.parse(regular_file.read(file))
         if (document["format"], document["version"]) == (FORMAT, VERSION):
             found = Capture(document["captured"], document["sections"], document["patches"])
             if is_comparable(found):

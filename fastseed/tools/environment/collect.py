@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ..._utils.types import StateDict
+from ..._utils import StateDict
 from ..._utils.version import __version__
 from . import packages, system
 from .commands import Runner

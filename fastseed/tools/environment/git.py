@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from ..._utils.types import StateDict
+from ..._utils import StateDict
 from .commands import Runner
 
 _OPTIONS = ("-c", "core.quotePath=false", "-c", "color.ui=false", "--no-pager")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..._utils.types import StateDict
+from ..._utils import StateDict
 from .commands import Runner
 from .variables import REDACTED
 

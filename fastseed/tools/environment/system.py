@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 import torch
 
-from ..._utils.types import StateDict
+from ..._utils import StateDict
 from .commands import Runner
 
 # Attributes and functions below torch; not every torch has all of them.

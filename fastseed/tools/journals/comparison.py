@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._utils import validation
-from ...data.lineage import Lineage, Visits
-from ...data.lineage.answers import removed
-from ...data.lineage.journal import Span
-from ...data.lineage.orders import OrderSpec
+from ...data import Lineage
+from ...data.history import Span
+from ...data.lineage import Visits
+from ...data.order.spec import OrderSpec
 
 Point = tuple[int, int]
 
@@ -72,11 +72,11 @@ def diff(a: Lineage, b: Lineage, *, epochs: int | None = None) -> Comparison:
         >>> found.first, found.why, found.differing, found.steps, found.missing, found.samples
         ((0, 1), ('quarantine: 0 sample(s), 1 sample(s)',), 1, 3, 1, 10)
     """
-    function = "tools.journals.diff"
+    function = "tools.historys.diff"
     for name, one in (("a", a), ("b", b)):
         validation.check_instance(function, name, one, Lineage, "a Lineage")
     if epochs is None:
-        points = [one.journal.point for one in (a, b)]
+        points = [one.history.point for one in (a, b)]
         epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
     epochs = validation.check_int(function, "epochs", epochs, 1, 2**32)
     first: Point | None = None
@@ -88,7 +88,7 @@ def diff(a: Lineage, b: Lineage, *, epochs: int | None = None) -> Comparison:
                 first = first or (epoch, step)
                 differing, missing = differing + count, missing + gone
     why = () if first is None else tuple(_reasons(a, b, *first))
-    pairs = [(f, getattr(a.journal, f), getattr(b.journal, f)) for f in ("master_seed", "task")]
+    pairs = [(f, getattr(a.history, f), getattr(b.history, f)) for f in ("master_seed", "task")]
     notes = tuple(f"{field}: {x}, {y}: keys of samples differ" for field, x, y in pairs if x != y)
     return Comparison(epochs, steps, differing, first, why, samples, missing, notes)
 
@@ -98,7 +98,7 @@ def _epoch(a: Lineage, b: Lineage, epoch: int) -> Iterator[tuple[int, int, int, 
 
     In place of the last one is None for steps that have the same samples.
     """
-    cuts = a.journal.spans(epoch), b.journal.spans(epoch)
+    cuts = a.history.spans(epoch), b.history.spans(epoch)
     edges = sorted({edge for spans in cuts for span in spans for edge in (span.first, span.last)})
     for first, end in itertools.pairwise(edges):
         mine, other = (_span_at(spans, first) for spans in cuts)
@@ -131,13 +131,13 @@ class _Layout(NamedTuple):
 
 def _layout(lineage: Lineage, span: Span, first: int, end: int) -> _Layout | None:
     """Return the layout of steps ``first`` to ``end - 1``; None if their order is not known."""
-    journal, entry = lineage.journal, span.entry
-    if journal.is_unknown(entry):
+    journal, entry = lineage.history, span.entry
+    if not span.spec.is_function:
         return None
-    spec = journal.orders[entry.order]
-    ends = span.positions(first, spec.n)[0], span.positions(end - 1, spec.n)[1]
-    gone = tuple(removed(journal, span.quarantines).tolist())
-    return _Layout(*ends, entry.step_size, spec, gone, (journal.master_seed, journal.task))
+    spec = span.spec
+    ends = span.positions(first)[0], span.positions(end - 1)[1]
+    gone = tuple(journal.removed(span.quarantines).tolist())
+    return _Layout(*ends, span.layout.step_size, spec, gone, (journal.master_seed, journal.task))
 
 
 def _missing(a: Visits | None, b: Visits | None) -> int | None:
@@ -163,13 +163,13 @@ def _reasons(a: Lineage, b: Lineage, epoch: int, step: int) -> Iterator[str]:
 
 
 def _facts(lineage: Lineage, epoch: int, step: int) -> dict[str, str]:
-    journal = lineage.journal
+    journal = lineage.history
     span = _span_at(journal.spans(epoch), step)
     if span is None:
-        is_skipped = journal.skipped_from(epoch, step) != step
+        is_skipped = journal.first_kept(epoch, step) != step
         return {"step": "skipped" if is_skipped else "after the end of the epoch"}
-    entry, spec = span.entry, journal.orders[span.entry.order]
-    count = len(removed(journal, span.quarantines))
+    entry, spec = span.entry, span.spec
+    count = len(journal.removed(span.quarantines))
     return {
         "step": "exists",
         "master seed": str(journal.master_seed),
@@ -178,6 +178,6 @@ def _facts(lineage: Lineage, epoch: int, step: int) -> dict[str, str]:
         "weights": ", ".join(f"{s.name} {s.share / 2**32:.4g}" for s in spec.sources) or "none",
         "batch": f"{entry.batch_size} on {entry.slots or entry.ranks} "
         + ("slots" if entry.slots else "rank(s)"),
-        "position": str(span.positions(step, spec.n)[0]),
+        "position": str(span.positions(step)[0]),
         "quarantine": f"{count} sample(s)",
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ..._utils import validation
-from ...data.lineage import Lineage
+from ...data import Lineage
 
 _MOST_EPOCHS = 2**32
 
@@ -33,8 +35,8 @@ def locate(lineage: Lineage, number: int) -> tuple[int, int]:
     function = "tools.journals.locate"
     validation.check_instance(function, "lineage", lineage, Lineage, "a Lineage")
     left = validation.check_int(function, "number", number, 0, 2**63 - 1)
-    journal = lineage.journal.changed(skips=())
-    for epochs in journal.alike(range(_MOST_EPOCHS)):
+    journal = dataclasses.replace(lineage.history, skips=())
+    for epochs in journal.ranges_alike(range(_MOST_EPOCHS)):
         count = max((span.last for span in journal.spans(epochs.start)), default=0)
         if left < count * len(epochs):
             return epochs.start + left // count, left % count

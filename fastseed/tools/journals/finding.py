@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ..._utils import small_file, strict_json, validation
-from ...data import lineage
-from ...data.lineage import Lineage
+from ..._utils import regular_file, strict_json, validation
+from ...data import Lineage
 from ...derivation import coordinates
 from ..rng_states.finding import Path, walk
 from ..rng_states.folders import noted, parts_of
@@ -25,7 +24,7 @@ def read(path: str | os.PathLike[str], *, task: int | None = None) -> Lineage:
     may be anywhere in it.
 
     Args:
-        path: what ``Lineage.export`` wrote; the state of ``fastseed.data.steps`` as JSON; a file of
+        path: what ``Lineage.save`` wrote; the state of ``fastseed.data.steps`` as JSON; a file of
             torch.save or a plain pickle; or the folder of one checkpoint, also of
             ``torch.distributed.checkpoint``.
         task: the task of the loop, if a checkpoint has the states of several; None: there is one.
@@ -53,20 +52,20 @@ def read(path: str | os.PathLike[str], *, task: int | None = None) -> Lineage:
     problems: list[str] = []
     if _is_json(path):
         try:
-            found = [("", _parsed(small_file.read(path, _MOST_BYTES)))]
+            found = [("", _parsed(regular_file.read(path, _MOST_BYTES)))]
         except ValueError as error:
             raise _error("a contract, or a state of fastseed.data.steps", path, error) from error
     else:
         found = _of_checkpoint(path, problems)
-    chosen = {one.journal: (name, one) for name, one in found if task in (None, one.journal.task)}
+    chosen = {one.history: (name, one) for name, one in found if task in (None, one.history.task)}
     if len(chosen) == 1:
         ((_, one),) = chosen.values()
         return one
     if chosen:
-        names = [f"{name} (task {one.journal.task})" for name, one in chosen.values()]
+        names = [f"{name} (task {one.history.task})" for name, one in chosen.values()]
         problem = f"it has several: {', '.join(names[:_NAMES])}; give one file, or the task"
     else:
-        held = f"its tasks: {sorted({one.journal.task for _, one in found})}" if found else ""
+        held = f"its tasks: {sorted({one.history.task for _, one in found})}" if found else ""
         problem = held or "; ".join(problems[:_NAMES]) or "it has none"
     of = "" if task is None else f" of task {task}"
     rule = f"a contract, or a checkpoint with one journal of fastseed.data.steps{of}"
@@ -119,4 +118,4 @@ def _parsed(text: str | bytes) -> Lineage:
         given = strict_json.parse(text)
     except strict_json.Invalid as error:
         raise ValueError(f"it must be {error}") from error
-    return lineage.read(given)
+    return Lineage.load(given)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..._utils.types import JSON
-from ...data.lineage import Lineage, Visits
+from ..._utils import JSON
+from ...data import Lineage
+from ...data.lineage import Visits
 
 
 def rows(lineage: Lineage, visits: Visits, name: str = "sample") -> list[dict[str, JSON]]:
@@ -12,21 +13,24 @@ def rows(lineage: Lineage, visits: Visits, name: str = "sample") -> list[dict[st
     Args:
         lineage: of the job.
         visits: what ``at`` or ``where`` of it returned.
-        name: as of ``Visits.keys``.
+        name: as of ``Lineage.keys``.
 
     Returns:
-        Dicts of the fields of ``Visit``; ``source`` and ``index``, that of the sample in the
+        Dicts of the fields of a visit; ``source`` and ``index``, that of the sample in the
         source, or None if the orders of the job are not all mixtures; ``key``, 128 bits in
         hexadecimal.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, or ``name`` is no name.
     """
-    keys = visits.keys(name).tolist()
-    sources: list[tuple[str | None, int | None]] = [(None, None)] * len(visits)
-    if all(spec.sources for spec in lineage.journal.orders):
-        sources = [*lineage.sources(visits)]
+    keys = lineage.keys(visits, name).tolist()
+    is_mixed = all(spec.sources for spec in lineage.history.orders)
     return [
-        {**visit._asdict(), "source": source, "index": index, "key": f"{high << 64 | low:032x}"}
-        for visit, (source, index), (low, high) in zip(visits, sources, keys, strict=True)
+        {
+            **{field: visit[field].item() for field in visits.dtype.names},
+            "source": str(visit.source) if is_mixed else None,
+            "index": int(visit.index) if is_mixed else None,
+            "key": f"{high << 64 | low:032x}",
+        }
+        for visit, (low, high) in zip(visits, keys, strict=True)
     ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 
 from ..._utils import validation
-from ...generators.exact_state import MOST_WORDS, GeneratorState
+from ...debug.exact_state import MOST_WORDS, GeneratorState
 from .comparison import Difference, compare_states
 from .finding import Found
 from .inspection import Inspection, read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...generators.exact_state import GeneratorState, words_between
+from ...debug.exact_state import GeneratorState, words_between
 from .finding import Found
 from .inspection import Inspection
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..._utils.types import StateDict
-from ...generators.adapter import pack
-from ...generators.exact_state import (
+from ..._utils import StateDict
+from ...debug.exact_state import (
     BIT_GENERATORS,
     GeneratorState,
     make_cuda,
@@ -21,6 +20,7 @@ from ...generators.exact_state import (
     read_numpy,
     read_torch_cpu,
 )
+from ...generators.adapter import pack
 from .archives import Tree, read_tree, tensor_bytes
 from .folders import Part
 from .inert_pickle import Thing, Unreadable

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...generators.exact_state import GeneratorState, words_between
+from ...debug.exact_state import GeneratorState, words_between
 from .finding import Found, states_in, world_size_in
 from .folders import noted, parts_of
 

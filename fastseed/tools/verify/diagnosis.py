@@ -72,7 +72,7 @@ def explain_difference(first: Recorded) -> str:
     if resumed:
         return (
             "other data in the first resumed step, by order, augmentation, or generators in "
-            "workers: use fastseed.data.ResumableLoader and per_sample, which resume the data"
+            "workers: use fastseed.data.Loader and per_sample, which resume the data"
         )
     return (
         "no recorded generator differed, so this is likely an operation whose result depends on "

@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 
-from ..._utils.types import StateDict
-from ..._utils.validation import describe
+from ..._utils import StateDict
+from ..._utils.validation import short_repr
 from .result import Curve
 
 STEP_KEYS = ("step", "global_step", "iteration", "iter")
@@ -53,7 +53,7 @@ def read_curve(
         curve.pop(name, None)  # the last value counts, at its place
         curve[name] = _number(path, value, found)
     if not curve:
-        has = f"; its rows have {', '.join(map(describe, islice(names, 20)))}" if names else ""
+        has = f"; its rows have {', '.join(map(short_repr, islice(names, 20)))}" if names else ""
         which = f" with a step ({', '.join(keys)}; name it by step)" if unnamed else ""
         rule = f"{os.fspath(path)!r} must hold values of {value!r}{which}"
         raise ValueError(f"fastseed.tools.verify: {rule}, got none{has}")
@@ -117,7 +117,7 @@ def _number(path: str | os.PathLike[str], name: str, value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"fastseed.tools.verify: {name!r} in {os.fspath(path)!r} must be a number, got "
-            f"{describe(value)}"
+            f"{short_repr(value)}"
         ) from None
 
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..._utils import environ, validation
-from ..._utils.types import StateDict
+from ..._utils import StateDict, environ, validation
 from ...determinism import launch
 
 EXPERIMENTS = ("uninterrupted", "truncated", "resumed", "unseeded")

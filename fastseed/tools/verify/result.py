@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..._utils.types import StateDict
+from ..._utils import StateDict
 
 IDENTICAL, INCONCLUSIVE, DIFFERENT = "bit-identical", "inconclusive", "not reproducible"
 

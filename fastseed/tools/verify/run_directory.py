@@ -12,8 +12,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..._utils import atomic_file, small_file, strict_json, validation
-from ..._utils.types import StateDict
+from ..._utils import StateDict, atomic_file, regular_file, strict_json, validation
 from .options import Options
 
 _FIXED = ("command", "epochs", "seed", "deterministic", "files")  # what the runs depend on
@@ -93,7 +92,7 @@ def _file_hashes(command: Sequence[str]) -> dict[str, str]:
 def _read(path: Path) -> StateDict:
     reason = "a JSON object"
     try:
-        found = strict_json.parse(small_file.read(path))
+        found = strict_json.parse(regular_file.read(path))
     except ValueError as error:
         found, reason = None, str(error)
     if not isinstance(found, dict):

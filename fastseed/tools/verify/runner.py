@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
-from ..._utils.types import StateDict
+from ..._utils import StateDict
 from .logs import read_curve
 from .options import CHECKPOINT, Options, placeholders
 from .result import Curve, Run

@@ -56,7 +56,7 @@ class Hostile:
 def test_files_of_every_kind_have_the_journal(tmp_path):
     made = after(7)
     state, expected = made.state_dict(), made.lineage().journal
-    made.lineage().export(tmp_path / "contract.json")
+    made.lineage().save(tmp_path / "contract.json")
     (tmp_path / "state.json").write_text(json.dumps(state))
     torch.save({"model": torch.zeros(3), "deep": [{"steps": state}]}, tmp_path / "torch.pt")
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"steps": state}))

@@ -16,8 +16,7 @@ from torch.distributed.tensor import Partial, Replicate
 from torch.distributed.tensor import Shard as Cut
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from fastseed.distributed import layout
-from fastseed.random import Shard
+from fastseed.random import Shard, layout
 
 
 def values(shape, pieces) -> torch.Tensor:

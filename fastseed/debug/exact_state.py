@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .._utils import strict_json
-from .._utils.types import StateDict
-from .adapter import MT19937_BYTES, unpack, unpack_mt19937
-from .torch_rng import CPU_STATE
+from .._utils import StateDict, strict_json
+from ..generators.adapter import MT19937_BYTES, unpack, unpack_mt19937
+from ..generators.torch_rng import CPU_STATE
 
 CUDA = "CUDA Philox"
 BIT_GENERATORS = {

@@ -1,0 +1,61 @@
+"""Open and read regular files: never wait for a pipe, a socket or a device, never read a hole.
+
+A message completes the sentence "it must be …".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import IO, Any
+
+MOST = 1 << 26  # 64 MiB
+_SPARSE = 1 << 30  # a file from this size on must have its bytes on the disk
+
+
+def open_file(path: str | os.PathLike[str], mode: str = "rb", most: int | None = None) -> IO[Any]:
+    """Open a regular file, as ``open`` does with ``mode``.
+
+    A file that does not exist yet is made where ``mode`` says so.
+
+    Raises:
+        ValueError: it is a folder, pipe, socket or device, has more than ``most`` bytes, or is a
+            sparse file of a gigabyte or more.
+        OSError: it cannot be opened.
+    """
+    with contextlib.suppress(FileNotFoundError):  # `open` makes the file, or raises it
+        _check(os.stat(path), most)  # opening a device may act on it
+    file = open(path, mode, opener=_open_at_once)  # noqa: SIM115
+    try:
+        _check(os.fstat(file.fileno()), most)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read(path: str | os.PathLike[str], most: int = MOST) -> bytes:
+    """Return the bytes of a regular file of at most ``most`` bytes; see ``open_file``."""
+    with open_file(path, "rb", most) as file:
+        try:
+            data: bytes = file.read(most + 1)
+        except OSError as error:  # it names no file
+            raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
+    if len(data) > most:  # it has grown, or reports no size, as files of /proc
+        raise ValueError(f"a file of at most {most} bytes")
+    return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting for the other end of a pipe that was not there a moment ago."""
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)
+
+
+def _check(found: os.stat_result, most: int | None) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("a regular file")
+    if most is not None and found.st_size > most:
+        raise ValueError(f"a file of at most {most} bytes")
+    if found.st_size >= _SPARSE and found.st_blocks * 512 < found.st_size // 100:
+        raise ValueError("a file whose bytes are on the disk, not a sparse one")

@@ -1,0 +1,75 @@
+"""Files: what is no regular file is refused at once; writes are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from fastseed._utils import atomic_file, regular_file
+
+
+@pytest.fixture(params=["pipe", "socket", "device", "folder", "giant"])
+def no_file(request, tmp_path):
+    path = tmp_path / "it"
+    if request.param == "pipe":
+        os.mkfifo(path)
+    elif request.param == "socket":
+        held = socket.socket(socket.AF_UNIX)
+        held.bind(os.fspath(path))
+        request.addfinalizer(held.close)
+    elif request.param == "device":
+        return "/dev/zero"
+    elif request.param == "folder":
+        path.mkdir()
+    else:
+        with open(path, "wb") as file:
+            file.truncate(40 << 30)
+    return path
+
+
+@pytest.mark.parametrize("mode", ["rb", "ab", "r+b"])
+def test_what_is_no_regular_file_is_refused_at_once(no_file, mode):
+    with pytest.raises(ValueError, match=r"^a (regular file|file whose bytes are on the disk)"):
+        regular_file.open_file(no_file, mode)
+    with pytest.raises(ValueError, match=r"^a "):
+        regular_file.read(no_file)
+
+
+def test_files_are_opened_as_by_open(tmp_path):
+    path = tmp_path / "new"
+    with pytest.raises(FileNotFoundError):
+        regular_file.open_file(path)
+    with regular_file.open_file(path, "ab") as file:
+        file.write(b"abc")
+    assert regular_file.read(path) == b"abc"
+    with pytest.raises(ValueError, match=r"^a file of at most 2 bytes"):
+        regular_file.read(path, 2)
+    with pytest.raises(ValueError, match=r"^a file of at most 9 bytes"):
+        regular_file.read("/proc/self/environ", 9)  # whose size is 0
+    with pytest.raises(OSError, match="/proc/self/mem"):
+        regular_file.read("/proc/self/mem")
+
+
+def test_a_pipe_without_a_reader_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="pipe"):
+        atomic_file.replace(tmp_path / "pipe", b"abc")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_an_error_with_the_name_of_the_file(monkeypatch, tmp_path):
+    """Both for a device that is written to directly and for a file beside which it is full."""
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        atomic_file.replace("/dev/full", b"abc")
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    opened = os.open
+    monkeypatch.setattr(
+        os, "open", lambda name, flags, *mode: opened("/dev/full", os.O_WRONLY, *mode)
+    )
+    monkeypatch.setattr(os, "chmod", lambda *_: None)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        atomic_file.replace(path, b"new")
+    assert path.read_bytes() == b"old"
