@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from . import sampling as sampling
     from ._backend.build import build_info
     from ._utils.version import __version__
-    from .derivation.coordinates import SHARED
+    from .derivation.scopes import SHARED
     from .determinism.switches import deterministic
     from .generators.pool import GeneratorPool
     from .integrations.enforce import enforce_reproducibility
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .seeder.derive_api import (
         derive_key,
         derive_keys,
-        derive_scope,
+        derive_scope_key,
         derive_seed,
         derive_seeds,
     )
@@ -62,7 +62,7 @@ __all__ = [
     "build_info",
     "derive_key",
     "derive_keys",
-    "derive_scope",
+    "derive_scope_key",
     "derive_seed",
     "derive_seeds",
     "deterministic",
@@ -82,13 +82,13 @@ _SUBPACKAGES = (
     "rollouts", "sampling",
 )  # fmt: skip
 _HOME = {
-    "SHARED": "derivation.coordinates",
+    "SHARED": "derivation.scopes",
     "GeneratorPool": "generators.pool",
     "ReseedError": "seeder.errors",
     "__version__": "_utils.version",
     "build_info": "_backend.build",
     **dict.fromkeys(
-        ("derive_key", "derive_keys", "derive_scope", "derive_seed", "derive_seeds"),
+        ("derive_key", "derive_keys", "derive_scope_key", "derive_seed", "derive_seeds"),
         "seeder.derive_api",
     ),
     "Seeder": "seeder.seeder",

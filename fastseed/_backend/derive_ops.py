@@ -25,14 +25,14 @@ from .reference.philox import (
     U64,
     Name,
     NameKey,
-    Scope,
+    ScopeKey,
     name_words,
     signed,
 )
 
 __all__ = [
     "DERIVATION_VERSION", "DOMAIN_SAMPLE", "DOMAIN_SCOPE", "DOMAIN_SHUFFLE", "DOMAIN_STREAM",
-    "SHARED_RANK", "Name", "NameKey", "Scope", "name_words", "signed",
+    "SHARED_RANK", "Name", "NameKey", "ScopeKey", "name_words", "signed",
 ]  # fmt: skip
 
 _OPS = torch.ops.fastseed
@@ -42,15 +42,15 @@ _HUGE = 4 << 20  # bytes from which a fresh output is worth huge pages
 backend = "reference" if native.kernels is None else "native"
 
 
-def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
+def scope_key(master: int, task: int, epoch: int, step: int) -> ScopeKey:
     """See ``fastseed._backend.reference.philox.scope_key``."""
     if native.generators is None:
         return philox.scope_key(master, task, epoch, step)
-    scope: Scope = native.generators.scope_key(master, task, epoch, step)
+    scope: ScopeKey = native.generators.scope_key(master, task, epoch, step)
     return scope
 
 
-def name_key(scope: Scope, name: Name) -> NameKey:
+def name_key(scope: ScopeKey, name: Name) -> NameKey:
     """See ``fastseed._backend.reference.philox.name_key``."""
     if native.generators is None:
         return philox.name_key(scope, name)
@@ -135,7 +135,7 @@ def derive_seed_grid(name: NameKey, ranks: U64, workers: U64, indices: U64) -> U
     return array
 
 
-def shuffle_key(scope: Scope, name: Name, n: int) -> int:
+def shuffle_key(scope: ScopeKey, name: Name, n: int) -> int:
     """The 128-bit key of the order of ``n`` numbers; step 0 of the scope's epoch is meant."""
     return stream_key(name_key(scope, name), 0, 0, n, DOMAIN_SHUFFLE)
 

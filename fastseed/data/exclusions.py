@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._utils import validation
-from ..derivation import coordinates
+from ..derivation import scopes
 from .history import History, Quarantine, Skip
 from .lineage import check_known, indices_of, shift
 from .order.quarantine import RESERVE
@@ -19,9 +19,9 @@ MOST_REMOVED = 0.5
 
 def with_skip(function: str, history: History, epoch: int, first: int, last: int) -> History:
     """Return a history without some steps to come; ValueError if they are not."""
-    epoch = validation.check_int(function, "epoch", epoch, 0, coordinates.MAX_EPOCH)
-    first = validation.check_int(function, "first_step", first, 0, coordinates.MAX_STEP)
-    last = validation.check_int(function, "last_step", last, first, coordinates.MAX_STEP)
+    epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
+    first = validation.check_int(function, "first_step", first, 0, scopes.MAX_STEP)
+    last = validation.check_int(function, "last_step", last, first, scopes.MAX_STEP)
     if (epoch, first) < history.point:
         rule = f"not before step {history.step} of epoch {history.epoch}, which is next"
         raise validation.value_error(function, "first_step", rule, (epoch, first))

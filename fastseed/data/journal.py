@@ -11,7 +11,7 @@ from typing import Any
 
 from .._backend import derive_ops
 from .._utils import JSON, strict_json, validation
-from ..derivation import coordinates
+from ..derivation import scopes
 from .history import STOPPED, Entry, History, Quarantine, Skip
 from .order.mixture import UNIT, Source
 from .order.spec import KINDS, MAX_N, MIXTURE, OTHER, OrderSpec
@@ -113,11 +113,11 @@ def _problem(history: History) -> str | None:
 _MOST_ELEMENTS = 2**20  # of a list
 _STEP, _COUNT = (0, 2**62), (0, 2**63 - 1)
 _LIMITS = {
-    **{"version": (0, 2**31), "derivation": (0, 2**31), "task": (0, coordinates.MAX_TASK)},
-    **{"master_seed": (0, coordinates.MAX_MASTER), "epoch": (0, coordinates.MAX_EPOCH + 1)},
+    **{"version": (0, 2**31), "derivation": (0, 2**31), "task": (0, scopes.MAX_TASK)},
+    **{"master_seed": (0, scopes.MAX_MASTER), "epoch": (0, scopes.MAX_EPOCH + 1)},
     **{"step": _STEP, "first": _STEP, "last": _STEP, "position": _COUNT},
-    **{"order": (STOPPED, _MOST_ELEMENTS), "ranks": (1, coordinates.MAX_RANK + 1)},
-    **{"batch_size": (1, MAX_N), "slots": (0, coordinates.MAX_RANK)},
+    **{"order": (STOPPED, _MOST_ELEMENTS), "ranks": (1, scopes.MAX_RANK + 1)},
+    **{"batch_size": (1, MAX_N), "slots": (0, scopes.MAX_RANK)},
     **{"drop_last": (0, 1), "ranks_drop_last": (0, 1), "shuffled": (0, 1)},
     **{"n": (-1, MAX_N), "size": (1, MAX_N), "share": (1, UNIT), "skip": (0, MAX_N)},
 }
@@ -183,7 +183,7 @@ class _Reader:
         parts = self.records(place, fields.pop("sources"), Source._fields)
         spec = OrderSpec(**fields, sources=tuple(Source(**part) for _, part in parts))
         for source in spec.sources:
-            coordinates.check_name(self._function, source.name)
+            scopes.check_name(self._function, source.name)
         names, total = {s.name for s in spec.sources}, sum(s.share for s in spec.sources)
         if total != UNIT or len(names) != len(spec.sources) or spec.size > MAX_N or spec.n < 1:
             rule = "of different names, with shares of sum 2**32 and at most 2**48 samples"

@@ -13,7 +13,7 @@ import torch
 from .._backend import derive_ops, tensors
 from .._backend.reference import philox
 from .._utils import JSON, StateDict, atomic_file, regular_file, validation
-from ..derivation import coordinates, streams
+from ..derivation import scopes, streams
 from . import journal
 from .history import STOPPED, History, Span
 from .order.permutation import MOST_VISITS, Array, Order, Permutation, visits_of_keys
@@ -143,8 +143,8 @@ class Lineage:
             RuntimeError: there are not enough spare positions for the samples in quarantine.
         """
         function = f"{_CLASS}.at"
-        epoch = validation.check_int(function, "epoch", epoch, 0, coordinates.MAX_EPOCH)
-        step = validation.check_int(function, "step", step, 0, coordinates.MAX_STEP)
+        epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
+        step = validation.check_int(function, "step", step, 0, scopes.MAX_STEP)
         spans = self.history.spans(epoch)
         for span in spans:
             if span.first <= step < span.last:
@@ -214,7 +214,7 @@ class Lineage:
         """
         function = f"{_CLASS}.keys"
         validation.check_instance(function, "visits", visits, np.recarray, "what at returned")
-        words = streams.name_words(coordinates.check_name(function, name))
+        words = streams.name_words(scopes.check_name(function, name))
         history, out = self.history, np.empty((len(visits), 2), np.uint64)
         for epoch in np.unique(visits.epoch).tolist():
             here = visits.epoch == epoch

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from .._utils import StateDict, validation
-from ..derivation import context, coordinates
+from ..derivation import context, scopes
 from ..distributed.agreement import compare
 from ..distributed.rendezvous import Record, meet
 from ..seeder import api
@@ -59,12 +59,12 @@ class StepLoop:
         self, loader: DataLoader[Any], epochs: int | None, task: int, slots: int | None
     ) -> None:
         if epochs is not None:
-            epochs = validation.check_int(_NAME, "epochs", epochs, 0, coordinates.MAX_EPOCH)
+            epochs = validation.check_int(_NAME, "epochs", epochs, 0, scopes.MAX_EPOCH)
         self._epochs = epochs
-        self._task = validation.check_int(_NAME, "task", task, 0, coordinates.MAX_TASK)
+        self._task = validation.check_int(_NAME, "task", task, 0, scopes.MAX_TASK)
         self._slots: SlotSampler | None = None
         if slots is not None:
-            slots = validation.check_int(_NAME, "slots", slots, 1, coordinates.MAX_RANK)
+            slots = validation.check_int(_NAME, "slots", slots, 1, scopes.MAX_RANK)
             loader = slot_loader(_NAME, loader, slots)
             self._slots = loader.batch_sampler  # type: ignore[assignment]
         elif not isinstance(loader, Loader):
@@ -117,7 +117,7 @@ class StepLoop:
                 state of another scope, or the micro-batches of a step were not all taken.
         """
         function = f"{_NAME}.in_epoch"
-        epoch = validation.check_int(function, "epoch", epoch, 0, coordinates.MAX_EPOCH)
+        epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
         if self._is_loaded and epoch != self.epoch and not self._is_next(epoch):
             rule = f"{self.epoch}, where the loaded state continues: start the loop at steps.epoch"
             raise validation.value_error(function, "epoch", rule, epoch)
@@ -178,7 +178,9 @@ class StepLoop:
         samples = layout_of(self.loader, keyed_seeder(_NAME))
         if samples.layout.n > 0 and not samples.has_batch_after(0):
             layout = samples.layout
-            rule = f"of at least one step in an epoch; with drop_last, of {layout.step_size} samples"
+            rule = (
+                f"of at least one step in an epoch; with drop_last, of {layout.step_size} samples"
+            )
             raise validation.value_error(_NAME, "loader", rule, f"{layout.n} samples")
 
     def _leave_out(self, history: History, epoch: int, first: int, step: int) -> None:
@@ -269,7 +271,7 @@ class StepLoop:
         new_order = validation.check_bool(function, "new_order", new_order)
         others = ("epoch", "step", "loader", "journal")
         check_state(function, "loop", state, self._own_fields(), others)
-        limits = {"epoch": coordinates.MAX_EPOCH + 1, "step": coordinates.MAX_STEP}
+        limits = {"epoch": scopes.MAX_EPOCH + 1, "step": scopes.MAX_STEP}
         epoch, step = (
             validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
             for field, limit in limits.items()

@@ -109,7 +109,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed, and count what it has drawn."""
     assert current.scope is not None
     at = current.scope._asdict()
-    if os.getpid() != current.process_id or current.lineage.forks:
+    if os.getpid() != current.process_id or current._ancestry.forks:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         defaults = random._inst, np.random.mtrand._rand, torch.default_generator

@@ -8,69 +8,23 @@ has the old one or the new one; call it before threads are started. A forked chi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from .coordinates import Coordinates, require_keys
+from .scopes import require_keys
 
+if TYPE_CHECKING:
+    from ..seeder.seeder import Seeder
 
-class RankFieldsOfJob(Protocol):
-    """The rank field of each stream: :class:`fastseed.distributed.mesh.RankFields`."""
-
-    default: int
-
-    def rules(self) -> str:
-        """Return what ``distinct_over`` means."""
-
-
-class MeshOfJob(Protocol):
-    """The position of this rank: :class:`fastseed.distributed.mesh.Mesh`."""
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def ranks(self) -> tuple[int, ...]: ...
-    @property
-    def sizes(self) -> tuple[int, ...]: ...
-
-
-class Registered(Protocol):
-    """A registered generator: :class:`fastseed.seeder.registry.Registration`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def shared(self) -> bool: ...
-
-
-class ProcessSeeder(Protocol):
-    """The process-wide :class:`fastseed.Seeder`, as far as folders below ``seeder`` read it.
-
-    Those above it call ``fastseed.seeder.seeder.current_seeder``, which returns the Seeder itself.
-    """
-
-    rank: int
-    world_size: int
-    scheme: str
-    scope: Coordinates | None
-    on_os_fork: str | None
-    master_seed: int
-    data_rank: int
-    data_world_size: int
-
-    @property
-    def stream_master(self) -> int: ...
-    @property
-    def mesh(self) -> MeshOfJob | None: ...
-    @property
-    def rank_fields(self) -> RankFieldsOfJob: ...
-    @property
-    def registry(self) -> Iterable[Registered]: ...
-
-
-seeder: ProcessSeeder | None = None
+seeder: Seeder | None = None
 """The process-wide Seeder; None before ``fastseed.init``."""
 
+
+stale_modes: list[Callable[[], None]] = []
+"""Functions that leave a mode of torch which an interrupt left on: ``reseed`` calls them first.
+
+Append one when its mode is first entered; it may be called at any time, also inside the mode.
+"""
 
 _observers: list[Callable[[], None]] = []
 
@@ -79,10 +33,10 @@ class Origin(NamedTuple):
     """The numbers that the keys of this process's own streams are derived from."""
 
     master_seed: int
-    rank: int
+    rank_field: int
 
 
-def set_current(new: ProcessSeeder) -> None:
+def set_current(new: Seeder) -> None:
     """Make ``new`` the process-wide seeder."""
     global seeder
     seeder = new
@@ -94,13 +48,13 @@ def observe_scope(observer: Callable[[], None]) -> None:
     _observers.append(observer)
 
 
-def scope_changed(changed: ProcessSeeder) -> None:
+def scope_changed(changed: Seeder) -> None:
     """Call the observers, if ``changed`` is the process-wide seeder."""
     for observer in _observers if changed is seeder else ():
         observer()
 
 
-def current(function: str) -> ProcessSeeder:
+def current(function: str) -> Seeder:
     """Return the process-wide seeder; RuntimeError before ``fastseed.init``."""
     if seeder is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.init(...) first")

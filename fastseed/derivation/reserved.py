@@ -10,7 +10,7 @@ import functools
 import logging
 
 from .._utils import validation
-from .coordinates import OWN_NAMES
+from .scopes import OWN_NAMES
 
 logger = logging.getLogger("fastseed")
 

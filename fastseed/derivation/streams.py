@@ -1,7 +1,7 @@
 """Streams and the keys that belong to them, computed by ``fastseed._backend.derive_ops``.
 
-A *scope* is a point in time of the job (task, epoch, step) under a master seed; a *stream* is a
-named generator on a rank. The only state is a cache of names.
+A *scope* is a point in time of the job (task, epoch, step), and its *scope key* that point under a
+master seed; a *stream* is a named generator on a rank. The only state is a cache of names.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import functools
 from typing import NamedTuple
 
 from .._backend import derive_ops
-from .coordinates import NARROW_BITS, Coordinates
+from .scopes import NARROW_BITS, Scope
 
 _LOW64 = 2**64 - 1
 
 
 class Stream(NamedTuple):
-    """A named generator on a rank, at one point in time; its members have keys."""
+    """A named generator at a rank field, at one point in time; its members have keys."""
 
     name_key: derive_ops.NameKey
-    rank: int
+    rank_field: int
     worker: int = 0
     """0: the main process; k + 1: DataLoader worker k."""
     domain: int = derive_ops.DOMAIN_STREAM
@@ -27,11 +27,12 @@ class Stream(NamedTuple):
     @property
     def rank_word(self) -> int:
         """Rank and domain, as native code takes them."""
-        return self.rank | self.domain << 24
+        return self.rank_field | self.domain << 24
 
     def key(self, index: int = 0) -> int:
         """Return the 128-bit key of member ``index``."""
-        return derive_ops.stream_key(self.name_key, self.rank, self.worker, index, self.domain)
+        where = self.rank_field, self.worker, index, self.domain
+        return derive_ops.stream_key(self.name_key, *where)
 
     def seed(self, bits: int, index: int = 0) -> int:
         """Return the seed of ``bits`` bits of member ``index``.
@@ -40,7 +41,7 @@ class Stream(NamedTuple):
         lowest bits of the key; of samples, which have no rank, always.
         """
         if bits in NARROW_BITS and self.domain == derive_ops.DOMAIN_STREAM:
-            return derive_ops.narrow_seed(self.name_key, self.rank, self.worker, index, bits)
+            return derive_ops.narrow_seed(self.name_key, self.rank_field, self.worker, index, bits)
         return self.key(index) & (1 << bits) - 1
 
     def numbered(self, number: int) -> Stream:
@@ -55,7 +56,7 @@ def name_words(name: str) -> derive_ops.Name:
     return derive_ops.name_words(name)
 
 
-def named_scope(scope: derive_ops.Scope, name: str | None) -> derive_ops.Scope:
+def named_scope(scope: derive_ops.ScopeKey, name: str | None) -> derive_ops.ScopeKey:
     """Return the scope within ``scope`` whose streams belong to ``name``; None: ``scope`` itself.
 
     Its key and tweak are the key of domain 1 of the name.
@@ -67,17 +68,17 @@ def named_scope(scope: derive_ops.Scope, name: str | None) -> derive_ops.Scope:
     return key & _LOW64, key >> 64
 
 
-def stream_in(scope: derive_ops.Scope, name: str, rank: int, worker: int = 0) -> Stream:
-    """Return the stream ``name`` of ``rank`` in a scope. Arguments are trusted."""
-    return Stream(derive_ops.name_key(scope, name_words(name)), rank, worker)
+def stream_in(scope: derive_ops.ScopeKey, name: str, rank_field: int, worker: int = 0) -> Stream:
+    """Return the stream ``name`` of a rank field in a scope. Arguments are trusted."""
+    return Stream(derive_ops.name_key(scope, name_words(name)), rank_field, worker)
 
 
-def stream(master_seed: int, at: Coordinates, name: str, rank: int, worker: int = 0) -> Stream:
-    """Return the stream ``name`` of ``rank`` at a point in time. Arguments are trusted."""
-    return stream_in(derive_ops.scope_key(master_seed, *at), name, rank, worker)
+def stream(master_seed: int, at: Scope, name: str, rank_field: int, worker: int = 0) -> Stream:
+    """Return the stream ``name`` of a rank field in the scope ``at``. Arguments are trusted."""
+    return stream_in(derive_ops.scope_key(master_seed, *at), name, rank_field, worker)
 
 
-def sample_stream(scope: derive_ops.Scope, name: str, index: int, occurrence: int = 0) -> Stream:
+def sample_stream(scope: derive_ops.ScopeKey, name: str, index: int, occurrence: int = 0) -> Stream:
     """Return the stream ``name`` of an occurrence of a sample: that of domain 3 on rank 0."""
     key, tweak = derive_ops.name_key(scope, name_words(name))
     return Stream((key, tweak ^ index), 0, occurrence, derive_ops.DOMAIN_SAMPLE)

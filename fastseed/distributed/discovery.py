@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from .._utils import validation
-from ..derivation import coordinates
+from ..derivation import scopes
 from . import rendezvous
 from .rendezvous import Record
 
@@ -113,7 +113,7 @@ def _variable(name: str) -> int:
 def _check(found: ProcessRank) -> ProcessRank:
     where = f" (from {found.source})"
     size = found.world_size
-    validation.check_int("init", f"world_size{where}", size, 1, coordinates.MAX_RANK + 1)
+    validation.check_int("init", f"world_size{where}", size, 1, scopes.MAX_RANK + 1)
     validation.check_int("init", f"rank{where}", found.rank, 0, size - 1)
     return found
 
@@ -175,7 +175,7 @@ def _one_of(
     alias: str, other: int | None, argument: str, value: int | None, low: int
 ) -> int | None:
     """Return the value of an argument of ``init``, or of fwr13y's argument for the same number."""
-    top = coordinates.MAX_RANK + low
+    top = scopes.MAX_RANK + low
     if value is not None:
         value = validation.check_int("init", argument, value, low, top)
     if other is not None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .._utils import validation
 from .._utils.validation import type_error, value_error
-from ..derivation import coordinates
-from ..derivation.coordinates import SHARED
+from ..derivation import scopes
+from ..derivation.scopes import SHARED
 from . import discovery
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Mesh(NamedTuple):
         if len(set(map(len, fields))) != 1:
             raise value_error(function, "names, ranks and sizes", "of one length", tuple(self))
         for i, (rank, size) in enumerate(zip(self.ranks, self.sizes, strict=True)):
-            validation.check_int(function, f"sizes[{i}]", size, 1, coordinates.MAX_RANK + 1)
+            validation.check_int(function, f"sizes[{i}]", size, 1, scopes.MAX_RANK + 1)
             validation.check_int(function, f"ranks[{i}]", rank, 0, size - 1)
         index, count = 0, 1
         for name, rank, size in zip(self.names, self.ranks, self.sizes, strict=True):
@@ -110,14 +110,12 @@ def read_mesh(given: object) -> Mesh:
         validation.check_text("init", "the name of a dimension of mesh", name)
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
             raise type_error("init", f"mesh[{name!r}]", "(rank, size)", pair)
-        size = validation.check_int(
-            "init", f"mesh[{name!r}][1]", pair[1], 1, coordinates.MAX_RANK + 1
-        )
+        size = validation.check_int("init", f"mesh[{name!r}][1]", pair[1], 1, scopes.MAX_RANK + 1)
         ranks.append(validation.check_int("init", f"mesh[{name!r}][0]", pair[0], 0, size - 1))
         sizes.append(size)
     mesh = Mesh(tuple(given), tuple(ranks), tuple(sizes))
-    if mesh.size > coordinates.MAX_RANK + 1:
-        rule = f"a mesh of at most {coordinates.MAX_RANK + 1} ranks"
+    if mesh.size > scopes.MAX_RANK + 1:
+        rule = f"a mesh of at most {scopes.MAX_RANK + 1} ranks"
         raise value_error("init", "mesh", rule, dict(zip(mesh.names, mesh.sizes, strict=True)))
     return mesh
 
@@ -171,7 +169,7 @@ class RankFields:
     def _read_dict(self, given: Mapping[str, object]) -> None:
         shared: set[str] = set()
         for name, value in given.items():
-            name = coordinates.check_name("init", name)
+            name = scopes.check_name("init", name)
             where = f"distinct_over[{name!r}]"
             if not isinstance(value, Mapping):
                 self._named[name] = self._check("init", where, value)

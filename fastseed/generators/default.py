@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .._backend import native
-from .._backend.derive_ops import Scope
-from ..derivation.coordinates import Coordinates
+from .._backend.derive_ops import ScopeKey
+from ..derivation.scopes import Scope
 from ..derivation.streams import Stream, sample_stream
 from .adapter import GeneratorAdapter
 from .numpy_rng import NumpyGlobal, Words
@@ -29,7 +29,7 @@ class DefaultGenerators:
             zip(NAMES, (self._python, self._numpy, self._torch), strict=True)
         )
 
-    def reseed_natively(self, master_seed: int, at: Coordinates, rank: int) -> bool:
+    def reseed_natively(self, master_seed: int, at: Scope, rank: int) -> bool:
         """Reseed all three; return False where that needs ``reseed``, which names what fails."""
         words = self._numpy.find_words()
         if words is None:
@@ -37,7 +37,7 @@ class DefaultGenerators:
         call = native.generators.reseed_defaults_of_cpu
         return self._reseed_three(words, call, master_seed, *at, rank)
 
-    def reseed_sample(self, scope: Scope, index: int, occurrence: int) -> dict[str, Exception]:
+    def reseed_sample(self, scope: ScopeKey, index: int, occurrence: int) -> dict[str, Exception]:
         """Give all three the stream of a sample; return the exceptions of those that failed."""
         words = self._numpy.find_words()
         if words is not None:

@@ -15,7 +15,7 @@ import torch
 from .._backend import draw_ops, native, tensors
 from .._backend.compile import eager
 from .._utils import validation
-from ..derivation import context, coordinates, reserved, streams
+from ..derivation import context, reserved, scopes, streams
 from ..derivation.streams import Stream
 from .adapter import LOW64
 from .torch_rng import TorchGenerator, pack_states, parse_states
@@ -52,7 +52,7 @@ class GeneratorPool:
     def __init__(self, generators: Iterable[torch.Generator], name: str = "pool") -> None:
         function = "GeneratorPool"
         self._generators = _check_generators(function, generators)
-        self.name = reserved.check_free(function, coordinates.check_name(function, name))
+        self.name = reserved.check_free(function, scopes.check_name(function, name))
         self._on_cuda = any(g.device.type == "cuda" for g in self._generators)
         self._native: Any = None
         if native.generators is not None:
@@ -87,9 +87,9 @@ class GeneratorPool:
         """
         function = "GeneratorPool.reseed"
         origin = context.origin(function, "manual_seed")
-        at = coordinates.check_coordinates(function, task, epoch, step)
+        at = scopes.check_scope(function, task, epoch, step)
         self._refuse_capture(function)
-        self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
+        self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
 
     def _refuse_capture(self, function: str) -> None:
         if self._on_cuda:

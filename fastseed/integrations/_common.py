@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from .._utils import StateDict, validation
-from ..derivation import context, coordinates
+from ..derivation import context, scopes
 from ..distributed.rendezvous import collective
 from ..seeder import api
 from ..seeder import state as states
@@ -47,12 +47,12 @@ def check_arguments(
     """Return the arguments that all callbacks have, checked."""
     if master_seed is not None:
         master_seed = validation.check_int(
-            function, "master_seed", master_seed, 0, coordinates.MAX_MASTER
+            function, "master_seed", master_seed, 0, scopes.MAX_MASTER
         )
     rule = "a fastseed.integrations.Tasks"
     found = validation.check_instance(function, "tasks", tasks, Tasks, rule)
     for name, task in zip(Tasks._fields, found, strict=True):
-        validation.check_int(function, f"tasks.{name}", task, 0, coordinates.MAX_TASK)
+        validation.check_int(function, f"tasks.{name}", task, 0, scopes.MAX_TASK)
     if len(set(found)) < len(found):
         raise validation.value_error(function, "tasks", "different numbers", tuple(found))
     return master_seed, found

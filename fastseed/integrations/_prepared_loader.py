@@ -14,7 +14,7 @@ from ..data import Loader, ShuffleSampler
 from ..data.loader.settings import settings_of
 from ..data.order.nested import RANDOM_SAMPLERS, samplers_in
 from ..data.worker.scope import required_scope
-from ..derivation import context, coordinates, streams
+from ..derivation import context, scopes, streams
 from . import _common
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class Division(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         scope = required_scope("integrations.accelerate")
-        at = coordinates.Coordinates(scope.task, scope.epoch, 0)
+        at = scopes.Scope(scope.task, scope.epoch, 0)
         seed = context.current("integrations.accelerate").master_seed
-        key = streams.stream(seed, at, _ORDER, coordinates.SHARED).key(0) & coordinates.MAX_MASTER
+        key = streams.stream(seed, at, _ORDER, scopes.SHARED).key(0) & scopes.MAX_MASTER
         for sampler in samplers_in(self.sampler):
             generator = getattr(sampler, "generator", None)
             if isinstance(generator, torch.Generator) and not isinstance(sampler, RANDOM_SAMPLERS):

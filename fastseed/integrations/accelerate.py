@@ -19,7 +19,7 @@ from .._utils import StateDict, validation
 from ..data import steps as make_steps
 from ..data.loader.states import check_state
 from ..data.step_loop import StepLoop
-from ..derivation import coordinates
+from ..derivation import scopes
 from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader
 from ._common import Tasks, inside, move_to
@@ -83,9 +83,7 @@ class AcceleratedJob:
         move_to(self.tasks.init, 0)
         config = accelerator.dataloader_config
         if config.data_seed is None:
-            key = seeder.derive_key(
-                "accelerate.order", task=self.tasks.init, rank=coordinates.SHARED
-            )
+            key = seeder.derive_key("accelerate.order", task=self.tasks.init, rank=scopes.SHARED)
             config.data_seed = key & ((1 << _SEED_BITS) - 1)
         self._accelerator = accelerator
         self._loader: DataLoaderShard | None = None  # of _steps
@@ -222,10 +220,10 @@ def _check_state(function: str, state: StateDict, master_seed: int) -> None:
     own: dict[str, str | int] = {"format": FORMAT, "version": VERSION}
     check_state(function, "job", state, own, ("master_seed", "epoch", "accumulated", *_PARTS))
     saved = state["master_seed"]
-    validation.check_int(function, "state['master_seed']", saved, 0, coordinates.MAX_MASTER)
+    validation.check_int(function, "state['master_seed']", saved, 0, scopes.MAX_MASTER)
     for field, limit in (
-        ("epoch", coordinates.MAX_EPOCH + 1),
-        ("accumulated", coordinates.MAX_STEP),
+        ("epoch", scopes.MAX_EPOCH + 1),
+        ("accumulated", scopes.MAX_STEP),
     ):
         validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
     for field in _PARTS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._utils import validation
-from ..derivation import coordinates
+from ..derivation import scopes
 from ..determinism.switches import deterministic
 from ..seeder import api
 from ..seeder.seeder import Seeder
@@ -39,9 +39,7 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
     """
     validation.check_bool("enforce_reproducibility", "warn_only", warn_only)
     if seed is not None:
-        seed = validation.check_int(
-            "enforce_reproducibility", "seed", seed, 0, coordinates.MAX_MASTER
-        )
+        seed = validation.check_int("enforce_reproducibility", "seed", seed, 0, scopes.MAX_MASTER)
     seeder = Seeder(api.requested_seed(seed))
     api.begin(seeder, seed)
     if seed is not None:

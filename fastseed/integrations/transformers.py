@@ -24,7 +24,7 @@ from .._utils import StateDict, validation
 from ..checkpoint import files as checkpoint
 from ..data import Loader
 from ..data.order.nested import samplers_in
-from ..derivation import coordinates
+from ..derivation import scopes
 from ..sampling import sample
 from ..sampling.arguments import Keys
 from ..sampling.thresholds import Integers, Numbers
@@ -276,7 +276,7 @@ def _check_folder(folder: str) -> None:
 
 def _seed_accelerate(samplers: list[Any], task: int) -> None:
     """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
-    key = current_seeder(_NAME).derive_key(_ORDER, task=task, rank=coordinates.SHARED)
+    key = current_seeder(_NAME).derive_key(_ORDER, task=task, rank=scopes.SHARED)
     for sampler in samplers:
         if hasattr(sampler, "initial_seed") and hasattr(sampler, "set_epoch"):
             sampler.initial_seed = key & ((1 << _SEED_BITS) - 1)
@@ -285,12 +285,12 @@ def _seed_accelerate(samplers: list[Any], task: int) -> None:
 def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
     """Seed the samplers' own generators, which continue from epoch to epoch, on all ranks alike."""
     seeder = current_seeder(_NAME)
-    key = seeder.derive_key(_ORDER, task=task, epoch=epoch, step=0, rank=coordinates.SHARED)
+    key = seeder.derive_key(_ORDER, task=task, epoch=epoch, step=0, rank=scopes.SHARED)
     for sampler in samplers:
         if _has_generator(sampler):
             if sampler.generator is None:
                 sampler.generator = torch.Generator()
-            sampler.generator.manual_seed(key & coordinates.MAX_MASTER)
+            sampler.generator.manual_seed(key & scopes.MAX_MASTER)
 
 
 def _has_generator(sampler: object) -> bool:

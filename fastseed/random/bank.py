@@ -11,7 +11,7 @@ from .._backend.compile import eager
 from .._backend.derive_ops import signed
 from .._utils import StateDict
 from .._utils.validation import check_int
-from ..derivation import context, coordinates, reserved, streams
+from ..derivation import context, reserved, scopes, streams
 from ..derivation.equal_streams import StreamUsers
 from . import bank_rows, bank_state, distributions, functional
 from .functional import Shape
@@ -70,8 +70,8 @@ class StreamBank:
     def __init__(
         self, n: int, device: torch.device | str | int | None = None, name: str = "bank"
     ) -> None:
-        n = check_int("random.StreamBank", "n", n, 0, coordinates.MAX_MEMBERS)
-        self._name = coordinates.check_name("random.StreamBank", name)
+        n = check_int("random.StreamBank", "n", n, 0, scopes.MAX_MEMBERS)
+        self._name = scopes.check_name("random.StreamBank", name)
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
         reserved.check_free("random.StreamBank", name)
@@ -143,8 +143,8 @@ class StreamBank:
                 has no keys; the bank is unchanged.
         """
         origin = context.origin("random.StreamBank.reseed", "reseed_from_seeds")
-        at = coordinates.check_coordinates("random.StreamBank.reseed", task, epoch, step)
-        self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank))
+        at = scopes.check_scope("random.StreamBank.reseed", task, epoch, step)
+        self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
 
     def reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
@@ -152,14 +152,15 @@ class StreamBank:
         draw_ops.refuse_capture("random.StreamBank.reseed", self.device, hint)
         _users.enter(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
-        _RESEED(self._keys, self._positions, key, tweak, stream.rank | _STREAM, stream.worker, 0)
+        at = (key, tweak, stream.rank_field | _STREAM, stream.worker, 0)
+        _RESEED(self._keys, self._positions, *at)
         self._seeded = True
 
     def reseed_from_scope(self, scope: torch.Tensor) -> None:
         """Reseed at a scope that is on the device, for CUDA graphs and compiled code.
 
         Args:
-            scope: (2,) torch.uint64 on the bank's device, as ``fastseed.derive_scope`` returns
+            scope: (2,) torch.uint64 on the bank's device, as ``fastseed.derive_scope_key`` returns
                 it. Written in place between replays, it moves a captured graph to another point of
                 the job.
 
@@ -172,7 +173,7 @@ class StreamBank:
         origin = context.origin(function, "reseed_from_seeds")
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
-        at = (*self._words, origin.rank | _STREAM, 0, 0)
+        at = (*self._words, origin.rank_field | _STREAM, 0, 0)
         _RESEED_AT(self._keys, self._positions, scope.contiguous(), *at)
         self._seeded = True
 

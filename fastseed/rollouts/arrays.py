@@ -13,7 +13,7 @@ from .._backend.reference import philox
 from .._backend.reference.philox import U64
 from .._utils import validation
 from .._utils.validation import type_error, value_error
-from ..derivation import coordinates
+from ..derivation import scopes
 from . import identity
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ def seeds(
     given, words = _read_prompts(prompts)
     turn = _read_turns(turns, len(words))
     if _is_number(samples):
-        count = validation.check_int(_NAME, "samples", samples, 0, coordinates.MAX_WORKER + 1)
+        count = validation.check_int(_NAME, "samples", samples, 0, scopes.MAX_WORKER + 1)
         _check_different(given, words, turn)
         numbers = np.arange(count, dtype=np.uint64)[None]
     else:
-        numbers = _read_numbers("samples", samples, coordinates.MAX_WORKER, len(words))[:, None]
+        numbers = _read_numbers("samples", samples, scopes.MAX_WORKER, len(words))[:, None]
     grid = philox.derive_seed_grid(identity.name_key(address), turn, numbers, words)
     grid &= np.uint64(address.mask)
     found = (grid if _is_number(samples) else grid[:, 0]).view(np.int64)
@@ -111,8 +111,8 @@ def _is_number(value: Any) -> bool:
 def _read_turns(turns: Any, length: int) -> U64:
     """Return turns as an array of ``length`` or of one turn."""
     if not _is_number(turns):
-        return _read_numbers("turns", turns, coordinates.MAX_RANK, length)
-    turn = validation.check_int(_NAME, "turns", turns, 0, coordinates.MAX_RANK)
+        return _read_numbers("turns", turns, scopes.MAX_RANK, length)
+    turn = validation.check_int(_NAME, "turns", turns, 0, scopes.MAX_RANK)
     return np.array([turn], np.uint64)
 
 
@@ -132,7 +132,7 @@ def _check_different(prompts: Any, words: U64, turns: U64) -> None:
 def _read_prompts(prompts: Any) -> tuple[Any, U64]:
     """Return prompts as an array or a list, and their 64-bit words."""
     given = _read("prompts", _PROMPTS, prompts)
-    words = _words(given, coordinates.MAX_INDEX)
+    words = _words(given, scopes.MAX_INDEX)
     if words is None:
         found = [identity.word_of(_NAME, f"prompts[{i}]", p) for i, p in enumerate(given)]
         words = np.array(found, np.uint64)

@@ -16,7 +16,7 @@ from .._backend.reference import keys
 from .._backend.reference.keys import NameKey
 from .._utils import environ, validation
 from .._utils.validation import type_error, value_error
-from ..derivation import context, coordinates, reserved
+from ..derivation import context, reserved, scopes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +66,7 @@ def word_of(function: str, argument: str, prompt: object) -> int:
             rule = "a string with a UTF-8 encoding"
             raise value_error(function, argument, rule, prompt) from error
     if type(prompt) is int or hasattr(type(prompt), "bit_count"):
-        return validation.check_int(function, argument, prompt, 0, coordinates.MAX_INDEX)
+        return validation.check_int(function, argument, prompt, 0, scopes.MAX_INDEX)
     if hasattr(type(prompt), "tolist"):  # an array or a tensor
         prompt = check_data(function, argument, prompt).tolist()
     if not isinstance(prompt, (list, tuple)):
@@ -101,9 +101,9 @@ def _low64(data: bytes) -> int:
 def check_master_seed(function: str, given: int | None) -> int:
     """Return the master seed: the given one, else that of ``init``, else of the environment."""
     if given is not None:
-        return validation.check_int(function, "master_seed", given, 0, coordinates.MAX_MASTER)
+        return validation.check_int(function, "master_seed", given, 0, scopes.MAX_MASTER)
     if context.seeder is not None:
-        coordinates.require_keys(function, context.seeder.scheme, "or give master_seed")
+        scopes.require_keys(function, context.seeder.scheme, "or give master_seed")
         return context.seeder.master_seed
     text = environ.get(environ.MASTER_SEED)
     if text is None:
@@ -111,9 +111,9 @@ def check_master_seed(function: str, given: int | None) -> int:
             f"fastseed.{function}: give master_seed, or call fastseed.init(...), or set the "
             f"environment variable {environ.MASTER_SEED} first"
         )
-    seed = coordinates.parse_master_seed(text)
+    seed = scopes.parse_master_seed(text)
     if seed is None:
-        rule = f"an integer in [0, {coordinates.MAX_MASTER}]"
+        rule = f"an integer in [0, {scopes.MAX_MASTER}]"
         raise value_error(function, environ.MASTER_SEED, rule, text)
     return seed
 
@@ -128,8 +128,8 @@ def check_address(
     master_seed: int | None,
 ) -> Address:
     """Return the checked arguments that rollouts of one call have in common."""
-    at = coordinates.check_coordinates(function, task, epoch, step)
-    name = coordinates.check_name(function, name)
+    at = scopes.check_scope(function, task, epoch, step)
+    name = scopes.check_name(function, name)
     if name != NAME:
         reserved.check_free(function, name)
     bits = validation.check_choice(function, "bits", bits, (63, 31))

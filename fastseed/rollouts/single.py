@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .. import _backend
 from .._backend.reference import keys
 from .._utils import validation
-from ..derivation import coordinates
+from ..derivation import scopes
 from . import identity
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def seed(
         7894748762319656105
     """
     address = identity.check_address(_NAME, task, epoch, step, name, bits, master_seed)
-    turn = validation.check_int(_NAME, "turn", turn, 0, coordinates.MAX_RANK)
-    sample = validation.check_int(_NAME, "sample", sample, 0, coordinates.MAX_WORKER)
+    turn = validation.check_int(_NAME, "turn", turn, 0, scopes.MAX_RANK)
+    sample = validation.check_int(_NAME, "sample", sample, 0, scopes.MAX_WORKER)
     word = identity.word_of(_NAME, "prompt", prompt)
     key: int = (_native() or keys).stream_key(identity.name_key(address), turn, sample, word)
     return key & address.mask

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .._utils import validation
-from ..derivation import coordinates
+from ..derivation import scopes
 
 MOST = 2**31  # samples, prompts of a batch, batches of lag
 
@@ -145,7 +145,7 @@ def check_plan(
         prompts=check(function, "prompts", prompts, 1, 2**48),
         samples=check(function, "samples", samples, 1, MOST),
         batch_size=check(function, "batch_size", batch_size, 1, MOST),
-        epochs=check(function, "epochs", epochs, 1, coordinates.MAX_EPOCH),
+        epochs=check(function, "epochs", epochs, 1, scopes.MAX_EPOCH),
         window=check(function, "window", window, 1, lag + 1),
         lag=lag,
         master_seed=master_seed,

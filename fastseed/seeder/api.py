@@ -9,7 +9,7 @@ from typing import Any
 from .._backend import derive_ops, native
 from .._utils import StateDict, environ, validation
 from ..derivation import context
-from ..derivation.coordinates import parse_master_seed
+from ..derivation.scopes import parse_master_seed
 from ..determinism import switches
 from . import processes
 from .fork_rng.block import ForkBlock
@@ -220,7 +220,7 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
 
 
 def register_generator(
-    gen: object,
+    generator: object,
     shared: bool = False,
     *,
     name: str | None = None,
@@ -233,7 +233,7 @@ def register_generator(
     one seeded, too.
 
     Args:
-        gen: a callable ``f(seed: int)``, ``torch.Generator`` or list of them,
+        generator: a callable ``f(seed: int)``, ``torch.Generator`` or list of them,
             ``numpy.random.Generator``, ``numpy.random.RandomState``,
             ``random.Random``, ``GeneratorPool``, ``StreamBank``, or an object with
             ``set_scope`` or ``set_epoch``, as ``DistributedSampler``. It is held strongly.
@@ -261,15 +261,15 @@ def register_generator(
         True
     """
     current_seeder("register_generator").register_generator(
-        gen, shared, name=name, bits=bits, distinct_over=distinct_over
+        generator, shared, name=name, bits=bits, distinct_over=distinct_over
     )
 
 
-def unregister_generator(gen: object) -> None:
+def unregister_generator(generator: object) -> None:
     """Forget a registered generator; ``fastseed.reseed`` no longer sets it.
 
     Args:
-        gen: the object that was registered, or an equal callable; its first registration goes.
+        generator: the registered object, or an equal callable; its first registration goes.
 
     Raises:
         ValueError: it is not registered.
@@ -285,7 +285,7 @@ def unregister_generator(gen: object) -> None:
         >>> seeds
         []
     """
-    current_seeder("unregister_generator").unregister_generator(gen)
+    current_seeder("unregister_generator").unregister_generator(generator)
 
 
 def fork_rng(name: str, *, index: int | None = None, distinct_over: object = None) -> ForkBlock:

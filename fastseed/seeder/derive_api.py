@@ -158,7 +158,7 @@ def derive_seeds(
     )  # fmt: skip
 
 
-def derive_scope(
+def derive_scope_key(
     task: int,
     epoch: int = 0,
     step: int = 0,
@@ -189,8 +189,10 @@ def derive_scope(
         >>> import fastseed
         >>> fastseed.init(42)
         >>> bank = fastseed.random.StreamBank(4, name="noise")
-        >>> bank.reseed_from_scope(fastseed.derive_scope(task=1, epoch=3))
+        >>> bank.reseed_from_scope(fastseed.derive_scope_key(task=1, epoch=3))
         >>> bank.rand(2).shape
         torch.Size([4, 2])
     """
-    return current_seeder("derive_scope").derive_scope(task, epoch, step, out=out, device=device)
+    return current_seeder("derive_scope_key").derive_scope_key(
+        task, epoch, step, out=out, device=device
+    )

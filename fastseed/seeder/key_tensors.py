@@ -9,7 +9,7 @@ import torch
 
 from .._backend import derive_ops, draw_ops, tensors
 from .._utils import validation
-from ..derivation.coordinates import MAX_INDEX, MAX_MEMBERS
+from ..derivation.scopes import MAX_INDEX, MAX_MEMBERS
 from ..derivation.streams import Stream
 
 
@@ -34,7 +34,7 @@ def members(
         target = torch.empty(shape, dtype=torch.uint64, device=place)
     else:
         target = derive_ops.empty_like_keys(*shape)
-    fill(target, stream.name_key, stream.rank, stream.worker, start)
+    fill(target, stream.name_key, stream.rank_field, stream.worker, start)
     if out is None:
         return target.to(place)
     return out if target is out else out.copy_(target)
@@ -42,7 +42,7 @@ def members(
 
 def scope(
     function: str,
-    words: derive_ops.Scope,
+    words: derive_ops.ScopeKey,
     out: torch.Tensor | None,
     device: torch.device | str | None,
 ) -> torch.Tensor:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from .._utils import validation
-from ..derivation import coordinates, reserved
-from ..derivation.coordinates import SHARED
+from ..derivation import reserved, scopes
+from ..derivation.scopes import SHARED
 from ..distributed.mesh import RankFields
 from ..generators.adapter import GeneratorAdapter
 from ..generators.callable_rng import BITS, SeedFunction
@@ -36,13 +36,13 @@ class Registration(NamedTuple):
     generator: Any
     adapter: Any
     """A ``GeneratorAdapter``, or an ``EpochSetter``."""
-    rank: int
-    """The rank field of its stream."""
+    rank_field: int
+    """The one of its stream."""
 
     @property
     def shared(self) -> bool:
         """Return whether all ranks share its stream."""
-        return self.rank == SHARED
+        return self.rank_field == SHARED
 
 
 def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
@@ -66,7 +66,7 @@ def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
         "random.Random, GeneratorPool, StreamBank, non-empty list of torch.Generator, or an object "
         "with set_scope or set_epoch"
     )
-    raise validation.type_error(_FUNCTION, "gen", rule, generator)
+    raise validation.type_error(_FUNCTION, "generator", rule, generator)
 
 
 def _refuse_class(generator: object) -> None:
@@ -75,7 +75,7 @@ def _refuse_class(generator: object) -> None:
         issubclass(generator, _CLASSES) or is_epoch_setter(generator)
     ):
         rule = f"an instance, as {generator.__name__}()"
-        raise validation.type_error(_FUNCTION, "gen", rule, generator)
+        raise validation.type_error(_FUNCTION, "generator", rule, generator)
 
 
 class Registry:
@@ -117,7 +117,7 @@ class Registry:
         if self._functions_only:  # also those that have set_epoch
             if not callable(generator):
                 rule = "a callable under scheme 'fwr13y'"
-                raise validation.type_error(_FUNCTION, "gen", rule, generator)
+                raise validation.type_error(_FUNCTION, "generator", rule, generator)
             adapter = SeedFunction(generator, bits)
         elif is_epoch_setter(generator):
             adapter = EpochSetter(generator)
@@ -127,7 +127,7 @@ class Registry:
         old = next((entry for entry in self if entry.generator is generator), None)
         if old is not None and not isinstance(adapter, SeedFunction):  # the last name would win
             rule = f"one that is not registered yet, as {old.name!r}"
-            raise validation.value_error(_FUNCTION, "gen", rule, generator)
+            raise validation.value_error(_FUNCTION, "generator", rule, generator)
         number = self._unnamed
         if name is None and isinstance(generator, (GeneratorPool, StreamBank)):
             name = generator.name
@@ -136,7 +136,7 @@ class Registry:
                 number += 1
             name = f"generator/{number}"
             number += 1
-        name = coordinates.check_name(_FUNCTION, name)
+        name = scopes.check_name(_FUNCTION, name)
         if not isinstance(adapter, EpochSetter) or adapter.takes_seed:  # others draw nothing
             reserved.check_free(_FUNCTION, name)
         self._check_free(_FUNCTION, name)
@@ -166,7 +166,7 @@ class Registry:
         matches = matches or [entry for entry in self if _equal(entry.generator, generator)]
         if not matches:
             rule = "a registered generator"
-            raise validation.value_error("unregister_generator", "gen", rule, generator)
+            raise validation.value_error("unregister_generator", "generator", rule, generator)
         entry = matches[0]
         self.generators = tuple(e for e in self.generators if e is not entry)
         self.epoch_setters = tuple(e for e in self.epoch_setters if e is not entry)
@@ -176,7 +176,7 @@ class Registry:
         """Return the registration of this name."""
         return next((entry for entry in self if entry.name == name), None)
 
-    def rank_of(self, name: str) -> int:
+    def rank_field_of(self, name: str) -> int:
         """Return the rank field of any stream on this rank."""
         rank = self._names.get(name)
         return self._rank_fields.of(name) if rank is None else rank

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import cast
 
 import torch
 
 from .._backend import derive_ops
 from .._backend.compile import eager
 from .._utils import StateDict, validation
-from ..derivation import context, coordinates, lineage, streams
-from ..derivation.coordinates import Coordinates
+from ..derivation import context, forks, scopes, streams
+from ..derivation.scopes import Scope
 from ..distributed import discovery
 from ..distributed import mesh as meshes
 from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
@@ -50,7 +49,7 @@ class Seeder:
         >>> seeder = fastseed.Seeder(42, rank=0, world_size=8)
         >>> seeder.reseed(task=1, epoch=3)
         >>> seeder.scope
-        Coordinates(task=1, epoch=3, step=0)
+        Scope(task=1, epoch=3, step=0)
     """
 
     def __init__(
@@ -73,15 +72,15 @@ class Seeder:
         here = discovery.ProcessRank(0, size if isinstance(size, int) else 0, "default")
         problem: Exception | None = None
         try:
-            validation.check_choice("init", "scheme", scheme, coordinates.SCHEMES)
-            self.on_os_fork = lineage.check_mode(on_os_fork, scheme)
+            validation.check_choice("init", "scheme", scheme, scopes.SCHEMES)
+            self.on_os_fork = forks.check_mode(on_os_fork, scheme)
             here = discovery.locate(ngpus, local_rank, rank, world_size, correct=not legacy)
             if legacy and not (mesh is None and distinct_over is None):
                 rule = "None under scheme 'fwr13y'"
                 raise validation.value_error("init", "mesh and distinct_over", rule, mesh)
             self.mesh, here = meshes.locate_in_mesh(mesh, distinct_over, here)
             if master_seed is not None:
-                top = coordinates.MAX_MASTER
+                top = scopes.MAX_MASTER
                 master_seed = validation.check_int("init", "master_seed", master_seed, 0, top)
         except (TypeError, ValueError) as error:
             problem = error  # raised after the collective, so that no rank hangs
@@ -91,8 +90,8 @@ class Seeder:
         )
         self.rank, self.world_size, self.scheme = here.rank, here.world_size, scheme
         self._distinct_over = distinct_over
-        self.scope: Coordinates | None = None
-        self.lineage = lineage.ForkLineage()
+        self.scope: Scope | None = None
+        self._ancestry = forks.Ancestry()
         self._make_parts(master_seed)
 
     def _make_parts(self, master_seed: int) -> None:
@@ -112,7 +111,7 @@ class Seeder:
         self.defaults = DefaultGenerators()
         self.accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
         devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self.accelerators)))
-        own = (*NAMES, *(f"torch.{kind}" for kind in devices), lineage.STREAM, meshes.STATE)
+        own = (*NAMES, *(f"torch.{kind}" for kind in devices), forks.STREAM, meshes.STATE)
         functions_only = self.scheme == Fwr13yScheme.name
         self.registry = Registry(own, self.rank_fields, functions_only)
         self.master_seed = master_seed
@@ -133,14 +132,14 @@ class Seeder:
     @property
     def stream_master(self) -> int:
         """The master seed of this process's own streams: the job's, except in a forked child."""
-        return self.lineage.master(self.master_seed, self.rank_fields.default)
+        return self._ancestry.master(self.master_seed, self.rank_fields.default)
 
-    def scope_of(self, rank: int) -> derive_ops.Scope:
+    def scope_of(self, rank: int) -> derive_ops.ScopeKey:
         """Return key and tweak of the current scope, for the streams of a rank field."""
-        coordinates.require_keys("fork_rng", self.scheme)
+        scopes.require_keys("fork_rng", self.scheme)
         if self.scope is None:
             raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
-        return derive_ops.scope_key(self.lineage.master(self.master_seed, rank), *self.scope)
+        return derive_ops.scope_key(self._ancestry.master(self.master_seed, rank), *self.scope)
 
     def __repr__(self) -> str:
         parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
@@ -153,7 +152,7 @@ class Seeder:
             parts.append(f"registered={[entry.name for entry in self.registry]}")
         if os.getpid() != self.process_id:
             parts.append(f"forked from process {self.process_id}")
-        if self.lineage.forks:
+        if self._ancestry.forks:
             parts.append(f"streams of master seed {self.stream_master}")
         return f"Seeder({', '.join(parts)})"
 
@@ -165,7 +164,7 @@ class Seeder:
                 [entry.name for entry in self.registry],
             )
         fields = ("rank", "world_size", "scheme", "mesh", "_distinct_over", "_agreed", "scope")
-        state = {name: getattr(self, name) for name in (*fields, "on_os_fork", "lineage")}
+        state = {name: getattr(self, name) for name in (*fields, "on_os_fork", "_ancestry")}
         return {**state, "master_seed": self.master_seed}
 
     def __setstate__(self, state: StateDict) -> None:
@@ -196,13 +195,15 @@ class Seeder:
                     f"fastseed.{function}: must not be called by a generator that it is "
                     "reseeding; let the function take its seed and return"
                 )
+            for leave in context.stale_modes:
+                leave()
             stack.refuse_inside(function)
-            at = coordinates.check_coordinates(function, task, epoch, step)
+            at = scopes.check_scope(function, task, epoch, step)
             for accelerator in self.accelerators:
                 accelerator.refuse_capture(function)
             self._reseeding = threading.get_ident()
             try:
-                failures = self._scheme.reseed(self.master_seed, self.lineage, at)
+                failures = self._scheme.reseed(self.master_seed, self._ancestry, at)
             finally:
                 self._reseeding = None
             self.forks.restart()
@@ -210,14 +211,14 @@ class Seeder:
                 raise reseed_error(failures)
             self._move_to(self.master_seed, at)
 
-    def _move_to(self, master_seed: int, at: Coordinates | None) -> None:
+    def _move_to(self, master_seed: int, at: Scope | None) -> None:
         """Take a master seed and coordinates without reseeding."""
         self.master_seed, self.scope = master_seed, at
         context.scope_changed(self)
 
-    def follow_fork(self, fork: lineage.Fork) -> None:
+    def _follow_fork(self, fork: forks.Fork) -> None:
         """Take the streams of a child of ``os.fork``, at the coordinates of its parent."""
-        self.lineage = self.lineage.child(fork)
+        self._ancestry = self._ancestry.child(fork)
         at = self.scope
         try:
             self.set_scope(*fork.at)
@@ -232,7 +233,7 @@ class Seeder:
 
     def register_generator(
         self,
-        gen: object,
+        generator: object,
         shared: bool = False,
         *,
         name: str | None = None,
@@ -240,11 +241,11 @@ class Seeder:
         distinct_over: object = None,
     ) -> None:
         """Let ``reseed`` set one more generator, as ``fastseed.register_generator``."""
-        self.registry.add(gen, shared, name, bits, distinct_over)
+        self.registry.add(generator, shared, name, bits, distinct_over)
 
-    def unregister_generator(self, gen: object) -> None:
+    def unregister_generator(self, generator: object) -> None:
         """Forget a registered generator, as ``fastseed.unregister_generator``."""
-        self.registry.remove(gen)
+        self.registry.remove(generator)
 
     # ------------------------------------------------------------------ keys
 
@@ -252,13 +253,13 @@ class Seeder:
         self, function: str, name: str, at: tuple[int, ...], rank: int | None, worker: int
     ) -> streams.Stream:
         """Return a stream of the job; TypeError or ValueError if an argument is invalid."""
-        coordinates.require_keys(function, self.scheme)
-        name = coordinates.check_name(function, name)
-        point = coordinates.check_coordinates(function, *at)
+        scopes.require_keys(function, self.scheme)
+        name = scopes.check_name(function, name)
+        point = scopes.check_scope(function, *at)
         if rank is None:
-            rank = self.registry.rank_of(name)
-        rank = coordinates.check_rank(function, rank)
-        worker = validation.check_int(function, "worker", worker, 0, coordinates.MAX_WORKER)
+            rank = self.registry.rank_field_of(name)
+        rank = scopes.check_rank_field(function, rank)
+        worker = validation.check_int(function, "worker", worker, 0, scopes.MAX_WORKER)
         return streams.stream(self.master_seed, point, name, rank, worker)
 
     def derive_key(
@@ -275,7 +276,7 @@ class Seeder:
         """Return what ``fastseed.derive_key`` returns, for this seeder."""
         function = "derive_key"
         stream = self._stream(function, name, (task, epoch, step), rank, worker)
-        return stream.key(validation.check_int(function, "index", index, 0, coordinates.MAX_INDEX))
+        return stream.key(validation.check_int(function, "index", index, 0, scopes.MAX_INDEX))
 
     def derive_seed(
         self,
@@ -291,7 +292,7 @@ class Seeder:
         """Return what ``fastseed.derive_seed`` returns, for this seeder."""
         function = "derive_seed"
         stream = self._stream(function, name, (task, epoch, step), rank, worker)
-        index = validation.check_int(function, "index", index, 0, coordinates.MAX_INDEX)
+        index = validation.check_int(function, "index", index, 0, scopes.MAX_INDEX)
         return stream.key(index) & LOW64
 
     @eager
@@ -335,7 +336,7 @@ class Seeder:
         return key_tensors.members("derive_seeds", fill, stream, start, (n,), out, device)
 
     @eager
-    def derive_scope(
+    def derive_scope_key(
         self,
         task: int,
         epoch: int = 0,
@@ -344,11 +345,11 @@ class Seeder:
         out: torch.Tensor | None = None,
         device: torch.device | str | None = None,
     ) -> torch.Tensor:
-        """Return what ``fastseed.derive_scope`` returns, for this seeder."""
-        coordinates.require_keys("derive_scope", self.scheme)
-        at = coordinates.check_coordinates("derive_scope", task, epoch, step)
+        """Return what ``fastseed.derive_scope_key`` returns, for this seeder."""
+        scopes.require_keys("derive_scope_key", self.scheme)
+        at = scopes.check_scope("derive_scope_key", task, epoch, step)
         words = derive_ops.scope_key(self.master_seed, *at)
-        return key_tensors.scope("derive_scope", words, out, device)
+        return key_tensors.scope("derive_scope_key", words, out, device)
 
     # ------------------------------------------------------------------ state
 
@@ -398,9 +399,7 @@ class Seeder:
 
 def process_seeder() -> Seeder | None:
     """Return the Seeder that ``fastseed.init`` made, if it was called."""
-    return cast("Seeder | None", context.seeder)
+    return context.seeder
 
 
-def current_seeder(function: str) -> Seeder:
-    """Return the Seeder that ``fastseed.init`` made; RuntimeError before it was called."""
-    return cast(Seeder, context.current(function))
+current_seeder = context.current

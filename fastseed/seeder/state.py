@@ -12,32 +12,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from .._backend import derive_ops
 from .._utils import StateDict, validation
-from ..derivation import coordinates
+from ..derivation import scopes
 from ..distributed.mesh import STATE as MESH
-from ..distributed.mesh import RankFields
 from ..generators.adapter import GeneratorAdapter, pack, unpack
 from ..generators.default import NAMES
-from .fork_rng.block import ForkRng, Parsed
-from .registry import Registry
+from .fork_rng.block import Parsed
+
+if TYPE_CHECKING:
+    from .seeder import Seeder
 
 logger = logging.getLogger("fastseed")
 
 RNG = "rng."
 _RANGES = {
-    "master_seed": (0, coordinates.MAX_MASTER),
-    "world_size": (1, coordinates.MAX_RANK + 1),
+    "master_seed": (0, scopes.MAX_MASTER),
+    "world_size": (1, scopes.MAX_RANK + 1),
     "reseeded": (0, 1),
-    "task": (0, coordinates.MAX_TASK),
-    "epoch": (0, coordinates.MAX_EPOCH),
-    "step": (0, coordinates.MAX_STEP),
+    "task": (0, scopes.MAX_TASK),
+    "epoch": (0, scopes.MAX_EPOCH),
+    "step": (0, scopes.MAX_STEP),
 }
-_BEFORE = coordinates.Coordinates(0, 0, 0)  # where `reseeded` is 0: before the first reseed
+_BEFORE = scopes.Scope(0, 0, 0)  # where `reseeded` is 0: before the first reseed
 _EXPECTED: dict[str, str | int] = {
     "format": "fastseed",
     "version": 1,
@@ -46,23 +47,10 @@ _EXPECTED: dict[str, str | int] = {
 _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 
 
-class Job(Protocol):
-    """The parts of a seeder that a state describes."""
-
-    rank: int
-    world_size: int
-    scheme: str
-    scope: coordinates.Coordinates | None
-    master_seed: int
-    rank_fields: RankFields
-    registry: Registry
-    forks: ForkRng
-
-
 Adapters = Mapping[str, GeneratorAdapter]
 
 
-def encode(job: Job, adapters: Adapters | None = None) -> StateDict:
+def encode(job: Seeder, adapters: Adapters | None = None) -> StateDict:
     """Return the state of a seeder: its coordinates, and exact states where adapters are given.
 
     A log line names callables, which have no exact state.
@@ -95,14 +83,14 @@ class Decoded(NamedTuple):
     """A state that has been checked whole, as the seeder of one rank takes it."""
 
     master_seed: int
-    scope: coordinates.Coordinates | None
+    scope: scopes.Scope | None
     exact: dict[str, Any]
     """The parsed exact state of each generator, by the name of its adapter."""
     streams: dict[str, tuple[Parsed, bool]]
     """Those of streams of ``fork_rng``, and whether this rank saved them."""
 
 
-def decode(job: Job, state: StateDict, adapters: Adapters) -> Decoded:
+def decode(job: Seeder, state: StateDict, adapters: Adapters) -> Decoded:
     """Check all of ``state``, and parse what the rank of ``job`` takes of it; change nothing.
 
     A rank takes the exact states that it saved, and those of streams that all ranks share from the
@@ -128,7 +116,7 @@ def decode(job: Job, state: StateDict, adapters: Adapters) -> Decoded:
     return Decoded(int(state["master_seed"]), at, exact, streams)
 
 
-def _choose(job: Job, state: StateDict) -> dict[str, tuple[str, bool]]:
+def _choose(job: Seeder, state: StateDict) -> dict[str, tuple[str, bool]]:
     """Return for each stream the key of its exact state, and whether this rank saved it."""
     rows = []
     for key in state:
@@ -156,7 +144,7 @@ def _choose(job: Job, state: StateDict) -> dict[str, tuple[str, bool]]:
         elif entry is not None:
             wanted = entry.shared
         else:
-            shared = job.forks.parser(name) is not None or fields.of(name) == coordinates.SHARED
+            shared = job.forks.parser(name) is not None or fields.of(name) == scopes.SHARED
             wanted = not own and shared and fields.shares_mesh(_mesh_of(state, rank))
         if wanted and name not in chosen and name != MESH:
             chosen[name] = key, not other
@@ -180,7 +168,7 @@ def _split_key(key: str, world_size: int) -> tuple[int, str]:
     return int(rank), name
 
 
-def report(job: Job, state: StateDict, fresh: list[str]) -> None:
+def report(job: Seeder, state: StateDict, fresh: list[str]) -> None:
     """Log which exact states were not restored; ``fresh`` are generators that have none here."""
     if not any(key.startswith(RNG) for key in state):
         return
@@ -206,7 +194,7 @@ def _refuse(what: str, value: object) -> ValueError:
     return ValueError(f"fastseed.load_state_dict: {what}, got {validation.short_repr(value)}")
 
 
-def check(state: object, scheme: str) -> coordinates.Coordinates | None:
+def check(state: object, scheme: str) -> scopes.Scope | None:
     """Check everything but the exact states; return the coordinates."""
     if not isinstance(state, dict):
         raise TypeError(
@@ -227,7 +215,7 @@ def check(state: object, scheme: str) -> coordinates.Coordinates | None:
     for field in state:
         if field not in _KNOWN and not (isinstance(field, str) and field.startswith(RNG)):
             raise _refuse("state must hold nothing but what state_dict() wrote", field)
-    at = coordinates.Coordinates(int(state["task"]), int(state["epoch"]), int(state["step"]))
+    at = scopes.Scope(int(state["task"]), int(state["epoch"]), int(state["step"]))
     if state["reseeded"]:
         return at
     if at != _BEFORE:

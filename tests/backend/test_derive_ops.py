@@ -356,7 +356,7 @@ def test_export_is_refused():
 
 @pytest.mark.parametrize(
     "draw", [lambda **more: fastseed.derive_seeds("a", 3, task=0, **more),
-             lambda **more: fastseed.derive_scope(0, **more)]
+             lambda **more: fastseed.derive_scope_key(0, **more)]
 )  # fmt: skip
 def test_a_device_that_is_not_here_is_refused(draw):
     fastseed.init(42, rank=0, world_size=1)

@@ -44,7 +44,7 @@ def test_replays_draw_anew_and_follow_reseeds():
 
 def test_a_captured_reseed_follows_the_scope_tensor():
     bank, twin = bank_on("cuda"), bank_on("cpu")
-    scope = fastseed.derive_scope(1, 0, device="cuda")
+    scope = fastseed.derive_scope_key(1, 0, device="cuda")
     bank.reseed_from_scope(scope)
     bank.rand(*SHAPE)
     graph = torch.cuda.CUDAGraph()
@@ -52,7 +52,7 @@ def test_a_captured_reseed_follows_the_scope_tensor():
         bank.reseed_from_scope(scope)
         drawn = bank.rand(*SHAPE)
     for epoch in (3, 4, 3):
-        fastseed.derive_scope(1, epoch, out=scope)
+        fastseed.derive_scope_key(1, epoch, out=scope)
         twin.reseed(1, epoch)
         graph.replay()
         assert torch.equal(drawn.cpu(), twin.rand(*SHAPE))

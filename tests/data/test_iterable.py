@@ -129,9 +129,7 @@ def test_every_stop(kind, batch):
     def make(workers, batch=batch, **more):
         source = SOURCES[kind]()
         dataset = source if kind == "seek" else Seekable(source)
-        return Loader(
-            dataset, batch_size=batch, num_workers=workers, collate_fn=same, **more
-        )
+        return Loader(dataset, batch_size=batch, num_workers=workers, collate_fn=same, **more)
 
     start(4)
     for workers in (0, 2):

@@ -12,13 +12,13 @@ import sys
 
 import numpy as np
 import pytest
+from fastseed.data.lineage.journal import Entry, Journal
+from fastseed.data.lineage.orders import OrderSpec
 from helpers import vectors
 from helpers.histories import Job, as_tuples, chosen_samples
 from helpers.real_histories import RealJob
 
 from fastseed.data.lineage import Lineage, read
-from fastseed.data.lineage.journal import Entry, Journal
-from fastseed.data.lineage.orders import OrderSpec
 from fastseed.data.order import quarantine
 from fastseed.data.order.permutation import Permutation
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 import fastseed
-from fastseed.data import Loader, Loader, Seekable, per_sample
+from fastseed.data import Loader, Seekable, per_sample
 
 N = 8
 

@@ -17,7 +17,7 @@ from helpers.loaders import Indexed, Plain, draw, flat, same, start
 from torch.utils.data import IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data import Loader, Loader, loader, per_sample
+from fastseed.data import Loader, loader, per_sample
 from fastseed.data.worker import scope, seeding
 from fastseed.data.worker.scope import IterationScope, SharedScope, current_scope
 from fastseed.data.worker.seeding import ScopedDataset, WorkerInit

@@ -11,7 +11,7 @@ import pytest
 from helpers.loaders import Failing, Indexed, Plain, flat, same, start
 
 import fastseed
-from fastseed.data import Loader, Loader, loader
+from fastseed.data import Loader, loader
 
 KINDS = [Loader, Loader]
 

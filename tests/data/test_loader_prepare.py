@@ -15,7 +15,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from fastseed.data import Loader, Loader, ShuffleSampler, loader, prepare
+from fastseed.data import Loader, ShuffleSampler, loader, prepare
 
 PARAMETERS = set(inspect.signature(DataLoader.__init__).parameters) - {"self"}
 OTHER = {  # a value that is not the default, for every argument but those of the samplers

@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 import fastseed
 from fastseed._backend.reference import philox, shuffle
-from fastseed.data import MixtureSampler, Repeat, Loader, per_sample
+from fastseed.data import Loader, MixtureSampler, Repeat, per_sample
 from fastseed.data.order.mixture import BLOCK, Mixture, shares_of
 
 SIZES = {"web": 700, "code": 90, "math": 1500}

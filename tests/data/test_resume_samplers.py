@@ -81,9 +81,7 @@ class Lists(Untouched):
 def test_every_stop(kind, workers):
     def make():
         dataset = Lists(30)
-        return dataset, Loader(
-            dataset, num_workers=workers, collate_fn=same, **KINDS[kind]()
-        )
+        return dataset, Loader(dataset, num_workers=workers, collate_fn=same, **KINDS[kind]())
 
     start(2)
     _, batches = make()
@@ -126,9 +124,7 @@ def test_a_batch_that_is_cut_is_finished_first():
     batches = Loader(Plain(30), 4, sampler=RandomSampler(range(30)), collate_fn=same)
     next(iter(batches))
     state = batches.state_dict()
-    other = Loader(
-        Plain(30), batch_sampler=Halves(RandomSampler(range(30))), collate_fn=same
-    )
+    other = Loader(Plain(30), batch_sampler=Halves(RandomSampler(range(30))), collate_fn=same)
     other.load_state_dict(state)  # 3 of 5 | 1 of the next 5 are done
     assert [len(batch) for batch in other] == [4, 3, 5, 3, 5, 3, 3]
     other.load_state_dict(state)

@@ -161,7 +161,7 @@ def test_rank_and_size_are_the_jobs():
 def test_the_mesh_says_how_data_are_shared(monkeypatch):
     seeder = SimpleNamespace(
         master_seed=42, scheme="philox-v1", data_rank=1, data_world_size=2,
-        scope=fastseed.derivation.coordinates.Coordinates(1, 7, 0), rank=5, world_size=8,
+        scope=fastseed.derivation.scopes.Scope(1, 7, 0), rank=5, world_size=8,
     )  # fmt: skip
     monkeypatch.setattr(fastseed.derivation.context, "seeder", seeder)
     assert list(ShuffleSampler(10)) == order(10)[1::2]

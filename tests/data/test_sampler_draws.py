@@ -22,7 +22,7 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed.data import Loader, Loader, ShuffleSampler, count_occurrences, loader
+from fastseed.data import Loader, ShuffleSampler, count_occurrences, loader
 
 N = 24
 

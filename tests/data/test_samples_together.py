@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from fastseed.data.loaders import loader as plain_loader
 from helpers.interrupts import interrupt
 from helpers.support import scramble, snapshot
 from helpers.worker_cases import Draws, DrawsAll, draw_from, flat, options
@@ -22,10 +23,9 @@ import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
 from fastseed.data import loader, per_sample
-from fastseed.data.loaders import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng
-from fastseed.data.worker.streams import _depths
 from fastseed.data.worker.scope import current_scope
+from fastseed.data.worker.streams import _depths
 from fastseed.derivation.equal_streams import StreamUsers
 
 GLOBALS = ("python", "numpy", "torch")

@@ -8,6 +8,7 @@ import logging
 import numpy as np
 import pytest
 import torch
+from fastseed.data.loaders.resumable import _warn_undivided
 from helpers.loaders import Indexed, Plain, same
 from helpers.support import snapshot
 from torch.utils.data import (
@@ -27,7 +28,6 @@ from fastseed.data import (
     prepare,
     steps,
 )
-from fastseed.data.loaders.resumable import _warn_undivided
 from fastseed.derivation import context
 
 

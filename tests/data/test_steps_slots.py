@@ -10,9 +10,9 @@ from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Rand
 
 import fastseed
 from fastseed.data import (
+    Loader,
     MixtureSampler,
     PackedDataset,
-    Loader,
     ShuffleSampler,
     per_sample,
     steps,

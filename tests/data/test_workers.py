@@ -107,7 +107,7 @@ def test_registered_generators_have_their_streams_under_fork():
         assert of_pool == first_of(key("pool", worker, index=1), "torch.Generator")
         bank.reseed_members(
             fastseed.derivation.streams.stream(
-                42, fastseed.derivation.coordinates.Coordinates(1, 5, 0), "bank", 3
+                42, fastseed.derivation.scopes.Scope(1, 5, 0), "bank", 3
             )
         )
         whole = key("bank", worker, index=1)

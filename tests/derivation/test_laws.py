@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox, shuffle
-from fastseed.derivation.coordinates import NARROW_BITS
+from fastseed.derivation.scopes import NARROW_BITS
 
 LAWS = settings(max_examples=150, deadline=None, derandomize=True)
 

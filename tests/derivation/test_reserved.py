@@ -111,4 +111,4 @@ def tour():
         linear.reset_parameters()
     with fastseed.fork_rng("block"):
         pass
-    fastseed.derivation.context.seeder.follow_fork(fastseed.derivation.lineage.Fork((0, 0, 0), 1))
+    fastseed.derivation.context.seeder._follow_fork(fastseed.derivation.forks.Fork((0, 0, 0), 1))

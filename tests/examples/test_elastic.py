@@ -15,8 +15,6 @@ import torch
 import torch.distributed as dist
 from helpers.support import clean_environment
 
-import fastseed
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 import train_elastic  # noqa: E402

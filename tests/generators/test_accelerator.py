@@ -13,7 +13,7 @@ from helpers.support import LOW64, clean_environment, needs_native, scramble, se
 
 import fastseed
 from fastseed._backend import native
-from fastseed.derivation import coordinates, streams
+from fastseed.derivation import scopes, streams
 from fastseed.generators import accelerator as accelerators
 from fastseed.generators.accelerator import AcceleratorGenerators, relative_index
 from fastseed.seeder import seeder as seeder_module
@@ -78,7 +78,7 @@ def test_own_device_has_one_stream_whether_it_sees_one_device_or_eight(monkeypat
         devices = [torch.Generator() for _ in range(count)]
         monkeypatch.setattr(AcceleratorGenerators, "_default_generators", lambda self, d=devices: d)
         monkeypatch.setattr(AcceleratorGenerators, "_current_device", lambda self, c=current: c)
-        at = coordinates.Coordinates(1, 7, 0)
+        at = scopes.Scope(1, 7, 0)
         AcceleratorGenerators("cuda").reseed(streams.stream(42, at, "torch.cuda", 3))
         found.append(devices[current].initial_seed())
         assert len({g.initial_seed() for g in devices}) == count

@@ -28,7 +28,7 @@ from helpers.support import (
 import fastseed
 from fastseed._backend import derive_ops
 from fastseed._backend.reference import philox
-from fastseed.derivation.coordinates import Coordinates
+from fastseed.derivation.scopes import Scope
 from fastseed.generators import numpy_rng
 from fastseed.generators.default import DefaultGenerators
 from fastseed.generators.numpy_rng import NumpyGenerator, NumpyGlobal, NumpyRandomState
@@ -146,7 +146,7 @@ def test_numpy_words_are_written_under_one_lock():
     lock = PlainLock()
     numpy._words = numpy.find_words()._replace(lock=lock)
     restore = three.hold()
-    three.reseed_natively(42, Coordinates(1, 2, 3), 0)
+    three.reseed_natively(42, Scope(1, 2, 3), 0)
     three.reseed_sample((1, 2), 3, 0)
     numpy.reseed(Key(5))
     numpy.load_state(numpy.parse_state(numpy.state()))
@@ -166,7 +166,7 @@ def test_numpy_lock_is_free_after_an_interrupt_while_waiting_for_it():
     numpy._words = numpy.find_words()._replace(lock=Interrupted())
     before = np.random.get_state(legacy=False)
     for call in (
-        lambda: three.reseed_natively(42, Coordinates(1, 2, 3), 0),
+        lambda: three.reseed_natively(42, Scope(1, 2, 3), 0),
         lambda: three.reseed_sample((1, 2), 3, 0),
         lambda: numpy.reseed(Key(5)),
         lambda: numpy.load_state({**before, "has_gauss": 0}),

@@ -122,5 +122,5 @@ def test_a_follower_that_fails_is_named():
 
 
 def test_followers_are_told_no_seed_by_the_predecessors_scheme():
-    with pytest.raises(TypeError, match="gen must be a callable under scheme 'fwr13y'"):
+    with pytest.raises(TypeError, match="generator must be a callable under scheme 'fwr13y'"):
         seeder(scheme="fwr13y").register_generator(Epochs())

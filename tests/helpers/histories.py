@@ -11,10 +11,10 @@ import functools
 import random
 
 import numpy as np
-
-from fastseed._backend import derive_ops
 from fastseed.data.lineage.journal import Entry, Journal, Quarantine, Skip
 from fastseed.data.lineage.orders import OrderSpec, Source
+
+from fastseed._backend import derive_ops
 from fastseed.data.order.mixture import Mixture, shares_of
 
 RESERVE = 2**24

@@ -16,8 +16,7 @@ from helpers.support import snapshot
 from torch.utils.data import BatchSampler, DataLoader, Dataset, WeightedRandomSampler
 
 import fastseed
-from fastseed.data import Loader
-from fastseed.data import ShuffleSampler
+from fastseed.data import Loader, ShuffleSampler
 from fastseed.integrations import Tasks, inside
 from fastseed.integrations.accelerate import AcceleratedJob
 
@@ -250,7 +249,7 @@ class Stream(torch.utils.data.IterableDataset):
     [
         (lambda prepare: 3, TypeError, "loader must be what accelerator.prepare returned"),
         (lambda prepare: DataLoader(range(4)), TypeError, "what accelerator.prepare returned"),
-        (lambda prepare: loader(range(4)), TypeError, "what accelerator.prepare returned"),
+        (lambda prepare: Loader(range(4)), TypeError, "what accelerator.prepare returned"),
         (lambda prepare: prepare(DataLoader(Stream())), TypeError, "accelerator.prepare returned"),
         (skipped, ValueError, "loader must be the one from before skip_first_batches"),
         (unbatched, ValueError, "loader must be of a map-style dataset, in batches"),
@@ -297,7 +296,7 @@ def test_a_state_inside_an_accumulation_warns(tmp_path):
 def test_a_loader_that_accelerate_does_not_know_warns():
     fastseed.init(42)
     fastseed.reseed(1)
-    batches = loader(range(4))
+    batches = Loader(range(4))
     list(batches)
     accelerator = Accelerator(cpu=True)
     list(batches)

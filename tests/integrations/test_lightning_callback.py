@@ -15,8 +15,7 @@ from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
-from fastseed.data import Loader
-from fastseed.data import ShuffleSampler
+from fastseed.data import Loader, ShuffleSampler
 from fastseed.integrations import Tasks
 
 lightning = importlib.import_module("pytorch_lightning")
@@ -74,7 +73,7 @@ class Model(lightning.LightningModule):
 def loaders(ours):
     if ours:
         train = Loader(Points(), batch_size=BATCH, shuffle=True)
-        return train, loader(Points(), batch_size=6)
+        return train, Loader(Points(), batch_size=6)
     return DataLoader(Points(), batch_size=BATCH, shuffle=True), DataLoader(Points(), batch_size=6)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -39,11 +40,23 @@ MODULES = {
 SOURCES = sorted(p for p in NATIVE.rglob("*") if p.suffix in (".h", ".cpp", ".cu", ".cuh"))
 
 
+def running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a module without those that only type checkers read."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            todo.extend(node.orelse)
+        else:
+            todo.extend(ast.iter_child_nodes(node))
+
+
 def imported_modules(name: str, tree: ast.AST) -> set[str]:
-    """Return the modules of the package that module ``name`` imports, anywhere in its code."""
+    """Return the modules of the package that module ``name`` imports when its code runs."""
     package = name.split(".")[:-1]
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in running(tree):
         if isinstance(node, ast.Import):
             absolute = [alias.name for alias in node.names]
             targets = [n.removeprefix("fastseed.") for n in absolute if n.startswith("fastseed.")]
@@ -91,9 +104,23 @@ def test_folders_import_downwards():
 
 
 def test_modules_import_without_a_circle():
-    """Not even one that only type checkers see."""
     graph = {name: others for name, others in IMPORTS.items() if name not in ROOT_MODULES}
     list(TopologicalSorter(graph).static_order())  # CycleError names the circle
+
+
+def test_folders_inside_a_package_import_without_a_circle():
+    """Those beside each other; modules that lie beside them may import all of them."""
+    graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for name, others in IMPORTS.items():
+        for other in others:
+            paths = name.split(".")[:-1], other.split(".")[:-1]
+            pairs = enumerate(zip(*paths, strict=False))
+            same = next((i for i, (a, b) in pairs if a != b), min(map(len, paths)))
+            if same and all(len(path) > same for path in paths):
+                source, target = (tuple(path[: same + 1]) for path in paths)
+                graph.setdefault(source, set()).add(target)
+    graph = {source: found for source, found in graph.items() if source[0] != "data"}
+    list(TopologicalSorter(graph).static_order())
 
 
 def test_the_check_of_imports_finds_each_form():
@@ -102,6 +129,8 @@ def test_the_check_of_imports_finds_each_form():
     )
     found = imported_modules("generators.default", tree)
     assert found == {"generators.pool", "_utils.validation"}
+    tree = ast.parse("if TYPE_CHECKING:\n    from .pool import x\nelse:\n    from . import adapter")
+    assert imported_modules("generators.default", tree) == {"generators.adapter"}
     tree = ast.parse("import fastseed.data\ndef f():\n    from fastseed.random import rand")
     assert imported_modules("cli.run", tree) == {"data.__init__", "random.__init__"}
 

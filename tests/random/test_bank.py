@@ -76,10 +76,10 @@ def test_reseed_gives_stream_i_the_key_of_index_i(n):
 @pytest.mark.parametrize("n", [0, 1, 33])
 def test_reseed_from_scope_is_reseed(n):
     bank, other = bank_of(n), StreamBank(n, name="b")
-    other.reseed_from_scope(fastseed.derive_scope(1, 7, 9))
+    other.reseed_from_scope(fastseed.derive_scope_key(1, 7, 9))
     assert torch.equal(other.keys, bank.keys)
     strided = torch.zeros(4, dtype=torch.uint64)[::2]
-    assert fastseed.derive_scope(1, 8, out=strided) is strided
+    assert fastseed.derive_scope_key(1, 8, out=strided) is strided
     other.reseed_from_scope(strided)
     bank.reseed(1, 8)
     assert torch.equal(other.keys, bank.keys)
@@ -89,35 +89,37 @@ def test_scope_is_that_of_the_derivation():
     s = seeder(42)
     fastseed.init(42)
     for at in ((1, 7), (1, 7, 1000), (2**24 - 1, 2**32 - 1, 2**64 - 1)):
-        found = fastseed.derive_scope(*at)
+        found = fastseed.derive_scope_key(*at)
         assert (found.dtype, found.shape, found.device.type) == (torch.uint64, (2,), "cpu")
-        assert torch.equal(found, s.derive_scope(*at))
-    assert fastseed.derive_scope(1, 7).tolist() == [0x75C4F7B9DA5A41A6, 0xBB1B0B05A584A51E]
+        assert torch.equal(found, s.derive_scope_key(*at))
+    assert fastseed.derive_scope_key(1, 7).tolist() == [0x75C4F7B9DA5A41A6, 0xBB1B0B05A584A51E]
     out = torch.zeros(2, dtype=torch.uint64)
-    assert fastseed.derive_scope(1, 7, out=out) is out and torch.equal(
-        out, fastseed.derive_scope(1, 7)
+    assert fastseed.derive_scope_key(1, 7, out=out) is out and torch.equal(
+        out, fastseed.derive_scope_key(1, 7)
     )
-    assert fastseed.derive_scope(1, device="meta").device.type == "meta"
+    assert fastseed.derive_scope_key(1, device="meta").device.type == "meta"
 
 
 def test_scope_refuses():
-    with pytest.raises(RuntimeError, match=r"^fastseed\.derive_scope: call fastseed\.init"):
-        fastseed.derive_scope(1)
+    with pytest.raises(RuntimeError, match=r"^fastseed\.derive_scope_key: call fastseed\.init"):
+        fastseed.derive_scope_key(1)
     fastseed.init(42)
-    with pytest.raises(ValueError, match=r"^fastseed\.derive_scope: task must be in"):
-        fastseed.derive_scope(-1)
+    with pytest.raises(ValueError, match=r"^fastseed\.derive_scope_key: task must be in"):
+        fastseed.derive_scope_key(-1)
     for out, says in (
         (torch.zeros(2), "dtype torch.uint64, got torch.float32"),
         (torch.zeros(3, dtype=torch.uint64), r"shape \(2,\), got \(3,\)"),
     ):
         with pytest.raises(
-            (TypeError, ValueError), match=rf"^fastseed\.derive_scope: out must be.*{says}"
+            (TypeError, ValueError), match=rf"^fastseed\.derive_scope_key: out must be.*{says}"
         ):
-            fastseed.derive_scope(1, out=out)
+            fastseed.derive_scope_key(1, out=out)
         assert not out.any()
     fastseed.init(42, scheme="fwr13y")
-    with pytest.raises(ValueError, match="derive_scope: scheme must be 'philox-v1', got 'fwr13y'"):
-        fastseed.derive_scope(1)
+    with pytest.raises(
+        ValueError, match="derive_scope_key: scheme must be 'philox-v1', got 'fwr13y'"
+    ):
+        fastseed.derive_scope_key(1)
 
 
 SEEDS = [0, 1, -1, 2**63, -(2**63)]
@@ -168,7 +170,7 @@ def test_a_reseed_writes_in_place_and_starts_anew():
     first = bank.rand(5)
     for again in (
         lambda: bank.reseed(1, 7, 9),
-        lambda: bank.reseed_from_scope(fastseed.derive_scope(1, 7, 9)),
+        lambda: bank.reseed_from_scope(fastseed.derive_scope_key(1, 7, 9)),
         lambda: bank.load_state_dict(state),
     ):
         bank.randn(2)

@@ -148,7 +148,9 @@ def test_a_registered_bank_follows_the_job():
     fastseed.unregister_generator(own)
     fastseed.reseed(1, 9)
     assert torch.equal(own.keys, keys)
-    with pytest.raises(ValueError, match="gen must be a registered generator, got StreamBank"):
+    with pytest.raises(
+        ValueError, match="generator must be a registered generator, got StreamBank"
+    ):
         fastseed.unregister_generator(own)
 
 
@@ -158,7 +160,9 @@ def test_registration_is_refused_as_for_pools():
     with pytest.raises(ValueError, match="name must be one that is not registered yet"):
         fastseed.register_generator(StreamBank(2, name="a"))
     fastseed.init(42, scheme="fwr13y")
-    with pytest.raises(TypeError, match="gen must be a callable under scheme 'fwr13y', got Stream"):
+    with pytest.raises(
+        TypeError, match="generator must be a callable under scheme 'fwr13y', got Stream"
+    ):
         fastseed.register_generator(StreamBank(1))
 
 

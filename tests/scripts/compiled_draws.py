@@ -71,7 +71,11 @@ def pairs(compiled):
         yield "positions", (banks[0].positions,), (banks[1].positions,)
     for epoch in range(2):
         banks = [fastseed.random.StreamBank(5) for _ in range(2)]
-        arguments = fastseed.derive_scope(1, epoch), torch.arange(5) - 3, torch.arange(5) + epoch
+        arguments = (
+            fastseed.derive_scope_key(1, epoch),
+            torch.arange(5) - 3,
+            torch.arange(5) + epoch,
+        )
         found = [reseed_and_draw(banks[0], *arguments), twin[reseed_and_draw](banks[1], *arguments)]
         yield "reseeds", *found
         for what in ("keys", "positions"):

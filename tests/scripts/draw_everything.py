@@ -21,7 +21,7 @@ keys = fastseed.derive_keys("draws", 5, task=1)
 bank = fastseed.random.StreamBank(5)
 mask = torch.tensor([True, False, True, True, False])
 seeds = torch.tensor([5, -1, 2**40, 0, -(2**63)])
-scope = fastseed.derive_scope(2, 3, 4)
+scope = fastseed.derive_scope_key(2, 3, 4)
 reseeds = {
     "scope": lambda: bank.reseed(1, 2, 3),
     "device scope": lambda: bank.reseed_from_scope(scope),

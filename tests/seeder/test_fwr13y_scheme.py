@@ -167,7 +167,7 @@ def test_legacy_scheme_draws_31_bits_and_changes_no_generator():
 
 def test_legacy_scheme_refuses_what_the_predecessor_lacks():
     s = seeder(scheme="fwr13y")
-    with pytest.raises(TypeError, match=r"gen must be a callable under scheme 'fwr13y', got"):
+    with pytest.raises(TypeError, match=r"generator must be a callable under scheme 'fwr13y', got"):
         s.register_generator(torch.Generator())
     before = snapshot()
     with pytest.raises(ValueError, match="step must be 0 under scheme 'fwr13y', got 3"):

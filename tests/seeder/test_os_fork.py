@@ -13,16 +13,16 @@ import weakref
 import pytest
 import torch
 from helpers.paths import ROOT
-from helpers.support import needs_native, run_script, seeder
+from helpers.support import run_script, seeder
 
 import fastseed
 from fastseed import SHARED
-from fastseed.derivation.coordinates import Coordinates
-from fastseed.derivation.lineage import _MANY, Fork, ForkLineage, master_of_child
+from fastseed.derivation.forks import _MANY, Ancestry, Fork, master_of_child
+from fastseed.derivation.scopes import Scope
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "forkpty"), reason="this system has no fork")
 
-AT = Coordinates(1, 4, 0)
+AT = Scope(1, 4, 0)
 PYTHON, COMMON = 0, -1  # columns of what ``scripts/forked_children.py`` draws
 
 
@@ -67,28 +67,28 @@ def test_the_master_of_a_child_is_the_seed_of_a_stream():
 def test_masters_of_many_children_differ():
     found = set()
     for rank, epoch, k in itertools.product(range(20), range(20), range(1, 6)):
-        fork = Fork(Coordinates(1, epoch, 0), k)
+        fork = Fork(Scope(1, epoch, 0), k)
         found |= {master_of_child(42, rank, forks) for forks in ((fork,), (fork, Fork(AT, 1)))}
     assert len(found) == 20 * 20 * 5 * 2 and 42 not in found
 
 
 def test_children_are_counted_in_each_scope():
-    lineage, other = ForkLineage(), Coordinates(1, 5, 0)
-    assert [lineage.count_child(at).number for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
-    child = lineage.child(Fork(AT, 2))
+    ancestry, other = Ancestry(), Scope(1, 5, 0)
+    assert [ancestry.count_child(at).number for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
+    child = ancestry.child(Fork(AT, 2))
     assert child.forks == (Fork(AT, 2),) and child.count_child(AT).number == 1
     for epoch in range(2 * _MANY):
-        lineage.count_child(Coordinates(1, epoch, 0))
-    assert len(lineage._children) == _MANY
+        ancestry.count_child(Scope(1, epoch, 0))
+    assert len(ancestry._children) == _MANY
 
 
 def test_threads_that_fork_at_once_count_each_child_once():
-    lineage, numbers, together = ForkLineage(), [], threading.Barrier(4)
+    ancestry, numbers, together = Ancestry(), [], threading.Barrier(4)
 
     def fork_many():
         together.wait()
         for _ in range(5_000):
-            numbers.append(lineage.count_child(AT).number)
+            numbers.append(ancestry.count_child(AT).number)
 
     threads = [threading.Thread(target=fork_many) for _ in range(4)]
     interval = sys.getswitchinterval()
@@ -145,7 +145,7 @@ def test_a_child_has_the_streams_of_a_job_with_the_master_seed_of_the_rule(
     reseeded, case, at, number
 ):
     """Shared streams too: they follow from the shared rank field."""
-    fork = Fork(Coordinates(*at), number)
+    fork = Fork(Scope(*at), number)
     first = reseeded[case][0]
     seeder(master_of_child(42, 3, (fork,)), rank=3, world_size=8).reseed(*at)
     assert first[2] == torch.randint(2**60, ()).item()
@@ -222,7 +222,7 @@ def test_the_name_of_the_stream_of_children_is_reserved():
 def test_the_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
     fastseed.init(7, on_os_fork="reseed")
     s = fastseed.derivation.context.seeder
-    s.follow_fork(Fork(AT, 1))
+    s._follow_fork(Fork(AT, 1))
     job = seeder(42)
     job.reseed(2, 3)
     fastseed.load_state_dict(job.state_dict())
@@ -237,8 +237,8 @@ def test_the_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
 
 def test_a_child_sent_to_a_spawned_process_stays_a_child():
     s = seeder(on_os_fork="reseed")
-    s.follow_fork(Fork(AT, 1))
-    s.follow_fork(Fork(AT, 5))
+    s._follow_fork(Fork(AT, 1))
+    s._follow_fork(Fork(AT, 5))
     twin = pickle.loads(pickle.dumps(s))
     expected = master_of_child(42, 0, (Fork(AT, 1), Fork(AT, 5)))
     assert twin.stream_master == s.stream_master == expected != 42
@@ -270,7 +270,7 @@ def test_a_seeder_that_init_replaced_leaves_children_alone(mode):
     fastseed.init(42, rank=0, world_size=1, on_os_fork=mode)
     fastseed.reseed(1, 2)
     assert first_of_a_child() == torch.randint(2**60, ()).item()
-    assert replaced.lineage.forks == ()
+    assert replaced._ancestry.forks == ()
 
 
 @needs_fork
@@ -309,41 +309,3 @@ def first_of_a_child() -> int:
     os.close(write)
     with open(read) as file:
         return int(file.read())
-
-
-# ---------------------------------------------------------------- locks
-
-
-def locks(case):
-    return run_script("forked_locks.py", case, timeout=200)
-
-
-@needs_fork
-@pytest.mark.slow
-def test_children_hang_without_fastseed():
-    """torch's mutex, or NumPy's lock, is held in the child for ever."""
-    assert locks("without") == {"hung": 1}
-
-
-@needs_fork
-@needs_native
-def test_no_child_hangs_and_each_has_its_own_streams():
-    """While four threads draw from global and registered generators."""
-    assert locks("few") == {"hung": 0, "different": 8}
-
-
-@needs_fork
-@needs_native
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "expected"),
-    [
-        ("reseed", {"hung": 0, "different": 60}),
-        ("inherit", {"hung": 0, "different": 1}),
-        ("two threads", {"children": 10, "hung": 0, "different": 10}),
-        ("handlers", {"hung": 0, "different": 2, "free": 1}),
-        ("held", {"hung": 0}),
-    ],
-)
-def test_no_child_hangs(case, expected):
-    assert locks(case) == expected

@@ -88,7 +88,9 @@ def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys(
 def test_a_class_of_generators_is_refused(kind):
     """It is callable: each reseed would make a new generator that is not used."""
     s = seeder()
-    with pytest.raises(TypeError, match=rf"gen must be an instance, as {kind.__name__}\(\), got"):
+    with pytest.raises(
+        TypeError, match=rf"generator must be an instance, as {kind.__name__}\(\), got"
+    ):
         s.register_generator(kind)
     assert len(s.registry) == 0
 
@@ -168,14 +170,14 @@ def test_refused_registrations_change_nothing():
     s = seeder()
     wrong = (3, None, [], random.SystemRandom(), [torch.Generator(), 3])
     for arguments, error in [
-        *(({"gen": gen}, TypeError) for gen in wrong),
-        ({"gen": print, "shared": 1}, TypeError),
-        ({"gen": print, "shared": None}, TypeError),
-        ({"gen": print, "name": 3}, TypeError),
-        ({"gen": print, "name": ""}, ValueError),
-        ({"gen": print, "bits": 33}, ValueError),
-        ({"gen": print, "bits": True}, ValueError),
-        ({"gen": print, "bits": "31"}, ValueError),
+        *(({"generator": gen}, TypeError) for gen in wrong),
+        ({"generator": print, "shared": 1}, TypeError),
+        ({"generator": print, "shared": None}, TypeError),
+        ({"generator": print, "name": 3}, TypeError),
+        ({"generator": print, "name": ""}, ValueError),
+        ({"generator": print, "bits": 33}, ValueError),
+        ({"generator": print, "bits": True}, ValueError),
+        ({"generator": print, "bits": "31"}, ValueError),
     ]:
         with pytest.raises(error, match=r"^fastseed\.(register_generator|GeneratorPool): "):
             s.register_generator(**arguments)
@@ -335,7 +337,7 @@ def test_unregister_unknown_is_a_value_error():
     for unknown in (print, torch.Generator(), 3, None):
         with pytest.raises(
             ValueError,
-            match=r"^fastseed\.unregister_generator: gen must be a registered generator, got ",
+            match=r"unregister_generator: generator must be a registered generator, got ",
         ):
             s.unregister_generator(unknown)
     s.unregister_generator(len)
@@ -394,7 +396,9 @@ def test_a_generator_has_one_registration():
     seeds = seeder()
     generator = torch.Generator()
     seeds.register_generator(generator, name="a")
-    with pytest.raises(ValueError, match="gen must be one that is not registered yet, as 'a'"):
+    with pytest.raises(
+        ValueError, match="generator must be one that is not registered yet, as 'a'"
+    ):
         seeds.register_generator(generator, name="b")
     assert [entry.name for entry in seeds.registry] == ["a"]
     seeds.unregister_generator(generator)

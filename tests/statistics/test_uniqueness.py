@@ -11,7 +11,7 @@ import torch
 from helpers.derivation_numpy import NARROW_DOMAIN, Level, name_keys, scope_keys, stream_keys
 
 from fastseed._backend import derive_ops
-from fastseed.derivation import coordinates, streams
+from fastseed.derivation import scopes, streams
 
 MASTER, RANKS, EPOCHS, TASKS = 42, 10_000, 100, 2
 N = RANKS * EPOCHS * TASKS
@@ -46,7 +46,7 @@ SOME_POINTS = ((0, 0, 0), (1, 7, 3), (TASKS - 1, EPOCHS - 1, RANKS - 1))  # task
 
 
 def stream_at(name: str, task: int, epoch: int, rank: int) -> streams.Stream:
-    return streams.stream(MASTER, coordinates.Coordinates(task, epoch, 0), name, rank)
+    return streams.stream(MASTER, scopes.Scope(task, epoch, 0), name, rank)
 
 
 def name_at_every_point(name: str) -> Level:

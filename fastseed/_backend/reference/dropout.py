@@ -28,6 +28,6 @@ def is_kept(key: list[int], indices: U64, threshold: int) -> npt.NDArray[np.bool
     return kept
 
 
-def layer_key(scope: philox.Scope, name: philox.Name, label: int) -> int:
+def layer_key(scope: philox.ScopeKey, name: philox.Name, label: int) -> int:
     """Return the key of a layer at a scope."""
     return philox.stream_key(philox.name_key(scope, name), philox.SHARED_RANK, 0, label)

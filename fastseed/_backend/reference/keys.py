@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from typing import TypeAlias
 
-Scope: TypeAlias = tuple[int, int]
+ScopeKey: TypeAlias = tuple[int, int]
 """Level 1: the 64-bit key and the 64-bit tweak of a (master seed, task, epoch, step)."""
 
 Name: TypeAlias = tuple[int, int]
@@ -49,13 +49,13 @@ def name_words(name: str) -> Name:
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")
 
 
-def scope_key(master: int, task: int, epoch: int, step: int) -> Scope:
+def scope_key(master: int, task: int, epoch: int, step: int) -> ScopeKey:
     """(key, tweak) of a point in time of the job with this master seed."""
     r = block(master, step & LOW32, step >> 32, epoch, task | DOMAIN_SCOPE << 24)
     return r[0] | r[1] << 32, r[2] | r[3] << 32
 
 
-def name_key(scope: Scope, name: Name) -> NameKey:
+def name_key(scope: ScopeKey, name: Name) -> NameKey:
     """(key, tweak) of a name at that point."""
     x = name[0] ^ scope[1]
     r = block(scope[0], x & LOW32, x >> 32, name[1] & LOW32, name[1] >> 32)

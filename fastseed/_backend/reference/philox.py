@@ -27,7 +27,7 @@ from .keys import (
     WEYL,
     Name,
     NameKey,
-    Scope,
+    ScopeKey,
     block,
     name_key,
     name_words,
@@ -37,8 +37,8 @@ from .keys import (
 
 __all__ = [
     "DERIVATION_VERSION", "DOMAIN_NARROW", "DOMAIN_SAMPLE", "DOMAIN_SCOPE", "DOMAIN_SHUFFLE",
-    "DOMAIN_STATE", "DOMAIN_STREAM", "SHARED_RANK", "Name", "NameKey", "Scope", "block", "name_key",
-    "name_words", "scope_key", "stream_key",
+    "DOMAIN_STATE", "DOMAIN_STREAM", "SHARED_RANK", "Name", "NameKey", "ScopeKey", "block",
+    "name_key", "name_words", "scope_key", "stream_key",
 ]  # fmt: skip
 
 Array: TypeAlias = npt.NDArray[Any]

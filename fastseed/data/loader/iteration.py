@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from ..._backend import derive_ops
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import Seeder
 from ..layout import UNKNOWN
@@ -144,7 +144,7 @@ class Iteration:
         _set_scope(samplers, self.scope.task, self.scope.epoch)
         # What divides an order into replicas needs one that is the same on all ranks.
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
-        rank = coordinates.SHARED if is_shared else self._rank
+        rank = scopes.SHARED if is_shared else self._rank
         is_known = all(type(s).__module__.startswith(_KNOWN_MODULES) for s in samplers)
         iterator: Iterator[object] | None = None
 

@@ -17,9 +17,8 @@ from torch.utils.data import (
 )
 
 from ..._backend.compile import eager
-from ..._utils import validation
-from ..._utils import StateDict
-from ...derivation import context, coordinates
+from ..._utils import StateDict, validation
+from ...derivation import context, scopes
 from ...derivation.equal_streams import StreamUsers
 from ...seeder.seeder import Seeder
 from .. import framework_checks
@@ -121,7 +120,7 @@ class Loader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         if name is not None:
-            coordinates.check_name(_CLASS, name)
+            scopes.check_name(_CLASS, name)
         if isinstance(dataset, DataLoader):
             if settings or (batch_size, shuffle, sampler, batch_sampler) != _DEFAULTS:
                 rule = "a dataset; the settings of a DataLoader are taken as they are"

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader
 
-from ..._utils import validation
-from ..._utils import StateDict
-from ...derivation import coordinates
+from ..._utils import StateDict, validation
+from ...derivation import scopes
 from ..order.nested import RANDOM_SAMPLERS, samplers_in
 from .sample_layout import index_sampler_of, is_iterable, layout_of
 from .seekable import MAX_POSITION, Seekable
@@ -19,9 +18,9 @@ FORMAT = "fastseed.loader"
 VERSION = 1
 
 _LIMITS = {
-    "master_seed": (0, coordinates.MAX_MASTER),
-    "task": (0, coordinates.MAX_TASK),
-    "epoch": (0, coordinates.MAX_EPOCH),
+    "master_seed": (0, scopes.MAX_MASTER),
+    "task": (0, scopes.MAX_TASK),
+    "epoch": (0, scopes.MAX_EPOCH),
     "position": (0, MAX_POSITION),
     "over": (0, 1),
 }

@@ -70,9 +70,7 @@ class TorchLoader:
             thread_scope.set(before)
 
 
-def _origin_of(
-    loader: DataLoader[Any], seeder: Seeder
-) -> tuple[RankSlice | None, WorkerSeeder]:
+def _origin_of(loader: DataLoader[Any], seeder: Seeder) -> tuple[RankSlice | None, WorkerSeeder]:
     """Return what workers keep of the job: their part of the data, and of the seeder."""
     own = slice_of(loader, seeder)
     return own, WorkerSeeder.from_seeder(seeder, getattr(loader, "name", None))

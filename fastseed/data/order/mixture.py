@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..._backend import derive_ops
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from .golden_ratio import BLOCK, STEP, UNIT, ShareOfPoints
 from .permutation import Array, Order, Permutation, check_visits
 from .repeats import Repeat
@@ -47,7 +47,7 @@ def shares_of(weights: list[float]) -> list[int]:
 class Mixture(Order):
     """The order of a mixture in one epoch; it has no end."""
 
-    scope: derive_ops.Scope
+    scope: derive_ops.ScopeKey
     name: str
     sources: tuple[Source, ...]
     shuffle: bool
@@ -153,7 +153,7 @@ class Mixture(Order):
     def _sources(self, block: int) -> np.ndarray:
         """Return the source of each position of a block."""
         key = derive_ops.stream_key(
-            self._name_key(self.name), coordinates.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
+            self._name_key(self.name), scopes.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
         )
         order = derive_ops.empty_like_keys(BLOCK, dtype=torch.int64)
         derive_ops.fill_shuffle(order, key, BLOCK, 0, 1)
@@ -170,14 +170,14 @@ class Mixture(Order):
 
     def _start(self) -> int:
         """Return the first point of the sequence."""
-        return derive_ops.stream_key(self._name_key(self.name), coordinates.SHARED, 0, 0) % UNIT
+        return derive_ops.stream_key(self._name_key(self.name), scopes.SHARED, 0, 0) % UNIT
 
     def _pass(self, s: int, times: int) -> Permutation:
         """Return the order of a source when it was exhausted so many times."""
         name, size, *_ = self.sources[s]
         if not self.shuffle:
             return Permutation(size, None)
-        if times > coordinates.MAX_WORKER:
+        if times > scopes.MAX_WORKER:
             raise RuntimeError(
                 f"fastseed.data.MixtureSampler: source {name!r} must be exhausted fewer than 2**32 "
                 f"times, got {times}"

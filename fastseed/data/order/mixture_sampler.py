@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import ConcatDataset
 
 from ..._utils import validation
-from ...derivation import coordinates
+from ...derivation import scopes
 from ..worker.scope import keyed_seeder
 from .mixture import Source, shares_of
 from .samplers import ShuffleSampler, check_size
@@ -81,7 +81,7 @@ class MixtureSampler(ShuffleSampler):
         if not 1 <= len(sources) <= _MOST_SOURCES:
             rule = f"between 1 and {_MOST_SOURCES} datasets"
             raise validation.value_error(_CLASS, "sources", rule, sources)
-        names = tuple(coordinates.check_name(_CLASS, source) for source in sources)
+        names = tuple(scopes.check_name(_CLASS, source) for source in sources)
         sizes = tuple(
             check_size(_CLASS, f"sources[{name!r}]", source) for name, source in sources.items()
         )
@@ -90,7 +90,7 @@ class MixtureSampler(ShuffleSampler):
         n = validation.check_int(_CLASS, "n", n, 1, MAX_N)
         shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
         parts = tuple(map(Source, names, sizes, shares, skips))
-        name = coordinates.check_name(_CLASS, name)
+        name = scopes.check_name(_CLASS, name)
         self.spec = OrderSpec(MIXTURE, name, n, parts, int(shuffle))
         self._sources = tuple(sources.values())
         self._set_share(rank, world_size, drop_last)

@@ -9,10 +9,10 @@ from typing import Any, SupportsIndex
 from torch.utils.data import Sampler
 
 from ..._utils import validation
-from ...derivation import coordinates
+from ...derivation import scopes
 
-MAX_INDEX = coordinates.MAX_INDEX
-MAX_OCCURRENCE = coordinates.MAX_WORKER
+MAX_INDEX = scopes.MAX_INDEX
+MAX_OCCURRENCE = scopes.MAX_WORKER
 
 
 class Repeat(int):

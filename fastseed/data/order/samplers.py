@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Sampler
 
 from ..._utils import validation
-from ...derivation import coordinates
+from ...derivation import scopes
 from ...seeder.seeder import current_seeder
 from ..framework_checks import refuse_second_division
 from ..layout import StepLayout
@@ -78,12 +78,12 @@ class ShuffleSampler(Sampler[int]):
         n = check_size(_CLASS, "data", data)
         shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
         kind = SHUFFLE if shuffle else SEQUENCE
-        self.spec = OrderSpec(kind, coordinates.check_name(_CLASS, name), n)
+        self.spec = OrderSpec(kind, scopes.check_name(_CLASS, name), n)
         self._set_share(rank, world_size, drop_last)
 
     def _set_share(self, rank: int | None, world_size: int | None, drop_last: bool) -> None:
         if rank is not None or world_size is not None:
-            limit = coordinates.MAX_RANK + 1
+            limit = scopes.MAX_RANK + 1
             world_size = validation.check_int(_CLASS, "world_size", world_size, 1, limit)
             rank = validation.check_int(_CLASS, "rank", rank, 0, world_size - 1)
         self.rank, self.world_size = rank, world_size
@@ -122,7 +122,7 @@ class ShuffleSampler(Sampler[int]):
             epoch: [0, 2**32).
         """
         self.epoch = validation.check_int(
-            f"{_CLASS}.set_epoch", "epoch", epoch, 0, coordinates.MAX_EPOCH
+            f"{_CLASS}.set_epoch", "epoch", epoch, 0, scopes.MAX_EPOCH
         )
 
     def set_scope(self, task: int, epoch: int) -> None:
@@ -132,7 +132,7 @@ class ShuffleSampler(Sampler[int]):
             task: [0, 2**24).
             epoch: [0, 2**32).
         """
-        at = coordinates.check_coordinates(f"{_CLASS}.set_scope", task, epoch, 0)
+        at = scopes.check_scope(f"{_CLASS}.set_scope", task, epoch, 0)
         self.task, self.epoch = at.task, at.epoch
 
     def seek(self, position: int) -> None:
@@ -159,7 +159,7 @@ class ShuffleSampler(Sampler[int]):
                 f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or "
                 "set_epoch(epoch) of the sampler"
             )
-        found = coordinates.check_coordinates(function, 0 if task is None else task, epoch, 0)
+        found = scopes.check_scope(function, 0 if task is None else task, epoch, 0)
         return found.task, found.epoch
 
     def _order(self, function: str, task: int | None, epoch: int | None) -> Order:

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...derivation import coordinates
+from ...derivation import scopes
 from ...generators.accelerator import KNOWN
 from ...generators.pool import GeneratorPool
 from ...seeder.registry import Registration, adapter_for
@@ -43,7 +43,7 @@ logger = logging.getLogger("fastseed")
 MAX_OBJECTS = 100_000
 _LONG = 1000  # a longer container may be plain data
 
-_RESERVED = (*coordinates.OWN_NAMES, *(f"torch.{kind}" for kind in KNOWN))
+_RESERVED = (*scopes.OWN_NAMES, *(f"torch.{kind}" for kind in KNOWN))
 _LEAVES: tuple[type, ...] = (
     *(str, bytes, bytearray, int, float, complex, type(None), range, slice, memoryview, type),
     *(types.ModuleType, types.CodeType, np.ndarray, np.generic, np.dtype, logging.Logger),
@@ -233,7 +233,9 @@ def _referents(held: object) -> Iterator[object]:
         for child in gc.get_referents(held):
             if not (type(child) is dict and "__builtins__" in child):  # of a module
                 yield child
-    yield from (value for base in kind.__mro__ for value in vars(base).values() if is_generator(value))
+    yield from (
+        value for base in kind.__mro__ for value in vars(base).values() if is_generator(value)
+    )
 
 
 @functools.cache

@@ -15,12 +15,11 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
-from ...derivation import context, coordinates, streams
+from ...derivation import context, scopes, streams
 from ...derivation.equal_streams import StreamUsers
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import current_seeder
 from .pickling import is_spawning
-from .streams import SampleStreams, read_in_streams
 from .scope import (
     DatasetWrapper,
     IterationScope,
@@ -31,6 +30,7 @@ from .scope import (
     read_samples,
 )
 from .seeding import WorkerSeeder, current_worker
+from .streams import SampleStreams, read_in_streams
 
 Indices = Sequence[SupportsIndex]
 Transform = Callable[..., object]
@@ -77,7 +77,9 @@ class PerSample(DatasetWrapper, Dataset[object]):
         self, dataset: object, generator: str | None, transform: Transform | None, name: str | None
     ) -> None:
         super().__init__(dataset, generator=generator, _transform=transform, _name=name)
-        self.__dict__.update(_scope=ScopeInSharedMemory(), _seeder=None, _streams=None, _checked_in=0)
+        self.__dict__.update(
+            _scope=ScopeInSharedMemory(), _seeder=None, _streams=None, _checked_in=0
+        )
 
     def __repr__(self) -> str:
         options = {"generator": self.generator, "transform": self._transform, "name": self._name}
@@ -102,7 +104,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
             task: [0, 2**24).
             epoch: [0, 2**32).
         """
-        at = coordinates.check_coordinates("data.PerSample.set_scope", task, epoch, 0)
+        at = scopes.check_scope("data.PerSample.set_scope", task, epoch, 0)
         self._scope.write(IterationScope(at.task, at.epoch, 0, self._scope.number + 1))
 
     def set_epoch(self, epoch: int) -> None:
@@ -233,7 +235,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
     def _sample(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the global index and the occurrence of the sample ``index``."""
-        if type(index) is int and 0 <= index <= coordinates.MAX_INDEX:
+        if type(index) is int and 0 <= index <= scopes.MAX_INDEX:
             return index, 0
         try:
             if isinstance(index, bool):
@@ -243,9 +245,9 @@ class PerSample(DatasetWrapper, Dataset[object]):
             raise validation.type_error(_FUNCTION, "index", "an integer", index) from error
         if number < 0:
             number += len(self.dataset)
-        if not 0 <= number <= coordinates.MAX_INDEX:
+        if not 0 <= number <= scopes.MAX_INDEX:
             raise IndexError(
-                f"fastseed.{_FUNCTION}: index must be in [0, {coordinates.MAX_INDEX}], got {number}"
+                f"fastseed.{_FUNCTION}: index must be in [0, {scopes.MAX_INDEX}], got {number}"
             )
         return number, getattr(index, "occurrence", 0)  # of a Repeat
 
@@ -332,5 +334,5 @@ def per_sample(
                 rule = "a function that takes (sample, generator)"
             raise validation.type_error(_FUNCTION, argument, rule, given) from error
     if name is not None:
-        coordinates.check_name(_FUNCTION, name)
+        scopes.check_name(_FUNCTION, name)
     return PerSample(dataset, generator, transform, name)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from ...derivation.coordinates import Coordinates, require_keys
+from ...derivation.scopes import Scope, require_keys
 from ...seeder.seeder import Seeder, current_seeder
 from .pickling import is_spawning, send_generators
 
@@ -95,7 +95,7 @@ def set_worker_scope(scope: IterationScope | None) -> None:
     _worker_scope = scope
 
 
-def epoch_scope(seeder: Seeder) -> Coordinates | None:
+def epoch_scope(seeder: Seeder) -> Scope | None:
     """Return the scope of the job; None in that of ``init``, in which all epochs were the same."""
     scope = seeder.scope
     return None if scope == (0, 0, 0) and not seeder.recent_scopes.used else scope

@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 
 from ..._backend import derive_ops
 from ..._utils import validation
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
 from ...seeder.errors import reseed_error
@@ -61,7 +61,9 @@ class WorkerSeeder(NamedTuple):
     def __reduce__(self) -> tuple[object, ...]:
         kept = [entry for entry in self.entries if _can_pickle(entry)]
         _warn_left_out(tuple(entry.name for entry in self.entries if entry not in kept))
-        entries = [(e.name, e.generator, e.rank, getattr(e.adapter, "bits", 31)) for e in kept]
+        entries = [
+            (e.name, e.generator, e.rank_field, getattr(e.adapter, "bits", 31)) for e in kept
+        ]
         return _rebuild_seeder, (self.master_seed, self.rank, entries, self.name)
 
 
@@ -149,7 +151,7 @@ class WorkerInit:
         scope = streams.named_scope(start, self.seeder.name)
 
         def stream_of(name: str, shared: bool = False) -> streams.Stream:
-            rank = coordinates.SHARED if shared else self.seeder.rank
+            rank = scopes.SHARED if shared else self.seeder.rank
             return streams.stream_in(scope, name, rank, self._worker_id + 1)
 
         failures = GENERATORS.reseed(stream_of)
@@ -260,7 +262,7 @@ class _WorkerInitFunction:
 
     def __call__(self, worker_id: int) -> None:
         worker_id = validation.check_int(
-            _FUNCTION, "worker_id", worker_id, 0, coordinates.MAX_WORKER - 1
+            _FUNCTION, "worker_id", worker_id, 0, scopes.MAX_WORKER - 1
         )
         _init_at_current_scope()(worker_id)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.placement_types import Placement
 
-    from ...derivation.context import ProcessSeeder
+    from ...seeder.seeder import Seeder
 
 _CLASS = "nn.Dropout"
 _LAYER_KEY = torch.ops.fastseed.layer_key.default
@@ -271,7 +271,7 @@ def _check_ready(layer: LayerName | None, unknown: bool, input: torch.Tensor) ->
         )
 
 
-def _holds_all_rows(input: torch.Tensor, seeder: ProcessSeeder) -> bool:
+def _holds_all_rows(input: torch.Tensor, seeder: Seeder) -> bool:
     """Return whether the ranks of an input are all those that divide the data."""
     if seeder.data_world_size == 1:
         return True

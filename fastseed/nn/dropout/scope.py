@@ -12,7 +12,7 @@ import contextvars
 import os
 import threading
 import weakref
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -22,7 +22,10 @@ from ..._backend import derive_ops
 from ..._backend.derive_ops import signed
 from ..._utils import validation
 from ...derivation import context
-from ...derivation.coordinates import require_keys
+from ...derivation.scopes import require_keys
+
+if TYPE_CHECKING:
+    from ...seeder.seeder import Seeder
 
 _CPU = torch.device("cpu")
 
@@ -328,7 +331,7 @@ def _overlap(a: range, b: range) -> bool:
     return any(i in b for i in a)
 
 
-def check_scope(function: str) -> context.ProcessSeeder:
+def check_scope(function: str) -> Seeder:
     """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
     seeder = context.current(function)
     require_keys(function, seeder.scheme)

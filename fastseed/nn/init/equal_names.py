@@ -9,15 +9,19 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from ...derivation import context
-from ...derivation.coordinates import Coordinates
+from ...derivation.scopes import Scope
+
+if TYPE_CHECKING:
+    from ...seeder.seeder import Seeder
 
 logger = logging.getLogger("fastseed")
-_Names = weakref.WeakValueDictionary[tuple[Coordinates, str], nn.Module]
-_filled: weakref.WeakKeyDictionary[context.ProcessSeeder, _Names] = weakref.WeakKeyDictionary()
+_Names = weakref.WeakValueDictionary[tuple[Scope, str], nn.Module]
+_filled: weakref.WeakKeyDictionary[Seeder, _Names] = weakref.WeakKeyDictionary()
 """For each seeder: by scope and name, the first module whose parameter was filled from them.
 
 ``fastseed.init`` makes a new seeder, so a new job has no names yet. Threads share the table: two
@@ -28,7 +32,7 @@ that fill the same name at the same time may both be first, and get no warning.
 class EqualNames:
     """The names of one block from which parameters of other modules were filled before."""
 
-    def __init__(self, function: str, scope: Coordinates, remedy: str) -> None:
+    def __init__(self, function: str, scope: Scope, remedy: str) -> None:
         self._function, self._scope, self._remedy = function, scope, remedy
         self._first = _filled.setdefault(context.current(function), _Names())
         self._repeated: dict[str, weakref.ref[nn.Module]] = {}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from ..._utils import validation
-from ...derivation import coordinates
-from ...derivation.coordinates import SHARED, Coordinates
+from ...derivation import scopes
+from ...derivation.scopes import SHARED, Scope
 from ...random import bernoulli_, exponential_, layout, normal_, randint_
 from ...seeder.seeder import current_seeder
 from . import functions
@@ -212,11 +212,11 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
 
 def keys_at(
     function: str, task: int, epoch: int = 0, step: int = 0
-) -> tuple[Coordinates, Callable[[str, int], int]]:
+) -> tuple[Scope, Callable[[str, int], int]]:
     """Return a checked scope, and the function of name and count that gives the key of a fill."""
     seeder = current_seeder(function)
-    coordinates.require_keys(function, seeder.scheme)
-    scope = coordinates.check_coordinates(function, task, epoch, step)
+    scopes.require_keys(function, seeder.scheme)
+    scope = scopes.check_scope(function, task, epoch, step)
 
     def key_of(name: str, count: int) -> int:
         return seeder.derive_key(f"init/{name}", **scope._asdict(), rank=SHARED, index=count)

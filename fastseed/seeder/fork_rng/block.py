@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 
 from ..._backend.compile import eager
-from ..._backend.derive_ops import Scope
+from ..._backend.derive_ops import ScopeKey
 from ..._utils import validation
-from ...derivation import coordinates, streams
+from ...derivation import scopes, streams
 from ...distributed.mesh import RankFields
 from ...generators.accelerator import AcceleratorGenerators
 from ...generators.torch_rng import TorchGenerator
 from ..registry import Registry
 from .stack import Block, GeneratorState, NamedStream, refuse_worker, stack
+
+if TYPE_CHECKING:
+    from ..seeder import Seeder
 
 CPU = "torch.cpu"
 
@@ -58,7 +61,7 @@ class ForkRng:
     def enter(
         self,
         block: Block,
-        scope_of: Callable[[int], Scope],
+        scope_of: Callable[[int], ScopeKey],
         name: str,
         number: int,
         distinct_over: object,
@@ -111,7 +114,7 @@ class ForkRng:
 
     def _take_loaded(self, stream: NamedStream) -> None:
         loaded = self._loaded.pop(stream.name, None)
-        if loaded is not None and (loaded.own or stream.rank_field == coordinates.SHARED):
+        if loaded is not None and (loaded.own or stream.rank_field == scopes.SHARED):
             stream.state = loaded.state
 
     def restart(self) -> None:
@@ -155,23 +158,14 @@ class ForkRng:
             self._take_loaded(stream)
 
 
-class Owner(Protocol):
-    """The seeder of a block."""
-
-    forks: ForkRng
-
-    def scope_of(self, rank: int) -> Scope:
-        """Return the current scope for a rank field; RuntimeError before the first reseed."""
-
-
 class ForkBlock(contextlib.ContextDecorator):
     """A switch to a named stream: a context manager that can be entered again, and a decorator."""
 
     def __init__(
-        self, owner: Callable[[], Owner], name: str, index: int | None, distinct_over: object
+        self, owner: Callable[[], Seeder], name: str, index: int | None, distinct_over: object
     ) -> None:
         self._owner, self._distinct_over = owner, distinct_over
-        self._name = coordinates.check_name("fork_rng", name)
+        self._name = scopes.check_name("fork_rng", name)
         self._number = 0
         if index is not None:
             self._number = validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1

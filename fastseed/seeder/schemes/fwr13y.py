@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from ..._utils import validation
-from ...derivation.coordinates import Coordinates
-from ...derivation.lineage import ForkLineage
+from ...derivation.forks import Ancestry
+from ...derivation.scopes import Scope
 from ..registry import Registry
 
 MASTER_BITS = 31
@@ -72,9 +72,7 @@ class Fwr13yScheme:
     def __init__(self, rank: int, world_size: int, registry: Registry) -> None:
         self._rank, self._world_size, self._registry = rank, world_size, registry
 
-    def reseed(
-        self, master_seed: int, lineage: ForkLineage, at: Coordinates
-    ) -> dict[str, Exception]:
+    def reseed(self, master_seed: int, ancestry: Ancestry, at: Scope) -> dict[str, Exception]:
         """Reseed everything; return the exceptions of what failed, by stream name."""
         if at.step != 0:
             rule = "0 under scheme 'fwr13y'"

@@ -6,8 +6,8 @@ import functools
 
 from ..._backend import derive_ops
 from ...derivation import streams
-from ...derivation.coordinates import SHARED, Coordinates
-from ...derivation.lineage import ForkLineage
+from ...derivation.forks import Ancestry
+from ...derivation.scopes import SHARED, Scope
 from ...derivation.streams import Stream
 from ...distributed.mesh import RankFields
 from ...generators.accelerator import AcceleratorGenerators
@@ -33,21 +33,19 @@ class PhiloxScheme:
         # The one rank field of the three default generators; None if they differ.
         self._common = of_defaults.pop() if len(of_defaults) == 1 else None
 
-    def reseed(
-        self, master_seed: int, lineage: ForkLineage, at: Coordinates
-    ) -> dict[str, Exception]:
+    def reseed(self, master_seed: int, ancestry: Ancestry, at: Scope) -> dict[str, Exception]:
         """Reseed everything; return the exceptions of what failed, by stream name."""
         failures: dict[str, Exception] = {}
         common = self._common
         done = common is not None and self._defaults.reseed_natively(
-            lineage.master(master_seed, common), at, common
+            ancestry.master(master_seed, common), at, common
         )
         if done and not self._accelerators and not self._registry:
             return failures
 
         @functools.cache
-        def scope(rank: int) -> derive_ops.Scope:
-            return derive_ops.scope_key(lineage.master(master_seed, rank), *at)
+        def scope(rank: int) -> derive_ops.ScopeKey:
+            return derive_ops.scope_key(ancestry.master(master_seed, rank), *at)
 
         def stream_of(name: str) -> Stream:
             rank = self._rank_fields.of(name)
@@ -62,13 +60,14 @@ class PhiloxScheme:
                 failures[accelerator.name] = error
         for entry in self._registry.generators:
             try:
-                entry.adapter.reseed(streams.stream_in(scope(entry.rank), entry.name, entry.rank))
+                field = entry.rank_field
+                entry.adapter.reseed(streams.stream_in(scope(field), entry.name, field))
             except Exception as error:
                 failures[entry.name] = error
         failures.update(self._set_epochs(master_seed, at))
         return failures
 
-    def _set_epochs(self, master_seed: int, at: Coordinates) -> dict[str, Exception]:
+    def _set_epochs(self, master_seed: int, at: Scope) -> dict[str, Exception]:
         """Set the epoch of samplers and datasets; in a forked child, too, it is the job's."""
         failures: dict[str, Exception] = {}
         epoch = at._replace(step=0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..._utils import regular_file, strict_json, validation
 from ...data import Lineage
-from ...derivation import coordinates
+from ...derivation import scopes
 from ..rng_states.finding import Path, walk
 from ..rng_states.folders import noted, parts_of
 
@@ -48,7 +48,7 @@ def read(path: str | os.PathLike[str], *, task: int | None = None) -> Lineage:
     """
     path = validation.check_path(_FUNCTION, "path", path)
     if task is not None:
-        task = validation.check_int(_FUNCTION, "task", task, 0, coordinates.MAX_TASK)
+        task = validation.check_int(_FUNCTION, "task", task, 0, scopes.MAX_TASK)
     problems: list[str] = []
     if _is_json(path):
         try:

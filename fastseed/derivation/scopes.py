@@ -1,4 +1,4 @@
-"""Coordinates of scopes and streams: their ranges and the checks of them. Imports no torch."""
+"""Scope of scopes and streams: their ranges and the checks of them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ANY = 2**1000
 SCHEMES = ("philox-v1", "fwr13y")
 
 
-class Coordinates(NamedTuple):
+class Scope(NamedTuple):
     """A point in time of a job."""
 
     task: int
@@ -56,16 +56,16 @@ def parse_master_seed(text: str) -> int | None:
     return None
 
 
-def check_coordinates(function: str, task: object, epoch: object, step: object) -> Coordinates:
-    """Return the three coordinates of a scope; TypeError or ValueError if one is invalid."""
+def check_scope(function: str, task: object, epoch: object, step: object) -> Scope:
+    """Return a scope; TypeError or ValueError if one is invalid."""
     if (
         type(task) is type(epoch) is type(step) is int
         and 0 <= task <= MAX_TASK
         and 0 <= epoch <= MAX_EPOCH
         and 0 <= step <= MAX_STEP
     ):  # nearly every call
-        return Coordinates(task, epoch, step)
-    return Coordinates(
+        return Scope(task, epoch, step)
+    return Scope(
         validation.check_int(function, "task", task, 0, MAX_TASK),
         validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),
         validation.check_int(function, "step", step, 0, MAX_STEP),
@@ -84,8 +84,8 @@ def require_keys(function: str, scheme: str, instead: str = "") -> None:
         raise validation.value_error(function, "scheme", rule, scheme)
 
 
-def check_rank(function: str, rank: object) -> int:
-    """Return a rank, or ``SHARED``."""
+def check_rank_field(function: str, rank: object) -> int:
+    """Return the argument ``rank`` of a stream: a rank, or ``SHARED``."""
     rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
     number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
     if not 0 <= number <= SHARED:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from .._utils import validation
 from . import streams
-from .coordinates import Coordinates
+from .scopes import Scope
 
 STREAM = "process.fork"
 """The stream of children's master seeds; no generator can be registered under its name."""
@@ -31,37 +31,37 @@ _MANY = 1 << 12  # scopes in which children are counted
 class Fork(NamedTuple):
     """One fork: the scope of the parent, and the number of the child among those forked in it."""
 
-    at: Coordinates
+    at: Scope
     number: int
 
 
-class ForkLineage:
+class Ancestry:
     """The forks between the process that called ``init`` and this one, the first fork first."""
 
     def __init__(self, forks: tuple[Fork, ...] = ()) -> None:
         self.forks = forks
-        self._children: dict[Coordinates, itertools.count[int]] = {}
+        self._children: dict[Scope, itertools.count[int]] = {}
 
     def master(self, master_seed: int, rank_field: int) -> int:
         """Return the master seed in use for streams of a rank field: the job's without forks."""
         return master_of_child(master_seed, rank_field, self.forks) if self.forks else master_seed
 
-    def count_child(self, at: Coordinates) -> Fork:
+    def count_child(self, at: Scope) -> Fork:
         """Return the fork of one more child; two threads that fork get different numbers."""
         if len(self._children) >= _MANY and at not in self._children:
             self._children.pop(next(iter(self._children)), None)
         return Fork(at, next(self._children.setdefault(at, itertools.count(1))))
 
-    def child(self, fork: Fork) -> ForkLineage:
-        """Return the lineage of that child."""
-        return ForkLineage((*self.forks, fork))
+    def child(self, fork: Fork) -> Ancestry:
+        """Return the ancestry of that child."""
+        return Ancestry((*self.forks, fork))
 
 
 @functools.lru_cache(maxsize=_MANY)
 def master_of_child(master_seed: int, rank_field: int, forks: tuple[Fork, ...]) -> int:
     """Return the master seed of a child's streams of a rank field, the first fork first."""
     for at, number in forks:
-        stream = streams.stream(master_seed, Coordinates(*at), STREAM, rank_field)
+        stream = streams.stream(master_seed, Scope(*at), STREAM, rank_field)
         master_seed = stream.seed(64, number)
     return master_seed
 
