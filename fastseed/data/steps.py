@@ -41,8 +41,8 @@ def steps(
             the loop yields an iterator of this rank's micro-batches, which must be exhausted before
             the next step; a rank may have none. With ``drop_last``, of the loader or of its
             sampler, an incomplete last step is left out; without, it is filled up with samples from
-            the front of the order, of type ``Repeat``. The loader must have ``batch_size``, and ``shuffle=True``, its
-            dataset's order, a ``ShuffleSampler`` or a ``MixtureSampler``.
+            the front of the order, of type ``Repeat``. The loader must have ``batch_size``, and
+            ``shuffle=True``, its dataset's order, a ``ShuffleSampler`` or a ``MixtureSampler``.
 
     Returns:
         The loop. ``iter()`` of it yields the steps; ``len()`` is the number of steps of an epoch on

@@ -14,8 +14,7 @@ from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed._backend import derive_ops
-from fastseed.data import MixtureSampler, PackedDataset, per_sample, steps
-from fastseed.data.lineage import read
+from fastseed.data import Lineage, MixtureSampler, per_sample, steps
 from fastseed.derivation import streams
 
 EPOCHS = 2
@@ -52,7 +51,7 @@ def test_at_and_where_answer_before_and_after_now():
     expected = samples(run(make(n=10)))
     run(loop, 2)
     lineage = loop.lineage()
-    assert (lineage.journal.epoch, lineage.journal.step) == (0, 2)
+    assert (lineage.history.epoch, lineage.history.step) == (0, 2)
     for (epoch, step), batch in expected.items():
         found = lineage.at(epoch, step)
         assert found.sample.tolist() == batch and found.row.tolist() == list(range(len(batch)))
@@ -239,7 +238,7 @@ def test_a_mixture_goes_on_with_other_weights():
     assert (other.epoch, other.step) == (0, 6)
     seen |= samples(run(other))
     assert len({i for (e, _), batch in seen.items() if e == 0 for i in batch[:30]}) > 30
-    lineage = read(other.state_dict())
+    lineage = Lineage.load(other.state_dict())
     for point, batch in seen.items():
         assert lineage.at(*point).sample.tolist() == batch
 
@@ -253,14 +252,18 @@ def test_the_journal_is_part_of_the_state(tmp_path):
     torch.save(loop.state_dict(), tmp_path / "state.pt")
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     lineage = loop.lineage()
-    assert read(state).journal == lineage.journal == read(json.loads(state["journal"])).journal
-    lineage.export(tmp_path / "contract.json")
-    assert read(tmp_path / "contract.json").journal == lineage.journal
+    assert (
+        Lineage.load(state).journal
+        == lineage.journal
+        == Lineage.load(json.loads(state["journal"])).journal
+    )
+    lineage.save(tmp_path / "contract.json")
+    assert Lineage.load(tmp_path / "contract.json").journal == lineage.journal
     assert (tmp_path / "contract.json").stat().st_size < 1000
     resumed = make(n=10)
     resumed.load_state_dict(state)
     run(resumed, 1)
-    assert len(resumed.lineage().journal.entries) == 1, (
+    assert len(resumed.lineage().history.entries) == 1, (
         "an attempt like the one before adds nothing"
     )
 
@@ -285,7 +288,7 @@ def test_another_init_is_another_job():
     fastseed.init(43, rank=0, world_size=1)
     expected = samples(run(loop.in_epoch(1)))
     lineage = loop.lineage()
-    assert lineage.journal.master_seed == 43 and len(lineage.journal.entries) == 1
+    assert lineage.history.master_seed == 43 and len(lineage.history.entries) == 1
     assert [lineage.at(*point).sample.tolist() for point in expected] == [*expected.values()]
     with pytest.raises(ValueError, match="a step of epoch 0, which has 0"):
         lineage.at(0, 0)

@@ -1,4 +1,4 @@
-"""Journals and arguments that are refused, with nothing changed."""
+"""Historys and arguments that are refused, with nothing changed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from helpers.loaders import Plain, same
 from torch.utils.data import DataLoader, SequentialSampler
 
 import fastseed
-from fastseed.data import MixtureSampler, steps
-from fastseed.data.lineage import read
+from fastseed.data import Lineage, MixtureSampler, steps
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +91,7 @@ def test_damaged_journals_are_refused(path, value, message):
         value = contract()["entries"] * 2
     damaged = edited(path, value)
     with pytest.raises((TypeError, ValueError), match=re.escape(message)) as caught:
-        read(damaged)
+        Lineage.load(damaged)
     assert str(caught.value).startswith("fastseed.data.lineage.read: ")
     if not isinstance(value, range):
         damaged = json.dumps(damaged)
@@ -119,7 +118,7 @@ SHARES = [{"name": "a", "size": 3, "share": 2**31, "skip": 0}]
 def test_damaged_mixtures_are_refused(sources, message):
     order = {"kind": "mixture", "name": "mixture", "n": 20, "sources": sources, "shuffled": 1}
     with pytest.raises((TypeError, ValueError), match=re.escape(message)):
-        read(edited(("orders", 0), order))
+        Lineage.load(edited(("orders", 0), order))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ def test_hostile_files_are_refused(text, message, tmp_path):
     path = tmp_path / "contract.json"
     path.write_bytes(text)
     with pytest.raises((TypeError, ValueError), match=message):
-        read(path)
+        Lineage.load(path)
 
 
 def test_journals_of_another_job_are_refused():
@@ -227,15 +226,15 @@ def test_answers_without_end_are_refused(edit, message):
     found |= {"quarantines": [], "orders": [order] if order else found["orders"]}
     with pytest.raises((ValueError, RuntimeError), match=message):
         if question == "where" or epochs:
-            read(found).where([] if edit.get("slots") else 0, epochs=epochs)
+            Lineage.load(found).where([] if edit.get("slots") else 0, epochs=epochs)
         else:
-            read(found).at(0, step)
+            Lineage.load(found).at(0, step)
 
 
 def test_many_quarantines_are_answered_soon():
     found = edited(("orders", 0, "n"), 10**9)
     found["quarantines"] = [{"epoch": 0, "step": i, "samples": [i]} for i in range(10_000)]
-    journal = read(found).journal
+    journal = Lineage.load(found).journal
     assert [journal.in_force(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
     assert len(journal.spans(0)) == 10_000 and journal.spans(0)[7].quarantines == 8
 
@@ -260,4 +259,4 @@ def test_orders_that_are_no_function_are_not_answered():
     for change in (lambda: loop.quarantine(1), lambda: loop.skip(1, 0, 0)):
         with pytest.raises(ValueError, match="the loader must be one whose order is a function"):
             change()
-    assert read(loop.state_dict()).journal.orders[0].kind == "other"
+    assert Lineage.load(loop.state_dict()).history.orders[0].kind == "other"

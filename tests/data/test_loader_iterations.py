@@ -11,7 +11,7 @@ import pytest
 from helpers.loaders import Failing, Indexed, Plain, flat, same, start
 
 import fastseed
-from fastseed.data import Loader, loader
+from fastseed.data import Loader
 
 KINDS = [Loader, Loader]
 
@@ -76,7 +76,7 @@ def test_two_iterations_of_one_loader_in_turns(kind, workers):
 
 def test_iterations_begun_but_not_yet_read_keep_their_scope():
     start(0)
-    batches = loader(Plain(12), shuffle=True, collate_fn=same)
+    batches = Loader(Plain(12), shuffle=True, collate_fn=same)
     first = list(batches)
     fastseed.reseed(1, 1)
     second = list(batches)

@@ -16,17 +16,14 @@ import fastseed
 from fastseed.data import (
     Loader,
     MixtureSampler,
-    PackedDataset,
     Repeat,
     Seekable,
     ShuffleSampler,
     count_occurrences,
     per_sample,
-    prepare,
     steps,
     worker_init_fn,
 )
-from fastseed.data import Loader as resumable
 
 NUMBERS = Numbers(9)
 META = torch.ones(1, dtype=torch.int64, device="meta")
@@ -66,14 +63,14 @@ def refused(call, error, rule):
         (lambda: Loader(Plain(4), shuffle="no"), TypeError, "loader: shuffle must be a bool, got "),
         (lambda: Loader(Plain(4), drop_last="no"), TypeError, "loader: drop_last must be a bool"),
         (lambda: Loader(Plain(4), name=3), TypeError, "loader: name must be a string, got 3"),
-        (lambda: resumable(DataLoader(Plain(4))), TypeError, "Loader: dataset .* not a D"),
-        (lambda: resumable(NUMBERS), TypeError, "Loader: dataset must be map-style, a Se"),
-        (lambda: resumable(Stateful(9), num_workers=2), ValueError, ".*num_workers must be 0.*got"),
-        (lambda: resumable(Plain(4), in_order=False), ValueError, ".*: in_order must be True"),
-        (lambda: resumable(Plain(9), sampler=RANDOM), ValueError, ".*: sampler must be without a"),
+        (lambda: Loader(DataLoader(Plain(4))), TypeError, "Loader: dataset .* not a D"),
+        (lambda: Loader(NUMBERS), TypeError, "Loader: dataset must be map-style, a Se"),
+        (lambda: Loader(Stateful(9), num_workers=2), ValueError, ".*num_workers must be 0.*got"),
+        (lambda: Loader(Plain(4), in_order=False), ValueError, ".*: in_order must be True"),
+        (lambda: Loader(Plain(9), sampler=RANDOM), ValueError, ".*: sampler must be without a"),
         (lambda: steps(DataLoader(Plain(9), sampler=WEIGHTED)), ValueError, ".*use shuffle=True,"),
-        (lambda: prepare([1]), TypeError, r"prepare: loader must be a torch.utils.data.DataLoader"),
-        (lambda: prepare(Own(Plain(4))), TypeError, "prepare: loader .* use AcceleratedJob.train"),
+        (lambda: Loader([1]), TypeError, r"prepare: loader must be a torch.utils.data.DataLoader"),
+        (lambda: Loader(Own(Plain(4))), TypeError, "prepare: loader .* use AcceleratedJob.train"),
         (lambda: steps(Own(Plain(4))), TypeError, "steps: loader must be a DataLoader without its"),
         (lambda: steps([1, 2], 1), TypeError, "steps: loader must be a torch.utils.data.DataL"),
         (lambda: steps(Loader(Plain(3)), -1), ValueError, "steps: epochs must be in"),

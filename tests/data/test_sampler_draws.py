@@ -22,7 +22,7 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed.data import Loader, ShuffleSampler, count_occurrences, loader
+from fastseed.data import Loader, ShuffleSampler, count_occurrences
 
 N = 24
 
@@ -229,7 +229,7 @@ class Slotted:
 def test_a_sampler_that_cannot_be_marked_follows_reseed_and_is_not_kept():
     start()
     sampler = Slotted()
-    batches = loader(Plain(9), batch_size=None, sampler=sampler)
+    batches = Loader(Plain(9), batch_size=None, sampler=sampler)
     holders = sys.getrefcount(sampler)
     for epoch in (1, 2, 0):
         fastseed.reseed(1, epoch)

@@ -11,7 +11,7 @@ from helpers.loaders import Indexed, Plain, Stateful, dealt, draw, same
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data import Loader, loader, per_sample, steps
+from fastseed.data import Loader, per_sample, steps
 
 EPOCHS = 2
 
@@ -126,7 +126,7 @@ def test_another_number_of_ranks_continues():
 def test_other_loaders_become_resumable():
     whole, _ = run(make(data=Plain(10)))
     existing = DataLoader(Plain(10), 4, shuffle=True, collate_fn=same)
-    for other in (existing, loader(Plain(10), 4, shuffle=True, collate_fn=same)):
+    for other in (existing, Loader(Plain(10), 4, shuffle=True, collate_fn=same)):
         kind = type(other)
         loop = steps(other, EPOCHS, task=1)
         assert type(other) is kind and type(loop.loader) is Loader

@@ -9,15 +9,7 @@ from helpers.loaders import Failing, Indexed, Numbers, Plain, same
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, RandomSampler
 
 import fastseed
-from fastseed.data import (
-    Loader,
-    MixtureSampler,
-    PackedDataset,
-    ShuffleSampler,
-    per_sample,
-    steps,
-)
-from fastseed.data import loader as loader_of
+from fastseed.data import Loader, MixtureSampler, ShuffleSampler, per_sample, steps
 
 N, B = 29, 2
 
@@ -143,7 +135,7 @@ def packed():
 
 def named():
     data = per_sample(Indexed(N))
-    existing = loader_of(data, B, shuffle=True, collate_fn=same, name="named")
+    existing = Loader(data, B, shuffle=True, collate_fn=same, name="named")
     return steps(existing, 2, slots=4)
 
 

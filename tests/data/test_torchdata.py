@@ -9,7 +9,7 @@ from helpers.loaders import Indexed, flat, same, start
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data import Loader, ShuffleSampler, per_sample, prepare, worker_init_fn
+from fastseed.data import Loader, ShuffleSampler, per_sample, worker_init_fn
 
 stateful = pytest.importorskip("torchdata.stateful_dataloader")
 
@@ -79,4 +79,4 @@ def test_left_early_and_resumed():
 def test_it_is_not_prepared_by_mistake():
     assert issubclass(stateful.StatefulDataLoader, DataLoader)
     with pytest.raises(TypeError, match=r"without its own __iter__.*, got .*StatefulDataLoader"):
-        prepare(make(0))
+        Loader(make(0))

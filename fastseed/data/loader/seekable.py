@@ -51,7 +51,8 @@ class Seekable(IterableDataset[object]):
     seeks once for each of its batches and reads those ``b * w`` samples. No sample is repeated: at
     the end a rank may have one sample or one batch less than another, which logs a warning since
     models that communicate would wait for that batch. With ``drop_last`` the last ``b * w`` samples
-    are left out unless they are complete, so that all ranks have as many batches. Iterated in the main process without a loader, it yields all samples.
+    are left out unless they are complete, so that all ranks have as many batches. Iterated in the
+    main process without a loader, it yields all samples.
 
     Args:
         source: the samples, in an order that is the same in every process. Either a function of a

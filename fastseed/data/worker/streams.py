@@ -86,6 +86,13 @@ class SampleStreams:
         return find_draws(call, [*GENERATORS.adapters.items(), *pairs])
 
 
+def _reseed_defaults(scope: derive_ops.ScopeKey, index: int, occurrence: int) -> None:
+    """Give the three global generators their stream of a sample."""
+    failures = GENERATORS.reseed_sample(scope, index, occurrence)
+    if failures:
+        raise reseed_error(failures)
+
+
 def find_draws(
     call: Callable[[], T], adapters: Iterable[tuple[str, GeneratorAdapter]]
 ) -> tuple[T, list[str]]:

@@ -131,7 +131,7 @@ class _Layout(NamedTuple):
 
 def _layout(lineage: Lineage, span: Span, first: int, end: int) -> _Layout | None:
     """Return the layout of steps ``first`` to ``end - 1``; None if their order is not known."""
-    journal, entry = lineage.history, span.entry
+    journal = lineage.history
     if not span.spec.is_function:
         return None
     spec = span.spec
