@@ -13,7 +13,8 @@ from .._backend import derive_ops
 from .._utils import JSON, strict_json, validation
 from ..derivation import scopes
 from .history import STOPPED, Entry, History, Quarantine, Skip
-from .order.mixture import UNIT, Source
+from .order.golden_ratio import UNIT
+from .order.mixture import Source
 from .order.spec import KINDS, MAX_N, MIXTURE, OTHER, OrderSpec
 
 FORMAT, VERSION = "fastseed.lineage", 1

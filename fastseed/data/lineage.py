@@ -195,8 +195,7 @@ class Lineage:
                 found.append(self._visits_of(function, span, alike, inside))
         visits = _records(found)
         by = np.lexsort((visits.position, visits.step, visits.epoch))
-        sorted_visits: Visits = visits[by]
-        return sorted_visits
+        return visits[by].view(np.recarray)
 
     def keys(self, visits: Visits, name: str = "sample") -> npt.NDArray[np.uint64]:
         """Return the keys of the samples' random numbers, as ``per_sample`` has them.

@@ -48,4 +48,4 @@ def test_an_iterable_dataset_resumes_by_its_own_state():
     after, _ = run(make(), 7, state=state)
     assert before + after == [(i,) for i in range(N)]
     with pytest.raises(ValueError, match="num_workers must be 0 for an iterable dataset without"):
-        Loader(make(), num_workers=2)
+        Loader(make(), num_workers=2).state_dict()

@@ -43,7 +43,7 @@ ORDERS = {
 
 def attributes(made):
     """All that a loader has, by the name of the attribute."""
-    ours = {"_iterations", "_torch", "name"}
+    ours = {"_iterations", "_torch", "_latest", "_loaded", "name"}
     return {k: v for k, v in vars(made).items() if k not in ours}
 
 
@@ -113,10 +113,11 @@ def test_what_shuffle_made_becomes_a_shuffle_of_ours():
     assert Loader(DataLoader(dataset, sampler=mine)).sampler is mine
 
 
-def test_it_is_kept_as_it_is_where_it_is_ours():
-    for kind in (Loader, Loader):
-        made = kind(Plain(4), shuffle=True)
-        assert Loader(made) is made
+def test_a_loader_of_ours_is_copied_with_its_name():
+    made = Loader(Plain(4), shuffle=True, name="train")
+    again = Loader(made)
+    assert again is not made and again.sampler is made.sampler and again.name == "train"
+    assert Loader(made, name="other").name == "other"
 
 
 def test_a_class_of_its_own_is_prepared_if_it_iterates_as_torch_does():

@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 import fastseed
 from fastseed._backend.reference import philox, shuffle
 from fastseed.data import Loader, MixtureSampler, Repeat, per_sample
-from fastseed.data.order.mixture import BLOCK, Mixture, shares_of
+from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
 
 SIZES = {"web": 700, "code": 90, "math": 1500}
 WEIGHTS = {"web": 0.5, "code": 0.2, "math": 0.3}
@@ -88,7 +88,9 @@ def test_positions_are_the_inverse(weights):
     for source in range(3):
         where = np.flatnonzero(chosen == source)
         assert np.array_equal(order.positions(source, np.arange(len(where))), where)
-        far = np.array([n * order.shares[source] // 2**32 for n in (10**9, 10**12, 2**40 + 5)])
+        far = np.array(
+            [n * order.sources[source].share // 2**32 for n in (10**9, 10**12, 2**40 + 5)]
+        )
         for position, turn in zip(order.positions(source, far).tolist(), far.tolist(), strict=True):
             assert order.counts(position)[source] == turn
             assert order.counts(position + 1)[source] == turn + 1
@@ -123,7 +125,9 @@ def test_known_answers_of_every_row():
             (tuple(map(int, sources[k::4])) for k in (1, 2, 3)),
         )
         scope = philox.scope_key(int(master), int(task), int(epoch), 0)
-        order = Mixture(scope, name, tuple(names), sizes, shares, skip, is_shuffled == "1")
+        order = Mixture(
+            scope, name, tuple(map(Source, names, sizes, shares, skip)), is_shuffled == "1"
+        )
         ends = list(itertools.accumulate(sizes, initial=0))
         if kind == "at":
             found = numbered(order.share(int(rest[0]), 0, 1, int(rest[1])))

@@ -268,18 +268,20 @@ closing = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWa
 @closing
 def test_an_interrupt_restores_the_generators():
     class Reads(Dataset):
+        def __init__(self):
+            self.rng = np.random.default_rng(3)
+
         def __getitem__(self, i):
             return draw_from("python"), np.random.rand(), torch.randn(3), self.rng.random()
 
-    Reads.rng = np.random.default_rng(3)
     data, scope = per_sample(Reads()), current_scope()
     data[0]
     scramble()
-    before, held = snapshot(), Reads.rng.bit_generator.state
+    before, held = snapshot(), data.rng.bit_generator.state
     count = 0
     for where in interruptions(lambda: data.__getitems__([1, 2])):
         assert snapshot() == before, where
-        assert Reads.rng.bit_generator.state == held, where
+        assert data.rng.bit_generator.state == held, where
         assert _depths == {} and current_scope() == scope, where
         count += 1
     assert count > 50

@@ -107,12 +107,10 @@ class Given(Dataset):
 def test_a_dataset_that_draws_is_an_error(name, workers):
     class Draws(Table):
         def __getitems__(self, indices):
-            if 6 in indices:
-                draw_from(name)
+            draw_from(name)
             return super().__getitems__(indices)
 
     data = per_sample(Draws(), transform=Augment())
-    assert len(data.__getitems__([0, 1])) == 2
     message = f"the dataset must draw no random numbers, .* it drew from '{name}"
     before = snapshot()
     with pytest.raises(RuntimeError, match=message):

@@ -175,7 +175,7 @@ def test_steps_have_the_length_of_an_epoch_and_the_dataset():
 def test_a_generator_beside_shuffle_is_named(caplog):
     existing = DataLoader(Plain(9), shuffle=True, generator=torch.Generator())
     for make_one in (
-        prepare,
+        Loader,
         steps,
         lambda _: Loader(Plain(9), shuffle=True, generator=torch.Generator()),
     ):
@@ -207,9 +207,8 @@ def read(make_one):
 MORE = {"collate_fn": same, "batch_size": 2}
 SHUFFLED = {
     "steps": lambda: steps(DataLoader(Plain(8), shuffle=True, **MORE)),
+    "of a DataLoader": lambda: Loader(DataLoader(Plain(8), shuffle=True, **MORE)),
     "loader": lambda: Loader(Plain(8), shuffle=True, **MORE),
-    "prepare": lambda: Loader(DataLoader(Plain(8), shuffle=True, **MORE)),
-    "resumable": lambda: Loader(Plain(8), shuffle=True, **MORE),
     "in order": lambda: Loader(Plain(8), sampler=ShuffleSampler(8, shuffle=False), **MORE),
 }
 

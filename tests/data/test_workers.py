@@ -71,7 +71,7 @@ def test_the_three_globals_have_the_streams_of_their_worker():
 
 
 def test_the_step_is_where_the_iteration_began():
-    samples = Epochs(Draws("python", 2), batch_size=1).run(5, start=17)
+    samples = Epochs(Draws("python", 40), batch_size=1).run(5, start=17)
     assert samples[1] == first_of(key("python", 1, step=17), "python")
 
 

@@ -19,7 +19,6 @@ SUBPACKAGES = (
     "sampling",
     "rollouts",
     "data",
-    "data.lineage",
     "distributed",
     "elastic",
     "checkpoint",

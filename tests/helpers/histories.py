@@ -176,7 +176,9 @@ class Job:
                     self.note(samples, step, rows)
                     done += 1
                 self.position = min(
-                    layout.position + (step + 1 - layout.step) * layout.step_size, self.spec.n
+                    layout.position
+                    + (step + 1 - layout.step) * layout.layout(self.spec.n).step_size,
+                    self.spec.n,
                 )
                 self.history = self.history.at_step(epoch, step + 1)
                 states.append((self.history, len(self.log), self.position, self.spec))
@@ -215,8 +217,8 @@ class Job:
 
 
 def as_tuples(visits) -> list[Visit]:
-    """The visits of ``fastseed.data.lineage`` as a log has them."""
-    return [tuple(map(int, visit)) for visit in visits]
+    """The visits of ``fastseed.data.Lineage`` as a log has them."""
+    return [visit[:8] for visit in visits.tolist()]
 
 
 def chosen_samples(job: Job) -> np.ndarray:

@@ -26,7 +26,7 @@ from ..order.nested import samplers_in, without_generator
 from ..order.samplers import ShuffleSampler
 from ..worker.scope import IterationScope, run_then_restore
 from ..worker.seeding import GENERATORS
-from .sample_layout import SampleLayout, index_sampler_of, is_iterable, samples_of
+from .sample_layout import index_sampler_of, is_iterable, layout_of, samples_of
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.")
@@ -40,7 +40,6 @@ class Iteration:
         loader: the loader that is iterated.
         seeder: the seeder of the job.
         scope: where it starts.
-        samples: what positions count.
         is_over: the epoch had come to its end.
     """
 
@@ -49,12 +48,12 @@ class Iteration:
         loader: DataLoader[Any],
         seeder: Seeder,
         scope: IterationScope,
-        samples: SampleLayout,
         is_over: bool = False,
     ) -> None:
         self.index_sampler: Any = index_sampler_of(loader)
         self.scope, self.name = scope, getattr(loader, "name", None)
-        self.samples, self.is_over = samples, is_over
+        samples = self.samples = layout_of(loader, seeder)
+        self.is_over = is_over
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank

@@ -129,7 +129,8 @@ class Loader(DataLoader[Any]):
             dataset, batch_size = settings.pop("dataset"), settings.pop("batch_size", 1)
             shuffle, sampler = settings.pop("shuffle", None), settings.pop("sampler", None)
             batch_sampler = settings.pop("batch_sampler", None)
-            name = settings.pop("name", None) if name is None else name
+            own_name = settings.pop("name", None)
+            name = own_name if name is None else name
         _check_dataset(dataset)
         if not (batch_size is None or isinstance(batch_size, int)):
             raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
@@ -174,7 +175,7 @@ class Loader(DataLoader[Any]):
         if seeder.scope is None:
             raise RuntimeError(f"fastseed.{_CLASS}: call fastseed.reseed(task, epoch) first")
         scope = self._scope_in(seeder.scope.task, seeder.scope.epoch)
-        samples, state, is_over = layout_of(self, seeder), self._loaded, False
+        state, is_over = self._loaded, False
         if state is not None and self._is_resumed_in(seeder, scope):
             scope, is_over = scope._replace(start=state["position"]), bool(state["over"])
             if "dataset" in state and not is_over:
@@ -183,8 +184,8 @@ class Loader(DataLoader[Any]):
             sampler = samples_of(index_sampler_of(self))
             if type(sampler) is not SlotSampler and isinstance(sampler, ShuffleSampler):
                 scope = scope._replace(start=sampler._first)  # of the user's seek
-        iteration = Iteration(self, seeder, scope, samples, is_over)
-        self._warn_of_ranks(seeder, samples.ranks)
+        iteration = Iteration(self, seeder, scope, is_over)
+        self._warn_of_ranks(seeder, iteration.samples.ranks)
         iterator = self._start(iteration, seeder)
         self._latest, self._loaded = iteration, None
         return iter(()) if is_iterable(self) and iteration.is_empty() else iterator

@@ -109,7 +109,8 @@ class MixtureSampler(ShuffleSampler):
             if not hasattr(source, "__getitem__"):
                 rule = f"a dataset, to read samples of source {part.name!r}"
                 raise validation.type_error(f"{_CLASS}.dataset", f"source {i}", rule, source)
-        return ConcatDataset(self._sources)
+        sources: Any = self._sources
+        return ConcatDataset(sources)
 
     def counts(
         self, position: int, *, task: int | None = None, epoch: int | None = None

@@ -68,4 +68,4 @@ class OrderSpec(NamedTuple):
             return len(samples) / self.n
         counts = np.diff(np.searchsorted(samples, self.offsets()))
         pairs = zip(self.sources, counts.tolist(), strict=True)
-        return sum(s.share / 2**32 * count / s.size for s, count in pairs)
+        return float(sum(s.share / 2**32 * count / s.size for s, count in pairs))

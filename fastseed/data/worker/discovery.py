@@ -229,7 +229,7 @@ def _dictionary(held: object) -> dict[str, object]:
 def _referents(held: object) -> Iterator[object]:
     """Yield what an object, or its class, refers to without a path."""
     kind = type(held)
-    if _has_unnamed(kind):
+    if _has_unnamed(kind):  # type: ignore[arg-type]  # a type is hashable
         for child in gc.get_referents(held):
             if not (type(child) is dict and "__builtins__" in child):  # of a module
                 yield child
