@@ -90,7 +90,7 @@ def _where(args: argparse.Namespace) -> int:
 def _print(args: argparse.Namespace, job: Lineage, visits: Visits, title: str) -> int:
     from ..tools import journals
 
-    rows, next_step = journals.rows(job, visits), job.journal.point
+    rows, next_step = journals.rows(job, visits), job.history.point
     if args.json:
         point = dict(zip(("epoch", "step"), next_step, strict=True))
         output.emit({"job": args.job, "next": point, "visits": rows})
